@@ -29,12 +29,13 @@ def run_job(
     settings: Mapping[str, str] | None = None,
     managed_mib: Sequence[float] = (32.0, 32.0, 32.0),
     checkpoint: bool = True,
+    ids: Sequence[str] | None = None,
 ) -> None:
     """Makes the server tell of one more running job."""
     answers = flink.answers
     started = {"jid": job_id, "name": name, "state": "RUNNING", "start-time": 1000, "end-time": -1}
     answers["/jobs/overview"]["jobs"].append(started)
-    ids = [f"{job_id}-{place}" for place in range(len(graph))]
+    ids = ids or [f"{job_id}-{place}" for place in range(len(graph))]
     vertices, nodes, tasks = [], [], {}
     for vertex_id, one in zip(ids, graph, strict=True):
         vertices.append(

@@ -42,6 +42,10 @@ Examples:
 
   dsp-gym backtest --prometheus http://127.0.0.1:9090 --jobs jobs --policies ds2,learned
 
+  dsp-gym backtest --dataset flink-q11-day --policies ds2        after dsp-gym dataset build
+
+  dsp-gym backtest --autoscaler state.yaml --flink http://127.0.0.1:8081
+
   dsp-gym backtest --series exported/ --days 14 --out report/
 
   dsp-gym backtest --series exported/ --days 14 --out report/ --resume     after Ctrl-C
@@ -66,6 +70,22 @@ def backtest(
         Path | None,
         typer.Option(metavar="DIR", help="Exported tables: DIR/JOB/series.csv, profiles.csv."),
     ] = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Dataset of dsp-gym dataset build: its folder, or its name below runs/datasets; "
+            "repeat for more.",
+        ),
+    ] = None,
+    autoscaler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="What Flink's autoscaler stores, some minutes: a file of kubectl get configmap "
+            "-o yaml, the URL of its database, or kubernetes with --selector.",
+        ),
+    ] = None,
     prometheus: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Prometheus that has the history of running jobs."),
@@ -74,14 +94,16 @@ def backtest(
         str | None,
         typer.Option(
             metavar="URL",
-            help="With --prometheus: Flink's REST interface, which describes the jobs best.",
+            help="With --prometheus or --autoscaler: Flink's REST interface, which describes the "
+            "jobs best.",
         ),
     ] = None,
     selector: Annotated[
         str | None,
         typer.Option(
             metavar="LABELS",
-            help="With --prometheus: the jobs of FlinkDeployments with these labels, as team=ads.",
+            help="With --prometheus or --autoscaler: the jobs of FlinkDeployments with these "
+            "labels, as team=ads.",
         ),
     ] = None,
     namespace: Annotated[str, typer.Option(help="Where the FlinkDeployments stand.")] = "default",
@@ -120,9 +142,16 @@ def backtest(
     job: Annotated[
         str | None,
         typer.Option(
-            help="With --journal or --recording: the calibrated file of the job. Default: that of "
-            "the journal; a recording's is fitted.",
+            help="Calibrated file of the job, for a source of one job. Default: that of the "
+            "journal; a recording's or dataset's is fitted.",
             autocompletion=shipped("jobs"),
+        ),
+    ] = None,
+    vertex: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HEX=NAME",
+            help="With --autoscaler and --job: name of the vertex with that id; repeat it.",
         ),
     ] = None,
     policies: Annotated[
@@ -182,7 +211,10 @@ def backtest(
         Sources(
             journal=journal or (),
             recording=recording or (),
+            dataset=dataset or (),
             series=series,
+            autoscaler=autoscaler,
+            vertices=vertex or (),
             prometheus=prometheus,
             flink=flink,
             selector=selector,

@@ -1,4 +1,7 @@
-"""Where `dsp-gym backtest` takes its histories from: journals, recordings, tables, Prometheus."""
+"""Where `dsp-gym backtest` takes its histories from.
+
+Journals, recordings, datasets, tables, Prometheus, and what Flink's autoscaler has stored.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import TYPE_CHECKING
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dsp_gym.backends.discovery.writing import Discovered
+    from dsp_gym.backends.flink.autoscaler_state import AutoscalerState
     from dsp_gym.backends.flink.labels import Labels
     from dsp_gym.evaluation.backtest.history import JobHistory
     from dsp_gym.job.spec import JobSpec
@@ -19,7 +24,16 @@ __all__ = ["Histories", "Sources", "read_histories"]
 DAYS = 14.0
 """Of Prometheus, where the command line says nothing."""
 
-_WAYS = "Give --prometheus, --series, --journal or --recording; see dsp-gym backtest --help."
+DATASETS = Path("runs/datasets")
+"""Where `dsp-gym dataset build` puts a dataset by its name."""
+
+KUBERNETES = "kubernetes"
+"""In place of a file or a database: the ConfigMaps of the cluster."""
+
+_WAYS = (
+    "Give --prometheus, --dataset, --series, --autoscaler, --journal or --recording; see dsp-gym "
+    "backtest --help."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,10 @@ class Sources:
 
     journal: Sequence[Path]
     recording: Sequence[Path]
+    dataset: Sequence[str]
     series: Path | None
+    autoscaler: str | None  # a file, a database, or `kubernetes`
+    vertices: Sequence[str]  # HEX=NAME: the job file's name of a vertex id, for the autoscaler
     prometheus: str | None
     flink: str | None  # that describes its running jobs, for Prometheus
     selector: str | None  # labels of FlinkDeployments, likewise
@@ -70,19 +87,32 @@ def read_histories(sources: Sources) -> Histories:
     _check(sources)
     if sources.prometheus is not None:
         return _of_prometheus(sources)
-    read = _of_tables(sources) if sources.series is not None else _of_records(sources)
+    if sources.autoscaler is not None:
+        read = _of_autoscaler(sources, sources.autoscaler)
+    elif sources.dataset:
+        read = _of_datasets(sources)
+    else:
+        read = _of_tables(sources) if sources.series is not None else _of_records(sources)
     if sources.days is None:
         return read
     return replace(read, found=tuple(since(one, sources.days) for one in read.found))
 
 
 def _check(sources: Sources) -> None:
-    given = (sources.journal, sources.recording, sources.series, sources.prometheus)
+    given = (
+        sources.journal,
+        sources.recording,
+        sources.dataset,
+        sources.series,
+        sources.autoscaler,
+        sources.prometheus,
+    )
     if sum(bool(one) for one in given) != 1:
         raise ConfigError("needs exactly one source of history", remedy=_WAYS)
-    if sources.job is not None and not (sources.journal or sources.recording):
+    of_one_job = sources.journal or sources.recording or sources.dataset or sources.autoscaler
+    if sources.job is not None and not of_one_job:
         raise ConfigError(
-            "belongs to --journal and --recording",
+            "belongs to --journal, --recording, --dataset and --autoscaler",
             key="--job",
             value=sources.job,
             remedy="Put job.yaml beside series.csv; for --prometheus name --jobs DIR.",
@@ -98,16 +128,24 @@ def _check(sources: Sources) -> None:
         raise ConfigError(
             "belongs to --jobs", key="--job-name", value=sources.names[0], remedy="Leave it out."
         )
+    if sources.vertices and (sources.autoscaler is None or sources.job is None):
+        raise ConfigError(
+            "belongs to --autoscaler with --job",
+            key="--vertex",
+            value=sources.vertices[0],
+            remedy="Leave it out.",
+        )
+    either = sources.prometheus is not None or sources.autoscaler is not None
     beside = (
-        ("--flink", sources.flink),
-        ("--selector", sources.selector),
-        ("--kubeconfig", sources.kubeconfig),
-        ("--jobs", sources.jobs),
-        ("--labels", sources.labels),
-        ("--account", sources.account),
+        ("--flink", sources.flink, either),
+        ("--selector", sources.selector, either),
+        ("--kubeconfig", sources.kubeconfig, either),
+        ("--jobs", sources.jobs, sources.prometheus is not None),
+        ("--labels", sources.labels, sources.prometheus is not None),
+        ("--account", sources.account, sources.prometheus is not None),
     )
-    for key, value in beside:
-        if value and sources.prometheus is None:
+    for key, value, fits in beside:
+        if value and not fits:
             raise ConfigError(
                 "belongs to --prometheus", key=key, value=str(value), remedy="Leave it out."
             )
@@ -136,6 +174,115 @@ def _of_tables(sources: Sources) -> Histories:
     name = sources.series.resolve().name
     found = tuple(series_history(folder) for folder in series_jobs(sources.series))
     return Histories(name, f"the tables of {name}", found)
+
+
+def _of_datasets(sources: Sources) -> Histories:
+    from dsp_gym.datasets.reader import Dataset
+    from dsp_gym.evaluation.backtest.datasets import dataset_histories
+    from dsp_gym.job.catalog import load_job
+
+    spec = None if sources.job is None else load_job(sources.job)
+    found: list[JobHistory] = []
+    for given in sources.dataset:
+        folder = Path(given)
+        is_name = len(folder.parts) == 1 and not folder.exists()
+        found += dataset_histories(Dataset.open(DATASETS / given if is_name else folder), spec)
+    names = [Path(given).resolve().name for given in sources.dataset]
+    return Histories(names[0], f"dataset {', '.join(names)}", tuple(found))
+
+
+def _of_autoscaler(sources: Sources, where: str) -> Histories:
+    from dsp_gym.errors import DspGymError
+    from dsp_gym.evaluation.backtest.stored import stored_history
+    from dsp_gym.redaction import redacted
+
+    states, described = _stored(sources, where), _with_ids(sources)
+    found, left_out = [], list(described.refused)
+    for state in states:
+        known = next((one for one in described.jobs if state.vertices <= set(one[1])), None)
+        try:
+            spec, vertices = known or described.jobs[0]
+            found.append(stored_history(state, spec, vertices, sources.interval_s))
+        except DspGymError as error:
+            if len(states) == 1:
+                raise
+            left_out.append(str(error))
+    name = "autoscaler" if where == KUBERNETES or "://" in where else Path(where).stem
+    return Histories(
+        name, f"the state of Flink's autoscaler, {redacted(where)}", tuple(found), tuple(left_out)
+    )
+
+
+def _stored(sources: Sources, where: str) -> list[AutoscalerState]:
+    from dsp_gym.backends.flink.autoscaler_state import (
+        states_in_database,
+        states_in_file,
+        states_of_config_maps,
+    )
+
+    if "://" in where:
+        return states_in_database(where)
+    if where != KUBERNETES:
+        return states_in_file(Path(where))
+    from dsp_gym.backends.kubernetes.api import KubernetesApi
+    from dsp_gym.backends.kubernetes.config import KubernetesPlace
+    from dsp_gym.backends.kubernetes.connection import resources_at
+    from dsp_gym.config.files import parse
+
+    if sources.selector is None:
+        raise ConfigError(
+            "needs the labels of FlinkDeployments",
+            key="--autoscaler",
+            value=where,
+            remedy="Add --selector LABELS, and --namespace where it is not 'default'.",
+        )
+    place: dict[str, object] = {"selector": sources.selector, "namespace": sources.namespace}
+    at = parse(KubernetesPlace, place | {"kubeconfig": sources.kubeconfig}, "options")
+    api = KubernetesApi.connect(at)
+    try:
+        names = {f"autoscaler-{name}" for name in resources_at(api, at)}
+        maps, _ = api.list("ConfigMap", namespace=at.namespace, selector="component=autoscaler")
+    finally:
+        api.close()
+    own = [one for one in maps if (one.get("metadata") or {}).get("name") in names]
+    return states_of_config_maps(own, f"namespace {at.namespace}")
+
+
+@dataclass(frozen=True, slots=True)
+class _WithIds:
+    """Job files, each with the names of its vertices by id."""
+
+    jobs: tuple[tuple[JobSpec, dict[str, str]], ...]
+    refused: tuple[str, ...] = ()
+
+
+def _with_ids(sources: Sources) -> _WithIds:
+    """The job files that a stored state is read with."""
+    from dsp_gym.job.catalog import load_job
+
+    if sources.job is not None:
+        spec = load_job(sources.job)
+        names = [vertex.name for vertex in spec.vertices]
+        given = {value: key for key, value in _pairs(sources.vertices, names, "--vertex").items()}
+        return _WithIds(((spec, given),))
+    if sources.flink is None and sources.selector is None:
+        raise ConfigError(
+            "the state names vertices by their ids, and nothing says which job they are of",
+            key="--autoscaler",
+            value=sources.autoscaler,
+            remedy="Name the running job: --flink URL or --selector LABELS; or its file, --job "
+            "FILE with --vertex HEX=NAME for each vertex.",
+        )
+    made = _described(sources, None)
+    pairs = [
+        (one.spec, dict(zip([v.id for v in one.found.vertices], _names(one.spec), strict=True)))
+        for one in made.files
+    ]
+    return _WithIds(tuple(pairs), tuple(str(error) for error in made.refused))
+
+
+def _names(spec: JobSpec) -> list[str]:
+    return [vertex.name for vertex in spec.vertices]
 
 
 def _of_prometheus(sources: Sources) -> Histories:
@@ -204,17 +351,24 @@ def _named_jobs(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]
 
 
 def _running(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
+    """The jobs that run now: Flink's name and the job file of each, and those without a file."""
+    alone = sources.flink is None or sources.selector is not None
+    made = _described(sources, sources.prometheus if alone else None)
+    return [(one.found.name, one.spec) for one in made.files], [str(one) for one in made.refused]
+
+
+def _described(sources: Sources, prometheus: str | None) -> Discovered:
     """The jobs that run now, as `dsp-gym discover` describes them."""
+    import dataclasses
     import time
 
     from dsp_gym.backends.discovery.document import Choices
     from dsp_gym.backends.discovery.writing import described
     from dsp_gym.cli.discover import WatchedCluster, found_on
 
-    alone = sources.flink is None or sources.selector is not None
     cluster = WatchedCluster(
         flink=sources.flink,
-        prometheus=sources.prometheus if alone else None,
+        prometheus=prometheus,
         selector=sources.selector,
         namespace=sources.namespace,
         kubeconfig=sources.kubeconfig,
@@ -223,15 +377,33 @@ def _running(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
     )
     jobs, failed = found_on(cluster, [])
     made = described(jobs, Choices(), time.time())
-    refused = [*failed, *made.refused]
+    made = dataclasses.replace(made, refused=(*failed, *made.refused))
     if not made.files:
-        raise refused[0]
-    return [(one.found.name, one.spec) for one in made.files], [str(one) for one in refused]
+        raise made.refused[0]
+    return made
 
 
 def _stops(error: Exception) -> bool:
     """Whether no other job would fare better: the server does not answer, or refuses."""
     return getattr(error, "reason", None) in ("Unauthorized", "Unreachable", "Timeout")
+
+
+def _pairs(given: Sequence[str], right: Sequence[str], option: str) -> dict[str, str]:
+    """Pairs LEFT=RIGHT by the side that must be one of `right`."""
+    from dsp_gym.errors import did_you_mean
+
+    found = {}
+    for pair in given:
+        left, equals, value = pair.partition("=")
+        if not left or not equals or value not in right:
+            raise ConfigError(
+                "is no HEX=NAME of a vertex of the job file",
+                key=option,
+                value=pair,
+                remedy=did_you_mean(value, right),
+            )
+        found[value] = left
+    return found
 
 
 def _called(given: Sequence[str], jobs: Sequence[str]) -> dict[str, str]:

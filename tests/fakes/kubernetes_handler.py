@@ -81,7 +81,9 @@ class Handler(BaseHTTPRequestHandler):
             self._review(json.loads(raw))
             return
         found = re.fullmatch(
-            r"/apis/([^/]+/[^/]+)/namespaces/([^/]+)/([^/]+)(?:/([^/]+))?(?:/(status))?", self.where
+            r"/(?:apis/(?=[^/]+/v)|api/(?=v))((?:[^/]+/)?v[^/]+)/namespaces/([^/]+)/([^/]+)"
+            r"(?:/([^/]+))?(?:/(status))?",
+            self.where,
         )
         resource = self.fake.resources.get(found[3]) if found else None
         if found is None or resource is None or resource.version != found[1]:

@@ -47,7 +47,7 @@ class Resource:
 
     @property
     def group(self) -> str:
-        return self.version.partition("/")[0]
+        return self.version.rpartition("/")[0]  # empty: the core group
 
     @property
     def full_name(self) -> str:
@@ -63,6 +63,7 @@ RESOURCES = {
                  _SESSION_JOB),
         Resource("coordination.k8s.io/v1", "leases", "Lease"),
         Resource("events.k8s.io/v1", "events", "Event"),
+        Resource("v1", "configmaps", "ConfigMap"),
     )
 }  # fmt: skip
 """By plural; the configuration is schemaless, as since operator 1.13."""

@@ -7,10 +7,17 @@ import math
 import shutil
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
+from dsp_gym.backends.discovery import flink as by_rest
 from dsp_gym.cli import app
 from dsp_gym.records.shipped import folder_of
+from tests.answering import answering
+from tests.fakes.kubernetes_api import served_kubernetes
+from tests.flink_resources import deployment, stable
+from tests.running_job import run_job
+from tests.stored_states import IDS, config_map, database, state
 
 pytestmark = pytest.mark.slow
 
@@ -149,3 +156,56 @@ def test_tables_may_be_parquet(exported, tmp_path):
         for folder in (exported / "ads", other)
     ]
     assert found[0] == found[1]
+
+
+def test_the_stored_state_of_the_autoscaler_is_replayed_and_nothing_is_claimed(
+    tmp_path, monkeypatch
+):
+    """From a file, from its database, and from the cluster: the same load, the same answer."""
+    monkeypatch.setattr(by_rest, "_PAUSE_S", 0.0)
+    stored = state(minutes=20)
+    file = tmp_path / "state.yaml"
+    file.write_text(yaml.safe_dump(config_map("orders", stored)))
+    kept = database(tmp_path / "state.db", {"orders": stored})
+    chosen = ("--policies", "static", "--guardrails", "none", "--json")
+    with answering() as flink, served_kubernetes() as kubernetes:
+        run_job(flink, "orders-job", ids=IDS)
+        body = deployment("orders", labels={"team": "ads"})
+        kubernetes.put(body)
+        kubernetes.set_status("FlinkDeployment", "orders", stable(body, job_id="a1"))
+        kubernetes.put(config_map("orders", stored))
+        may = {"flinkdeployments": ("get", "list"), "configmaps": ("list",)}
+        account = kubernetes.kubeconfig(tmp_path / "config", kubernetes.account("reads", may))
+        there = ("--selector", "team=ads", "--namespace", "jobs", "--kubeconfig", account)
+        found = [
+            json.loads(invoke("--autoscaler", where, *more, *chosen))
+            for where, more in (
+                (file, ("--flink", flink.url)),
+                (f"sqlite:///{kept}", ("--flink", flink.url)),
+                ("kubernetes", (*there, "--flink", flink.url)),
+            )
+        ]
+        assert kubernetes.writes() == []
+    jobs = [one["jobs"][0] for one in found]
+    assert [job["name"] for job in jobs] == ["orders"] * 3
+    assert [job["claims"] for job in jobs] == [jobs[0]["claims"]] * 3
+    (claim,) = jobs[0]["claims"]
+    assert claim["claimed_per_month"] == 0
+    assert any("neither latencies nor cache hit rates" in note for note in jobs[0]["notes"])
+
+
+def test_an_id_without_a_job_is_refused_with_what_to_do(tmp_path):
+    file = tmp_path / "state.yaml"
+    file.write_text(yaml.safe_dump(config_map("orders", state())))
+    assert "nothing says which job they are of" in invoke("--autoscaler", file, code=2)
+    named = ("--autoscaler", file, "--job", "nexmark-q1")
+    assert "is no HEX=NAME" in invoke(*named, "--vertex", f"{IDS[0]}=nobody", code=2)
+    assert "no id is known of" in invoke(*named, code=2)
+    assert "belongs to --autoscaler" in invoke("--journal", "x", "--vertex", "a=b", code=2)
+    assert "--selector LABELS" in invoke("--autoscaler", "kubernetes", code=2)
+
+
+def test_a_folder_that_is_no_dataset_is_refused(tmp_path):
+    said = invoke("--dataset", tmp_path, code=2)
+    assert "is no dataset" in said
+    assert "runs/datasets/nowhere" in invoke("--dataset", "nowhere", code=2)

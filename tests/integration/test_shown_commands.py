@@ -55,7 +55,7 @@ LEFT_OUT = {
     "a name of the reader's": (r"EXPERIMENT|runs/NAME|/path/to",),
     "measured data that does not ship": (
         r"\.csv|\bq5\.yaml|--series exported",
-        r"backtest --prometheus",
+        r"backtest --(prometheus|autoscaler|dataset)",
         r"\.\./shared/data",
         r"traces.jsonl",
         r"^dsp-gym validate",

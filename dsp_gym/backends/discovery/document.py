@@ -355,15 +355,30 @@ class _Draft:
         return min(_MOST_TASKS, max(running, self.found.place.slots_total or 0))
 
     def _rescale(self) -> dict[str, Any]:
-        in_place = self.found.scheduler == "adaptive"
+        in_place, account = self.found.scheduler == "adaptive", self.found.rescales
+        mode = "in_place" if in_place else "redeploy"
+        outage_s = None if account is None else account.outage_s
+        if account is not None and outage_s is not None:
+            self.say(
+                "rescale",
+                f"outages are what Flink counted of {account.completed} completed rescales, the "
+                "first start among them (shortest, median, p90); the speed of storage is assumed",
+            )
+            return {"mode": mode, "outage_s": [_rounded(seconds) for seconds in outage_s]}
+        said = ""
+        if in_place and account is None:
+            said = (
+                "Flink keeps no account of rescales: it does since 2.3, where "
+                "web.adaptive-scheduler.rescale-history.size is above 0; "
+            )
+        elif account is not None:
+            said = f"Flink has counted {account.completed} completed rescales, too few; "
         self.say(
             "rescale",
-            "outages of another job's rescales are assumed (p10, p50, p90), and the speed of its "
-            "storage; a calibration measures them where the job was rescaled",
+            f"{said}outages of another job's rescales are assumed (p10, p50, p90), and the speed "
+            "of its storage; a calibration measures them where the job was rescaled",
         )
-        if in_place:
-            return {"mode": "in_place", "outage_s": list(IN_PLACE_S)}
-        return {"mode": "redeploy", "outage_s": [56.0, 76.0, 93.0]}
+        return {"mode": mode, "outage_s": list(IN_PLACE_S) if in_place else [56.0, 76.0, 93.0]}
 
 
 def _size_text(size: float | None) -> str:

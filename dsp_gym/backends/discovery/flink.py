@@ -10,6 +10,7 @@ from urllib.parse import quote
 from dsp_gym.backends.discovery.found import Backend, Edge, FoundJob, FoundPlace, FoundVertex, Note
 from dsp_gym.backends.discovery.windows import says_window, window_in
 from dsp_gym.backends.documents import Document, Json
+from dsp_gym.backends.flink.rescales import rescale_account
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary
 from dsp_gym.backends.flink.submissions import shown
 from dsp_gym.errors import FlinkError, did_you_mean
@@ -87,6 +88,7 @@ def found_by_rest(
         if sharing and len(groups) > 1:
             text = f"the vertices are in {len(groups)} slot sharing groups; modelled as one"
             notes.append(Note("slot_sharing", text))
+        scheduler = settings.get("jobmanager.scheduler", "default").lower()
         return FoundJob(
             name=str(job["name"]),
             job_id=job_id,
@@ -94,8 +96,9 @@ def found_by_rest(
             vertices=vertices,
             place=_place(rest, job_id, notes),
             backend=_backend(rest, job_id, settings),
-            scheduler=settings.get("jobmanager.scheduler", "default").lower(),
+            scheduler=scheduler,
             slot_sharing=sharing,
+            rescales=rescale_account(rest, job_id) if scheduler == "adaptive" else None,
             notes=(*notes, *_about_state(checkpoint)),
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dsp_gym.backends.discovery.windows import FoundWindow
+from dsp_gym.backends.flink.rescales import RescaleAccount
 
 __all__ = ["Backend", "Edge", "FoundJob", "FoundVertex", "Note", "FoundPlace"]
 
@@ -75,4 +76,5 @@ class FoundJob:
     scheduler: str | None = None  # Flink's word
     slot_sharing: bool | None = None
     edges_guessed: bool = False
+    rescales: RescaleAccount | None = None
     notes: tuple[Note, ...] = ()

@@ -40,6 +40,7 @@ RESOURCE_KINDS = {
     "FlinkSessionJob": ("flink.apache.org/v1beta1", "flinksessionjobs"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
     "Event": ("events.k8s.io/v1", "events"),
+    "ConfigMap": ("v1", "configmaps"),
 }
 """Group and version, and the plural, of every kind that is read or written."""
 
@@ -491,7 +492,8 @@ def _token_file_of(documents: list[tuple[Path, Document]], context: str | None) 
 
 def _path(kind: str, namespace: str, name: str | None = None) -> str:
     version, plural = RESOURCE_KINDS[kind]
-    path = f"/apis/{version}/namespaces/{quote(namespace, safe='')}/{plural}"
+    root = "apis" if "/" in version else "api"  # of the core group
+    path = f"/{root}/{version}/namespaces/{quote(namespace, safe='')}/{plural}"
     return path if name is None else f"{path}/{quote(name, safe='')}"
 
 

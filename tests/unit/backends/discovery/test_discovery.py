@@ -97,6 +97,58 @@ def test_an_account_in_the_address_is_not_written_down(flink):
     assert "s3cret" not in text
 
 
+def rescaled(flink, completed, took, last=(1_000, 9_000)):
+    counts = {"ignored": 1, "inProgress": 0, "completed": completed, "failed": 1}
+    latest = {"completed": None, "failed": None, "ignored": None}
+    if last is not None:
+        times = {"startTimestampInMillis": last[0], "endTimestampInMillis": last[1]}
+        latest["completed"] = {"rescaleAttemptId": 2, **times}
+    flink.answers["/jobs/a1/rescales/summary"] = {
+        "rescalesCounts": counts,
+        "completedRescalesDurationStatsInMillis": took,
+    }
+    flink.answers["/jobs/a1/rescales/overview"] = {"rescalesCounts": counts, "latest": latest}
+
+
+TOOK = {"min": 4000, "max": 90000, "avg": 9000, "p50": 8000.0, "p90": 30000.0, "p95": 3e4}
+NONE = {"min": 0, "max": 0, "avg": 0, "p50": "NaN", "p90": "NaN", "p95": "NaN"}
+ADAPTIVE = {"jobmanager.scheduler": "adaptive"}
+
+
+def test_outages_are_those_that_flink_has_counted(flink):
+    rescaled(flink, 5, TOOK)
+    made = written(flink, settings=ADAPTIVE)
+    assert made.spec.rescale.outage_s == (4, 8, 30)
+    assert made.found.rescales.last_s == 8.0
+    assert "Flink counted of 5 completed rescales" in said(made, "rescale")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (None, "Flink keeps no account of rescales"),
+        ((1, TOOK), "Flink has counted 1 completed rescales, too few"),
+        ((0, NONE, None), "Flink has counted 0 completed rescales, too few"),
+    ],
+)
+def test_where_flink_has_counted_too_little_outages_are_assumed_and_it_is_said(flink, given, says):
+    if given is not None:
+        rescaled(flink, *given)
+    made = written(flink, settings=ADAPTIVE)
+    assert made.spec.rescale.outage_s == (6, 10, 20)
+    assert says in said(made, "rescale")
+
+
+@pytest.mark.parametrize(
+    "took",
+    [{}, TOOK | {"p50": None}, TOOK | {"p50": 1.0}, TOOK | {"min": -1}, TOOK | {"p90": 1e12}, [1]],
+)
+def test_an_account_that_flink_never_writes_is_refused(flink, took):
+    rescaled(flink, 5, took)
+    with pytest.raises(FlinkError):
+        written(flink, settings=ADAPTIVE)
+
+
 def test_the_adaptive_scheduler_rescales_in_place(flink):
     made = written(flink, settings={"jobmanager.scheduler": "Adaptive"})
     assert made.spec.rescale.mode == "in_place"
