@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.backends.flink.rescale import AdaptiveActuator, ResubmitActuator
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
@@ -87,7 +88,9 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def adaptive(tmp_path_factory) -> Iterator[LocalCluster]:
-    home = tmp_path_factory.mktemp("adaptive")
+    # A path of 74 characters: see the test of a long one.
+    folder = tmp_path_factory.mktemp("adaptive")
+    home = folder / "far-down-".ljust(max(74 - len(f"{folder}/"), 1), "-")
     with short_lived_jvms():
         made = LocalCluster.up(settings(scheduler="adaptive"), home)
         yield made
@@ -364,6 +367,12 @@ def running_tasks(cluster: LocalCluster) -> int:
     return Submission.of_running(cluster.rest, job.id, SPEC)[1].parallelism["state"]
 
 
+def checkpoints(cluster: LocalCluster) -> int:
+    """Completed ones of the running job."""
+    job = cluster.rest.find_job("micro").id
+    return int(cluster.rest.get(f"/jobs/{job}/checkpoints")["counts"]["completed"])
+
+
 class TestInPlace:
     @pytest.fixture
     def job_id(self, adaptive) -> str:
@@ -377,6 +386,15 @@ class TestInPlace:
         assert 0 < heard["running"]["outage_s"] < 30
         assert adaptive.rest.find_job("micro").id == job_id
         assert runs(adaptive.rest, configuration(3, 0))
+
+    def test_a_long_path_of_the_home_keeps_no_state_from_being_merged(self, adaptive, job_id):
+        """RocksDB would name a log by the whole path, too long for a file's name."""
+        with AdaptiveActuator(adaptive.rest, "micro", SPEC) as actuator:
+            assert rescaled(actuator, 3, 0) == REACHED
+            done = checkpoints(adaptive)
+            assert wait_until(lambda: checkpoints(adaptive) > done, PATIENCE_S, 0.5)
+            assert rescaled(actuator, 2, 0) == REACHED
+        assert "File name too long" not in adaptive.home.log("taskmanager").read_text()
 
     def test_the_loop_scales_without_a_new_job(self, adaptive, tmp_path):
         job_id = started(adaptive, 1, rate="600", **{"cpu-us": "state=4000"})

@@ -45,15 +45,15 @@ WINDOW = WindowConfig(window_s=25, stabilization_s=10)
 DRAIN_S = 180.0
 
 
-def compressed(seconds: int, peak_per_s: float) -> Floats:
-    """The load, records/s per real second: every third second of three times as long, then zero.
+def compressed(seconds: int, peak_per_s: float, compression: int = COMPRESSION) -> Floats:
+    """The load, records/s per real second: the mean of so many of its own seconds, then zero.
 
     Returns:
         (seconds + 1,) records/s; the largest is `peak_per_s`, the last is 0.
     """
     load = load_model(LoadConfig, "loads", LOAD).load
-    slow = rates(load, seed=SEED, duration_s=seconds * COMPRESSION)
-    fast = slow.reshape(seconds, COMPRESSION).mean(axis=1)
+    slow = rates(load, seed=SEED, duration_s=seconds * compression)
+    fast = slow.reshape(seconds, compression).mean(axis=1)
     return np.append(fast / fast.max() * peak_per_s, 0.0)
 
 

@@ -34,6 +34,10 @@ def default_home() -> Path:
     return Path(state) / "dsp-gym" / "flink"
 
 
+LOG_OPTIONS = {"jobmanager": "web.log.path", "taskmanager": "taskmanager.log.path"}
+"""Flink's option that names the log its web page shows, by part."""
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """The folder of one cluster."""
@@ -177,7 +181,7 @@ class FlinkProcesses:
             *memory,
             *self.java.flags,
             f"-XX:ErrorFile={self.home.logs}/{part}-hs_err.log",
-            f"-Dlog.file={self.home.log(part)}",
+            f"-Ddsp-gym.log={self.home.log(part)}",
             f"-Dlog4j.configurationFile={(self.home.conf / 'log4j.properties').as_uri()}",
             "-cp",
             self.libraries.class_path,
@@ -185,6 +189,7 @@ class FlinkProcesses:
             "--configDir",
             str(self.home.conf),
             f"-Dmetrics.reporter.prom.port={reporter_port}",
+            f"-D{LOG_OPTIONS[part]}={self.home.log(part)}",  # the web page shows it
         ]
 
 

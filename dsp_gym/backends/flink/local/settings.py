@@ -230,7 +230,10 @@ def _metrics(settings: ClusterSettings) -> Mapping[str, object]:
 
 
 def log4j_properties() -> str:
-    """Where a process writes its log: the file named by `-Dlog.file`, in five pieces of 20 MB.
+    """Where a process writes its log: the file named by `-Ddsp-gym.log`, in five pieces of 20 MB.
+
+    Not Flink's `log.file`: where that is set, RocksDB's logs move beside it, named by the whole
+    path of the database, and with a long path of the cluster's folder no database opens at all.
 
     Returns:
         The text of a Log4j 2 properties file.
@@ -240,8 +243,8 @@ rootLogger.level = INFO
 rootLogger.appenderRef.file.ref = File
 appender.file.name = File
 appender.file.type = RollingFile
-appender.file.fileName = ${sys:log.file}
-appender.file.filePattern = ${sys:log.file}.%i
+appender.file.fileName = ${sys:dsp-gym.log}
+appender.file.filePattern = ${sys:dsp-gym.log}.%i
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss,SSS} %-5p %-60c %x - %m%n
 appender.file.policies.type = Policies
