@@ -2,8 +2,9 @@
 
 The fallback drives a twin of the job. What the policy costs above the twin, and the seconds of
 outage and lateness it causes above the twin's, are counted over a rolling window; what it saves may
-pay for lateness. Once the budget is spent, or does not cover one more rescale, the fallback decides
-until the window has moved on.
+pay for lateness. Once the budget is spent, or does not cover one more rescale, the policy rescales
+no more: the running configuration stays where it is soonest through what it is late, and otherwise
+the fallback decides until the window has moved on.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ from dsp_gym.arrays import Bools, Floats, Ints, plain
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.guardrails.restriction import Restriction, replace
+from dsp_gym.guardrails.restriction import Restriction, hold, replace
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.guardrails.twin import (
     FALLEN,
     FallbackRuns,
-    carries,
     catch_up_s,
     differs,
     flow,
     follow,
+    gets_by,
     imagined,
+    money_per_s,
+    suits,
 )
-from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.row_memory import Per, RowMemory
@@ -151,7 +153,8 @@ class BudgetSpent(NamedTuple):
 
     cost: Floats
     outage: Floats
-    over: Bools  # one of them is used up
+    over: Bools  # the fallback decides
+    held: Bools  # outages are used up, and no rescale would help: what runs stays
 
     @classmethod
     def of(cls, jobs: int) -> BudgetSpent:
@@ -160,7 +163,7 @@ class BudgetSpent(NamedTuple):
         Returns:
             Arrays that are not filled in yet.
         """
-        return cls(np.empty(jobs), np.empty(jobs), np.empty(jobs, bool))
+        return cls(np.empty(jobs), np.empty(jobs), np.empty(jobs, bool), np.empty(jobs, bool))
 
 
 class _Asked(NamedTuple):
@@ -169,13 +172,16 @@ class _Asked(NamedTuple):
     taken: Ints
     taken_level: Ints
     spent: BudgetSpent
-    carries: Bools  # (J,) the running configuration carries what is offered
+    suits: Bools  # (J,) the fallback may go on from the running configuration
 
 
 class ExcessBudget(Restriction):
     """Hands over to the fallback once the policy's excess over it has used up the budget.
 
-    While the fallback decides, and where nothing is enacted, its twin follows the job itself.
+    A hand-over is a rescale. Where outages alone are used up and what runs works off the lateness
+    no later than the fallback would, it stays instead, and the policy may go on once the window has
+    moved on or savings have paid. While the fallback decides, and where nothing is enacted, its
+    twin follows the job itself.
     """
 
     name = "excess_budget"
@@ -221,14 +227,16 @@ class ExcessBudget(Restriction):
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         """What is to run where the budget is spent; the fallback is asked once for each snapshot.
 
-        A job whose configuration does not carry the load first gets that of the twin, for the
-        fallback alone may need many steps from where the policy has left it.
+        A job whose configuration does not carry the load, or is dearer than the budget of cost
+        allows, first gets that of the twin: the fallback alone may need many steps from where the
+        policy has left it, or be content to stay there.
 
         Returns:
             The twin's configuration of such jobs, the fallback's decision on others.
         """
         decided, own = self._shadow.decided(snapshot), self._memory.arrays(FallbackRuns)
-        handed = (own.handed | ~own.started | carries(snapshot, own))[:, None]
+        fallen, share = self._memory.handle(FallbackRuns), self.rules.cost_share
+        handed = (own.handed | ~own.started | suits(snapshot, fallen, share))[:, None]
         return ScalingDecision(
             np.where(handed, decided.parallelism, own.parallelism),
             np.where(handed, decided.memory_level, own.level),
@@ -240,18 +248,21 @@ class ExcessBudget(Restriction):
         self._known = snapshot, spent
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        over = self.replaces(snapshot)
-        if not over.any():
-            return np.zeros_like(over)
-        wanted = self.decided(snapshot)
-        return replace(snapshot, over, wanted.parallelism, wanted.memory_level, parallelism, level)
+        spent = self._spent(snapshot)
+        trips = hold(snapshot, spent.held, parallelism, level)
+        if not spent.over.any():
+            return trips
+        wanted, memory = self.decided(snapshot), (parallelism, level)
+        return trips | replace(
+            snapshot, spent.over, wanted.parallelism, wanted.memory_level, *memory
+        )
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         self._shadow.decided(snapshot)  # so that its memory is current when it is needed
-        spent, own = self._spent(snapshot), self._memory.arrays(FallbackRuns)
+        spent, fallen = self._spent(snapshot), self._memory.handle(FallbackRuns)
         taken = plain(guarded.parallelism), plain(guarded.memory_level)
-        asked = _Asked(*taken, spent, carries(snapshot, own))
-        fallen, counts = self._memory.handle(FallbackRuns), self._counts.handle(ExcessCounts)
+        asked = _Asked(*taken, spent, suits(snapshot, fallen, self.rules.cost_share))
+        counts = self._counts.handle(ExcessCounts)
         facts, seen = snapshot.topology.handle, snapshot.arrays
         _count(facts, seen, ds2_rates(snapshot).block, asked, self.rules, fallen, counts)
         wanted = self._driver.decided(imagined(snapshot, fallen))
@@ -266,9 +277,10 @@ class ExcessBudget(Restriction):
         self._known = None
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
-        cost, outage = self.spent(snapshot)
+        cost, outage, _, held = self._spent(snapshot)
         what = "cost" if cost[job] >= 1 else "outage"
-        return f"{self._shadow.name} decides: the budget of excess {what} is spent" + (
+        who = "the running configuration stays" if held[job] else f"{self._shadow.name} decides"
+        return f"{who}: the budget of excess {what} is spent" + (
             f" ({100 * cost[job]:.0f} % of cost, {100 * outage[job]:.0f} % of outage)"
         )
 
@@ -287,6 +299,13 @@ class ExcessBudget(Restriction):
         self._known = None
         self._shadow.restore(state["policy"])
         self._driver.restore(state["driver"] if "driver" in state else state["policy"])
+
+    def intervention(
+        self, snapshot: MetricsSnapshot, job: int, *, explain: bool = True
+    ) -> Intervention:
+        if not self._spent(snapshot).held[job]:
+            return super().intervention(snapshot, job, explain=explain)
+        return Intervention(job, self.name, self.reason(snapshot, job) if explain else "", "held")
 
     @property
     def replacement(self) -> str:
@@ -309,18 +328,6 @@ class ExcessBudget(Restriction):
             Flags by job; the same array for a repeated question about one snapshot.
         """
         return self._spent(snapshot).over
-
-
-@njit(cache=True, nogil=True)
-def _money_per_s(t: JobFacts, j: int, p: Ints, level: Ints) -> float:
-    """Money per second of a configuration of job j, sources left out (`dsp_gym.job.cost`)."""
-    k = t.row[j]
-    cores = mib = 0.0
-    for v in range(p.shape[1]):
-        if t.kind[k, v] > SOURCE:
-            cores += p[j, v]
-            mib += p[j, v] * t.subtask_mib[k, level[j, v] + 1]
-    return float((cores * t.core_hour[k] + mib / 1024.0 * t.gib_hour[k]) / 3600.0)
 
 
 @njit(cache=True, nogil=True)
@@ -359,10 +366,10 @@ def add_up(
                 saved += counted.saved_s[j, b]
             if newest - BURST_PARTS < part[j, b] <= newest:
                 burst += counted.outage_s[j, b]
-        now = _money_per_s(t, j, seen.parallelism, seen.memory_level)
+        now = money_per_s(t, j, seen.parallelism, seen.memory_level)
         fallback = now
         if own.started[j]:  # and what has run since the last count
-            fallback = _money_per_s(t, j, own.parallelism, own.level)
+            fallback = money_per_s(t, j, own.parallelism, own.level)
             more += (now - fallback) * max(0.0, t_s[j] - own.counted_s[j])
         money = budget.cost_share * fallback * window
         spent.cost[j] = more / money if money > 0.0 else (1.0 if more > 0.0 else 0.0)
@@ -373,7 +380,11 @@ def add_up(
         # A share of the budget less one whole rescale; a budget below one rescale is spent.
         spent.outage[j] = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
         spent.outage[j] = max(spent.outage[j], burst / budget.burst_s)
-        spent.over[j] = spent.cost[j] >= 1.0 or spent.outage[j] >= 1.0 or t_s[j] < own.until_s[j]
+        outages = spent.outage[j] >= 1.0
+        spent.over[j] = spent.cost[j] >= 1.0 or t_s[j] < own.until_s[j]
+        if outages and not spent.over[j]:
+            spent.over[j] = own.handed[j] or not gets_by(t, seen, own, j, rescale)
+        spent.held[j] = outages and not spent.over[j]
         some = some or spent.over[j]
     return some
 
@@ -419,8 +430,8 @@ def _count(
         seconds = max(0.0, t_s[j] - own.counted_s[j])
         own.counted_s[j] = t_s[j]
         b = _part(counted, t_s[j], budget.window_s, j)
-        fallback = _money_per_s(t, j, own.parallelism, own.level)
-        more = _money_per_s(t, j, running, running_level) - fallback
+        fallback = money_per_s(t, j, own.parallelism, own.level)
+        more = money_per_s(t, j, running, running_level) - fallback
         counted.cost[j, b] += seconds * more
         if fallback > 0.0:
             counted.saved_s[j, b] -= seconds * more / fallback / budget.late_price
@@ -433,9 +444,7 @@ def _count(
             timed = not np.isnan(budget.hand_over_s)
             if timed and t_s[j] >= own.until_s[j]:
                 own.until_s[j] = t_s[j] + budget.hand_over_s
-            if seen.status[j] == RUNNING and (
-                own.handed[j] or not other or acts or asked.carries[j]
-            ):
+            if seen.status[j] == RUNNING and (own.handed[j] or not other or acts or asked.suits[j]):
                 follow(seen, own, j)
                 own.handed[j] = True
                 own.parallelism[j], own.level[j] = asked.taken[j], asked.taken_level[j]

@@ -30,12 +30,14 @@ from dsp_gym.loop.topology import JobFacts
 __all__ = [
     "FALLEN",
     "FallbackRuns",
-    "carries",
     "catch_up_s",
     "differs",
     "flow",
     "follow",
+    "gets_by",
     "imagined",
+    "money_per_s",
+    "suits",
 ]
 
 
@@ -88,18 +90,30 @@ def follow(seen: SnapshotArrays, own: FallbackRuns, j: int) -> None:
 
 
 @njit(cache=True, nogil=True, borrows=True)
+def money_per_s(t: JobFacts, j: int, p: Ints, level: Ints) -> float:
+    """Money per second of a configuration of job j, sources left out (`dsp_gym.job.cost`)."""
+    k = t.row[j]
+    cores = mib = 0.0
+    for v in range(p.shape[1]):
+        if t.kind[k, v] > SOURCE:
+            cores += p[j, v]
+            mib += p[j, v] * t.subtask_mib[k, level[j, v] + 1]
+    return float((cores * t.core_hour[k] + mib / 1024.0 * t.gib_hour[k]) / 3600.0)
+
+
+@njit(cache=True, nogil=True, borrows=True)
 def _is_measured(seen: SnapshotArrays, j: int) -> bool:
     """Whether the rates of job j hold."""
     return bool(seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] >= 1.0 - 1e-9)
 
 
 @njit(cache=True, nogil=True, borrows=True)
-def _spare(own: FallbackRuns, j: int) -> float:
-    """What the twin of job j can carry over what is offered; NaN: unknown."""
+def _spare(own: FallbackRuns, parallelism: Ints, j: int) -> float:
+    """What job j carries with the given tasks (J, V), over what is offered; NaN: unknown."""
     spare = np.nan
     for v in range(own.needed.shape[1]):
         if own.needed[j, v] > 0.0:
-            carried = own.parallelism[j, v] / own.needed[j, v]
+            carried = parallelism[j, v] / own.needed[j, v]
             spare = carried if np.isnan(spare) else min(spare, carried)
     return spare
 
@@ -123,12 +137,30 @@ def catch_up_s(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> 
     """
     if own.handed[j] or not own.started[j] or not differs(t, seen, own, j):
         return 0.0
-    offered, spare = own.offered_per_s[j], _spare(own, j)
+    offered, spare = own.offered_per_s[j], _spare(own, own.parallelism, j)
     behind_s = seen.job[JOB.latency_p95_s, j]
     if seen.status[j] != RUNNING or not behind_s > t.slo_s[t.row[j]] or not offered * spare > 0.0:
         return 0.0
     behind_s -= own.backlog[j] / (offered * spare)
     return float(max(0.0, behind_s) / max(spare - 1.0, LEAST_SPARE))
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def gets_by(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int, rescale_s: float) -> bool:
+    """Whether job j is through what it is late no later than after a rescale to its twin.
+
+    A rescale is an outage of `rescale_s`, and what arrives in it has to be caught up with, too.
+
+    Returns:
+        True until its running configuration is measured; False where the need is unknown then.
+    """
+    if not _is_measured(seen, j):
+        return True
+    spare, late_s = _spare(own, seen.parallelism, j), seen.job[JOB.latency_p95_s, j]
+    if not late_s > t.slo_s[t.row[j]]:
+        return bool(spare >= 1.0)
+    twin = max(_spare(own, own.parallelism, j) - 1.0, LEAST_SPARE)
+    return bool(late_s <= (spare - 1.0) * (rescale_s + (late_s + rescale_s) / twin))
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -153,7 +185,7 @@ def flow(
                 own.needed[j, v] = demand / rate
         if offered > 0.0:
             own.offered_per_s[j] = offered
-    offered, spare = own.offered_per_s[j], _spare(own, j)
+    offered, spare = own.offered_per_s[j], _spare(own, own.parallelism, j)
     if np.isnan(offered + spare):
         return 0.0
     own.backlog[j] = max(0.0, own.backlog[j] + offered * (1.0 - spare) * seconds)
@@ -186,7 +218,7 @@ def _imagine(
             continue
         t_s, window_s = seen.job[JOB.t_s, j], seen.job[JOB.window_s, j]
         room.job[JOB.running_since_s, j] = own.since_s[j]
-        spare = _spare(own, j)
+        spare = _spare(own, own.parallelism, j)
         if not _is_measured(seen, j) or np.isnan(spare + own.offered_per_s[j]):
             room.job[JOB.window_fill, j] = 0.0  # nothing is known of the twin
             continue
@@ -218,19 +250,38 @@ def _imagine(
             out[VERTEX.idle_ms_per_s] = 1000.0 - busy - out[VERTEX.backpressured_ms_per_s]
 
 
-def carries(snapshot: MetricsSnapshot, own: FallbackRuns) -> Bools:
-    """Whether the running configuration of a job carries what is offered to its twin.
+@direct
+@njit(cache=True, nogil=True)
+def _suit(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    fallen: Handle[FallbackRuns],
+    cost_share: float,
+    suits: Bools,
+) -> None:
+    t, own = facts.arrays, fallen.arrays
+    for j in range(suits.shape[0]):
+        twin = money_per_s(t, j, own.parallelism, own.level)
+        cost = money_per_s(t, j, seen.parallelism, seen.memory_level)
+        carries = _spare(own, seen.parallelism, j) >= 1.0
+        suits[j] = carries and cost <= (1.0 + cost_share) * twin
+
+
+def suits(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns], cost_share: float) -> Bools:
+    """Whether the fallback may go on from the running configuration of a job.
 
     Args:
         snapshot: Of J jobs.
-        own: Their twins.
+        fallen: Their twins.
+        cost_share: By how much it may be dearer than the twin's, share of the twin's cost.
 
     Returns:
-        (J,) flags; False where nothing is known of the need.
+        (J,) flags: it carries what is offered, and costs little more than the twin's; False where
+        nothing is known of the need.
     """
-    known = ~np.isnan(own.needed)
-    enough = ~known | (snapshot.parallelism >= own.needed)
-    return np.asarray(enough.all(axis=1) & known.any(axis=1))
+    found = np.zeros(len(snapshot), np.bool_)
+    _suit(snapshot.topology.handle, snapshot.arrays, fallen, cost_share, found)
+    return found
 
 
 def imagined(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns]) -> MetricsSnapshot:

@@ -1,8 +1,11 @@
 """What guardrails cost policies that need none, and how far they contain broken ones.
 
-python -m dsp_gym.studies.guarding core-v1 --policies mdp --guardrails none deployed
-python -m dsp_gym.studies.guarding core-v1 --policies stuck random inverted --seeds 1
+python -m dsp_gym.studies.guarding core-v1 --policies learned --guardrails floor deployed
+python -m dsp_gym.studies.guarding core-v2 --cell unseen-jobs-unseen-loads --jobs nexmark-q8
 python -m dsp_gym.studies.guarding core-v1 --policies ds2 mdp --guardrails deployed --shadow
+
+Runs are paired: each is compared with the same policy without guardrails, and with the fallback,
+on the same job, load and seed.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import ControlLoop
-from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.counterfactual.course import TRIP_REST_S
+from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.share import benchmark_job, simulation_seed
 from dsp_gym.guardrails.chain import Chain, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -121,6 +126,20 @@ class Inverted(Stuck):
         self._right.restore(state)
 
 
+FALLBACK = "tuned/core-v1/justin-artifact-tuned"
+"""The fallback of the chain `deployed`."""
+
+COLUMNS = (
+    "policy",
+    "chain",
+    "cost per day",
+    "late",
+    "cost, points late against no guardrails",
+    "against the fallback",
+    "rescales per day",
+    "decisions changed per day",
+)
+
 BROKEN: dict[str, type[Stuck]] = {"stuck": Stuck, "random": RandomTargets, "inverted": Inverted}
 """Policies with which something is wrong."""
 
@@ -128,10 +147,27 @@ BROKEN: dict[str, type[Stuck]] = {"stuck": Stuck, "random": RandomTargets, "inve
 class GuardedRuns(NamedTuple):
     """Runs of one policy; (J,) a value each."""
 
-    cost: Floats  # money over the episode
+    cost: Floats  # money per day
     late: Floats  # share of the time
-    rescales: Floats
-    trips: Mapping[str, Floats]  # decisions changed, by guardrail
+    rescales: Floats  # per day
+    trips: Mapping[str, Floats]  # decisions changed per day, by guardrail
+
+    def dearer(self, others: GuardedRuns) -> float:
+        """Compares costs with those of other runs of the same jobs, loads and seeds.
+
+        Returns:
+            Cost above theirs, a share of it: the geometric mean over the runs, so that a large job
+            counts no more than a small one.
+        """
+        return float(np.exp(np.log(self.cost / others.cost).mean()) - 1.0)
+
+    def later(self, others: GuardedRuns) -> float:
+        """Compares lateness with that of other runs of the same jobs, loads and seeds.
+
+        Returns:
+            Share of the time late above theirs, the mean over the runs.
+        """
+        return float((self.late - others.late).mean())
 
 
 class _Played(NamedTuple):
@@ -201,8 +237,10 @@ def play_guarded(
         came = step.outcome
         total += np.stack([came.cost, came.slo_s / config.episode_s, came.rescales])
         trips += step.guarded.trips
+    days = config.episode_s / 86_400
     cost, late, rescales = total
-    return GuardedRuns(cost, late, rescales, dict(zip(names, trips.T, strict=True)))
+    by_name = dict(zip(names, trips.T / days, strict=True))
+    return GuardedRuns(cost / days, late, rescales / days, by_name)
 
 
 def watch_beside(
@@ -242,21 +280,36 @@ def watch_beside(
     return dict(zip(chain.names, trips.T, strict=True))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a line for each policy under each chain."""
-    parser = argparse.ArgumentParser(prog="python -m dsp_gym.studies.guarding", description=__doc__)
-    parser.add_argument("benchmark")
-    parser.add_argument("--policies", nargs="+", default=["justin-paper", *BROKEN])
-    parser.add_argument("--guardrails", nargs="+", default=["none", "floor", "default", "deployed"])
-    parser.add_argument("--jobs", nargs="+", help="of the benchmark; all if not given")
-    parser.add_argument("--loads", nargs="+", help="of the benchmark; all if not given")
-    parser.add_argument("--shadow", action="store_true", help="beside healthy jobs, nothing acts")
-    parser.add_argument("--seeds", type=int, default=1, help="of each load")
-    parser.add_argument("--train", action="store_true", help="on the training jobs and loads")
-    chosen = parser.parse_args(arguments)
-    config = load_model(BenchmarkConfig, "benchmarks", chosen.benchmark)
-    if chosen.train:
-        config = config.model_copy(update={"jobs": config.train_jobs, "split": "train"})
+def benchmark_of(name: str, cell: str | None = None, *, train: bool = False) -> BenchmarkConfig:
+    """The runs of a benchmark, or of one cell of a frontier.
+
+    Args:
+        name: A benchmark; with a cell, a frontier.
+        cell: As `unseen-jobs-unseen-loads`.
+        train: The jobs and loads that policies may be tuned on, instead of those of the test.
+
+    Returns:
+        A benchmark, whose policies take no part here.
+
+    Raises:
+        ConfigError: The frontier has no such cell.
+    """
+    if cell is None:
+        config = load_model(BenchmarkConfig, "benchmarks", name)
+        return (
+            config.model_copy(update={"jobs": config.train_jobs, "split": "train"})
+            if train
+            else config
+        )
+    frontier = load_model(FrontierConfig, "frontiers", name)
+    cells = {each.name: each for each in frontier.cells()}
+    if cell not in cells:
+        raise ConfigError(f"{name} has no cell '{cell}'", remedy=did_you_mean(cell, cells))
+    return frontier.benchmark(cells[cell], (Entrant(policy="static", name="-"),))
+
+
+def _narrowed(config: BenchmarkConfig, chosen: argparse.Namespace) -> BenchmarkConfig:
+    """Fewer jobs, loads or seeds, as asked."""
     changes: dict[str, object] = {"seeds": chosen.seeds}
     if chosen.jobs:
         changes["jobs"] = tuple(chosen.jobs)
@@ -265,36 +318,73 @@ def main(arguments: Sequence[str] | None = None) -> None:
         loads = tuple(load for load in split.loads if load.name in chosen.loads)
         split = split.model_copy(update={"loads": loads})
         changes["loads"] = config.loads.model_copy(update={config.split: split})
-    config = config.model_copy(update=changes)
-    columns = "" if chosen.shadow else f"{'cost/day':>8} {'late %':>6} {'rescales':>8}  "
-    head = f"{'policy':32} {'chain':10} {columns}trips/day"
-    sys.stdout.write(f"{head}\n")
+    return config.model_copy(update=changes)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a table: a row for each policy under each chain."""
+    parser = argparse.ArgumentParser(prog="python -m dsp_gym.studies.guarding", description=__doc__)
+    parser.add_argument("benchmark")
+    parser.add_argument("--cell", help="of a frontier, as unseen-jobs-unseen-loads")
+    parser.add_argument("--policies", nargs="+", default=["learned", *BROKEN])
+    parser.add_argument("--guardrails", nargs="+", default=["floor", "deployed"])
+    parser.add_argument("--fallback", default=FALLBACK, help="policy to compare with")
+    parser.add_argument("--jobs", nargs="+", help="of the benchmark; all if not given")
+    parser.add_argument("--loads", nargs="+", help="of the benchmark; all if not given")
+    parser.add_argument("--shadow", action="store_true", help="beside healthy jobs, nothing acts")
+    parser.add_argument("--seeds", type=int, default=1, help="of each load")
+    parser.add_argument("--train", action="store_true", help="on the training jobs and loads")
+    chosen = parser.parse_args(arguments)
+    config = _narrowed(benchmark_of(chosen.benchmark, chosen.cell, train=chosen.train), chosen)
+    if chosen.shadow:
+        for policy in chosen.policies:
+            for chain in chosen.guardrails:
+                _say(_watched(policy, chain, config))
+        return
+    _say(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
+    fallback = play_guarded(made(chosen.fallback), None, config)
+    _say(_row(chosen.fallback.split("/")[-1], "none", fallback, fallback, fallback))
     for policy in chosen.policies:
+        alone = play_guarded(made(policy), None, config)
+        _say(_row(policy, "none", alone, alone, fallback))
         for chain in chosen.guardrails:
-            line = _watched if chosen.shadow else _line
-            sys.stdout.write(f"{line(policy, chain, config)}\n")
-            sys.stdout.flush()
+            _say(_row(policy, chain, play_guarded(made(policy), chain, config), alone, fallback))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _counted(trips: Mapping[str, Floats]) -> str:
+    said = {name: float(each.mean()) for name, each in trips.items()}
+    return ", ".join(f"{name} {value:.1f}" for name, value in said.items() if value >= 0.05)
 
 
 def _watched(policy: str, chain: str, config: BenchmarkConfig) -> str:
     """Interventions per day beside healthy jobs: the mean and the most of any run."""
-    found, days = watch_beside(made(policy), chain, config), config.episode_s / 86_400
-    changed = np.sum(list(found.values()), axis=0) / days
-    trips = {name: float(each.mean()) / days for name, each in found.items()}
-    said = ", ".join(f"{name} {value:.1f}" for name, value in trips.items() if value)
-    return f"{policy:32} {chain:10} mean {changed.mean():6.1f} most {changed.max():6.0f}  {said}"
-
-
-def _line(policy: str, chain: str, config: BenchmarkConfig) -> str:
-    """Means over all runs, per day."""
-    found = play_guarded(made(policy), chain, config)
     days = config.episode_s / 86_400
-    trips = {name: float(each.mean()) / days for name, each in found.trips.items()}
-    said = ", ".join(f"{name} {value:.1f}" for name, value in trips.items() if value)
+    found = {name: each / days for name, each in watch_beside(made(policy), chain, config).items()}
+    changed = np.sum(list(found.values()), axis=0)
     return (
-        f"{policy:32} {chain:10} {found.cost.mean() / days:8.3f} {100 * found.late.mean():6.2f} "
-        f"{found.rescales.mean() / days:8.1f}  {said}"
+        f"{policy:32} {chain:10} mean {changed.mean():6.1f} most {changed.max():6.0f}  "
+        f"{_counted(found)}"
     )
+
+
+def _row(
+    policy: str, chain: str, found: GuardedRuns, alone: GuardedRuns, fallback: GuardedRuns
+) -> str:
+    """A row of the table: means over all runs, and paired differences."""
+    cells = [policy, chain, f"{found.cost.mean():.2f}", f"{100 * found.late.mean():.2f} %"]
+    for others in (alone, fallback):
+        cells.append(
+            "–"
+            if others is found
+            else f"{100 * found.dearer(others):+.1f} %, {100 * found.later(others):+.2f}"
+        )
+    cells += [f"{found.rescales.mean():.1f}", _counted(found.trips) or "–"]
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

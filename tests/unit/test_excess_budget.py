@@ -26,6 +26,12 @@ def fallback_snapshot(t_s, p=(4, 4), **values):
     return snapshot(t_s, p=p, **{"memory_level": STATIC["memory_level"]} | values)
 
 
+def jammed(t_s, p, level=1, **values):
+    """As `fallback_snapshot`, late by five minutes, with tasks that are busy all the time."""
+    full = {"latency_p95_s": 300.0, "busy": (1000.0, 1000.0)}
+    return fallback_snapshot(t_s, p=p, memory_level=level, **full | values)
+
+
 def own(p, level=1):
     return ScalingDecision(np.array([[2, *p, 1]]), np.full((1, 4), level), ("test",))
 
@@ -55,7 +61,7 @@ def test_the_fallback_decides_for_as_long_as_it_is_given_and_all_is_counted_anew
     guards = budget(outage_share=0.05, hand_over_s=600.0)
     decided = []
     for t_s in (600.0, 660.0, 720.0, 1260.0, 1320.0, 1380.0, 1440.0):
-        seen = fallback_snapshot(t_s)
+        seen = jammed(t_s, (4, 4), latency_p95_s=9.0)
         guarded = guards.allow(seen, own((5, 4)))
         guards.commit(seen, guarded)
         decided.append(int(guarded.parallelism[0, 1]))
@@ -87,7 +93,7 @@ def test_late_seconds_in_a_configuration_of_its_own_count_as_outage():
     guards.commit(start, guards.allow(start, own((2, 4))))
     found = []
     for step in (1, 2, 3, 4):
-        seen = fallback_snapshot(600.0 + 60.0 * step, p=(2, 4), latency_p95_s=9.0)
+        seen = jammed(600.0 + 60.0 * step, (2, 4), latency_p95_s=9.0)
         guarded = guards.allow(seen, own((2, 4)))
         guards.commit(seen, guarded)
         found.append(int(guarded.parallelism[0, 1]))
@@ -102,11 +108,6 @@ def test_what_the_fallback_does_itself_is_free():
         guards.commit(seen, guarded)
     _, outage = guards.guardrails[0].spent(fallback_snapshot(840.0))
     assert outage[0] == 0.0
-
-
-def jammed(t_s, p, level=1, **values):
-    """As `fallback_snapshot`, late by five minutes."""
-    return fallback_snapshot(t_s, p=p, memory_level=level, **{"latency_p95_s": 300.0} | values)
 
 
 def test_what_was_saved_pays_for_lateness_at_its_price():
@@ -151,7 +152,7 @@ def test_a_burst_of_lateness_is_not_for_sale():
     guards.commit(start, guards.allow(start, own((2, 4))))
     found = []
     for step in range(1, 6):
-        seen = fallback_snapshot(2000.0 + 30.0 * step, p=(2, 4), latency_p95_s=9.0)
+        seen = jammed(2000.0 + 30.0 * step, (2, 4), latency_p95_s=9.0)
         guarded = guards.allow(seen, own((2, 4)))
         guards.commit(seen, guarded)
         found.append(int(guarded.parallelism[0, 1]))
@@ -167,6 +168,60 @@ def test_what_is_still_to_be_caught_up_with_counts_as_a_burst():
     seen = fallback_snapshot(630.0, p=(2, 4))
     guards.commit(seen, guards.allow(seen, own((2, 4))))
     assert allowed(guards, jammed(660.0, (2, 4)), own((2, 4)))[0][0] == 4
+
+
+def test_a_job_that_catches_up_by_itself_keeps_its_configuration_once_outages_are_spent():
+    """Twice the tasks that the load needs, 9 s behind: to hand over would be an outage of 80 s."""
+    guards = budget(outage_share=0.05)
+    for t_s, p in ((600.0, 4), (660.0, 5)):
+        seen = fallback_snapshot(t_s, p=(p, 4))
+        guards.commit(seen, guards.allow(seen, own((p + 1, 4))))
+    seen = fallback_snapshot(720.0, p=(6, 4), latency_p95_s=9.0)
+    guarded = guards.allow(seen, own((7, 4)))
+    assert guarded.parallelism[0, 1] == 6
+    (one,) = guarded.interventions
+    assert (one.kind, one.by) == ("held", None)
+    assert one.reason.startswith("the running configuration stays: the budget of excess outage")
+    assert guarded.replaced_by == (None,)
+    guards.commit(seen, guarded)
+    # Now the load keeps the window's four tasks busy all the time: late for ever.
+    for t_s, expected in ((780.0, 6), (840.0, 4)):
+        seen = jammed(t_s, (6, 4), busy=(500.0, 1000.0))
+        guarded = guards.allow(seen, own((7, 4)))
+        assert guarded.parallelism[0, 1] == expected
+        guards.commit(seen, guarded)
+    assert guarded.replaced_by == ("static",)
+
+
+def test_a_configuration_that_nobody_has_measured_yet_is_not_judged():
+    guards = budget(outage_share=0.05)
+    for t_s in (600.0, 660.0):
+        seen = jammed(t_s, (2, 4))
+        guards.commit(seen, guards.allow(seen, own((3, 4))))
+    seen = jammed(720.0, (2, 4), window_fill=0.5)
+    assert allowed(guards, seen, own((3, 4)))[0][0] == 2
+    assert allowed(guards, jammed(780.0, (2, 4)), own((3, 4)))[0][0] == 4
+
+
+def test_a_fallback_that_would_be_content_with_a_dear_configuration_begins_with_its_twins():
+    """Within ds2-justin's band are eight tasks that are busy a quarter of the time, and four."""
+    guards = chain(
+        excess_budget={
+            "policy": "ds2-justin",
+            "window_s": 3600.0,
+            "outage_share": 0.5,
+            "cost_share": 0.05,
+        }
+    )
+    start = snapshot(600.0)
+    guards.commit(start, guards.allow(start, own((8, 8))))
+    found = []
+    for step in range(1, 10):
+        seen = snapshot(600.0 + 60.0 * step, p=(8, 8), busy=(250.0, 250.0))
+        guarded = guards.allow(seen, own((8, 8)))
+        guards.commit(seen, guarded)
+        found.append(tuple(guarded.parallelism[0, 1:3].tolist()))
+    assert (4, 4) in found
 
 
 def test_a_job_that_is_taken_over_first_gets_the_configuration_of_the_twin():
