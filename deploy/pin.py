@@ -20,7 +20,7 @@ FILES = (
     "components/twins/kustomization.yaml",
     "helm/values.yaml",
 )
-IMAGES = ("dsp-gym", "dsp-gym-registry")
+IMAGES = ("dsp-gym", "dsp-gym-twins", "dsp-gym-registry")
 
 _PINNED = re.compile(
     r"(?P<key>newName|repository): (?P<name>\S+)\n(?P<gap> +)digest: (?P<digest>\S+)"

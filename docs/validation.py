@@ -302,6 +302,54 @@ Recorded (UTC): {recorded}.
 """
 
 
+def twins() -> str:
+    """Twins against the policies that then scaled the job."""
+    if not (FIGURES / "twin.json").exists():
+        return (
+            "Not measured with this release yet: "
+            "`python -m dsp_gym.studies.validation.counterfactual --out docs/figures/validation/counterfactual.json`."
+        )
+    found = figures("twin")
+    rows = []
+    for job, case in found.items():
+        for policy, one in case["policies"].items():
+            twin, did = one["twin"], one["did"]
+            missed = [name for name, held in one["holds"].items() if not held]
+            rows.append(
+                [
+                    f"`{job}`",
+                    policy,
+                    one["beside"],
+                    f"{twin['cost_per_h']:.4f}, {did['cost_per_h']:.4f}",
+                    percent(one["cost_error"]),
+                    f"{percent(twin['slo_share'])}, {percent(did['slo_share'])}",
+                    percent(one["late_error"], 2),
+                    "yes" if one["trusted"] else "no",
+                    "misses " + ", ".join(missed) if missed else "all",
+                ]
+            )
+    columns = (
+        "job",
+        "policy",
+        "while",
+        "cost/h, twin and real",
+        "off by",
+        "late, twin and real",
+        "off by",
+        "shown",
+        "holds",
+    )
+    recorded = ", ".join(f"`{job}` {case['recorded']}" for job, case in found.items())
+    return f"""\
+Of the same pairs of runs: the twin of a policy, driven while the other policy scaled the job, against the run in which the
+policy scaled it. Bars: cost within 10 %, late within 2 % of the time. Twins are shown where the model's error on the
+incumbent is within the scorecard's bounds.
+
+{table(columns, rows)}
+
+Recorded (UTC): {recorded}."""
+
+
 CHECKED = """\
 Under the lowest load one task of the word count is at the edge of its capacity: 1,200 sentences/s are offered, and its
 calibration says 1,131, so a few per cent decide whether it is late. In an earlier recording, too short of backlog for
@@ -422,7 +470,11 @@ Every figure here was measured on a real Flink 2.1 on one machine of two cores, 
 ## Overhead of recording
 
 {overhead()}
-{counterfactual()}"""
+{counterfactual()}
+## Twins
+
+{twins()}
+"""
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.redaction import redacted
 
-__all__ = ["FAULTS", "Cause", "Failure", "Faults", "Judgement", "Replacement", "Seat", "kept"]
+__all__ = ["FAULTS", "Cause", "Failure", "FaultCounts", "Judgement", "Replacement", "Seat", "kept"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Failure(NamedTuple):
     replaced_by: str | None  # None: the running configuration is kept
 
 
-class Faults:
+class FaultCounts:
     """Failures beside decisions, which stand: of `forecast` and of `plan`, by policy."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Faults:
             return dict(self._times)
 
 
-FAULTS = Faults()
+FAULTS = FaultCounts()
 """Of this process."""
 
 

@@ -384,6 +384,8 @@ def test_the_component_of_the_twins_reads_the_journals_that_the_process_writes()
     twins, *volumes = [one["value"] for one in yaml.safe_load(patch["patch"])]
     command, folder, *options = twins["args"]
     assert folder == shadow_yaml()["journal"]
+    image = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").partition(" AS twins\n")[2]
+    assert image.partition("CMD ")[2].splitlines()[0] == json.dumps(twins["args"])
     known = get_command(app).commands[command]
     given = {option.partition("=")[0] for option in options}
     assert given <= {option for parameter in known.params for option in parameter.opts}

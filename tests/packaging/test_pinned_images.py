@@ -15,6 +15,7 @@ from tests.kustomizing import agree_with_kubectl, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PINS = {"registry.example/team/dsp-gym": "sha256:" + 64 * "a",
+        "registry.example/team/dsp-gym-twins": "sha256:" + 64 * "c",
         "registry.example/team/dsp-gym-registry": "sha256:" + 64 * "b"}  # fmt: skip
 
 
@@ -60,10 +61,11 @@ def test_an_image_that_nobody_has_pinned_does_not_start(copied: Path) -> None:
 def test_digests_are_written_into_manifests_and_chart(copied: Path) -> None:
     before = (copied / "base" / "kustomization.yaml").read_text(encoding="utf-8")
     done = pin(copied, *(f"{name}@{digest}" for name, digest in PINS.items()))
-    assert (done.returncode, done.stdout) == (0, "5 places pinned\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "6 places pinned\n"), done.stderr
     assert images(copied) == {f"{name}@{digest}" for name, digest in PINS.items()}
     values = yaml.safe_load((copied / "helm" / "values.yaml").read_text(encoding="utf-8"))
-    written = [values["image"], values["registry"]["image"]]
+    written = [values[key]["image"] for key in ("twins", "registry")]
+    written.append({key: values["image"][key] for key in ("repository", "digest")})
     assert {one["repository"]: one["digest"] for one in written} == PINS
     assert pin(copied, "--check").returncode == 0
     after = (copied / "base" / "kustomization.yaml").read_text(encoding="utf-8")

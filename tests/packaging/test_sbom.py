@@ -23,17 +23,18 @@ def steps() -> list[str]:
     return [line for line in text.splitlines() if line.startswith("RUN") and "cyclonedx" in line]
 
 
-def test_both_images_get_one_after_all_is_installed_and_the_tool_is_removed() -> None:
+def test_every_image_gets_one_after_all_is_installed_and_the_tool_is_removed() -> None:
     text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
     stages = re.split(r"^FROM ", text, flags=re.M)[1:]
     written = {stage.split()[2]: stage for stage in stages if "sbom.cdx.json" in stage}
-    assert written.keys() == {"shadow", "registry"}
+    assert written.keys() == {"shadow", "twins", "registry"}
     for stage in written.values():
         before, _, after = stage.partition("RUN python -m venv /tmp/sbom")
         assert "pip install" in before
         assert "pip install" not in after.partition("USER")[0].partition("&& rm -rf /tmp/sbom")[2]
         assert "rm -rf /tmp/sbom" in after
-    assert "trim.py --most-mb" in written["shadow"].partition("/tmp/sbom")[0]  # what is left
+    for name in ("shadow", "twins"):
+        assert "trim.py --most-mb" in written[name].partition("/tmp/sbom")[0]  # what is left
 
 
 def test_the_tests_use_the_version_of_the_images() -> None:
@@ -52,7 +53,7 @@ def test_the_step_writes_a_valid_sbom_of_the_environment_it_is_given(tmp_path: P
         for step in steps()
         for command in re.findall(r"\S+cyclonedx-py .*?(?= &&)", step)
     }
-    (command,) = commands  # the same in both images
+    (command,) = commands  # the same in all images
     target = tmp_path / "sbom.cdx.json"
     for name, here in (
         ("/tmp/sbom/bin/cyclonedx-py", TOOL),

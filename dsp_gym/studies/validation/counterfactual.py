@@ -8,9 +8,12 @@ r"""The counterfactual evaluation of a journal, compared with two real runs of t
 Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
 it under the same load. The evaluation of the first journal uses the job as calibrated on earlier
 recordings. It gives the model's error on the observed run and the predicted cost of DS2; the second
-journal gives the real cost of DS2, and the model's error on that run. DS2's twin, driven through
-the first journal as `dsp-gym twins` does, is held against the second one, too: its cost within 10 %
-and its late share within 2 points. `--rescore` reads the newest journals again.
+journal gives the real cost of DS2, and the model's error on that run. `--rescore` reads the newest
+journals again.
+
+Twins are held against the same runs: of each policy the twin that `dsp-gym twins` drives while the
+other one scales the job, against the run in which the policy does. Its cost has to be within 10 %
+and its late share within 2 points. These figures are written beside the others, as twin.json.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ ANY = Trust(lag=10.0, slo_share=1.0, cost=10.0)
 """Under this trust every figure is given; figures of an untrusted model count as not claimed."""
 
 BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15, "twin_cost": 0.10, "twin_late": 0.02}
-"""The twin's: DS2's twin, driven while Justin scaled the job, against DS2 scaling it."""
+"""`twin_...`: of a policy's twin, against the policy scaling the job."""
 
 SEATS = (
     SeatConfig(name="justin", policy="justin-local"),
@@ -104,18 +107,18 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
         place.rest.cancel(place.rest.find_job(name).id)
 
 
-def scored(root: Path, job: str, reports: Path, seeds: int) -> dict[str, object]:
-    """A pair of journals, with the calibrated model of the job.
+def modelled(root: Path, job: str, reports: Path) -> RunConfig:
+    """The configuration of a pair of journals, with the calibrated model of the job.
 
     Returns:
-        The figures as `compared` gives them.
+        The configuration; the model stands beside the journals.
     """
     document = calibrated(job, reports).model_dump(
         mode="json", by_alias=True, exclude_defaults=True
     )
     file = root / f"{job}.yaml"
     write_atomic(file, yaml.safe_dump(document, sort_keys=False))
-    return compared(root / "justin", root / "ds2", configured(str(file)), seeds)
+    return configured(str(file))
 
 
 def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, object]:
@@ -137,12 +140,10 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
     )
     claims = {one.policy: one for one in told.claims}
     said = claims["ds2"].figures["cost_per_h"].value
-    twin = _twin_of_ds2(journal, course, config, seeds)
-    late = _late_share(beside)
     # The other run is a recording too: it says how wrong the model is about DS2 in charge.
     again = evaluate_journal(other, config, how=CounterfactualConfig(seeds=seeds)).error
     return {
-        "recorded": time.strftime("%Y-%m-%d %H:%M", time.gmtime(course.t_s[0])),
+        "recorded": _recorded(course),
         "days": card.days,
         "decisions": card.decisions,
         "rescales": [float(np.nansum(one.outcome["rescales"])) for one in (course, beside)],
@@ -155,34 +156,79 @@ def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[
         "ds2_cost_per_h": {"predicted": said, "recorded": did},
         "ds2_cost_error": abs(said / did - 1.0),
         "incumbent_cost_per_h": _cost_per_h(course),
-        "ds2_twin": {"cost_per_h": twin[0], "slo_share": twin[1]},
-        "ds2_twin_cost_error": abs(twin[0] / did - 1.0),
-        "ds2_slo_share": late,
-        "ds2_twin_slo_error": abs(twin[1] - late),
         "model_of_ds2_run": _pairs(again),
         "verdicts": {name: verdict.word for name, verdict in card.verdicts.items()},
         "holds": {
             "lag": _relative(error.lag_s) <= BARS["lag"],
             "slo": error.slo <= BARS["slo_share"],
             "cost of ds2": claimed and abs(said / did - 1.0) <= BARS["cost_of_ds2"],
-            "twin's cost": abs(twin[0] / did - 1.0) <= BARS["twin_cost"],
-            "twin's late share": abs(twin[1] - late) <= BARS["twin_late"],
             "lag of ds2's run": _relative(again.lag_s) <= BARS["lag"],
             "slo of ds2's run": again.slo <= BARS["slo_share"],
         },
     }
 
 
-def _twin_of_ds2(
-    journal: Path, course: ObservedRun, config: RunConfig, seeds: int
-) -> tuple[float, float]:
-    """Cost per hour and late share of DS2's twin, driven while the other policy scaled the job."""
+def twins_compared(root: Path, config: RunConfig, seeds: int) -> dict[str, object]:
+    """The twins of a pair of journals, against what both policies did.
+
+    Args:
+        root: holds the journals, each named after the policy that scaled the job.
+        config: of the runs, with the calibrated job.
+        seeds: twins per policy.
+
+    Returns:
+        JSON values by policy: its twin, driven while the other one scaled the job, and its own run.
+    """
+    found = {}
+    for policy, acting in (("ds2", "justin"), ("justin", "ds2")):
+        twin, trusted = _twin_of(policy, root / acting, config, seeds)
+        did = _figures(read_course(root / policy))
+        cost_error = abs(twin["cost_per_h"] / did["cost_per_h"] - 1.0)
+        late_error = abs(twin["slo_share"] - did["slo_share"])
+        found[policy] = {
+            "beside": acting,
+            "twin": twin,
+            "did": did,
+            "cost_error": cost_error,
+            "late_error": late_error,
+            "trusted": trusted,
+            "holds": {
+                "cost": cost_error <= BARS["twin_cost"],
+                "late share": late_error <= BARS["twin_late"],
+            },
+        }
+    return {"recorded": _recorded(read_course(root / "justin")), "policies": found}
+
+
+def _twin_of(
+    policy: str, journal: Path, config: RunConfig, seeds: int
+) -> tuple[dict[str, float], bool]:
+    """A policy's twin, driven while another policy scaled the job; whether the model is trusted."""
+    course = read_course(journal)
     twins = Twins(journal, seeds, ANY, config)
     twins.follow(course, final=True)
-    if "ds2" in twins.failures:
-        raise ConfigError(f"ds2 has no twin: {twins.failures['ds2']}", file=journal)
-    figures = twins.figures()["ds2"]
-    return float(np.mean(figures["cost_per_h"])), float(np.mean(figures["slo_share"]))
+    error = twins.error()
+    if policy in twins.failures or error is None:
+        why = twins.failures.get(policy, "the journal holds no stretch to follow")
+        raise ConfigError(f"{policy} has no twin: {why}", file=journal)
+    figures = twins.figures()[policy]
+    names = ("cost_per_h", "slo_share", "rescales_per_day")
+    return {name: float(np.mean(figures[name])) for name in names}, not error.beyond(Trust())
+
+
+def _figures(course: ObservedRun) -> dict[str, float]:
+    """The same figures of a real run."""
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in course.segments()])
+    seconds = float(course.outcome["seconds"][rows].sum())
+    return {
+        "cost_per_h": _cost_per_h(course),
+        "slo_share": _late_share(course),
+        "rescales_per_day": 86_400 * float(np.nansum(course.outcome["rescales"][rows])) / seconds,
+    }
+
+
+def _recorded(course: ObservedRun) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(course.t_s[0]))
 
 
 def _late_share(course: ObservedRun) -> float:
@@ -228,6 +274,7 @@ def main(
     """Run both policies on real jobs under one load, and hold the scorecard against them."""
     place = None if rescore else reach(PlaceConfig(home=home))
     found: dict[str, object] = {}
+    twins: dict[str, object] = {}
     for one in job or LOADS:
         if place is None:
             root = newest(journal / one)
@@ -235,10 +282,13 @@ def main(
             root = journal / one / time.strftime("%Y%m%d-%H%M%S")
             for acting in ("justin", "ds2"):
                 drive(place, one, acting, minutes, root / acting)
-        found[one] = scored(root, one, reports, seeds)
-        typer.echo(json.dumps({one: found[one]}))
+        config = modelled(root, one, reports)
+        found[one] = compared(root / "justin", root / "ds2", config, seeds)
+        twins[one] = twins_compared(root, config, seeds)
+        typer.echo(json.dumps({one: found[one], "twins": twins[one]}))
         if out is not None:
             write_atomic(out, json.dumps(found, indent=1) + "\n")
+            write_atomic(out.with_name("twin.json"), json.dumps(twins, indent=1) + "\n")
 
 
 def newest(folder: Path) -> Path:

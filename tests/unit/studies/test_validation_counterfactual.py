@@ -15,10 +15,12 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.studies.validation.counterfactual import (
     LOADS,
+    compared,
     configured,
+    modelled,
     newest,
     rising_and_falling,
-    scored,
+    twins_compared,
 )
 
 REPORTS = Path("docs/figures/validation")
@@ -63,9 +65,18 @@ def test_journals_are_scored_with_the_calibrated_job(tmp_path):
         with started(config, mode="active", elsewhere=place, journal=root / acting) as run:
             run.run(steps=40)
     assert newest(tmp_path / JOB) == root
-    found = scored(root, JOB, REPORTS, seeds=4)
+    model = modelled(root, JOB, REPORTS)
+    found = compared(root / "justin", root / "ds2", model, seeds=4)
     assert found["holds"]["cost of ds2"]
     assert found["holds"]["slo"]
     assert found["cost_error"] < 0.02
+    twins = twins_compared(root, model, seeds=4)["policies"]
+    assert {policy: one["beside"] for policy, one in twins.items()} == {
+        "ds2": "justin", "justin": "ds2",
+    }  # fmt: skip
+    for one in twins.values():
+        assert one["trusted"]
+        assert one["holds"]["cost"]
+        assert one["did"]["cost_per_h"] > 0
     with pytest.raises(ConfigError, match="Leave --rescore out"):
         newest(tmp_path / "nothing")
