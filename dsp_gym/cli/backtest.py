@@ -9,16 +9,23 @@ import typer
 
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import (
-    ENGINE_OPTION,
-    MASTER_OPTION,
-    OVERWRITE_OPTION,
-    RESUME_OPTION,
-    SETTING_OPTION,
-    WORKERS_OPTION,
     cells_bar,
     open_engine,
 )
 from dsp_gym.cli.histories import Histories, Sources, read_histories
+from dsp_gym.cli.options import (
+    AccountOption,
+    EngineOption,
+    KeepOption,
+    KubeconfigOption,
+    LabelsOption,
+    MasterOption,
+    NamespaceOption,
+    OverwriteOption,
+    ResumeOption,
+    SettingOption,
+    WorkersOption,
+)
 from dsp_gym.cli.output import print_table
 
 if TYPE_CHECKING:
@@ -106,11 +113,8 @@ def backtest(
             "labels, as team=ads.",
         ),
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Where the FlinkDeployments stand.")] = "default",
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="API server and account. Default: the pod's."),
-    ] = None,
+    namespace: NamespaceOption = "default",
+    kubeconfig: KubeconfigOption = None,
     jobs: Annotated[
         Path | None,
         typer.Option(
@@ -126,19 +130,9 @@ def backtest(
             help="With --jobs: Flink's name of a job, where it is not the file's; repeat it.",
         ),
     ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(help="With --prometheus: labels unlike Flink's, job_name=flink_job."),
-    ] = None,
-    account: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="With --prometheus: file with user:password or a bearer token."
-        ),
-    ] = None,
-    keep: Annotated[
-        Path, typer.Option(metavar="DIR", help="With --prometheus: folder of what was fetched.")
-    ] = Path("runs/history"),
+    labels: LabelsOption = None,
+    account: AccountOption = None,
+    keep: KeepOption = Path("runs/history"),
     job: Annotated[
         str | None,
         typer.Option(
@@ -176,12 +170,12 @@ def backtest(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the pages. Default: runs/backtests/NAME."),
     ] = None,
-    resume: Annotated[bool, RESUME_OPTION] = False,
-    overwrite: Annotated[bool, OVERWRITE_OPTION] = False,
-    engine: Annotated[str, ENGINE_OPTION] = "local",
-    master: Annotated[str | None, MASTER_OPTION] = None,
-    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
-    workers: Annotated[int | None, WORKERS_OPTION] = None,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
+    engine: EngineOption = "local",
+    master: MasterOption = None,
+    setting: SettingOption = None,
+    workers: WorkersOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON; files only together with --out.")
     ] = False,

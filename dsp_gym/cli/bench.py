@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table, refuse_unwritable
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import print_json, print_table, refuse_unwritable
 
 if TYPE_CHECKING:
     from dsp_gym.studies.bench.environment import MeasuredRate
@@ -59,7 +60,7 @@ def environment(
     runs: Annotated[int, typer.Option(help="Runs per figure.", min=1, max=100)] = 5,
     jobs: Annotated[int, typer.Option(help="Jobs in the batch.", min=1, max=65536)] = 1024,
     learning: Annotated[bool, typer.Option(help="Also measure policy inference and PPO.")] = True,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure decisions per second: environment, simulation alone, policy, and while learning."""
     from dsp_gym.studies.bench.environment import bench_environment
@@ -84,7 +85,7 @@ def backtest(
     workers: Annotated[
         int | None, typer.Option(help="Processes. Default: one per core.", min=1)
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure a backtest of a fleet, from its histories to its document."""
     from dsp_gym.engine import LocalEngine, cores
@@ -106,7 +107,7 @@ def policies(
     names: Annotated[list[str] | None, typer.Argument(help="Policies; default: all rules.")] = None,
     runs: Annotated[int, typer.Option(help="Runs per figure.", min=1, max=100)] = 3,
     jobs: Annotated[int, typer.Option(help="Jobs in the batch.", min=1, max=65536)] = 1024,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure decisions per second of the rule policies, in a batch and for one job."""
     from dsp_gym.studies.bench.machine import machine
@@ -117,7 +118,7 @@ def policies(
 
 def start(
     runs: Annotated[int, typer.Option(help="Runs per figure.", min=1, max=100)] = 5,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure the processor time of importing the library and of the command line's help."""
     from dsp_gym.studies.bench.machine import machine
@@ -141,7 +142,7 @@ def shadow(
             max=1000,
         ),
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure time per decision, memory, threads and start of `dsp-gym shadow`, four policies."""
     from dsp_gym.studies.bench.machine import machine
@@ -155,7 +156,7 @@ def serve(
     leak: Annotated[
         int, typer.Option(help="Answers between two looks at memory; 0: none.", min=0)
     ] = 50_000,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure decisions over HTTP: answers per second, slow clients, growth of memory."""
     from dsp_gym.studies.bench.machine import machine
@@ -185,7 +186,7 @@ def growth(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the lines on logarithmic axes.")
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure how time grows with jobs, with vertices and with days.
 
@@ -235,7 +236,7 @@ def spark(
     warm_ups: Annotated[
         int, typer.Option(help="Unmeasured runs before each figure.", min=0, max=100)
     ] = 3,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure raw rows per second of the data pipeline: scan, decision windows, whole build."""
     from dsp_gym.errors import MissingExtraError

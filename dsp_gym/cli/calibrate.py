@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.options import AccountOption, JsonOption, KeepOption, LabelsOption
+from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,23 +76,9 @@ def calibrate(
         str | None,
         typer.Option(help="With --prometheus: name of the job in Flink. Default: the job file's."),
     ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FLINKS=THEIRS,...",
-            help="With --prometheus: labels that differ from Flink's, as job_name=flink_job.",
-        ),
-    ] = None,
-    account: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="With --prometheus: file with user:password or a bearer token."
-        ),
-    ] = None,
-    keep: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="With --prometheus: folder of what was fetched."),
-    ] = Path("runs/history"),
+    labels: LabelsOption = None,
+    account: AccountOption = None,
+    keep: KeepOption = Path("runs/history"),
     mst: Annotated[
         Path | None, typer.Option(help="CSV of measured maximal throughput (streambed_mst.csv).")
     ] = None,
@@ -132,7 +119,7 @@ def calibrate(
         Path | None,
         typer.Option(metavar="FILE.html", help="Write the errors of the fit as a page."),
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fit a job file to recordings, to measured throughput, or to a series of a running job."""
     tables, measured = (mst, operator_rates, query), (series, profiles)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, print_json
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import print_json
 
 __all__ = ["register"]
 
@@ -40,7 +41,7 @@ def check(
             "folder is named."
         ),
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check configuration files; exit code 2 when one is wrong."""
     from dsp_gym.config.files import load

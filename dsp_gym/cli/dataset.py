@@ -13,7 +13,8 @@ import typer
 
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.dataset_follow import register_follow
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.tracked import tell_missing
 from dsp_gym.errors import DatasetError, MissingExtraError
 
@@ -92,7 +93,7 @@ def build(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build every partition anew, not only changed ones.")
     ] = False,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
     ] = True,
@@ -132,9 +133,7 @@ def build(
         typer.echo(f"MLflow   run {record} in {wanted.tracking.uri}")
 
 
-def inspect(
-    dataset: Annotated[Path, _FOLDER], as_json: Annotated[bool, JSON_OPTION] = False
-) -> None:
+def inspect(dataset: Annotated[Path, _FOLDER], as_json: JsonOption = False) -> None:
     """Show the content of a dataset and its sources."""
     from dsp_gym.datasets.reader import Dataset
 
@@ -156,9 +155,7 @@ def inspect(
     typer.echo(f"\nreport   {opened.folder / 'quality.html'}")
 
 
-def validate(
-    dataset: Annotated[Path, _FOLDER], as_json: Annotated[bool, JSON_OPTION] = False
-) -> None:
+def validate(dataset: Annotated[Path, _FOLDER], as_json: JsonOption = False) -> None:
     """Compare every file of a dataset with its manifest; exit code 2 when one differs."""
     from dsp_gym.config.temporary import left_in
     from dsp_gym.datasets.reader import Dataset
@@ -205,7 +202,7 @@ def export_minari(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace datasets of the same names.")
     ] = False,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a dataset's transitions as Minari datasets, one for each job and policy."""
     from dsp_gym.datasets.minari import export_minari as export

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, plain
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import plain
 
 __all__ = ["register_follow"]
 
@@ -60,7 +61,7 @@ def follow(
             help="Spark's master, such as spark://host:7077. Default: this machine's cores.",
         ),
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Bring a dataset up to date whenever files have arrived.
 

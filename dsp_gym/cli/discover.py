@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, counted, plain, print_json, print_table
+from dsp_gym.cli.options import (
+    AccountOption,
+    JsonOption,
+    KubeconfigOption,
+    LabelsOption,
+    NamespaceOption,
+)
+from dsp_gym.cli.output import counted, plain, print_json, print_table
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,29 +72,15 @@ def discover(
     deployment: Annotated[
         str | None, typer.Option(metavar="NAME", help="One FlinkDeployment.")
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Where the FlinkDeployments stand.")] = "default",
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="API server and account. Default: the pod's."),
-    ] = None,
+    namespace: NamespaceOption = "default",
+    kubeconfig: KubeconfigOption = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
     job: Annotated[
         list[str] | None,
         typer.Option(help="Name of a job in Flink; repeat it for several. Default: all that run."),
     ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FLINKS=THEIRS,...",
-            help="Labels of the Prometheus that differ from Flink's, as job_name=flink_job.",
-        ),
-    ] = None,
-    account: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Of the Prometheus: file with user:password or a bearer token."
-        ),
-    ] = None,
+    labels: LabelsOption = None,
+    account: AccountOption = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the job files.")] = Path(
         "jobs"
     ),
@@ -118,7 +111,7 @@ def discover(
             min=1, max=2048, help="Most tasks of a vertex. Default: the slots of the cluster."
         ),
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a job file for every running job, from what Flink, Kubernetes or Prometheus say of it.
 

@@ -7,47 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from dsp_gym.cli.options import ENGINES
 from dsp_gym.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from dsp_gym.engine import Engine
 
 __all__ = [
-    "ENGINES",
-    "ENGINE_OPTION",
-    "MASTER_OPTION",
-    "OVERWRITE_OPTION",
-    "RESUME_OPTION",
-    "SETTING_OPTION",
-    "WORKERS_OPTION",
     "cells_bar",
     "open_engine",
 ]
 
-ENGINES = ("local", "spark")
 _SPARK_MASTER = "spark://"
-
-ENGINE_OPTION = typer.Option(
-    help="local: this machine's cores; spark, or spark://HOST:PORT: spread over executors. The "
-    "results are the same.",
-    autocompletion=lambda: list(ENGINES),
-)
-MASTER_OPTION = typer.Option(
-    help="Spark's master: local[2], spark://host:7077, yarn, k8s://... Default: local[*].",
-)
-WORKERS_OPTION = typer.Option(
-    min=1,
-    help="Processes of the local engine. Default: as many as pay, at most one per core.",
-)
-RESUME_OPTION = typer.Option("--resume", help="Continue an interrupted run: play what is missing.")
-OVERWRITE_OPTION = typer.Option(
-    "--overwrite", help="Remove the results of an interrupted run, and begin again."
-)
-SETTING_OPTION = typer.Option(
-    "--setting", metavar="KEY=VALUE", help="A setting of Spark, such as spark.executor.cores=4."
-)
 
 
 @contextmanager

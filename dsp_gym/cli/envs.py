@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import print_json, print_table
 
 __all__ = ["list_envs", "register"]
 
@@ -41,7 +40,7 @@ def list_envs() -> list[dict[str, object]]:
     ]
 
 
-def envs(as_json: Annotated[bool, JSON_OPTION] = False) -> None:
+def envs(as_json: JsonOption = False) -> None:
     """List the environments that gymnasium.make and make_vec know."""
     found = list_envs()
     if as_json:

@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.engines import (
-    ENGINE_OPTION,
-    MASTER_OPTION,
-    OVERWRITE_OPTION,
-    RESUME_OPTION,
-    SETTING_OPTION,
-    WORKERS_OPTION,
     cells_bar,
     open_engine,
 )
-from dsp_gym.cli.only import ONLY_OPTION, narrowed
-from dsp_gym.cli.output import TRACK_OPTION, counted, print_table
+from dsp_gym.cli.only import narrowed
+from dsp_gym.cli.options import (
+    EngineOption,
+    MasterOption,
+    OnlyOption,
+    OverwriteOption,
+    PolicyOption,
+    ResumeOption,
+    SettingOption,
+    StoreOption,
+    TrackOption,
+    WorkersOption,
+)
+from dsp_gym.cli.output import counted, print_table
 from dsp_gym.cli.tracked import is_policy_folder, record_scorecard
 
 if TYPE_CHECKING:
@@ -65,10 +71,8 @@ def evaluate(
             "run:ID of a run recorded in MLflow."
         ),
     ],
-    policy: Annotated[
-        list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
-    ] = None,
-    only: Annotated[list[str] | None, ONLY_OPTION] = None,
+    policy: PolicyOption = None,
+    only: OnlyOption = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds per load; the config's if not given.")
     ] = None,
@@ -76,12 +80,12 @@ def evaluate(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the results. Default: runs/evaluations/NAME."),
     ] = None,
-    resume: Annotated[bool, RESUME_OPTION] = False,
-    overwrite: Annotated[bool, OVERWRITE_OPTION] = False,
-    engine: Annotated[str, ENGINE_OPTION] = "local",
-    master: Annotated[str | None, MASTER_OPTION] = None,
-    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
-    workers: Annotated[int | None, WORKERS_OPTION] = None,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
+    engine: EngineOption = "local",
+    master: MasterOption = None,
+    setting: SettingOption = None,
+    workers: WorkersOption = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print JSON; files and a record only together with --out."),
@@ -89,8 +93,8 @@ def evaluate(
     wide: Annotated[
         bool, typer.Option("--wide", help="Print intervals and more metrics than fit 80 columns.")
     ] = False,
-    track: Annotated[bool, TRACK_OPTION] = True,
-    uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
+    track: TrackOption = True,
+    uri: StoreOption = DEFAULT_STORE,
 ) -> None:
     """Compare policies on unseen jobs and loads.
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli import flink_submit
-from dsp_gym.cli.flink_submit import HOME_OPTION
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.options import HomeOption, JsonOption
+from dsp_gym.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.local.cluster import ClusterStatus, LocalCluster
@@ -70,8 +70,8 @@ def up(
     prometheus: Annotated[
         bool | None, typer.Option(help="Store metrics.", show_default="--prometheus")
     ] = None,
-    home: Annotated[Path | None, HOME_OPTION] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Start a Flink cluster and Prometheus, or restart their dead parts."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
@@ -93,8 +93,8 @@ def up(
 
 
 def status(
-    home: Annotated[Path | None, HOME_OPTION] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the running and the dead parts; exit code 1 if a part is unhealthy."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
@@ -110,8 +110,8 @@ def status(
 
 def cancel(
     job: Annotated[str, typer.Argument(help="Name or id of a running job.")],
-    home: Annotated[Path | None, HOME_OPTION] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Stop a job; its state is lost."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
@@ -129,8 +129,8 @@ def cancel(
 
 
 def down(
-    home: Annotated[Path | None, HOME_OPTION] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Stop the processes that `up` started; logs, savepoints and samples stay."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, print_json
+from dsp_gym.cli.options import HomeOption, JsonOption
+from dsp_gym.cli.output import print_json
 from dsp_gym.errors import ConfigError, FlinkError, did_you_mean
 
 if TYPE_CHECKING:
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from dsp_gym.job.spec import JobSpec
     from dsp_gym.loop.configuration import Configuration
 
-__all__ = ["HOME_OPTION", "register"]
-
-HOME_OPTION = typer.Option(
-    "--home",
-    metavar="FOLDER",
-    help="The cluster's folder: logs, savepoints, samples. Default: $XDG_STATE_HOME/dsp-gym/flink.",
-)
-"""Use as ``home: Annotated[Path | None, HOME_OPTION] = None``."""
+__all__ = ["register"]
 
 _EXAMPLES = """
 Examples:
@@ -72,8 +65,8 @@ def submit(
         str | None, typer.Option(help="Name of the job in Flink; default: the job file's.")
     ] = None,
     savepoint: Annotated[str | None, typer.Option(help="Savepoint to start from.")] = None,
-    home: Annotated[Path | None, HOME_OPTION] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Submit a job under a load and wait until every subtask runs."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster

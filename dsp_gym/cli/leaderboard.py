@@ -10,17 +10,24 @@ import typer
 from typer.core import TyperGroup
 
 from dsp_gym.cli.engines import (
-    ENGINE_OPTION,
-    MASTER_OPTION,
-    OVERWRITE_OPTION,
-    RESUME_OPTION,
-    SETTING_OPTION,
-    WORKERS_OPTION,
     open_engine,
 )
 from dsp_gym.cli.evaluate import DEFAULT_STORE
-from dsp_gym.cli.only import ONLY_OPTION, narrowed
-from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
+from dsp_gym.cli.only import narrowed
+from dsp_gym.cli.options import (
+    EngineOption,
+    JsonOption,
+    MasterOption,
+    OnlyOption,
+    OverwriteOption,
+    PolicyOption,
+    ResumeOption,
+    SettingOption,
+    StoreOption,
+    TrackOption,
+    WorkersOption,
+)
+from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.submit import submit, tell_unlike, with_entries
 from dsp_gym.cli.tracked import record_frontier, record_scorecard
 
@@ -77,9 +84,7 @@ def leaderboard(
             help="A benchmark, a frontier, or the scorecard.json of an earlier leaderboard."
         ),
     ] = "core-v1",
-    policy: Annotated[
-        list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
-    ] = None,
+    policy: PolicyOption = None,
     tuned: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +93,7 @@ def leaderboard(
             "runs/tuned/BENCHMARK]",
         ),
     ] = None,
-    only: Annotated[list[str] | None, ONLY_OPTION] = None,
+    only: OnlyOption = None,
     cell: Annotated[
         list[str] | None,
         typer.Option(help="Of a frontier: this cell, as unseen-jobs-unseen-loads; repeat."),
@@ -114,15 +119,15 @@ def leaderboard(
         Path | None,
         typer.Option(metavar="FILE", help="Write the Markdown page here too: docs/leaderboard.md."),
     ] = None,
-    resume: Annotated[bool, RESUME_OPTION] = False,
-    overwrite: Annotated[bool, OVERWRITE_OPTION] = False,
-    engine: Annotated[str, ENGINE_OPTION] = "local",
-    master: Annotated[str | None, MASTER_OPTION] = None,
-    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
-    workers: Annotated[int | None, WORKERS_OPTION] = None,
-    track: Annotated[bool, TRACK_OPTION] = True,
-    uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
+    engine: EngineOption = "local",
+    master: MasterOption = None,
+    setting: SettingOption = None,
+    workers: WorkersOption = None,
+    track: TrackOption = True,
+    uri: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
 ) -> None:
     """Rank the installed policies, and those tuned on a benchmark, on that benchmark.
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.validity import print_validity
 from dsp_gym.errors import ConfigError
 
@@ -63,7 +64,7 @@ def mst(
             "becomes level 0.",
         ),
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the maximal sustainable throughput (MST) of a configuration of a job."""
     from dsp_gym.job.capacity import mst as compute

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
 
-__all__ = ["ONLY_OPTION", "chosen_of", "narrowed"]
-
-ONLY_OPTION = typer.Option(
-    metavar="A,B,C",
-    help="These policies alone, by their labels, beside the reference and those of --policy; of a "
-    "frontier beside its tuned rules. Repeat, or separate by commas.",
-)
+__all__ = ["chosen_of", "narrowed"]
 
 
 def chosen_of(only: Iterable[str] | None, labels: Sequence[str]) -> tuple[str, ...]:

@@ -15,20 +15,12 @@ import typer
 from dsp_gym.redaction import redacted
 
 __all__ = [
-    "JSON_OPTION",
-    "TRACK_OPTION",
     "counted",
     "plain",
     "print_json",
     "print_table",
     "refuse_unwritable",
 ]
-
-JSON_OPTION = typer.Option("--json", help="Print JSON instead of a table.")
-"""Use as ``as_json: Annotated[bool, JSON_OPTION] = False``."""
-
-TRACK_OPTION = typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
-"""Use as ``track: Annotated[bool, TRACK_OPTION] = True``."""
 
 _PIPED_WIDTH = 160
 """Columns of a table that is not shown on a terminal: wide enough not to cut names."""

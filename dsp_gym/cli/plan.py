@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.validity import print_validity
 from dsp_gym.errors import ConfigError
 
@@ -85,7 +86,7 @@ def plan(
             "schedulers are compared under it. 'none': they are not compared.",
         ),
     ] = "day-with-bursts",
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Plan capacity: slots, memory, parallelism and cost for a rate, from small trial runs.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import print_json, print_table
 
 __all__ = ["register"]
 
@@ -16,7 +15,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Examples:\n\n  dsp-gym policies\n\n  dsp-gym policies --json")(policies)
 
 
-def policies(as_json: Annotated[bool, JSON_OPTION] = False) -> None:
+def policies(as_json: JsonOption = False) -> None:
     """List the policies that can be named in an experiment or on the command line."""
     from dsp_gym.policies.registry import available
 

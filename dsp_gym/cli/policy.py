@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.options import JsonOption, RegistryOption
+from dsp_gym.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.experiment import ExperimentConfig
 
 __all__ = ["register"]
 
-URI_OPTION = typer.Option("--uri", help="MLflow registry.")
 DEFAULT_URI = "sqlite:///mlflow.db"
 
 
@@ -62,8 +62,8 @@ def register(app: typer.Typer) -> None:
 
 def show(
     policy: Annotated[str, typer.Argument(help="A policy folder, or models:/NAME@ALIAS.")],
-    uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    uri: RegistryOption = DEFAULT_URI,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a trained policy: network, jobs, seeds, versions, figures."""
     import tempfile
@@ -138,7 +138,7 @@ def import_(
             help="An .npz with `mean` and `var` of the observation, where VecNormalize was used.",
         ),
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a policy folder of a model that Stable-Baselines3 or torch saved.
 
@@ -212,8 +212,8 @@ def pull(
             metavar="FILE", help="Public ed25519 key (PEM); without its signature nothing is taken."
         ),
     ] = None,
-    uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    uri: RegistryOption = DEFAULT_URI,
+    as_json: JsonOption = False,
 ) -> None:
     """Fetch a policy folder from MLflow's model registry, and print its digest."""
     from dsp_gym.policies.pins import digest_of
@@ -260,8 +260,8 @@ def _pull(
 def promote(
     address: Annotated[str, typer.Argument(help="models:/NAME/VERSION.")],
     alias: Annotated[str, typer.Option(help="The alias to move.")] = "champion",
-    uri: Annotated[str, URI_OPTION] = DEFAULT_URI,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    uri: RegistryOption = DEFAULT_URI,
+    as_json: JsonOption = False,
 ) -> None:
     """Move an alias to a version, and show the verdict that `dsp-gym scorecard` left on it."""
     from dsp_gym.trackers.mlflow import promote as move

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.recording.plan import RecordConfig
@@ -57,7 +58,7 @@ def record(
         ),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show the runs and start nothing.")] = False,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Record runs of a real Flink job for calibration and replay."""
     from dsp_gym.backends.flink.recording.plan import RecordConfig

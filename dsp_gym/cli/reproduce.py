@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import counted, print_json, print_table
 
 __all__ = ["register"]
 
@@ -36,7 +37,7 @@ def reproduce(
         typer.Option(help="Folder of measured data; default: DSP_GYM_DATA.", file_okay=False),
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="List the studies.")] = False,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare published numbers with ours; exit code 1 when a check fails."""
     from dsp_gym.studies.reproduce import registry

@@ -9,14 +9,11 @@ import typer
 
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import (
-    ENGINE_OPTION,
-    MASTER_OPTION,
-    SETTING_OPTION,
-    WORKERS_OPTION,
     cells_bar,
     open_engine,
 )
-from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
+from dsp_gym.cli.options import EngineOption, JsonOption, MasterOption, SettingOption, WorkersOption
+from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.datasets.rollouts.format import RolloutManifest
@@ -54,14 +51,14 @@ def rollout(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds per load; the config's if not given.")
     ] = None,
-    engine: Annotated[str, ENGINE_OPTION] = "local",
-    master: Annotated[str | None, MASTER_OPTION] = None,
-    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
-    workers: Annotated[int | None, WORKERS_OPTION] = None,
+    engine: EngineOption = "local",
+    master: MasterOption = None,
+    setting: SettingOption = None,
+    workers: WorkersOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output of another configuration.")
     ] = False,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run policies on simulated jobs and keep every decision with its outcome.
 

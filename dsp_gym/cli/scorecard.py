@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.options import StoreOption
 from dsp_gym.cli.output import print_table
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def scorecard(
             metavar="MODEL", help="Write the verdict on this version: models:/NAME/VERSION."
         ),
     ] = None,
-    uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
+    uri: StoreOption = DEFAULT_STORE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Say what each policy would have done to a watched job, and whether to let it act.

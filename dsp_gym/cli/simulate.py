@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table, refuse_unwritable
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import print_json, print_table, refuse_unwritable
 
 if TYPE_CHECKING:
     from dsp_gym.control.loop import LoopStep
@@ -87,7 +88,7 @@ def simulate(
     ] = None,
     length: Annotated[str, typer.Option(help="Length of the film.")] = "10s",
     theme: Annotated[Literal["dark", "light"], typer.Option(help="Colours of the film.")] = "dark",
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print decisions as CSV.")] = False,
 ) -> None:
     """Run one policy on one simulated job and print each decision; or compare several."""

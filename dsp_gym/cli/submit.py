@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.engines import (
-    ENGINE_OPTION,
-    MASTER_OPTION,
-    OVERWRITE_OPTION,
-    RESUME_OPTION,
-    SETTING_OPTION,
-    WORKERS_OPTION,
     open_engine,
 )
-from dsp_gym.cli.output import JSON_OPTION, print_json, print_table
+from dsp_gym.cli.options import (
+    EngineOption,
+    JsonOption,
+    MasterOption,
+    OverwriteOption,
+    ResumeOption,
+    SettingOption,
+    WorkersOption,
+)
+from dsp_gym.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.frontier.board import FrontierBoard
@@ -62,13 +65,13 @@ def submit(
         Path | None,
         typer.Option(metavar="DIR", help="The entry.  [default: runs/entries/FRONTIER/NAME]"),
     ] = None,
-    resume: Annotated[bool, RESUME_OPTION] = False,
-    overwrite: Annotated[bool, OVERWRITE_OPTION] = False,
-    engine: Annotated[str, ENGINE_OPTION] = "local",
-    master: Annotated[str | None, MASTER_OPTION] = None,
-    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
-    workers: Annotated[int | None, WORKERS_OPTION] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
+    engine: EngineOption = "local",
+    master: MasterOption = None,
+    setting: SettingOption = None,
+    workers: WorkersOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run your policy on a frontier and write an entry for its board.
 

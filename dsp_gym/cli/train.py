@@ -13,14 +13,18 @@ import typer
 
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import (
-    ENGINE_OPTION,
-    MASTER_OPTION,
-    SETTING_OPTION,
-    WORKERS_OPTION,
     open_engine,
 )
 from dsp_gym.cli.errors import INTERRUPTED
-from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, print_json, print_table
+from dsp_gym.cli.options import (
+    EngineOption,
+    JsonOption,
+    MasterOption,
+    SettingOption,
+    TrackOption,
+    WorkersOption,
+)
+from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
 from dsp_gym.cli.tracked import tell_missing
 
@@ -73,12 +77,12 @@ def train(
             "runs/NAME/latest leads to.",
         ),
     ] = None,
-    engine: Annotated[str, ENGINE_OPTION] = "local",
-    master: Annotated[str | None, MASTER_OPTION] = None,
-    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
-    workers: Annotated[int | None, WORKERS_OPTION] = None,
-    track: Annotated[bool, TRACK_OPTION] = True,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    engine: EngineOption = "local",
+    master: MasterOption = None,
+    setting: SettingOption = None,
+    workers: WorkersOption = None,
+    track: TrackOption = True,
+    as_json: JsonOption = False,
 ) -> None:
     """Train an agent per seed of an experiment, and export the best as a policy folder.
 

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.engines import (
-    ENGINE_OPTION,
-    MASTER_OPTION,
-    SETTING_OPTION,
-    WORKERS_OPTION,
     open_engine,
 )
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.evaluate import DEFAULT_STORE, read_config
-from dsp_gym.cli.output import JSON_OPTION, TRACK_OPTION, counted, print_json, print_table
+from dsp_gym.cli.options import (
+    EngineOption,
+    JsonOption,
+    MasterOption,
+    SettingOption,
+    StoreOption,
+    TrackOption,
+    WorkersOption,
+)
+from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.progress import long_bar
 from dsp_gym.cli.tracked import tell_missing
 
@@ -94,17 +99,17 @@ def tune(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")
     ] = False,
-    engine: Annotated[str, ENGINE_OPTION] = "local",
-    master: Annotated[str | None, MASTER_OPTION] = None,
-    setting: Annotated[list[str] | None, SETTING_OPTION] = None,
-    workers: Annotated[int | None, WORKERS_OPTION] = None,
+    engine: EngineOption = "local",
+    master: MasterOption = None,
+    setting: SettingOption = None,
+    workers: WorkersOption = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the result.  [default: runs/tuned/CONFIG]"),
     ] = None,
-    track: Annotated[bool, TRACK_OPTION] = True,
-    uri: Annotated[str, typer.Option(help="MLflow store.")] = DEFAULT_STORE,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    track: TrackOption = True,
+    uri: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
 ) -> None:
     """Search for a policy's best parameters, or an agent's, on training loads only.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.output import JSON_OPTION, counted, print_json, print_table
+from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +87,7 @@ def validate(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON, too.")
     ] = None,
-    as_json: Annotated[bool, JSON_OPTION] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare policies on a real Flink with the same comparison in simulation.
 

@@ -1,0 +1,140 @@
+"""Options that several commands have: each one declared once, with its type and its help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "ENGINES",
+    "AccountOption",
+    "EngineOption",
+    "HomeOption",
+    "JsonOption",
+    "KeepOption",
+    "KubeconfigOption",
+    "LabelsOption",
+    "MasterOption",
+    "NamespaceOption",
+    "OnlyOption",
+    "OverwriteOption",
+    "PolicyOption",
+    "RegistryOption",
+    "ResumeOption",
+    "SettingOption",
+    "StoreOption",
+    "TrackOption",
+    "WorkersOption",
+]
+
+# -- what is printed and recorded
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+TrackOption = Annotated[
+    bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
+]
+
+RegistryOption = Annotated[str, typer.Option("--uri", help="MLflow registry.")]
+
+StoreOption = Annotated[str, typer.Option(help="MLflow store.")]
+
+# -- which policies
+
+PolicyOption = Annotated[
+    list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
+]
+
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="A,B,C",
+        help="These policies alone, by their labels, beside the reference and those of --policy; "
+        "of a frontier beside its tuned rules. Repeat, or separate by commas.",
+    ),
+]
+
+# -- where it runs, and what becomes of an interrupted run
+
+ENGINES = ("local", "spark")
+
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="local: this machine's cores; spark, or spark://HOST:PORT: spread over executors. The "
+        "results are the same.",
+        autocompletion=lambda: list(ENGINES),
+    ),
+]
+
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Spark's master: local[2], spark://host:7077, yarn, k8s://... Default: local[*]."
+    ),
+]
+
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", metavar="KEY=VALUE", help="A setting of Spark, such as spark.executor.cores=4."
+    ),
+]
+
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Processes of the local engine. Default: as many as pay, at most one per core.",
+    ),
+]
+
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Continue an interrupted run: play what is missing.")
+]
+
+OverwriteOption = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Remove the results of an interrupted run, and begin again."),
+]
+
+# -- where jobs run, and where their history is
+
+NamespaceOption = Annotated[str, typer.Option(help="Where the FlinkDeployments stand.")]
+
+KubeconfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="API server and account. Default: the pod's."),
+]
+
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FLINKS=THEIRS,...",
+        help="Labels of the Prometheus that differ from Flink's, as job_name=flink_job.",
+    ),
+]
+
+AccountOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Of the Prometheus: file with user:password or a bearer token."
+    ),
+]
+
+KeepOption = Annotated[
+    Path,
+    typer.Option(metavar="DIR", help="With --prometheus: folder of what was fetched."),
+]
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        metavar="FOLDER",
+        help="The cluster's folder: logs, savepoints, samples. Default: "
+        "$XDG_STATE_HOME/dsp-gym/flink.",
+    ),
+]
