@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -15,6 +16,7 @@ from dsp_gym.calibration.observations import observe_all  # noqa: E402
 from dsp_gym.calibration.recordings import calibrate, measured_runs  # noqa: E402
 from dsp_gym.config.files import parse  # noqa: E402
 from dsp_gym.datasets.reader import Dataset  # noqa: E402
+from dsp_gym.evaluation.backtest.datasets import dataset_histories  # noqa: E402
 from dsp_gym.job.catalog import load_job  # noqa: E402
 from dsp_gym.loop.configuration import Configuration  # noqa: E402
 from dsp_gym.records.manifest import RecordedLoad  # noqa: E402
@@ -75,3 +77,16 @@ def test_what_is_fitted_predicts_the_same_capacity(both):
         assert compared.predicted.rate_per_s == pytest.approx(
             expected[compared.seen.run], rel=0.005
         )
+
+
+def test_its_histories_are_the_runs_of_the_recording(both):
+    _, from_dataset = both
+    histories = dataset_histories(Dataset.open(from_dataset.dataset_folders()[0]))
+    assert [one.name for one in histories] == sorted(f"{JOB} p{p}-l{level}" for p, level in CELLS)
+    names = [vertex.name for vertex in load_job(JOB).topological_order()]
+    for one, (p, level) in zip(histories, sorted(CELLS), strict=True):
+        at = names.index("state")
+        assert set(one.parallelism[:, at].tolist()) == {p}
+        assert set(one.memory_level[:, at].tolist()) == {level}
+        assert np.isfinite(one.load_per_s).all()
+        assert not one.is_dated

@@ -326,14 +326,17 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
 
 
 def test_every_metric_of_dashboard_and_alerts_is_exported_with_its_labels() -> None:
-    from tests.unit.control.serve.test_exporter import NAMES  # held against what is served
+    # Both are held against what is served.
+    from tests.unit.control.serve.test_exporter import NAMES as ALWAYS
+    from tests.unit.control.serve.test_twins import NAMES as OF_TWINS
 
+    known = ALWAYS | OF_TWINS
     for expression in expressions():
         for name, selected in re.findall(r"dsp_gym_(\w+)(\{[^}]*\})?", expression):
             plain = re.sub(r"_(total|bucket)$", "", name)
-            assert plain in NAMES, expression
+            assert plain in known, expression
             labels = set(re.findall(r"(\w+)(?==|!)", selected))
-            assert labels <= NAMES[plain] | {"namespace", "job"}, expression
+            assert labels <= known[plain] | {"namespace", "job"}, expression
 
 
 def test_panels_do_not_overlap() -> None:

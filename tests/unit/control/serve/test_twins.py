@@ -14,6 +14,16 @@ from dsp_gym.evaluation.counterfactual.follow import JournalTwins
 from tests.unit.control.serve.conftest import ask
 from tests.unit.control.serve.test_exporter import scraped, value
 
+NAMES = {
+    "twin_cost": {"policy", "period", "currency"},
+    "twin_late_seconds": {"policy", "period"},
+    "twin_rescales": {"policy", "period"},
+    "twin_model": {"quantity", "of", "period"},
+    "twin_trusted": {"period"},
+    "twins_until_seconds": set(),
+}
+"""Metrics of twins, with their own labels."""
+
 
 def driven(session) -> dict:
     """Twins of a session's journal, with the file they write."""
@@ -42,6 +52,10 @@ def test_page_and_metrics_have_the_figures_of_the_file(serving):
     assert ask(f"{session.server.url}/v1/twins").json == document
     assert set(document["periods"]["start"]["policies"]) == {"incumbent", "learned", "ds2"}
     families = scraped(session)
+    for name, labels in NAMES.items():
+        for sample in families[name]:
+            assert set(sample.labels) - {"namespace", "job"} == labels, (name, sample)
+    assert {name for name in families if name.startswith("twin")} == set(NAMES)
     for period, said in document["periods"].items():
         for policy, one in said["policies"].items():
             labels = {"policy": policy, "period": period}
