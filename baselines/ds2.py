@@ -218,6 +218,9 @@ class Ds2:
     def restore(self, state: State) -> None:
         self._memory.restore(state)
 
+    def memories(self) -> tuple[RowMemory, ...]:
+        return (self._memory,)
+
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """The model needs no history."""
 

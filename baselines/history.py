@@ -76,6 +76,14 @@ class ConfigurationHistory:
     def restore(self, state: State) -> None:
         self._memory.restore(state)
 
+    def memories(self) -> tuple[RowMemory, ...]:
+        """All there is.
+
+        Returns:
+            The one memory.
+        """
+        return (self._memory,)
+
     def observe(self, snapshot: MetricsSnapshot, rate_per_task: Floats) -> None:
         """Remembers the running configuration and the metrics under it, newer over older ones.
 

@@ -28,6 +28,7 @@ from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
+from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.requirement import Requirement
@@ -205,6 +206,9 @@ class _Justin:
     def restore(self, state: State) -> None:
         self._ds2.restore(state["ds2"])
         self._history.restore(state["history"])
+
+    def memories(self) -> tuple[RowMemory, ...]:
+        return (*self._ds2.memories(), *self._history.memories())
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Remember the configuration running and the metrics under it."""

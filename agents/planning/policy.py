@@ -389,7 +389,7 @@ class MdpPolicy:
                 f"; the load is {level:.2f} of the reference rate, above all that training "
                 f"counted ({self._highest:.2f})"
             )
-        if np.nanmax(errors[j], initial=0.0) > _UNSURE:
+        if np.fmax.reduce(errors[j], initial=0.0) > _UNSURE:
             v = int(np.nanargmax(errors[j]))
             said += (
                 f"; the time per record of {jobs.names(j)[v]} is known to "
@@ -412,5 +412,6 @@ def _refuse_free(jobs: Topology) -> None:
 def _declared_outage_s(snapshot: MetricsSnapshot) -> Floats:
     """What the job's file says of an outage, with the state there is now, (J,)."""
     tables, row = snapshot.topology.tables, snapshot.topology.row
-    state_mib = np.nansum(np.where(snapshot.topology.mask, snapshot.state_mib, 0.0), axis=1)
+    known = snapshot.topology.mask & ~np.isnan(snapshot.state_mib)
+    state_mib = np.where(known, snapshot.state_mib, 0.0).sum(axis=1)
     return np.asarray(tables.outage_s[row, 1] + state_mib / tables.restore_mib_s[row])

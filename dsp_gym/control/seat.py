@@ -27,6 +27,7 @@ from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.forecast import Forecast, Forecasting
 from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.protocols import Confident, Planning, Policy
+from dsp_gym.loop.row_memory import RowMemory, Rowwise, all_of
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
@@ -180,6 +181,18 @@ class Seat:
             self.chain.reset(jobs, seeds)
         if self._own is not None:
             self._own.reset(jobs, seeds)
+
+    def memories(self) -> tuple[RowMemory, ...] | None:
+        """All that policy, guardrails and replacement remember, where that is rows.
+
+        Returns:
+            The memories; None where they are not known to be all, or a decision may take long.
+        """
+        if self._worker is not None or not isinstance(self.policy, Rowwise):
+            return None
+        chain = () if self.chain is None else self.chain.memories()
+        own = () if self._own is None else self._own.memories()
+        return all_of(self.policy.memories(), chain, own)
 
     def warm_up(self, snapshot: MetricsSnapshot) -> None:
         """Decide without a time limit; to be reset afterwards.

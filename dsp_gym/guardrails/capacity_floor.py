@@ -14,7 +14,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.row_memory import Per, RowMemory
+from dsp_gym.loop.row_memory import Per, RowMemory, all_of
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies import PolicyConfig, Requirement
@@ -137,6 +137,9 @@ class CapacityFloor(Restriction):
         )
         margin = f" with {100 * self.config.margin:g} % margin" if self.config.margin else ""
         return f"{self._shadow.name} requires {needs}{margin} for the observed demand"
+
+    def memories(self) -> tuple[RowMemory, ...] | None:
+        return all_of((self._memory,), self._shadow.memories())
 
     def state(self) -> State:
         return {"memory": self._memory.state(), "policy": self._shadow.state()}

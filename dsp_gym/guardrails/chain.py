@@ -36,6 +36,7 @@ from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
 from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State, Watching
+from dsp_gym.loop.row_memory import RowMemory, all_of
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
@@ -57,6 +58,20 @@ ORDER = (
 The fallback's decisions are therefore not slowed down by limits meant for the policy, and hard
 bounds hold for all.
 """
+
+_SHIPPED = frozenset(
+    {
+        BoundsAndQuota,
+        CapacityFloor,
+        CoolDown,
+        ExcessBudget,
+        Fallback,
+        Freeze,
+        OutOfDistribution,
+        StaleMetrics,
+        StepLimit,
+    }
+)
 
 PASSES = 4
 """Passes until a chain with a quota is at rest: a quota may undo what an earlier guardrail did."""
@@ -121,6 +136,19 @@ class Chain:
         for guardrail in self._committing:
             if isinstance(guardrail, Watching):
                 guardrail.watch(snapshot)
+
+    def memories(self) -> tuple[RowMemory, ...] | None:
+        """All that the guardrails remember; None where one is not shipped, and may remember more.
+
+        Returns:
+            The memories, in the order of the guardrails.
+        """
+        found = [
+            guardrail.memories()
+            for guardrail in self.guardrails
+            if type(guardrail) in _SHIPPED and isinstance(guardrail, Restriction)
+        ]
+        return all_of(*found) if len(found) == len(self.guardrails) else None
 
     def state(self) -> State:
         return {guardrail.name: guardrail.state() for guardrail in self.guardrails}

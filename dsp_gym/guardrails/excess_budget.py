@@ -35,7 +35,7 @@ from dsp_gym.guardrails.twin import (
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import ds2_rates
-from dsp_gym.loop.row_memory import Per, RowMemory
+from dsp_gym.loop.row_memory import Per, RowMemory, all_of
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies import PolicyConfig
@@ -283,6 +283,10 @@ class ExcessBudget(Restriction):
         return f"{who}: the budget of excess {what} is spent" + (
             f" ({100 * cost[job]:.0f} % of cost, {100 * outage[job]:.0f} % of outage)"
         )
+
+    def memories(self) -> tuple[RowMemory, ...] | None:
+        own = self._memory, self._counts
+        return all_of(own, self._shadow.memories(), self._driver.memories())
 
     def state(self) -> State:
         return {

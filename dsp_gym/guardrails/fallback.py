@@ -13,6 +13,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig
@@ -93,6 +94,9 @@ class Fallback(Restriction):
             for g in asking
         )
         return f"{self.shadow.name} decides, asked for by {why}"
+
+    def memories(self) -> tuple[RowMemory, ...] | None:
+        return self.shadow.memories()
 
     def state(self) -> State:
         return {"policy": self.shadow.state()}

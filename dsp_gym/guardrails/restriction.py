@@ -101,6 +101,14 @@ class Restriction:
     def watch(self, snapshot: MetricsSnapshot) -> None:
         """Remember a snapshot on which nothing was enacted; most guardrails keep nothing."""
 
+    def memories(self) -> tuple[RowMemory, ...] | None:
+        """All that it remembers; None where a part of it is not rows.
+
+        Returns:
+            The memories, in a fixed order.
+        """
+        return (self._memory,)
+
     def state(self) -> State:
         return self._memory.state()
 

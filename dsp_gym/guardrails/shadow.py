@@ -6,6 +6,7 @@ from dsp_gym.arrays import Ints, plain
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, Policy, State, without_words
+from dsp_gym.loop.row_memory import RowMemory, Rowwise
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import CapacityModel, PolicyConfig, Requirement, make
@@ -67,6 +68,14 @@ class ShadowPolicy:
         """Lets the model remember the snapshot without a decision."""
         if self.model is not None and self._seen is not snapshot:
             self.model.observe(snapshot)
+
+    def memories(self) -> tuple[RowMemory, ...] | None:
+        """What the policy remembers, where that is rows.
+
+        Returns:
+            Its memories; None where they are not known to be all.
+        """
+        return self.policy.memories() if isinstance(self.policy, Rowwise) else None
 
     def state(self) -> State:
         return self.policy.state()

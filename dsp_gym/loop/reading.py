@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from types import NoneType
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -26,14 +26,15 @@ from dsp_gym.loop.snapshot import (
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import highest_parallelism, snapshot_from_json
 
-__all__ = ["SnapshotReader"]
+__all__ = ["LATEST_S", "Known", "Row", "SnapshotReader", "snapshot_of_rows"]
 
 _MOVING = frozenset({"t_s", "status", "metrics", "vertices"})
 _MOVING_OF_VERTEX = frozenset({"parallelism", "memory_level", "metrics"})
-_STATUSES = frozenset(Status.__members__)
+_STATUS_OF = {name: int(status) for name, status in Status.__members__.items()}
+_STATUSES = frozenset(_STATUS_OF)
 _PLAIN = frozenset({float, int, NoneType})
 
-_LATEST_S = 1e15
+LATEST_S = 1e15
 """Times beyond are looked at closely; up to there whole numbers are exact."""
 
 _T_S = JOB_FLOATS.index("t_s")
@@ -56,6 +57,50 @@ class Names:
 _OF_JOB, _OF_VERTEX = Names(JOB_METRICS), Names(VERTEX_METRICS)
 
 
+class Known(NamedTuple):
+    """What a reader knows of its job."""
+
+    topology: Topology
+    order: list[int]  # place in the document of each column
+    bounds: list[tuple[int, int]]  # most tasks and highest level of each vertex, as in documents
+
+
+class Row(NamedTuple):
+    """What moves in a snapshot; vertices in the order of the document."""
+
+    t_s: float
+    status: str
+    of_job: Sequence[float | None]  # JOB_METRICS
+    of_vertices: Sequence[Sequence[float | None]]  # VERTEX_METRICS each
+    running: Sequence[tuple[int, int]]  # tasks and level
+
+
+def snapshot_of_rows(
+    topology: Topology, order: Sequence[int], rows: Sequence[Row]
+) -> MetricsSnapshot:
+    """A snapshot of jobs that share a graph.
+
+    Args:
+        topology: of the rows.
+        order: place in the documents of each column.
+        rows: what was read, plain finite numbers or None.
+
+    Returns:
+        One row each, in their order.
+    """
+    seen = unknown_snapshot(topology)
+    arrays, jobs, places = seen.arrays, len(rows), list(order)
+    arrays.job[_T_S] = [row.t_s for row in rows]
+    arrays.status[:] = [_STATUS_OF[row.status] for row in rows]
+    arrays.job[_JOB_ROWS] = np.array([row.of_job for row in rows], np.float64).T
+    of_vertices = np.array([one for row in rows for one in row.of_vertices], np.float64)
+    of_vertices = of_vertices.reshape(jobs, len(places), len(VERTEX_METRICS))
+    arrays.vertex[_VERTEX_ROWS] = of_vertices[:, places].transpose(2, 0, 1)
+    running = np.array([row.running for row in rows], np.int64)[:, places]
+    arrays.parallelism[:], arrays.memory_level[:] = running[:, :, 0], running[:, :, 1]
+    return seen
+
+
 class SnapshotReader:
     """Reads the snapshots of one job.
 
@@ -67,8 +112,15 @@ class SnapshotReader:
         self._where = where
         self._fixed: Fixed | None = None
         self._topology: Topology | None = None
-        self._order: list[int] = []  # place in the document of each column
-        self._bounds: list[tuple[int, int]] = []  # most tasks and highest level of each
+        self._order: list[int] = []
+        self._bounds: list[tuple[int, int]] = []
+
+    @property
+    def known(self) -> Known | None:
+        """What is known of the job; None where nothing is."""
+        if self._topology is None:
+            return None
+        return Known(self._topology, self._order, self._bounds)
 
     def read(self, document: Json) -> MetricsSnapshot:
         """The next snapshot of the job.
@@ -139,7 +191,7 @@ class SnapshotReader:
 
 
 def _is_time(t_s: object) -> TypeGuard[float]:
-    return type(t_s) in (float, int) and isinstance(t_s, float | int) and abs(t_s) < _LATEST_S
+    return type(t_s) in (float, int) and isinstance(t_s, float | int) and abs(t_s) < LATEST_S
 
 
 def _vertices(document: Json) -> list[Object] | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Per", "RowMemory"]
+__all__ = ["Per", "RowBlock", "RowMemory", "Rowwise", "all_of"]
 
 Per = Literal["job", "vertex"]
 T = TypeVar("T")
@@ -98,6 +99,36 @@ class RowMemory:
             else:
                 old[mask] = first
 
+    def widths(self) -> tuple[list[int], list[int]]:
+        """How much a row takes.
+
+        Returns:
+            Numbers of each array of numbers, and flags of each array of flags, in their order.
+        """
+        found: tuple[list[int], list[int]] = [], []
+        for array in self._arrays.values():
+            found[array.dtype == np.bool_].append(array[:1].size)
+        return found
+
+    def settle(self, words: Ints, flags: Bools) -> None:
+        """Keep the arrays, with the values they have, in room of somebody else's.
+
+        Args:
+            words: (n,) room for all numbers, an array after the other; floats lie there as bits.
+            flags: (m,) the same for flags.
+        """
+        at = {True: 0, False: 0}
+        for name, array in self._arrays.items():
+            room: NDArray[Any]
+            is_flag = array.dtype == np.bool_
+            room = flags if is_flag else words
+            part = room[at[is_flag] : at[is_flag] + array.size]
+            at[is_flag] += array.size
+            moved = part.view(array.dtype).reshape(array.shape)
+            moved[...] = array
+            self._arrays[name] = moved
+        self._forget()
+
     def state(self) -> State:
         """The arrays as lists; NaN is None.
 
@@ -128,6 +159,92 @@ class RowMemory:
 
     def _forget(self) -> None:
         self._tables, self._handles = {}, Handles()
+
+
+@runtime_checkable
+class Rowwise(Protocol):
+    """A policy or guardrails whose next decision depends on rows of memory and on nothing else.
+
+    Rows may then be moved between batches, and a decision waits for nothing.
+    """
+
+    def memories(self) -> tuple[RowMemory, ...] | None:
+        """All that is remembered; None where a part of it is not known to be rows.
+
+        Returns:
+            The memories, in the same order in every object that was made the same way.
+        """
+
+
+def all_of(*parts: tuple[RowMemory, ...] | None) -> tuple[RowMemory, ...] | None:
+    """Memories of several parts together.
+
+    Returns:
+        All of them; None where one part is None.
+    """
+    found: list[RowMemory] = []
+    for part in parts:
+        if part is None:
+            return None
+        found.extend(part)
+    return tuple(found)
+
+
+class RowBlock:
+    """Memories of J jobs in two arrays, so that rows are moved in a few steps.
+
+    `reset` of the same jobs leaves the memories there; `restore` would not.
+
+    Args:
+        memories: of J jobs, after `reset`.
+        jobs: J.
+    """
+
+    def __init__(self, memories: Sequence[RowMemory], jobs: int) -> None:
+        once = list({id(memory): memory for memory in memories}.values())
+        widths = [memory.widths() for memory in once]
+        sizes = [[jobs * sum(of[kind]) for of in widths] for kind in (0, 1)]
+        self.words, self.flags = np.zeros(sum(sizes[0]), np.int64), np.zeros(sum(sizes[1]), bool)
+        words_at = flags_at = 0
+        for memory, of_words, of_flags in zip(once, *sizes, strict=True):
+            memory.settle(
+                self.words[words_at : words_at + of_words],
+                self.flags[flags_at : flags_at + of_flags],
+            )
+            words_at, flags_at = words_at + of_words, flags_at + of_flags
+        self._places = [
+            _places([width for of in widths for width in of[kind]], jobs) for kind in (0, 1)
+        ]
+        self._back = [np.argsort(places) for places in self._places]
+        self._jobs = jobs
+
+    def load(self, rows: Sequence[RowBlock]) -> None:
+        """Take over memories of one job each.
+
+        Args:
+            rows: (J,) of memories made like these.
+        """
+        words = np.concatenate([row.words for row in rows])
+        flags = np.concatenate([row.flags for row in rows])
+        np.take(words, self._places[0], out=self.words, mode="clip")
+        np.take(flags, self._places[1], out=self.flags, mode="clip")
+
+    def store(self, rows: Sequence[RowBlock]) -> None:
+        """Give back what `load` took over, with what has changed since."""
+        words = self.words[self._back[0]].reshape(self._jobs, -1)
+        flags = self.flags[self._back[1]].reshape(self._jobs, -1)
+        for row, of_words, of_flags in zip(rows, words, flags, strict=True):
+            row.words[:], row.flags[:] = of_words, of_flags
+
+
+def _places(widths: Sequence[int], jobs: int) -> Ints:
+    """Where each number of J rows lies in single rows, one after the other."""
+    size = sum(widths)
+    found, at = [np.zeros(0, np.int64)], 0
+    for width in widths:
+        found.append((np.arange(jobs)[:, None] * size + at + np.arange(width)).ravel())
+        at += width
+    return np.concatenate(found)
 
 
 def _listed(array: NDArray[np.generic]) -> object:

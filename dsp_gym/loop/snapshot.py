@@ -242,7 +242,7 @@ class MetricsSnapshot(_Memo):
     @property
     def running(self) -> Bools:
         """True for jobs that are RUNNING, (J,)."""
-        return np.asarray(self.status == Status.RUNNING)
+        return np.asarray(self.status == RUNNING)
 
 
 SNAPSHOT_METRICS = columns_of(MetricsSnapshot)

@@ -14,7 +14,7 @@ from dsp_gym.backends.base import SelfContained
 from dsp_gym.cli.decide import answers
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.control.seat import Seat
-from dsp_gym.control.serve.decide import Decisions
+from dsp_gym.control.serve.decide import Decisions, Question
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.scenarios import scenario
@@ -120,7 +120,10 @@ def test_all_who_ask_a_policy_get_the_same_guarded_decision(job, policy, guardra
     assert list(answers(lines, made)) == expected
 
     served = Decisions({policy: lambda: Seat(*made())}, policy)
-    assert [served.answer(document) for document in documents] == expected
+    assert [
+        served.answer(Question(json.dumps(document).encode(), None, "", True))
+        for document in documents
+    ] == expected
     served.close()
 
 

@@ -11,22 +11,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from dsp_gym.config.strict_json import parse_json
 from dsp_gym.control.history import RequestHistory
-from dsp_gym.control.seat import Seat
+from dsp_gym.control.seat import Judgement, Seat
+from dsp_gym.control.serve.sent import Sent, SentReader, sent
 from dsp_gym.control.serve.sizes import size_of
-from dsp_gym.errors import ConfigError, MetricsError, did_you_mean
+from dsp_gym.control.serve.together import MOST_TOGETHER, Graph, Graphs, Tables
+from dsp_gym.errors import ConfigError, MetricsError, SchemaError, did_you_mean
 from dsp_gym.loop.protocols import Sharing
-from dsp_gym.loop.reading import SnapshotReader
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.reading import Row, snapshot_of_rows
+from dsp_gym.loop.row_memory import RowBlock
+from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.wire import Document, decision_to_json
 
-__all__ = ["BusyError", "Decisions", "FullError"]
+__all__ = ["BusyError", "Decisions", "FullError", "Question"]
 
 SILENT_S = 86_400.0
 """A history that nobody has asked about for so long may make room for another; no cool-down and no
@@ -34,6 +38,9 @@ window of a guardrail is as long."""
 
 AHEAD_S = 60.0
 """How far a snapshot's time may lie ahead of this machine's clock: clocks differ."""
+
+MOST_AT_ONCE = 65_536
+"""Bytes of a body that is read beside others: reading a larger one would keep them waiting."""
 
 WAIT_S = 0.5
 """Longest wait for the decision before on the same job, s."""
@@ -57,14 +64,41 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Job:
+    name: str
     seat: Seat
     history: RequestHistory
-    reader: SnapshotReader
+    reader: SentReader
     asked_s: float
+    block: RowBlock | None  # what the seat remembers, where it may decide together with others
+    graph: Graph | None = None
     bytes: int = 0
     answers: int = 0
     weighed_at: int = 16  # answers
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def snapshot(self, row: Row) -> MetricsSnapshot:
+        """What was sent about it, of which nothing but a row is new."""
+        known = self.reader.known
+        assert known is not None  # otherwise there is no row
+        return snapshot_of_rows(known.topology, known.order, [row])
+
+
+class Question(NamedTuple):
+    """A request for a decision."""
+
+    body: bytes  # JSON
+    policy: str | None  # None: the acting one
+    client: str
+    enacts: bool  # whether the answer is enacted; if not the guardrails count nothing
+
+
+class _Asking(NamedTuple):
+    """A job that is asked about, and what was sent."""
+
+    place: int  # of the question
+    name: str
+    job: _Job
+    row: Row
 
 
 class Decisions:
@@ -98,6 +132,7 @@ class Decisions:
         self._bytes = 0
         self._forgotten_s = float("-inf")  # newest snapshot of a history that was given up
         self._lock, self._making = threading.Lock(), threading.Lock()
+        self._graphs, self._tables = Graphs(), Tables(self._seats, seed)
 
     @property
     def policies(self) -> list[str]:
@@ -109,51 +144,77 @@ class Decisions:
         """Bytes of all histories together."""
         return self._bytes
 
-    def answer(
-        self,
-        document: Document,
-        policy: str | None = None,
-        client: str = "",
-        *,
-        enacts: bool = True,
-    ) -> Document:
+    def answer(self, question: Question) -> Document:
         """The decision on one snapshot.
-
-        Args:
-            document: the snapshot.
-            policy: whose decision; None: that of the acting policy.
-            client: who asks; clients do not share histories.
-            enacts: whether the client enacts the answer; if not the guardrails count nothing.
 
         Returns:
             The guarded decision as a `dsp-gym/decision/1` document.
 
         Raises:
-            DspGymError: The document is none, contradicts the job's history, or the policy does not
-                fit the job.
+            DspGymError: The body is no snapshot, contradicts the job's history, or the policy does
+                not fit the job.
             BusyError: The snapshot before is still being decided.
             FullError: There is no room for the history of another job.
         """
-        name = policy or self._default
+        name = question.policy or self._default
         if name not in self._seats:
             raise ConfigError(
                 f"there is no policy '{name}' here",
                 key="policy",
                 remedy=did_you_mean(name, self._seats),
             )
-        given = document.get("job") if isinstance(document, dict) else None
-        asked = self._known(Key(client, name, given)) if isinstance(given, str) else None
+        found = sent(question.body)
+        document = _parsed(question.body) if found is None else None
+        if found is not None:
+            given = found.job
+        else:
+            given = document.get("job") if isinstance(document, dict) else None
+        asked = self._known(Key(question.client, name, given)) if isinstance(given, str) else None
         if asked is None:
-            asked = self._begun(document, name, client)
+            document = document or _parsed(question.body)
+            asked = self._begun(document, found, name, question.client)
         if not asked.lock.acquire(timeout=WAIT_S):
             raise BusyError(
                 f"a decision on job '{given}' is under way for {WAIT_S:g} s; send its snapshots "
                 "one after the other"
             )
         try:
-            return self._decided(asked, asked.reader.read(document), enacts=enacts)
+            row = None if found is None else asked.reader.row(found)
+            if row is not None:
+                snapshot = asked.snapshot(row)
+            else:
+                snapshot = asked.reader.read(document or _parsed(question.body), found)
+                self._place(asked)
+            self._refuse_future(snapshot)
+            asked.history.take(snapshot)
+            return self._decided(asked, snapshot, enacts=question.enacts)
         finally:
             asked.lock.release()
+
+    def answer_together(self, questions: Sequence[Question]) -> list[Document | None]:
+        """The decisions on several snapshots, as `answer` gives them; never waits, never raises.
+
+        Returns:
+            A `dsp-gym/decision/1` document for each; None for one that `answer` has to look at.
+        """
+        answers: list[Document | None] = [None] * len(questions)
+        groups: dict[tuple[str, int, bool], list[_Asking]] = {}
+        taken: list[_Job] = []
+        left: set[Key | str] = set()  # jobs, and clients, whose later questions have to wait
+        try:
+            for place, question in enumerate(questions):
+                asking = self._ready(place, question, left)
+                if asking is not None:
+                    taken.append(asking.job)
+                    key = asking.name, id(asking.job.graph), question.enacts
+                    groups.setdefault(key, []).append(asking)
+            for (_, _, enacts), asked in groups.items():
+                for first in range(0, len(asked), MOST_TOGETHER):
+                    self._decide(asked[first : first + MOST_TOGETHER], answers, enacts=enacts)
+        finally:
+            for job in taken:
+                job.lock.release()
+        return answers
 
     def close(self) -> None:
         """Forget every job."""
@@ -161,22 +222,66 @@ class Decisions:
             self._jobs.clear()
             self._bytes = 0
 
+    def _ready(self, place: int, question: Question, left: set[Key | str]) -> _Asking | None:
+        """A question that can be answered at once, its job locked; None: `answer` has to see it."""
+        found = sent(question.body) if len(question.body) <= MOST_AT_ONCE else None
+        if found is None or question.client in left:
+            left.add(question.client)
+            return None
+        key = Key(question.client, question.policy or self._default, found.job)
+        job = self._known(key)
+        if job is None or key in left or job.block is None or not job.lock.acquire(blocking=False):
+            left.add(key)
+            return None
+        row = job.reader.row(found) if job.graph else None
+        if row is not None and job.history.t_s < row.t_s <= self._now() + AHEAD_S:
+            return _Asking(place, key.policy, job, row)
+        job.lock.release()
+        left.add(key)
+        return None
+
+    def _decide(
+        self, asked: Sequence[_Asking], answers: list[Document | None], *, enacts: bool
+    ) -> None:
+        """Answer questions about jobs of one graph."""
+        graph, blocks = asked[0].job.graph, [one.job.block for one in asked if one.job.block]
+        assert graph is not None  # of a job that is ready
+        judged = None
+        if len(asked) > 1:
+            snapshot = graph.snapshot([one.row for one in asked])
+            judged = self._tables.decide(asked[0].name, graph, blocks, snapshot, enacts=enacts)
+        for number, one in enumerate(asked):
+            one.job.history.t_s = one.row.t_s
+            if judged is None:
+                alone = one.job.snapshot(one.row)
+                answers[one.place] = self._decided(one.job, alone, enacts=enacts)
+            else:
+                answer = _document(judged, snapshot.job(number), one.job.name)
+                answers[one.place] = answer
+                self._count(one.job)
+
     def _decided(self, asked: _Job, snapshot: MetricsSnapshot, *, enacts: bool) -> Document:
-        self._refuse_future(snapshot)
-        asked.history.take(snapshot)
         judged = asked.seat.decide(snapshot)
-        answer = decision_to_json(judged.guarded, snapshot.job(0))
+        answer = _document(judged, snapshot.job(0), asked.name)
         settled = asked.seat.settle(snapshot, judged, enacted=enacts)
         failure = judged.failure or settled
         if failure is not None:
             answer["reason"] = failure.reason
-        if judged.forecast is not None:
-            answer["forecast"] = judged.forecast.document(0)
+        self._count(asked)
+        return answer
+
+    def _count(self, asked: _Job) -> None:
         asked.answers += 1
         if asked.answers >= asked.weighed_at:  # a history grows less and less
             asked.weighed_at *= 4
             self._weigh(asked)
-        return answer
+
+    def _place(self, job: _Job) -> None:
+        """Find the graph of a job whose document was read."""
+        known, fixed = job.reader.known, job.reader.fixed
+        job.graph = None
+        if known is not None and fixed is not None:
+            job.graph = self._graphs.of(fixed, known)
 
     def _refuse_future(self, snapshot: MetricsSnapshot) -> None:
         ahead_s = float(snapshot.t_s[0]) - self._now()
@@ -195,10 +300,10 @@ class Decisions:
                 self._jobs.move_to_end(key)
             return found
 
-    def _begun(self, document: Document, policy: str, client: str) -> _Job:
+    def _begun(self, document: Document, found: Sent | None, policy: str, client: str) -> _Job:
         """A new history; nothing is remembered of a snapshot that is refused."""
-        reader = SnapshotReader("request")
-        snapshot = reader.read(document)
+        reader = SentReader("request")
+        snapshot = reader.read(document, found)
         key = Key(client, policy, snapshot.topology.spec(0).job)
         self._refuse_future(snapshot)
         with self._making:
@@ -215,7 +320,10 @@ class Decisions:
             seat = self._seats[policy]()
             seat.reset(snapshot.topology, np.array([self._seed], np.int64))
             history = RequestHistory(snapshot, "Send the snapshots of a job in order, each once.")
-            made = _Job(seat, history, reader, self._clock())
+            memories = seat.memories()
+            block = None if memories is None else RowBlock(memories, 1)
+            made = _Job(key.job, seat, history, reader, self._clock(), block)
+            self._place(made)
             with self._lock:
                 self._jobs[key] = made
             self._weigh(made)
@@ -245,3 +353,24 @@ class Decisions:
         with self._lock:
             self._bytes += taken - job.bytes
             job.bytes = taken
+
+
+def _parsed(body: bytes) -> Document:
+    """What a body says.
+
+    Raises:
+        SchemaError: It is not JSON.
+    """
+    try:
+        found: Document = parse_json(body)
+    except ValueError as error:
+        raise SchemaError(f"is not valid JSON: {error}") from None
+    return found
+
+
+def _document(judged: Judgement, job: JobSnapshot, name: str) -> Document:
+    """What is answered about one job of a snapshot."""
+    answer = decision_to_json(judged.guarded, job, name)
+    if judged.forecast is not None:
+        answer["forecast"] = judged.forecast.document(job.index)
+    return answer

@@ -12,7 +12,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
@@ -126,6 +126,8 @@ class Listener:
         self._waiting: OrderedDict[_Connection, float] = OrderedDict()  # until when, in order
         self.loop = asyncio.new_event_loop()
         self._ends = asyncio.Event()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._is_told = False  # that there are calls
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -136,8 +138,11 @@ class Listener:
 
     def call(self, function: Callable[[], None]) -> None:
         """Have a function called by the thread that serves, soon; not once it has ended."""
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(function)
+        self._calls.append(function)
+        if not self._is_told:  # to wake the thread takes longer than most that it is to do
+            self._is_told = True
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._call)
 
     def close(self) -> None:
         """Stop listening; requests under way are cut off."""
@@ -170,6 +175,11 @@ class Listener:
         """A connection has ended."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
+
+    def _call(self) -> None:
+        self._is_told = False
+        while self._calls:
+            self.loop.call_soon(self._calls.popleft())  # which sees to errors
 
     def _run(self) -> None:
         try:

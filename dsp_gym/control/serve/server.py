@@ -8,17 +8,17 @@ what the loops last said, so that liveness depends on this process alone.
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
-from dsp_gym.config.strict_json import parse_json
+import msgspec
+
 from dsp_gym.control.config import ServeConfig
 from dsp_gym.control.serve.assets import PAGE_HEADERS, Asset, assets
 from dsp_gym.control.serve.boards import Boards
-from dsp_gym.control.serve.decide import BusyError, Decisions, FullError
+from dsp_gym.control.serve.decide import BusyError, Decisions, FullError, Question
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.listener import Answer, Listener, Reply, room_for
 from dsp_gym.control.serve.openapi import openapi
@@ -78,7 +78,8 @@ class StatusServer:
     ) -> None:
         self.config, self.boards, self.exporter = config, boards, exporter
         self.decisions, self._tokens = decisions, tokens
-        self._asked = 0  # decisions under way or waiting; of the listener's thread alone
+        # Decisions under way or waiting, and those that wait; of the listener's thread alone.
+        self._asked, self._waiting = 0, list[tuple[Question, Reply]]()
         self._deciders = Threads(DECIDERS, "dsp-gym decide")
         self._readers = Threads(READERS, "dsp-gym read")
         self._listeners: list[Listener] = []
@@ -141,22 +142,25 @@ class StatusServer:
             self.decisions.close()
 
     def decide(self, head: Head, body: bytes, reply: Reply) -> None:
-        """Answer a request for a decision when there is one; called by the listener's thread."""
+        """Answer a request for a decision when there is one; called by the listener's thread.
+
+        Requests that arrive together are answered together, in that thread, where this takes a
+        moment. What takes longer, or is to be refused, is left to threads of its own.
+        """
         if self._asked >= MOST_ASKED:
             said = f"{self._asked} decisions are asked for at once, which is the most"
             reply(_error(HTTPStatus.TOO_MANY_REQUESTS, said))
             return
+        policy, enacts = (_parameter(head.query, name) for name in ("policy", "enacts"))
+        if enacts not in (None, "true", "false"):
+            said = f"enacts is {enacts!r}, expected true or false"
+            reply(_error(HTTPStatus.BAD_REQUEST, said))
+            return
+        question = Question(body, policy, self.client(head) or "", enacts != "false")
         self._asked += 1
-
-        def answered(answer: Answer) -> None:
-            self._asked -= 1
-            reply(answer)
-
-        def work() -> None:
-            answer = _tried(lambda: self._decided(head, body))
-            self._http.call(lambda: answered(answer))
-
-        self._deciders.do(work)
+        if not self._waiting:
+            self._http.loop.call_soon(self._decide)
+        self._waiting.append((question, reply))
 
     def read(self, made: Callable[[], Answer], reply: Reply) -> None:
         """Answer a request by what takes a moment, in a thread that keeps no other waiting."""
@@ -166,18 +170,27 @@ class StatusServer:
         self._deciders.look()
         self._readers.look()
 
-    def _decided(self, head: Head, body: bytes) -> Answer:
+    def _decide(self) -> None:
+        """Answer the requests that wait."""
         assert self.decisions is not None  # `_Pages` has seen to it
-        try:
-            document = parse_json(body)
-        except ValueError as error:
-            return _error(HTTPStatus.BAD_REQUEST, f"is not valid JSON: {error}")
-        policy, enacts = (_parameter(head.query, name) for name in ("policy", "enacts"))
-        if enacts not in (None, "true", "false"):
-            return _error(HTTPStatus.BAD_REQUEST, f"enacts is {enacts!r}, expected true or false")
-        client = self.client(head) or ""
-        found = self.decisions.answer(document, policy, client, enacts=enacts != "false")
-        return _json(found)
+        waiting, self._waiting = self._waiting, []
+        answers = self.decisions.answer_together([question for question, _ in waiting])
+        for (question, reply), answer in zip(waiting, answers, strict=True):
+            if answer is None:
+                self._deciders.do(partial(self._decide_alone, question, reply))
+            else:
+                self._answered(reply, _json(answer))
+
+    def _decide_alone(self, question: Question, reply: Reply) -> None:
+        """Answer one request, in a thread."""
+        assert self.decisions is not None
+        decisions = self.decisions
+        answer = _tried(lambda: _json(decisions.answer(question)))
+        self._http.call(lambda: self._answered(reply, answer))
+
+    def _answered(self, reply: Reply, answer: Answer) -> None:
+        self._asked -= 1
+        reply(answer)
 
     def _listening(
         self, port: int, key: str, site: _Pages | _Probes, most: int, name: str
@@ -356,24 +369,12 @@ def _error(status: HTTPStatus, message: str) -> Answer:
 
 
 def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_plain(value), allow_nan=False)
-    return Answer(status, JSON, redacted(text).encode())
+    """A document; numbers that are not finite are unknown on the wire."""
+    return Answer(status, JSON, redacted(msgspec.json.encode(value).decode()).encode())
 
 
 def _hidden(text: bytes) -> bytes:
     return redacted(text.decode()).encode()
-
-
-def _plain(value: object) -> object:
-    """Numbers that are not finite are unknown on the wire."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _url(listener: Listener) -> str:

@@ -26,6 +26,7 @@ from dsp_gym.control.start import guardrails_of, named_seats, started
 from dsp_gym.control.worker import Workers
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.loop.row_memory import Rowwise
 from dsp_gym.policies.registry import make
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def served(
 
 def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Seat]]:
     """Seats for decisions on request: copies, so that the loop's own history stays its own."""
+    timeout_s = min(config.decide_timeout_s, config.serve.timeout_s)
 
     def maker(name: str, seat: SeatConfig) -> Callable[[], Seat]:
         def made() -> Seat:
@@ -181,7 +183,7 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Seat]
                 build_for(policy, guardrails_of(config, seat)),
                 name=name,
                 replacement=own,
-                timeout_s=min(config.decide_timeout_s, config.serve.timeout_s),
+                timeout_s=None if isinstance(policy, Rowwise) else timeout_s,
                 workers=workers,
                 tells_range=False,
                 forecasts=True,

@@ -1,22 +1,30 @@
-"""Clients of `POST /v1/decide`, all in one thread: each asks again as soon as it has its answer."""
+"""Clients of `POST /v1/decide`, all in one thread: each asks again as soon as it has its answer.
+
+They share the machine with the server, so an answer costs them as little as may be: requests are
+bytes in which only the time is replaced, and of an answer only status and length are looked at.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-__all__ = ["T_S", "Asked", "Client", "ask"]
+__all__ = ["T_S", "Asked", "Client", "ask", "tell"]
 
 T_S = b"1000000000"
 """Stands in a body for the seconds of its time; those of every other have as many digits."""
 
 _END = b"\r\n\r\n"
-_LENGTH = b"content-length:"
+_LENGTH = b"Content-Length: "
+_ROOM = bytearray(1 << 20)
+"""Where answers are read into, one after the other."""
 
 
 class Asked(NamedTuple):
@@ -25,6 +33,7 @@ class Asked(NamedTuple):
     took_s: list[float]  # each answer
     statuses: dict[int, int]  # how many of each
     wall_s: float
+    cpu_s: float  # processor time of the clients
 
 
 @dataclass(slots=True)
@@ -35,12 +44,12 @@ class Client:
     t_s: int = int(T_S)  # of the last snapshot
     link: socket.socket = field(default_factory=socket.socket)
     begun_s: float = 0.0
-    came: bytes = b""
+    came: bytes = b""  # of an answer of which there is more to come
 
     def send(self) -> None:
         """Send the next snapshot, a minute after the last."""
         self.t_s += 60
-        self.came, self.begun_s = b"", time.perf_counter()
+        self.begun_s = time.perf_counter()
         self.link.sendall(self.request.replace(T_S, b"%d" % self.t_s))
 
     def answer(self) -> int | None:
@@ -49,17 +58,18 @@ class Client:
         Returns:
             Status of a whole answer; None: there is more to come.
         """
-        part = self.link.recv(65_536)
-        if not part:
+        size = self.link.recv_into(_ROOM)
+        if not size:
             raise ConnectionError("the server has closed the connection")
-        self.came += part
-        end = self.came.find(_END)
-        if end < 0:
+        came = self.came + _ROOM[:size]
+        end = came.find(_END)
+        at = came.find(_LENGTH, 0, end) + len(_LENGTH)
+        whole = end + len(_END) + int(came[at:].split(b"\r\n", 1)[0]) if end >= 0 else size + 1
+        if len(came) < whole:
+            self.came = bytes(came)
             return None
-        head = self.came[:end].lower()
-        at = head.index(_LENGTH) + len(_LENGTH)
-        length = int(head[at:].split(b"\r\n", 1)[0])
-        return int(head[9:12]) if len(self.came) >= end + len(_END) + length else None
+        self.came = b""
+        return int(came[9:12])
 
 
 def ask(
@@ -83,9 +93,11 @@ def ask(
     with selectors.DefaultSelector() as ready:
         for client in clients:
             client.link = socket.create_connection(address, timeout=10)
+            client.link.settimeout(None)  # with one, each call asks the system twice
             client.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ready.register(client.link, selectors.EVENT_READ, client)
-        begun_s, under_way = time.perf_counter(), 0
+        begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
+        under_way = 0
         for client in clients[:most]:
             client.send()
             under_way += 1
@@ -102,7 +114,31 @@ def ask(
                     asking.send()
                 else:
                     under_way -= 1
-        wall_s = time.perf_counter() - begun_s
+        wall_s, cpu_s = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
         for client in clients:
             client.link.close()
-    return Asked(took, dict(statuses), wall_s)
+    return Asked(took, dict(statuses), wall_s, cpu_s)
+
+
+def tell(
+    address: tuple[str, int],
+    requests: Sequence[bytes],
+    warm_up: int,
+    answers: int,
+    most_s: float,
+    told: Connection,
+) -> None:
+    """Have clients ask, and tell another process what came of it.
+
+    Args:
+        address: host and port of the server.
+        requests: of each client, with `T_S` for the time.
+        warm_up: answers that are not counted.
+        answers: that are.
+        most_s: longest time, s.
+        told: where what came is sent.
+    """
+    clients = [Client(request) for request in requests]
+    with contextlib.closing(told):
+        ask(address, clients, warm_up)
+        told.send(ask(address, clients, answers, most_s))

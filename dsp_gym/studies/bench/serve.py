@@ -8,7 +8,6 @@ connection, again as soon as it has its answer.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import multiprocessing
@@ -18,7 +17,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +31,19 @@ from dsp_gym.control.serve.tokens import Tokens
 from dsp_gym.errors import StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.wire import Document, snapshot_to_json
-from dsp_gym.studies.bench.clients import T_S, Asked, Client, ask
+from dsp_gym.studies.bench.clients import T_S, Asked, tell
 from dsp_gym.studies.bench.policies import recorded
 from dsp_gym.studies.bench.shadow import Figure
 
 __all__ = ["bench_serve"]
 
-JOB, RULE, LEARNED = "flink-wordcount", "ds2", "learned"
-AT_ONCE, MOST_AT_ONCE = 16, 64
+JOB = "flink-wordcount"
+RULE, LEARNED = "ds2", "learned"
+POLICIES = (RULE, "justin-artifact", LEARNED)
+AT_ONCE = (1, 16, 64)
+CLIENTS = 16
+"""With so many the bars hold, and everything else is measured."""
+
 WARM_UP = 200
 LEAST_PER_S = 25
 """Answers per second below which clients give up."""
@@ -48,16 +51,11 @@ LEAST_PER_S = 25
 SLOW, SLOW_HEADERS = 1_000, 40
 PROBES = 50
 
-BARS = {
-    f"answers, {RULE}": 2_000.0,
-    f"answers, {LEARNED}": 1_000.0,
-    f"p99, {RULE}": 20.0,
-    f"p99, {LEARNED}": 20.0,
-    "turned away": 0.0,
-    "probe, slow clients": 100.0,
-    "growth": 5.0,
-}
-"""1/s, ms and %: least answers, and most of everything else."""
+LEAST = {RULE: 2_000.0, "justin-artifact": 2_000.0, LEARNED: 1_000.0}
+"""Answers per second."""
+
+BARS = {"p99": 20.0, "turned away": 0.0, "probe, slow clients": 100.0, "growth": 5.0}
+"""ms and %, at most."""
 
 _TOKEN = "bench-bench-bench"
 
@@ -66,46 +64,43 @@ def bench_serve(answers: int = 10_000, leak: int = 50_000) -> list[Figure]:
     """All figures.
 
     Args:
-        answers: of each policy whose rate is measured.
+        answers: of each policy and each number of clients.
         leak: answers until memory is looked at the second time; 0: it is not.
 
     Returns:
         Figures with their bars.
     """
-    figures = []
     with _serving() as server:
-        for policy in (RULE, LEARNED):
-            before_s = time.process_time()
-            found = _asked(server, policy, AT_ONCE, answers)
-            cpu_ms = 1000 * (time.process_time() - before_s)
-            took_ms = 1000 * np.array(found.took_s)
-            how = f"{AT_ONCE} clients in another process, a job each, {len(took_ms)} answers"
-            name = f"answers, {policy}"
-            rate = len(took_ms) / found.wall_s
-            answered = len(took_ms) + min(WARM_UP, answers)
-            figures += [
-                Figure(name, "1/s", rate, BARS[name], how),
-                Figure(f"CPU per answer, {policy}", "ms", cpu_ms / answered, None, how),
-                Figure(f"p50, {policy}", "ms", float(np.percentile(took_ms, 50)), None, how),
-                Figure(
-                    f"p99, {policy}",
-                    "ms",
-                    float(np.percentile(took_ms, 99)),
-                    BARS[f"p99, {policy}"],
-                    how,
-                ),
-            ]
-        figures += [_turned_away(server, answers), *_beside_slow(server)]
+        figures = []
+        for policy in POLICIES:
+            for clients in AT_ONCE:
+                figures += _answers(server, policy, clients, answers)
+        figures += _beside_slow(server)
         if leak:
             figures.append(_growth(server, leak))
     return figures
 
 
-def _turned_away(server: StatusServer, answers: int) -> Figure:
-    found = _asked(server, RULE, MOST_AT_ONCE, answers)
-    refused = sum(number for status, number in found.statuses.items() if status != 200)
-    how = f"answers other than 200 of {len(found.took_s)} to {MOST_AT_ONCE} clients"
-    return Figure("turned away", "", refused, BARS["turned away"], how)
+def _answers(server: StatusServer, policy: str, clients: int, answers: int) -> list[Figure]:
+    """How many answers there are, how long they take, and what they cost both sides."""
+    before_s = time.process_time()
+    found = _asked(server, policy, clients, answers)
+    cpu_ms = 1000 * (time.process_time() - before_s)
+    took_ms = 1000 * np.array(found.took_s)
+    number, is_barred = len(took_ms), clients == CLIENTS
+    refused = sum(times for status, times in found.statuses.items() if status != 200)
+    how = f"clients in another process, a job each, {number} answers"
+    return [
+        Figure(f"{name}, {policy}, {clients} clients", unit, value, bar, how)
+        for name, unit, value, bar in (
+            ("answers", "1/s", number / found.wall_s, LEAST[policy] if is_barred else None),
+            ("p50", "ms", float(np.percentile(took_ms, 50)), None),
+            ("p99", "ms", float(np.percentile(took_ms, 99)), BARS["p99"] if is_barred else None),
+            ("server CPU per answer", "ms", cpu_ms / (number + min(WARM_UP, answers)), None),
+            ("client CPU per answer", "ms", 1000 * found.cpu_s / number, None),
+            ("turned away", "", refused, BARS["turned away"]),
+        )
+    ]
 
 
 def _beside_slow(server: StatusServer) -> list[Figure]:
@@ -122,7 +117,7 @@ def _beside_slow(server: StatusServer) -> list[Figure]:
             with urllib.request.urlopen(f"{server.probe_url}/healthz", timeout=10) as answer:
                 answer.read()
             took.append(1000 * (time.perf_counter() - begun_s))
-        asked = _asked(server, RULE, AT_ONCE, PROBES * AT_ONCE)
+        asked = _asked(server, RULE, CLIENTS, PROBES * CLIENTS)
     how = (
         f"the longest of {PROBES} beside {SLOW} connections that say nothing and {SLOW_HEADERS} "
         f"unfinished headers; room for {room_for(MOST_OPEN)} connections"
@@ -136,9 +131,9 @@ def _beside_slow(server: StatusServer) -> list[Figure]:
 
 def _growth(server: StatusServer, answers: int) -> Figure:
     """How much resident memory grows after the first tenth."""
-    first = len(_asked(server, RULE, AT_ONCE, answers // 10).took_s)
+    first = len(_asked(server, RULE, CLIENTS, answers // 10).took_s)
     before = _resident_mib()
-    more = len(_asked(server, RULE, AT_ONCE, answers - first).took_s)
+    more = len(_asked(server, RULE, CLIENTS, answers - first).took_s)
     grown = 100 * (_resident_mib() / before - 1)
     how = f"of resident memory, {before:.0f} MiB after {first} answers, until {first + more}"
     return Figure("growth", "%", grown, BARS["growth"], how)
@@ -148,13 +143,13 @@ def _growth(server: StatusServer, answers: int) -> Figure:
 def _serving() -> Iterator[StatusServer]:
     document = {
         "job": JOB,
-        "policies": [RULE, LEARNED],
+        "policies": list(POLICIES),
         "guardrails": "deployed",
         "serve": {"port": 0, "history_mib": 512},  # each call asks about jobs of its own
     }
     config = parse(RunConfig, document, "bench")
     with starting() as settle, served(config, Boards(), RULE, Tokens({"bench": _TOKEN})) as server:
-        for policy in (RULE, LEARNED):
+        for policy in POLICIES:
             _asked(server, policy, 1, 2)  # what is compiled is loaded
         settle()
         yield server
@@ -167,10 +162,13 @@ def _asked(server: StatusServer, policy: str, clients: int, answers: int) -> Ask
     """Have clients ask, from another process; each call is about jobs of its own."""
     call = next(_CALLS)
     requests = [_request(policy, f"bench-{call}-{number}") for number in range(clients)]
+    most_s = max(60.0, answers / LEAST_PER_S)
     process = multiprocessing.get_context("spawn")
     ours, theirs = process.Pipe()
     asking = process.Process(
-        target=_ask, args=(_address(server.url), requests, answers, theirs), daemon=True
+        target=tell,
+        args=(_address(server.url), requests, min(WARM_UP, answers), answers, most_s, theirs),
+        daemon=True,
     )
     asking.start()
     theirs.close()
@@ -181,14 +179,6 @@ def _asked(server: StatusServer, policy: str, clients: int, answers: int) -> Ask
     finally:
         asking.join()
     return found
-
-
-def _ask(address: tuple[str, int], requests: list[bytes], answers: int, told: Connection) -> None:
-    """What the other process does."""
-    clients = [Client(request) for request in requests]
-    with contextlib.closing(told):
-        ask(address, clients, min(WARM_UP, answers))
-        told.send(ask(address, clients, answers, max(60.0, answers / LEAST_PER_S)))
 
 
 def _request(policy: str, job: str) -> bytes:

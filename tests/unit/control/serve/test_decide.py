@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import threading
 from typing import Any
 
@@ -10,7 +11,14 @@ import pytest
 
 from baselines.static import Static
 from dsp_gym.control.seat import Seat
-from dsp_gym.control.serve.decide import AHEAD_S, SILENT_S, BusyError, Decisions, FullError
+from dsp_gym.control.serve.decide import (
+    AHEAD_S,
+    SILENT_S,
+    BusyError,
+    Decisions,
+    FullError,
+    Question,
+)
 from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.errors import DspGymError, MetricsError
 from dsp_gym.guardrails.chain import build_for
@@ -39,14 +47,23 @@ def seat() -> Seat:
     return Seat(policy, build_for(policy, "deployed"), tells_range=False)
 
 
-def decisions(clocks: Clocks, most_bytes: int = 2**24, **seats: Any) -> Decisions:
-    return Decisions(
+def decisions(clocks: Clocks, most_bytes: int = 2**24, **seats: Any) -> Served:
+    return Served(
         {"ds2": seat, **seats},
         "ds2",
         most_bytes=most_bytes,
         now=lambda: clocks.now_s,
         clock=lambda: clocks.passed_s,
     )
+
+
+class Served(Decisions):
+    """Answers documents."""
+
+    def said(
+        self, document: Any, policy: str | None = None, client: str = "", enacts: bool = True
+    ) -> dict[str, Any]:
+        return self.answer(Question(json.dumps(document).encode(), policy, client, enacts))
 
 
 def snapshot(t_s: float, job: str = "orders") -> dict[str, Any]:
@@ -57,28 +74,28 @@ def test_a_time_in_the_future_is_refused_and_not_remembered(clocks):
     served = decisions(clocks)
     for job in ("orders", "fresh"):
         if job == "orders":
-            served.answer(snapshot(NOW_S - 60))
+            served.said(snapshot(NOW_S - 60))
         with pytest.raises(MetricsError, match="ahead of this machine's clock"):
-            served.answer(snapshot(NOW_S + AHEAD_S + 1, job))
-        assert served.answer(snapshot(NOW_S, job))["t_s"] == NOW_S
-    assert served.answer(snapshot(NOW_S + AHEAD_S))["job"] == "orders"
+            served.said(snapshot(NOW_S + AHEAD_S + 1, job))
+        assert served.said(snapshot(NOW_S, job))["t_s"] == NOW_S
+    assert served.said(snapshot(NOW_S + AHEAD_S))["job"] == "orders"
 
 
 def test_a_replay_is_refused_however_many_jobs_there_are(clocks):
     served = decisions(clocks, static=lambda: Seat(make("static")))
     for number in range(70):
-        served.answer(snapshot(NOW_S, f"job-{number}"), "static")
+        served.said(snapshot(NOW_S, f"job-{number}"), "static")
     for number in (0, 50, 69):
         with pytest.raises(MetricsError, match="does not follow"):
-            served.answer(snapshot(NOW_S, f"job-{number}"), "static")
+            served.said(snapshot(NOW_S, f"job-{number}"), "static")
 
 
 def test_clients_do_not_share_a_history(clocks):
     served = decisions(clocks)
-    served.answer(snapshot(NOW_S), client="operator")
-    served.answer(snapshot(NOW_S), client="another")
+    served.said(snapshot(NOW_S), client="operator")
+    served.said(snapshot(NOW_S), client="another")
     with pytest.raises(MetricsError, match="does not follow"):
-        served.answer(snapshot(NOW_S), client="operator")
+        served.said(snapshot(NOW_S), client="operator")
 
 
 def test_where_there_is_no_room_a_new_job_is_refused_and_the_others_go_on(clocks):
@@ -87,7 +104,7 @@ def test_where_there_is_no_room_a_new_job_is_refused_and_the_others_go_on(clocks
 
     def filled() -> None:
         for number in range(1000):
-            served.answer(snapshot(NOW_S - 60, f"job-{number}"))
+            served.said(snapshot(NOW_S - 60, f"job-{number}"))
             jobs.append(f"job-{number}")
 
     with pytest.raises(FullError, match=r"no room for job 'job-\d+'.*serve\.history_mib"):
@@ -95,31 +112,31 @@ def test_where_there_is_no_room_a_new_job_is_refused_and_the_others_go_on(clocks
     assert 2 < len(jobs) < 1000
     assert served.held_bytes <= 2**20
     for job in jobs:
-        served.answer(snapshot(NOW_S, job))
+        served.said(snapshot(NOW_S, job))
     clocks.passed_s += SILENT_S + 1
     clocks.now_s += SILENT_S + 1
     for job in jobs[1:]:
-        served.answer(snapshot(clocks.now_s, job))
-    served.answer(snapshot(clocks.now_s, "new"))  # in place of the first, silent for a day
+        served.said(snapshot(clocks.now_s, job))
+    served.said(snapshot(clocks.now_s, "new"))  # in place of the first, silent for a day
     with pytest.raises(FullError):
-        served.answer(snapshot(clocks.now_s, "newer"))
+        served.said(snapshot(clocks.now_s, "newer"))
 
 
 def test_what_was_given_up_cannot_be_replayed(clocks):
     served = decisions(clocks, most_bytes=1)  # one at a time
-    served.answer(snapshot(NOW_S))
+    served.said(snapshot(NOW_S))
     clocks.passed_s += SILENT_S + 1
     clocks.now_s += SILENT_S + 1
-    served.answer(snapshot(clocks.now_s, "new"))
+    served.said(snapshot(clocks.now_s, "new"))
     clocks.passed_s += SILENT_S + 1
     with pytest.raises(MetricsError, match="given up"):
-        served.answer(snapshot(NOW_S))
+        served.said(snapshot(NOW_S))
 
 
 def test_a_document_that_is_refused_leaves_no_history(clocks):
     served = decisions(clocks)
     with pytest.raises(DspGymError):
-        served.answer({**snapshot(NOW_S), "status": "DANCING"})
+        served.said({**snapshot(NOW_S), "status": "DANCING"})
     assert served.held_bytes == 0
 
 
@@ -134,17 +151,17 @@ def test_a_job_whose_decision_hangs_keeps_no_other_waiting(clocks, monkeypatch):
             return super().decide(snapshot)
 
     served = decisions(clocks, hanging=lambda: Seat(Hanging()))
-    first = threading.Thread(target=served.answer, args=(snapshot(NOW_S - 60), "hanging"))
+    first = threading.Thread(target=served.said, args=(snapshot(NOW_S - 60), "hanging"))
     first.start()
     assert hangs.wait(10)
     try:
         with pytest.raises(BusyError, match="under way"):
-            served.answer(snapshot(NOW_S), "hanging")
-        assert served.answer(snapshot(NOW_S))["job"] == "orders"
+            served.said(snapshot(NOW_S), "hanging")
+        assert served.said(snapshot(NOW_S))["job"] == "orders"
     finally:
         let_go.set()
         first.join()
-    assert served.answer(snapshot(NOW_S), "hanging")["job"] == "orders"
+    assert served.said(snapshot(NOW_S), "hanging")["job"] == "orders"
 
 
 def test_a_thousand_decisions_of_a_job_hold_no_more_than_its_first(clocks):
@@ -152,7 +169,7 @@ def test_a_thousand_decisions_of_a_job_hold_no_more_than_its_first(clocks):
     one = snapshot(0.0)
     held = []
     for number in range(513):
-        served.answer({**one, "t_s": 60.0 * number})
+        served.said({**one, "t_s": 60.0 * number})
         held.append(served.held_bytes)
     assert held[-1] < 1.2 * held[63]
 
@@ -175,16 +192,16 @@ def test_what_is_only_shown_is_not_counted_as_enacted(clocks):
             return super().settle(snapshot, judged, enacted=enacted)
 
     served = decisions(clocks, static=lambda: Told(make("static")))
-    served.answer(snapshot(NOW_S - 60), "static")
-    served.answer(snapshot(NOW_S), "static", enacts=False)
+    served.said(snapshot(NOW_S - 60), "static")
+    served.said(snapshot(NOW_S), "static", enacts=False)
     assert settled == [True, False]
 
 
 def test_a_policy_with_a_model_of_the_load_adds_its_forecast(clocks):
     planner = make("mdp")
     served = decisions(clocks, planner=lambda: Seat(planner, tells_range=False, forecasts=True))
-    found = [served.answer(snapshot(NOW_S - 60 * k), "planner") for k in range(5, 0, -1)]
-    assert "forecast" not in served.answer(snapshot(NOW_S), "ds2")
+    found = [served.said(snapshot(NOW_S - 60 * k), "planner") for k in range(5, 0, -1)]
+    assert "forecast" not in served.said(snapshot(NOW_S), "ds2")
     last = found[-1]["forecast"]
     assert last["records_in_per_s"] > 0
     assert (last["quantile"], last["horizon_s"], last["error"]) == (0.9, 1200.0, None)
@@ -195,4 +212,4 @@ def test_a_forecast_that_fails_takes_no_decision_with_it(clocks):
     planner = make("mdp")
     planner.forecast = lambda: 1 / 0
     served = decisions(clocks, planner=lambda: Seat(planner, forecasts=True))
-    assert "forecast" not in served.answer(snapshot(NOW_S), "planner")
+    assert "forecast" not in served.said(snapshot(NOW_S), "planner")

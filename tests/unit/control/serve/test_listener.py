@@ -187,6 +187,37 @@ def test_a_client_that_asks_first_whether_to_send_is_told_to(listening):
         assert link.recv(1000).endswith(b"ok")
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one(listening, method):
+    listener = listening()
+    head = (
+        f"{method} /x HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: h2c\r\nContent-Length: 0\r\n"
+        "HTTP2-Settings: AAMAAABk\r\nConnection: Upgrade, HTTP2-Settings\r\n\r\n"
+    )
+    with connected(listener) as link:  # as Java's client asks first
+        for _ in range(2):
+            link.sendall(head.encode())
+            assert link.recv(1000).endswith(b"\r\n\r\n/x")
+
+
+def test_a_request_may_arrive_in_any_pieces(listening):
+    listener = listening()
+    request = b"POST /x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\nbody"
+    with connected(listener) as link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in range(1, len(request), 7):
+            link.sendall(request[:cut])
+            time.sleep(0.002)
+            link.sendall(request[cut:])
+            assert link.recv(1000).endswith(b"\r\n\r\nbody")
+
+
+def test_what_begins_with_no_method_is_told_at_once(listening):
+    with connected(listening()) as link:
+        link.sendall(b"\x16\x03\x01\x02\x00")  # TLS, and its end is yet to come
+        assert link.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
 def test_closing_it_cuts_off_what_is_open_and_ends_its_thread(listening):
     listener = listening()
     with connected(listener) as link:

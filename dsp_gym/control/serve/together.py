@@ -1,0 +1,153 @@
+"""Decisions about jobs with the same graph in one call.
+
+A policy and its guardrails decide about many jobs in hardly more time than about one. Each job
+keeps a seat of its own; its rows are copied into a seat for as many jobs as ask together, and back
+after the decision, so that an answer does not depend on who else asks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from dsp_gym.control.seat import Judgement, Seat
+from dsp_gym.control.serve.sent import Fixed
+from dsp_gym.loop.reading import Known, Row, snapshot_of_rows
+from dsp_gym.loop.row_memory import RowBlock
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+
+__all__ = ["MOST_TOGETHER", "Graph", "Graphs", "Tables"]
+
+MOST_TOGETHER = 16
+"""Jobs that are decided about in one call: the next ones gain little."""
+
+_MOST_TABLES = 64
+"""Seats for several jobs that are kept."""
+
+
+class Graph:
+    """What jobs share that differ in their names alone.
+
+    Args:
+        known: of one of them.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._topologies: dict[int, Topology] = {}
+
+    def topology(self, jobs: int) -> Topology:
+        """That many jobs of this graph.
+
+        Args:
+            jobs: 1 or more.
+
+        Returns:
+            J rows of one job file.
+        """
+        found = self._topologies.get(jobs)
+        if found is None:
+            one = self._known.topology
+            found = self._topologies[jobs] = one.take(np.zeros(jobs, np.int64))
+        return found
+
+    def snapshot(self, rows: Sequence[Row]) -> MetricsSnapshot:
+        """What was sent about some jobs of this graph.
+
+        Args:
+            rows: one for each job.
+
+        Returns:
+            A snapshot of as many rows.
+        """
+        return snapshot_of_rows(self.topology(len(rows)), self._known.order, rows)
+
+
+class Graphs:
+    """Graphs by what is fixed about them, as long as a job of theirs is known."""
+
+    def __init__(self) -> None:
+        self._graphs: WeakValueDictionary[Fixed, Graph] = WeakValueDictionary()
+
+    def of(self, fixed: Fixed, known: Known) -> Graph:
+        """The graph of a job.
+
+        Args:
+            fixed: all that is fixed about the job but its name.
+            known: the same, compiled.
+
+        Returns:
+            The same for all jobs that have the same graph.
+        """
+        found = self._graphs.get(fixed)
+        if found is None:
+            found = self._graphs[fixed] = Graph(known)
+        return found
+
+
+class _Table:
+    """A seat for several jobs."""
+
+    def __init__(self, seat: Seat, graph: Graph, jobs: int, seed: int) -> None:
+        seat.reset(graph.topology(jobs), np.full(jobs, seed, np.int64))
+        memories = seat.memories()
+        assert memories is not None  # those of the jobs are known
+        self.graph, self.seat = graph, seat
+        self.block = RowBlock(memories, jobs)
+
+
+class Tables:
+    """Seats for several jobs, made as they are needed.
+
+    Args:
+        seats: makes the seat of one policy, by name.
+        seed: of policies that draw.
+    """
+
+    def __init__(self, seats: dict[str, Callable[[], Seat]], seed: int) -> None:
+        self._seats, self._seed = seats, seed
+        self._tables: OrderedDict[tuple[str, int, int], _Table] = OrderedDict()
+
+    def decide(
+        self,
+        policy: str,
+        graph: Graph,
+        blocks: Sequence[RowBlock],
+        snapshot: MetricsSnapshot,
+        *,
+        enacts: bool,
+    ) -> Judgement | None:
+        """Decide about jobs of one graph, two or more.
+
+        Args:
+            policy: name of the seats.
+            graph: of the jobs.
+            blocks: what the jobs' seats remember; current afterwards.
+            snapshot: of the jobs.
+            enacts: whether the decisions are enacted.
+
+        Returns:
+            What one seat would have answered about each; None where something went wrong, and
+            nothing has changed.
+        """
+        table = self._table(policy, graph, len(blocks))
+        table.block.load(blocks)
+        judged = table.seat.decide(snapshot)
+        if judged.failure or table.seat.settle(snapshot, judged, enacted=enacts):
+            return None
+        table.block.store(blocks)
+        return judged
+
+    def _table(self, policy: str, graph: Graph, jobs: int) -> _Table:
+        key = policy, id(graph), jobs  # a table keeps its graph
+        found = self._tables.get(key)
+        if found is None:
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.popitem(last=False)
+            found = self._tables[key] = _Table(self._seats[policy](), graph, jobs, self._seed)
+        self._tables.move_to_end(key)
+        return found
