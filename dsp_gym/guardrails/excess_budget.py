@@ -2,9 +2,9 @@
 
 The fallback drives a twin of the job. What the policy costs above the twin, and the seconds of
 outage and lateness it causes above the twin's, are counted over a rolling window; what it saves may
-pay for lateness. Once the budget is spent, or does not cover one more rescale, the policy rescales
-no more: the running configuration stays where it is soonest through what it is late, and otherwise
-the fallback decides until the window has moved on.
+pay for lateness. Once the budget is spent, or does not cover one more rescale, the fallback decides
+until the window has moved on, unless the running configuration is through its lateness no later
+than after such a hand-over: then it stays.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class BudgetSpent(NamedTuple):
     cost: Floats
     outage: Floats
     over: Bools  # the fallback decides
-    held: Bools  # outages are used up, and no rescale would help: what runs stays
+    held: Bools  # no outage is left, and a hand-over would be one more: what runs stays
 
     @classmethod
     def of(cls, jobs: int) -> BudgetSpent:
@@ -179,9 +179,10 @@ class ExcessBudget(Restriction):
     """Hands over to the fallback once the policy's excess over it has used up the budget.
 
     A hand-over is a rescale. Where outages alone are used up and what runs works off the lateness
-    no later than the fallback would, it stays instead, and the policy may go on once the window has
-    moved on or savings have paid. While the fallback decides, and where nothing is enacted, its
-    twin follows the job itself.
+    no later than the fallback would, it stays, and the policy may go on once the window has moved
+    on or savings have paid; after a burst alone it may go on at once.
+
+    While the fallback decides, and where nothing is enacted, its twin follows the job itself.
     """
 
     name = "excess_budget"
@@ -382,13 +383,12 @@ def add_up(
         behind = catch_up_s(t, seen, own, j)  # still to be late
         seconds, burst = seconds + behind, burst + behind
         # A share of the budget less one whole rescale; a budget below one rescale is spent.
-        spent.outage[j] = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
-        spent.outage[j] = max(spent.outage[j], burst / budget.burst_s)
-        outages = spent.outage[j] >= 1.0
+        whole = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
+        spent.outage[j] = max(whole, burst / budget.burst_s)
         spent.over[j] = spent.cost[j] >= 1.0 or t_s[j] < own.until_s[j]
-        if outages and not spent.over[j]:
+        if spent.outage[j] >= 1.0 and not spent.over[j]:
             spent.over[j] = own.handed[j] or not gets_by(t, seen, own, j, rescale)
-        spent.held[j] = outages and not spent.over[j]
+        spent.held[j] = whole >= 1.0 and not spent.over[j]
         some = some or spent.over[j]
     return some
 

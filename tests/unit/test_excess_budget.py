@@ -165,7 +165,7 @@ def test_what_is_still_to_be_caught_up_with_counts_as_a_burst():
     guards = budget(outage_share=0.5, late_price=0.001, burst_s=200.0)
     start = fallback_snapshot(600.0)
     guards.commit(start, guards.allow(start, own((2, 4))))
-    seen = fallback_snapshot(630.0, p=(2, 4))
+    seen = jammed(630.0, (2, 4), latency_p95_s=0.1)
     guards.commit(seen, guards.allow(seen, own((2, 4))))
     assert allowed(guards, jammed(660.0, (2, 4)), own((2, 4)))[0][0] == 4
 
@@ -193,13 +193,25 @@ def test_a_job_that_catches_up_by_itself_keeps_its_configuration_once_outages_ar
     assert guarded.replaced_by == ("static",)
 
 
+def test_after_a_burst_a_policy_whose_job_catches_up_goes_on():
+    guards = budget(window_s=86400.0, outage_share=0.5, burst_s=100.0)
+    for t_s, p in ((600.0, 4), (660.0, 5)):
+        seen = fallback_snapshot(t_s, p=(p, 4))
+        guards.commit(seen, guards.allow(seen, own((p + 1, 4))))
+    assert guards.guardrails[0].spent(fallback_snapshot(720.0, p=(6, 4)))[1][0] == pytest.approx(
+        1.6
+    )
+    assert allowed(guards, fallback_snapshot(720.0, p=(6, 4)), own((7, 4)))[0][0] == 7
+    assert allowed(guards, jammed(720.0, (2, 4)), own((3, 4)))[0][0] == 4
+
+
 def test_a_configuration_that_nobody_has_measured_yet_is_not_judged():
+    """Five tasks were busy for half of the time: two are too few."""
     guards = budget(outage_share=0.05)
-    for t_s in (600.0, 660.0):
-        seen = jammed(t_s, (2, 4))
-        guards.commit(seen, guards.allow(seen, own((3, 4))))
-    seen = jammed(720.0, (2, 4), window_fill=0.5)
-    assert allowed(guards, seen, own((3, 4)))[0][0] == 2
+    for t_s, p in ((600.0, 4), (660.0, 5)):
+        seen = fallback_snapshot(t_s, p=(p, 4))
+        guards.commit(seen, guards.allow(seen, own((p + 1, 4))))
+    assert allowed(guards, jammed(720.0, (2, 4), window_fill=0.5), own((3, 4)))[0][0] == 2
     assert allowed(guards, jammed(780.0, (2, 4)), own((3, 4)))[0][0] == 4
 
 
