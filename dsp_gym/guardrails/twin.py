@@ -44,6 +44,9 @@ __all__ = [
 LEAST_SPARE = 0.5
 """Spare capacity of a twin that catches up, as a share of the load: at full load nobody does."""
 
+SETTLED_S = 240.0
+"""Age of a configuration that is judged: until then its policy may answer what it measures."""
+
 
 class FallbackRuns(NamedTuple):
     """The twin of J jobs of V vertices: what the fallback would run, and how that would go."""
@@ -152,9 +155,10 @@ def gets_by(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int, rescal
     A rescale is an outage of `rescale_s`, and what arrives in it has to be caught up with, too.
 
     Returns:
-        True until its running configuration is measured; False where the need is unknown then.
+        True until its running configuration has settled; False where the need is unknown then.
     """
-    if not _is_measured(seen, j):
+    age_s = seen.job[JOB.t_s, j] - seen.job[JOB.running_since_s, j]
+    if not _is_measured(seen, j) or age_s < SETTLED_S:
         return True
     spare, late_s = _spare(own, seen.parallelism, j), seen.job[JOB.latency_p95_s, j]
     if not late_s > t.slo_s[t.row[j]]:
