@@ -304,7 +304,8 @@ def _notice(j: int, n: int, now: float, since: float, parallelism: Ints, m: Reme
         m.rate_before[j] = m.rate[j, which]
         m.rate[j, :] = np.nan
     m.seen_s[j] = now
-    m.running[j, :] = parallelism[j, :]
+    for v in range(parallelism.shape[1]):
+        m.running[j, v] = parallelism[j, v]
 
 
 @njit(cache=True, nogil=True)

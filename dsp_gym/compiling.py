@@ -7,18 +7,24 @@ older state of the code wrote in a way that can no longer be read counts as empt
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import inspect
 import logging
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Literal, TypeVar, cast
 
 import numba
 import numpy as np
+from numba import types
 from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 __all__ = ["njit"]
@@ -26,6 +32,9 @@ __all__ = ["njit"]
 _LOG = logging.getLogger(__name__)
 
 _F = TypeVar("_F", bound=Callable[..., object])
+
+_PATIENCE_S, _LOOK_S = 120.0, 0.05
+"""How long another process is waited for that compiles the same function, and between two looks."""
 
 
 def njit(
@@ -62,35 +71,55 @@ def njit(
             no_cfunc_wrapper=True,  # a second entry, for C, that nobody calls
         )(function)
         if isinstance(made, Dispatcher):  # it is the function where numba is switched off
+            kept = None
             if cache:
-                made._cache = _Cache(function)  # type: ignore[attr-defined, no-untyped-call]  # numba's own, as `enable_caching` sets it
-            made.compile = _without_collection(made.compile)  # type: ignore[assignment]  # of this function alone
+                kept = _Cache(function)  # type: ignore[no-untyped-call]  # numba's
+                made._cache = kept  # type: ignore[attr-defined]  # numba's own, as `enable_caching` sets it
+            made.compile = _in_peace(made, kept)  # type: ignore[assignment]  # of this function alone
         return cast(_F, made)
 
     return compiled
 
 
-def _without_collection(compile_: Callable[..., object]) -> Callable[..., object]:
-    """Compiles while Python's garbage collection rests.
+def _in_peace(made: Dispatcher, kept: _Cache | None) -> Callable[[object], object]:
+    """Compiles a function for types alone, once, and with nothing beside it.
 
-    Numba's objects stay until the function is compiled; looking through them again and again takes
-    a tenth of the time.
+    Numba would compile anew for each number that is written in a call, and so would each process
+    that needs the function meanwhile.
 
     Returns:
         What compiles the same.
     """
+    compile_: Callable[..., object] = made.compile
 
     @functools.wraps(compile_)
-    def compiled(*arguments: object) -> object:
-        if not gc.isenabled():
-            return compile_(*arguments)
-        gc.disable()
-        try:
-            return compile_(*arguments)
-        finally:
-            gc.enable()
+    def compiled(sig: object) -> object:
+        if isinstance(sig, tuple):
+            sig = tuple(map(types.unliteral, sig))
+            if sig in made.overloads:
+                return compile_(sig)
+        alone = nullcontext() if kept is None else kept.alone()
+        with global_compiler_lock, alone, _without_collection():
+            return compile_(sig)
 
     return compiled
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Lets Python's garbage collection rest.
+
+    Numba's objects stay until the function is compiled; looking through them again and again takes
+    a tenth of the time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @functools.cache
@@ -106,6 +135,7 @@ class _Cache(FunctionCache):
     """Numba's cache of one function, which knows what the function calls."""
 
     _complete = False
+    _is_alone = False
 
     def load_overload(self, sig: object, target_context: object) -> object:
         """Reads machine code, or finds none.
@@ -130,6 +160,39 @@ class _Cache(FunctionCache):
         if found is None:
             _announce()
         return found
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keeps other processes from this function, which find what this one compiled.
+
+        Numba also writes the index of a function before the code that it names. Calls form no
+        circle, so no two processes wait for each other; one that was stopped is not waited for.
+        """
+        if self._is_alone:  # a function that calls itself
+            yield
+            return
+        index = Path(self._cache_file._index_path)
+        try:
+            index.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(index.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o666)
+        except OSError:  # a folder that cannot be written: numba says so where it matters
+            yield
+            return
+        self._is_alone = True
+        try:
+            for _ in range(round(_PATIENCE_S / _LOOK_S)):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(_LOOK_S)
+                except OSError:  # a file system without locks
+                    break
+                else:
+                    break
+            yield
+        finally:
+            self._is_alone = False
+            os.close(lock)
 
 
 def _stamps(function: FunctionType) -> list[object]:

@@ -123,14 +123,14 @@ def sparse(weights: Floats, own: Ints, own_weight: float) -> LoadChain:
     for i in range(own.shape[0] - 1):
         if own[i] >= 0 and own[i + 1] >= 0:
             full[own[i], own[i + 1]] += own_weight
-    count = np.zeros(size, np.int64)
+    count, width = np.zeros(size, np.int64), 0
     for s in range(size):
         total = full[s].sum()
         for a in range(size):
             full[s, a] /= total
             if full[s, a] > _RARE:
                 count[s] += 1
-    width = count.max()
+        width = max(width, count[s])
     state, probability = np.zeros((size, width), np.int64), np.zeros((size, width))
     for s in range(size):
         place, total = 0, 0.0
@@ -139,7 +139,8 @@ def sparse(weights: Floats, own: Ints, own_weight: float) -> LoadChain:
                 state[s, place], probability[s, place] = a, full[s, a]
                 total += full[s, a]
                 place += 1
-        probability[s] /= total
+        for i in range(place):
+            probability[s, i] /= total
     return LoadChain(count, state, probability)
 
 

@@ -109,7 +109,8 @@ def remember(
 def _append(r: Recall, j: int, load_per_s: float) -> None:
     """Adds a minute to a load's history, and the state it led to."""
     w, load, states = r.watch, r.minutes.load_per_s[j], r.own.state[j]
-    load[:-1] = load[1:]
+    for i in range(HISTORY - 1):
+        load[i] = load[i + 1]
     load[HISTORY - 1] = load_per_s
     w.minutes[j] += 1
     recent = load[HISTORY - min(w.minutes[j], HISTORY) :]
@@ -119,5 +120,6 @@ def _append(r: Recall, j: int, load_per_s: float) -> None:
             level /= 2.0
             w.reference_per_s[j] *= 2.0
         states[:] = -1  # they were multiples of another reference
-    states[:-1] = states[1:]
+    for i in range(states.shape[0] - 1):
+        states[i] = states[i + 1]
     states[states.shape[0] - 1] = state_of(recent / w.reference_per_s[j])

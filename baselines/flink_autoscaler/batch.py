@@ -30,7 +30,7 @@ from baselines.flink_autoscaler.state import (
     restart_s,
     trim,
 )
-from baselines.flink_autoscaler.window import append, average, observed_rate, restarted
+from baselines.flink_autoscaler.window import append, average, copy_rows, observed_rate, restarted
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 
@@ -146,12 +146,14 @@ def run_batch(
         k, now, running_ms = seen.row[j], seen.now_ms[j], seen.running_ms[j]
         n = graph.n[k]
         out.result[j] = WAITING
-        out.new[j] = seen.parallelism[j]
-        out.events[j] = 0
+        _leave(seen, j, out)
+        for v in range(vertices):
+            out.events[j, v] = 0
         if not seen.running[j] or now - interval_ms < memory.collected_ms[j]:
             continue
         if restarted(window, j, running_ms):
-            memory.busy_ms[j] = 0.0
+            for v in range(vertices):
+                memory.busy_ms[j, v] = 0.0
         since = now - memory.collected_ms[j] if window.size[j] > 0 else 0
         memory.collected_ms[j] = now
         if not _sample(graph, seen, memory, s, j, float(since), rows, excluded):
@@ -177,8 +179,9 @@ def run_batch(
         ):
             out.result[j] = FAILED
             continue
-        out.evaluated[j] = evaluated
-        out.expected[j] = np.nan
+        copy_rows(evaluated, out.evaluated[j])
+        for v in range(vertices):
+            out.expected[j, v] = np.nan
         if not full:
             continue
         out.result[j] = BALANCED
@@ -200,7 +203,14 @@ def run_batch(
             out.result[j] = DUE
         elif due < 0:
             out.result[j] = FAILED
-            out.new[j] = seen.parallelism[j]
+            _leave(seen, j, out)
+
+
+@njit(cache=True, nogil=True)
+def _leave(seen: Seen, j: int, out: Wanted) -> None:
+    """Wants what runs."""
+    for v in range(seen.parallelism.shape[1]):
+        out.new[j, v] = seen.parallelism[j, v]
 
 
 @njit(cache=True, nogil=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from baselines.flink_autoscaler.options import Options
+from dsp_gym.calling import by_address
 
 __all__ = [
     "BALANCED",
@@ -79,6 +80,9 @@ class Settings(NamedTuple):
     history_age_ms: int
     gc_threshold: float
     heap_threshold: float
+
+
+by_address(Settings)
 
 
 def settings_of(options: Options, switches: Switches) -> Settings:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calling import by_address
 from dsp_gym.compiling import njit
 from dsp_gym.loop.protocols import State
 
@@ -134,6 +135,10 @@ class Remembered(NamedTuple):
     busy_ms: Floats  # (J, V) busy time accumulated from gauges since the restart
 
 
+for _table in (Graph, Window, History, Tracking, Delayed, Remembered):
+    by_address(_table)
+
+
 class Memory:
     """Everything that outlives a tick, for J jobs of at most V vertices.
 
@@ -178,6 +183,7 @@ class Memory:
         self.overrides = ints(j, v)  # 0 = none stored
         self.collected_ms = np.full(j, np.iinfo(np.int64).min)
         self.busy_ms = np.zeros((j, v))  # accumulated from gauges since the restart
+        self._arrays: Remembered | None = None
 
     def clear(self, rows: Bools) -> None:
         """Forgets some of the jobs."""
@@ -201,9 +207,9 @@ class Memory:
         """Gives compiled code everything remembered, to read and write.
 
         Returns:
-            The arrays themselves; `room` and `restore` replace some.
+            The arrays themselves; the same table until `room` or `restore` replaces some.
         """
-        return Remembered(
+        found = Remembered(
             self.window,
             self.history,
             self.tracking,
@@ -212,6 +218,10 @@ class Memory:
             self.collected_ms,
             self.busy_ms,
         )
+        known = self._arrays
+        if known is None or any(a is not b for a, b in zip(known, found, strict=True)):
+            self._arrays = known = found
+        return known
 
     def parts(self) -> dict[str, Window | History | Tracking | Delayed]:
         """Groups the arrays.

@@ -10,7 +10,7 @@ from baselines.flink_autoscaler.state import (
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 
-__all__ = ["append", "average", "observed_rate", "rate", "restarted"]
+__all__ = ["append", "average", "copy_rows", "observed_rate", "rate", "restarted"]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -79,6 +79,14 @@ def observed_rate(
 
 
 @njit(cache=True, nogil=True)
+def copy_rows(source: Floats, into: Floats) -> None:
+    """Copies (N, M) numbers; an assignment of arrays takes numba seconds to compile."""
+    for i in range(source.shape[0]):
+        for m in range(source.shape[1]):
+            into[i, m] = source[i, m]
+
+
+@njit(cache=True, nogil=True)
 def restarted(window: Window, j: int, running_ms: int) -> bool:
     """Empties the window of a job that has restarted since its first sample.
 
@@ -119,8 +127,9 @@ def append(
     if count > 0 and window.ts_ms[j, count - 1] == now:
         count -= 1  # one sample per instant
     window.ts_ms[j, count] = now
-    window.vertex[j, count] = vertex
-    window.job[j, count, 0] = job
+    copy_rows(vertex, window.vertex[j, count])
+    for m in range(job.shape[0]):
+        window.job[j, count, 0, m] = job[m]
     count += 1
     window.size[j] = count
     if now < full_at:
@@ -131,7 +140,7 @@ def append(
     if drop > 0:
         for i in range(drop, count):
             window.ts_ms[j, i - drop] = window.ts_ms[j, i]
-            window.vertex[j, i - drop] = window.vertex[j, i]
-            window.job[j, i - drop] = window.job[j, i]
+            copy_rows(window.vertex[j, i], window.vertex[j, i - drop])
+            copy_rows(window.job[j, i], window.job[j, i - drop])
         window.size[j] = count - drop
     return True

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from dsp_gym.arrays import Floats
+from dsp_gym.calling import by_address
 from dsp_gym.compiling import njit
+from dsp_gym.job.tables import JobTables
 
 __all__ = [
     "compacted_blocks",
@@ -27,6 +29,8 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., object])
+
+by_address(JobTables)
 
 
 def compiled(function: _F) -> _F:

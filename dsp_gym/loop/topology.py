@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, handle
+from dsp_gym.calling import Handle, by_address, handle
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 
@@ -36,6 +36,9 @@ class JobFacts(NamedTuple):
     slo_s: Floats  # (K,)
     core_hour: Floats  # (K,) money
     gib_hour: Floats  # (K,) money
+
+
+by_address(JobFacts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

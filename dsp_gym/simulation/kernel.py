@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calling import Handle, borrowed, direct
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
@@ -41,9 +41,18 @@ class Room(NamedTuple):
     q: Floats  # (V + 1, len(Q), LANES)
     noise: Floats  # (3, V * NOISE_SAMPLES)
 
+    @classmethod
+    def of(cls, vertices: int) -> Room:
+        """Makes room for jobs of so many vertices.
+
+        Returns:
+            Arrays of any content.
+        """
+        return cls(lanes(vertices), noise_lanes(vertices))
+
 
 @direct
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def advance(
     model: Handle[Model],
     state: Handle[SimulationState],
@@ -53,6 +62,7 @@ def advance(
     high: int,
     outcome: Row,
     trace: Row,
+    room: Room,
 ) -> None:
     """Advance jobs low..high-1 by whole seconds.
 
@@ -68,26 +78,9 @@ def advance(
         high: One past the last job.
         outcome: (J, len(OUTCOME)), the truth of the interval is added.
         trace: (J, seconds, len(TRACE)), filled where it has room.
+        room: Written over, so each thread has its own; nothing is allocated between seconds.
     """
-    vertices = state.arrays.vertex.shape[1]
-    room = Room(lanes(vertices), noise_lanes(vertices))
-    _advance(model, state, rates, seconds, low, high, outcome, trace, room)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
-def _advance(
-    model: Handle[Model],
-    state: Handle[SimulationState],
-    rates: Row,
-    seconds: int,
-    low: int,
-    high: int,
-    outcome: Row,
-    trace: Row,
-    room: Room,
-) -> None:
-    """`advance`, between whose seconds nothing is allocated and no reference counted."""
-    m, s = borrowed(model), borrowed(state)
+    m, s = model.arrays, state.arrays
     t, row, fixed, par = m.t, m.row, m.fixed, m.par
     q, noise = room
     last = rates.shape[1] - 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calling import Handle, borrowed, direct
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.snapshot import (
@@ -88,7 +88,7 @@ def observe(
 
     j is a job of the batch, k its row of the tables t, v a vertex of p subtasks; s is the state.
     """
-    m, s = borrowed(model), borrowed(state)
+    m, s = model.arrays, state.arrays
     t, row = m.t, m.row
     for j in range(low, high):
         seen.status[j] = s.status[j]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import Handle, borrowed, direct
+from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.protocols import PENDING, REFUSED
@@ -44,7 +44,7 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def start(model: Handle[Model], state: Handle[SimulationState], jobs: Ints) -> None:
     """Bring jobs up in their next configuration, as after a reset."""
-    m, s = borrowed(model), borrowed(state)
+    m, s = model.arrays, state.arrays
     t, row, fixed, par = m.t, m.row, m.fixed, m.par
     for i in range(jobs.shape[0]):
         j = jobs[i]
@@ -114,7 +114,7 @@ def ask(
             running; it stays where nothing was asked.
         outcome: (J, len(OUTCOME)), rescales are counted.
     """
-    m, s = borrowed(model), borrowed(state)
+    m, s = model.arrays, state.arrays
     t, row, par = m.t, m.row, m.par
     for j in range(row.shape[0]):
         k = row[j]

@@ -38,7 +38,6 @@ _BIN_HIGH = np.append(_BIN_EDGES[1:-1] * (1.0 - 1e-9), math.inf)
 """Latencies between which all are in a bin; within rounding of an edge the logarithm decides."""
 
 
-@njit(cache=True, nogil=True)
 def noise_lanes(vertices: int) -> Floats:
     """Room for the noise of `NOISE_SAMPLES` samples of a job of that many vertices.
 

@@ -58,7 +58,6 @@ SUMS = numbered(_Sums)
 """Places in the lane `Q.sums`."""
 
 
-@njit(cache=True, nogil=True)
 def lanes(vertices: int) -> Floats:
     """Room for a stride of a job.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import Handle, direct
+from dsp_gym.calling import Handle, by_address, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.capacity import slots_in_use, vertex_capacity
 from dsp_gym.job.tables import SOURCE, JobTables
@@ -78,6 +78,10 @@ class Believed(NamedTuple):
     slots: Ints  # (K,) per TaskManager
     slot_sharing: Ints  # (K,) 0 or 1
     rules: Learning
+
+
+for _table in (Learning, Times, Doubt):
+    by_address(_table)
 
 
 @njit(cache=True, nogil=True)

@@ -110,6 +110,30 @@ def subtask_cost_per_s(t: JobFacts, k: int, column: int) -> float:
     return float((t.core_hour[k] + gib * t.gib_hour[k]) / 3600.0)
 
 
+@njit(cache=True, nogil=True)
+def _order(values: Floats) -> Ints:
+    """Places of rising values, equal ones as they stand, (N,); `np.argsort` compiles longer."""
+    size = values.shape[0]
+    order, merged = np.empty(size, np.int64), np.empty(size, np.int64)
+    for i in range(size):
+        order[i] = i
+    width = 1
+    while width < size:
+        for low in range(0, size, 2 * width):
+            middle, high = min(low + width, size), min(low + 2 * width, size)
+            a, b = low, middle
+            for place in range(low, high):
+                if a < middle and (b == high or values[order[a]] <= values[order[b]]):
+                    merged[place] = order[a]
+                    a += 1
+                else:
+                    merged[place] = order[b]
+                    b += 1
+        order, merged = merged, order
+        width *= 2
+    return order
+
+
 class _Choices(NamedTuple):
     """What one vertex can be, each choice cheaper than all that carry more, (V, C)."""
 
@@ -139,7 +163,7 @@ def _choose(known: Believed, t: JobFacts, j: int, v: int, into: _Choices) -> boo
             costs[place] = p * subtask_cost_per_s(t, k, column)
             place += 1
     kept = 0
-    for i in np.argsort(costs, kind="mergesort"):
+    for i in _order(costs):
         if kept > 0 and rates[i] <= into.rate[v, kept - 1]:
             continue
         if kept > 0 and costs[i] == into.cost[v, kept - 1]:
@@ -211,7 +235,7 @@ def _assemble(
     if total == 0:  # nothing limits the job: one configuration is enough
         loads[0] = enough_per_s
         total = 1
-    loads = np.sort(loads[:total])
+    order = _order(loads[:total])
 
     rates, costs = np.zeros(total), np.zeros(total)
     parallelism = np.ones((total, vertices), np.int64)
@@ -222,7 +246,7 @@ def _assemble(
             if t.kind[k, v] == SOURCE:
                 parallelism[i, v] = t.min_parallelism[k, v]
                 continue
-            while at[v] < choices.size[v] - 1 and choices.rate[v, at[v]] < loads[i] * _SAME:
+            while at[v] < choices.size[v] - 1 and choices.rate[v, at[v]] < loads[order[i]] * _SAME:
                 at[v] += 1
             costs[i] += choices.cost[v, at[v]]
             parallelism[i, v] = choices.parallelism[v, at[v]]
@@ -232,7 +256,7 @@ def _assemble(
     # By rising cost, each carrying more than all before; none beyond the first that is enough.
     kept = np.empty(total, np.int64)
     count = 0
-    for i in np.argsort(costs, kind="mergesort"):
+    for i in _order(costs):
         if count > 0 and rates[i] <= rates[kept[count - 1]]:
             continue
         if count > 0 and costs[i] == costs[kept[count - 1]]:
@@ -241,17 +265,20 @@ def _assemble(
             break
         kept[count] = i
         count += 1
-    _thin(kept, count, rates, costs, j, found)
+    found.size[j] = count
+    _thin(kept, costs, j, found)
     for place in range(found.rate_per_s.shape[1]):
         i = kept[min(place, found.size[j] - 1)]
         found.rate_per_s[j, place], found.cost_per_s[j, place] = rates[i], costs[i]
-        found.parallelism[j, place], found.level[j, place] = parallelism[i], level[i]
+        for v in range(vertices):
+            found.parallelism[j, place, v] = parallelism[i, v]
+            found.level[j, place, v] = level[i, v]
 
 
 @njit(cache=True, nogil=True)
-def _thin(kept: Ints, count: int, rates: Floats, costs: Floats, j: int, found: Frontiers) -> None:
+def _thin(kept: Ints, costs: Floats, j: int, found: Frontiers) -> None:
     """Keeps as many as there is room for, spread evenly over the logarithm of cost, in place."""
-    room = found.rate_per_s.shape[1]
+    room, count = found.rate_per_s.shape[1], found.size[j]
     if count > room:
         lowest = max(costs[kept[0]], 1e-300)
         step = math.log(max(costs[kept[count - 1]], 1e-300) / lowest) / (room - 1)

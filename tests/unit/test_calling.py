@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from numba.core.errors import NumbaError
 
 import baselines.justin  # noqa: F401  # among the loaded
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import borrowed, direct, handle
+from dsp_gym.calling import by_address, direct, handle
 from dsp_gym.compiling import njit
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
@@ -133,7 +134,7 @@ def through(table):
 
 @njit(borrows=True, error_model="numpy")
 def read(held):
-    table = borrowed(held)
+    table = held.arrays
     table.flags[0] += 1
     return through(table)
 
@@ -155,11 +156,58 @@ def test_reading_a_borrowed_table_counts_no_references():
     assert not any("NRT_incref" in text for text in read.inspect_llvm().values())
 
 
+class Large(NamedTuple):
+    rates: Floats
+    limit: float
+
+
+by_address(Large)
+
+
+@njit()
+def _below(table, at):
+    table.rates[at] += 1.0
+    return table.rates[at] < table.limit
+
+
+@njit()
+def _both_below(held):
+    return _below(held.arrays, 0) and _below(held.arrays, 1)
+
+
+def test_a_table_by_address_is_the_same_to_compiled_code_whoever_hands_it_over():
+    table = Large(np.array([1.0, 5.0]), 4.0)
+    assert _below(table, 0)
+    assert not _both_below(handle(table))
+    assert table.rates.tolist() == [3.0, 6.0]
+    for rate in range(40):  # more tables than are kept
+        assert _below(Large(np.array([float(rate)]), 4.0), 0) == (rate < 3)
+    assert _below(Large(table.rates, 9.0), 1)
+    if not config.DISABLE_JIT:
+        assert len(_below.signatures) == 1
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="plain Python keeps no machine code")
+def test_tables_whose_fields_change_places_are_not_the_same_to_kept_machine_code():
+    one = namedtuple("Pair", "low high")
+    other = namedtuple("Pair", "high low")
+    tables = [table(np.ones(1), np.ones(1)) for table in (one, other, one)]
+    names = [str(typeof(handle(table))) for table in tables]
+    assert names[0] == names[2] != names[1]
+
+
+@pytest.mark.parametrize("field", [None, "text", [1.0]])
+@pytest.mark.skipif(config.DISABLE_JIT, reason="plain Python holds anything")
+def test_a_handle_refuses_what_compiled_code_cannot_read(field):
+    with pytest.raises((TypeError, ValueError)):
+        handle(Large(np.ones(2), field))
+
+
 @pytest.mark.skipif(config.DISABLE_JIT, reason="plain Python refuses when it runs")
 def test_a_field_that_a_borrowed_table_lacks_does_not_compile():
     @njit(borrows=True)
     def wrong(held):
-        return borrowed(held).missing
+        return held.arrays.missing
 
     with pytest.raises(NumbaError, match="missing"):
         wrong(handle(Outer(Inner(np.ones(2), 1), np.ones(1), True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,36 @@ def test_a_cache_that_names_a_class_which_is_gone_counts_as_empty(run: Run, numb
     assert run(inputs="Inputs", numba=numba) == (6.0, 0)
     assert run(inputs="Load") == (6.0, 0)
     assert run(inputs="Load") == (6.0, 1)
+
+
+ALONE = """
+from dsp_gym.compiling import njit
+
+@njit(cache=True)
+def inner(x):
+    return x + 1.0
+
+@njit(cache=True)
+def outer(x):
+    total = 0.0
+    for i in range(10):
+        total += inner(x) * i
+    return total
+
+assert outer(1.0) == 90.0
+print(sum(outer.stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="plain Python compiles nothing")
+def test_processes_that_need_a_function_at_the_same_time_compile_it_once(tmp_path: Path) -> None:
+    script = tmp_path / "alone.py"
+    script.write_text(ALONE)
+    started = [
+        subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert sorted(process.communicate()[0].strip() for process in started) == ["0", "1"]
 
 
 def test_a_cache_that_was_cut_short_counts_as_empty(run: Run, tmp_path: Path) -> None:

@@ -135,9 +135,11 @@ class SimulatedJobs(SelfContained):
         """
         columns, self._outcome = self._outcome, np.zeros((len(self), len(OUTCOME)))
         model, state = self._held()
+        rates, trace, vertices = self.rates, self.trace, self.topology.max_vertices
 
         def work(low: int, high: int) -> None:
-            kernel.advance(model, state, self.rates, seconds, low, high, columns, self.trace)
+            room = kernel.Room.of(vertices)
+            kernel.advance(model, state, rates, seconds, low, high, columns, trace, room)
 
         over_rows(work, len(self), self._threads)
         return simulated_outcome(columns)
