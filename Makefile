@@ -190,7 +190,7 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four h
 VALIDATED := flink-q1 flink-q5 flink-q11 flink-wordcount flink-micro-update flink-large-update
 FIGURES := docs/figures/validation
 
-validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a real Flink (two hours); docs/validation.md.
+validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a real Flink (three hours); docs/validation.md.
 	$(BIN)/dsp-gym flink up
 	$(BIN)/python -m dsp_gym.studies.validation.flink_runs --data $${DSP_GYM_DATA:-../shared/data} --json \
 		> $(FIGURES)/flink-runs.json
@@ -207,6 +207,7 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 	$(BIN)/python -m dsp_gym.studies.validation.overhead --out $(FIGURES)/overhead.json
 	$(BIN)/python -m dsp_gym.studies.validation.counterfactual --out $(FIGURES)/counterfactual.json
 	$(BIN)/dsp-gym flink down
+	$(BIN)/python -m dsp_gym.studies.validation.fleet --out $(FIGURES)/fleet.json
 	$(BIN)/python docs/validation.py
 
 validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and in simulation (64 runs, about six hours on a quiet machine; goes on where it was stopped).
