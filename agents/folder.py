@@ -173,6 +173,8 @@ DOCUMENTS: dict[str, type[TrainedDocument]] = {
 """By the key `policy` of the document, which a network's does not have."""
 
 Document = TypeVar("Document", bound=TrainedDocument)
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def write_folder(
@@ -268,11 +270,29 @@ def read_kind(folder: Path, kind: type[Document]) -> tuple[Document, Weights]:
     return document, weights
 
 
+_LOADED: dict[str, Weights] = {}
+"""Weights by SHA-256 of their file: a process that watches a hundred jobs holds them once."""
+
+_DESCRIBED: dict[bytes, TrainedDocument] = {}
+"""Documents by the bytes of their file, likewise."""
+
+_MOST_KEPT = 8
+
+
+def _kept(among: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
+    """Keep a value for the next who asks, in place of the oldest where there are many."""
+    if len(among) >= _MOST_KEPT:
+        among.pop(next(iter(among)), None)
+    among[key] = value
+    return value
+
+
 def read_any(folder: Path) -> tuple[TrainedDocument, Weights]:
     """Reads the folder of a policy of any kind.
 
     Returns:
-        Its document, and its weights by name.
+        Its document, and its weights by name; the arrays are those of everyone who reads the same
+        file, so that nobody writes into them.
 
     Raises:
         PolicyError: A file is missing or damaged, or is of another schema.
@@ -287,17 +307,20 @@ def read_any(folder: Path) -> tuple[TrainedDocument, Weights]:
             file=file,
             remedy="A policy folder has policy.json and weights.safetensors.",
         ) from error
-    if hashlib.sha256(packed).hexdigest() != document.weights_sha256:
+    digest = hashlib.sha256(packed).hexdigest()
+    if digest != document.weights_sha256:
         raise PolicyError(
             "is not the file that policy.json describes (weights_sha256 differs)",
             file=file,
             remedy="Export or pull the policy again.",
         )
-    try:
-        weights = load_tensors(packed)
-    except SafetensorError as error:
-        raise PolicyError(f"is not a safetensors file: {error}", file=file) from error
-    return document, weights
+    weights = _LOADED.get(digest)
+    if weights is None:
+        try:
+            weights = _kept(_LOADED, digest, load_tensors(packed))
+        except SafetensorError as error:
+            raise PolicyError(f"is not a safetensors file: {error}", file=file) from error
+    return document, dict(weights)
 
 
 def _read_document(file: Path) -> TrainedDocument:
@@ -305,6 +328,9 @@ def _read_document(file: Path) -> TrainedDocument:
         content = file.read_bytes()
         if len(content) > MOST_BYTES:
             raise ValueError(f"it has {len(content):,} bytes, {MOST_BYTES:,} are the most")
+        known = _DESCRIBED.get(content)
+        if known is not None:
+            return known
         data = parse_json(content)
     except OSError as error:
         raise PolicyError(
@@ -336,12 +362,13 @@ def _read_document(file: Path) -> TrainedDocument:
         )
     model = DOCUMENTS[kind]
     try:
-        return model.model_validate(data)
+        document = model.model_validate(data)
     except ValidationError as error:
         found: ConfigError = explain(error, model, data, str(file))
         raise PolicyError(
             found.message, file=file, key=found.key, value=found.value, remedy=found.remedy
         ) from None
+    return _kept(_DESCRIBED, content, document)
 
 
 def describe(document: TrainedDocument) -> Mapping[str, object]:

@@ -135,6 +135,11 @@ class LearnedPolicy:
         return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
 
     @property
+    def shared(self) -> tuple[object, ...]:
+        """The weights: the same for all that read the same file."""
+        return tuple(self._weights.values())
+
+    @property
     def training_box(self) -> Mapping[str, tuple[float, float]]:
         """Lowest and highest value of each feature in training, a little widened."""
         return self.document.observation.quantiles
