@@ -26,7 +26,7 @@ from dsp_gym.loop.snapshot import (
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import highest_parallelism, snapshot_from_json
 
-__all__ = ["LATEST_S", "Known", "Row", "SnapshotReader", "snapshot_of_rows"]
+__all__ = ["LATEST_S", "Known", "ReadRow", "SnapshotReader", "snapshot_of_rows"]
 
 _MOVING = frozenset({"t_s", "status", "metrics", "vertices"})
 _MOVING_OF_VERTEX = frozenset({"parallelism", "memory_level", "metrics"})
@@ -65,7 +65,7 @@ class Known(NamedTuple):
     bounds: list[tuple[int, int]]  # most tasks and highest level of each vertex, as in documents
 
 
-class Row(NamedTuple):
+class ReadRow(NamedTuple):
     """What moves in a snapshot; vertices in the order of the document."""
 
     t_s: float
@@ -76,7 +76,7 @@ class Row(NamedTuple):
 
 
 def snapshot_of_rows(
-    topology: Topology, order: Sequence[int], rows: Sequence[Row]
+    topology: Topology, order: Sequence[int], rows: Sequence[ReadRow]
 ) -> MetricsSnapshot:
     """A snapshot of jobs that share a graph.
 

@@ -22,10 +22,10 @@ from dsp_gym.control.history import RequestHistory
 from dsp_gym.control.seat import Judgement, Seat
 from dsp_gym.control.serve.sent import Sent, SentReader, sent
 from dsp_gym.control.serve.sizes import size_of
-from dsp_gym.control.serve.together import MOST_TOGETHER, Graph, Graphs, Tables
+from dsp_gym.control.serve.together import MOST_TOGETHER, SharedGraph, SharedGraphs, SharedSeats
 from dsp_gym.errors import ConfigError, MetricsError, SchemaError, did_you_mean
 from dsp_gym.loop.protocols import Sharing
-from dsp_gym.loop.reading import Row, snapshot_of_rows
+from dsp_gym.loop.reading import ReadRow, snapshot_of_rows
 from dsp_gym.loop.row_memory import RowBlock
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.wire import Document, decision_to_json
@@ -70,13 +70,13 @@ class _Job:
     reader: SentReader
     asked_s: float
     block: RowBlock | None  # what the seat remembers, where it may decide together with others
-    graph: Graph | None = None
+    graph: SharedGraph | None = None
     bytes: int = 0
     answers: int = 0
     weighed_at: int = 16  # answers
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def snapshot(self, row: Row) -> MetricsSnapshot:
+    def snapshot(self, row: ReadRow) -> MetricsSnapshot:
         """What was sent about it, of which nothing but a row is new."""
         known = self.reader.known
         assert known is not None  # otherwise there is no row
@@ -98,7 +98,7 @@ class _Asking(NamedTuple):
     place: int  # of the question
     name: str
     job: _Job
-    row: Row
+    row: ReadRow
 
 
 class Decisions:
@@ -132,7 +132,7 @@ class Decisions:
         self._bytes = 0
         self._forgotten_s = float("-inf")  # newest snapshot of a history that was given up
         self._lock, self._making = threading.Lock(), threading.Lock()
-        self._graphs, self._tables = Graphs(), Tables(self._seats, seed)
+        self._graphs, self._tables = SharedGraphs(), SharedSeats(self._seats, seed)
 
     @property
     def policies(self) -> list[str]:

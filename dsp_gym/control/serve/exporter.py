@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsp_gym import __version__
 from dsp_gym.control.modes import INCUMBENT, MODES
+from dsp_gym.control.seat import FAULTS
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.counts import BUCKETS_S
 from dsp_gym.control.serve.status import StatusBoard, costs
@@ -88,7 +89,7 @@ class Exporter:
                 families,
                 self._twins(board),
             )
-        _add(families, self._not_watched())
+        _add(families, self._not_watched(), self._faults())
         yield from families.values()
 
     def _not_watched(self) -> Iterator[Metric]:
@@ -104,6 +105,18 @@ class Exporter:
                 "Decisions at which nothing could be asked of the job",
                 ["reason"],
                 [(("start",), one.times)],
+                counted=True,
+            )
+
+    def _faults(self) -> Iterator[Metric]:
+        """Of this process: a client's jobs have no board of their own."""
+        if times := FAULTS.times():
+            yield self._family(
+                {},
+                "faults_beside_decisions",
+                "Forecasts and plans that failed; the decisions beside them stand",
+                ["policy", "what"],
+                times.items(),
                 counted=True,
             )
 

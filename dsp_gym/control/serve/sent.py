@@ -19,7 +19,7 @@ from dsp_gym.loop.documents import (
     SnapshotDocument,
     VertexDocument,
 )
-from dsp_gym.loop.reading import LATEST_S, Known, Row, SnapshotReader
+from dsp_gym.loop.reading import LATEST_S, Known, ReadRow, SnapshotReader
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.wire import Document
 
@@ -150,7 +150,7 @@ class SentReader:
             self._fixed = _fixed(found)
         return snapshot
 
-    def row(self, found: Sent) -> Row | None:
+    def row(self, found: Sent) -> ReadRow | None:
         """What moved in a snapshot of which all else is the same.
 
         Args:
@@ -170,4 +170,4 @@ class SentReader:
         ):
             return None
         of_vertices = [_values(vertex.metrics) for vertex in vertices]
-        return Row(found.t_s, found.status, _values(found.metrics), of_vertices, running)
+        return ReadRow(found.t_s, found.status, _values(found.metrics), of_vertices, running)

@@ -15,12 +15,12 @@ import numpy as np
 
 from dsp_gym.control.seat import Judgement, Seat
 from dsp_gym.control.serve.sent import Fixed
-from dsp_gym.loop.reading import Known, Row, snapshot_of_rows
+from dsp_gym.loop.reading import Known, ReadRow, snapshot_of_rows
 from dsp_gym.loop.row_memory import RowBlock
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["MOST_TOGETHER", "Graph", "Graphs", "Tables"]
+__all__ = ["MOST_TOGETHER", "SharedGraph", "SharedGraphs", "SharedSeats"]
 
 MOST_TOGETHER = 16
 """Jobs that are decided about in one call: the next ones gain little."""
@@ -29,7 +29,7 @@ _MOST_TABLES = 64
 """Seats for several jobs that are kept."""
 
 
-class Graph:
+class SharedGraph:
     """What jobs share that differ in their names alone.
 
     Args:
@@ -55,7 +55,7 @@ class Graph:
             found = self._topologies[jobs] = one.take(np.zeros(jobs, np.int64))
         return found
 
-    def snapshot(self, rows: Sequence[Row]) -> MetricsSnapshot:
+    def snapshot(self, rows: Sequence[ReadRow]) -> MetricsSnapshot:
         """What was sent about some jobs of this graph.
 
         Args:
@@ -67,13 +67,13 @@ class Graph:
         return snapshot_of_rows(self.topology(len(rows)), self._known.order, rows)
 
 
-class Graphs:
+class SharedGraphs:
     """Graphs by what is fixed about them, as long as a job of theirs is known."""
 
     def __init__(self) -> None:
-        self._graphs: WeakValueDictionary[Fixed, Graph] = WeakValueDictionary()
+        self._graphs: WeakValueDictionary[Fixed, SharedGraph] = WeakValueDictionary()
 
-    def of(self, fixed: Fixed, known: Known) -> Graph:
+    def of(self, fixed: Fixed, known: Known) -> SharedGraph:
         """The graph of a job.
 
         Args:
@@ -85,14 +85,14 @@ class Graphs:
         """
         found = self._graphs.get(fixed)
         if found is None:
-            found = self._graphs[fixed] = Graph(known)
+            found = self._graphs[fixed] = SharedGraph(known)
         return found
 
 
 class _Table:
     """A seat for several jobs."""
 
-    def __init__(self, seat: Seat, graph: Graph, jobs: int, seed: int) -> None:
+    def __init__(self, seat: Seat, graph: SharedGraph, jobs: int, seed: int) -> None:
         seat.reset(graph.topology(jobs), np.full(jobs, seed, np.int64))
         memories = seat.memories()
         assert memories is not None  # those of the jobs are known
@@ -100,7 +100,7 @@ class _Table:
         self.block = RowBlock(memories, jobs)
 
 
-class Tables:
+class SharedSeats:
     """Seats for several jobs, made as they are needed.
 
     Args:
@@ -115,7 +115,7 @@ class Tables:
     def decide(
         self,
         policy: str,
-        graph: Graph,
+        graph: SharedGraph,
         blocks: Sequence[RowBlock],
         snapshot: MetricsSnapshot,
         *,
@@ -142,7 +142,7 @@ class Tables:
         table.block.store(blocks)
         return judged
 
-    def _table(self, policy: str, graph: Graph, jobs: int) -> _Table:
+    def _table(self, policy: str, graph: SharedGraph, jobs: int) -> _Table:
         key = policy, id(graph), jobs  # a table keeps its graph
         found = self._tables.get(key)
         if found is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dsp_gym.control.seat import FaultCounts
+from dsp_gym.control.serve import exporter
 from dsp_gym.errors import FlinkError, KubernetesError
 from tests.unit.control.serve.conftest import ask
 
@@ -149,3 +151,16 @@ def test_a_failing_policy_is_counted_by_cause(serving, monkeypatch):
     assert value(families, "policy_failures", policy="learned", cause="raised") == 2
     assert value(families, "fallback_active", policy="learned") == 1
     assert value(families, "fallback_active", policy="ds2") == 0
+
+
+def test_what_fails_beside_a_decision_is_counted_by_policy(serving, monkeypatch):
+    faults = FaultCounts()
+    monkeypatch.setattr(exporter, "FAULTS", faults)
+    session = serving()
+    session.run.run(steps=1)
+    assert "faults_beside_decisions" not in scraped(session)
+    for what in ("forecast", "plan", "plan"):
+        faults.add("learned", what, ValueError("no load yet"))
+    found = scraped(session)
+    assert value(found, "faults_beside_decisions", policy="learned", what="forecast") == 1
+    assert value(found, "faults_beside_decisions", policy="learned", what="plan") == 2
