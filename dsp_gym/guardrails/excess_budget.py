@@ -194,6 +194,8 @@ class ExcessBudget(Restriction):
         super().__init__(RowMemory(FALLEN))
         self.config = c = config or ExcessBudgetConfig()
         self.rules = BudgetRule.of(c)
+        # Without a bound on bursts a hand-over asks for no outage that the load does not need.
+        self._dear = np.inf if c.burst_s is None else c.cost_share
         self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
         self._driver = Shadows().of(self.config.policy, self.name)  # of the twin
         self._known: tuple[MetricsSnapshot, BudgetSpent] | None = None
@@ -236,7 +238,7 @@ class ExcessBudget(Restriction):
             The twin's configuration of such jobs, the fallback's decision on others.
         """
         decided, own = self._shadow.decided(snapshot), self._memory.arrays(FallbackRuns)
-        fallen, share = self._memory.handle(FallbackRuns), self.rules.cost_share
+        fallen, share = self._memory.handle(FallbackRuns), self._dear
         handed = (own.handed | ~own.started | suits(snapshot, fallen, share))[:, None]
         return ScalingDecision(
             np.where(handed, decided.parallelism, own.parallelism),
@@ -262,7 +264,7 @@ class ExcessBudget(Restriction):
         self._shadow.decided(snapshot)  # so that its memory is current when it is needed
         spent, fallen = self._spent(snapshot), self._memory.handle(FallbackRuns)
         taken = plain(guarded.parallelism), plain(guarded.memory_level)
-        asked = _Asked(*taken, spent, suits(snapshot, fallen, self.rules.cost_share))
+        asked = _Asked(*taken, spent, suits(snapshot, fallen, self._dear))
         counts = self._counts.handle(ExcessCounts)
         facts, seen = snapshot.topology.handle, snapshot.arrays
         _count(facts, seen, ds2_rates(snapshot).block, asked, self.rules, fallen, counts)
@@ -387,7 +389,8 @@ def add_up(
         spent.outage[j] = max(whole, burst / budget.burst_s)
         spent.over[j] = spent.cost[j] >= 1.0 or t_s[j] < own.until_s[j]
         if spent.outage[j] >= 1.0 and not spent.over[j]:
-            spent.over[j] = own.handed[j] or not gets_by(t, seen, own, j, rescale)
+            # After a burst the policy may still answer; a spent window waits for nobody.
+            spent.over[j] = own.handed[j] or whole >= 1.0 or not gets_by(t, seen, own, j, rescale)
         spent.held[j] = whole >= 1.0 and not spent.over[j]
         some = some or spent.over[j]
     return some

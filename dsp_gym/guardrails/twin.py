@@ -268,7 +268,7 @@ def _suit(
         twin = money_per_s(t, j, own.parallelism, own.level)
         cost = money_per_s(t, j, seen.parallelism, seen.memory_level)
         carries = _spare(own, seen.parallelism, j) >= 1.0
-        suits[j] = carries and cost <= (1.0 + cost_share) * twin
+        suits[j] = carries and (cost_share == np.inf or cost <= (1.0 + cost_share) * twin)
 
 
 def suits(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns], cost_share: float) -> Bools:
