@@ -79,7 +79,7 @@ def config_map(name: str, stored: Mapping[str, Any], namespace: str = "jobs") ->
 
 
 def packed(text: str) -> str:
-    return base64.b64encode(gzip.compress(text.encode())).decode()
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def database(file: Path, jobs: Mapping[str, Mapping[str, Any]]) -> Path:

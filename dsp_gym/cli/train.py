@@ -207,7 +207,7 @@ def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
 def _progress(base: Any, currency: str) -> Iterator[object]:
     """A bar on stderr with the time left and the newest figures.
 
-    Without a terminal a line for every tenth of the work, and at least one a minute.
+    Without a terminal a line at the end of each stage, and one a minute.
     """
     with long_bar() as bar:
 
@@ -217,7 +217,7 @@ def _progress(base: Any, currency: str) -> Iterator[object]:
             def __init__(self) -> None:
                 self.seeds = 1
                 self.tasks: dict[tuple[str, int], TaskID] = {}
-                self.told: dict[tuple[str, int], tuple[int, float]] = {}
+                self.told_s = time.monotonic()
 
             def begin(self, seed: int, index: int, seeds: int) -> None:
                 self.seeds = seeds
@@ -230,12 +230,11 @@ def _progress(base: Any, currency: str) -> Iterator[object]:
                 if key not in self.tasks:
                     self.tasks[key] = bar.add_task(label, total=of, figures="")
                 bar.update(self.tasks[key], completed=done, figures=text)
-                tenth, now = 10 * done // of, time.monotonic()
-                before, then = self.told.get(key, (-1, 0.0))
-                late = now - then >= LINE_EVERY_S
-                if not bar.console.is_terminal and (tenth != before or late):
-                    self.told[key] = tenth, now
-                    typer.echo(f"{label} {100 * done // of} % {text}", err=True)
+                now = time.monotonic()
+                is_due = done >= of or now - self.told_s >= LINE_EVERY_S
+                if is_due and not bar.console.is_terminal:
+                    self.told_s = now
+                    typer.echo(f"{label} {100 * done // of} % {text}".rstrip(), err=True)
 
         yield Shown()
 

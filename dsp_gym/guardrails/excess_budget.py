@@ -3,8 +3,8 @@
 The fallback drives a twin of the job. What the policy costs above the twin, and the seconds of
 outage and lateness it causes above the twin's, are counted over a rolling window; what it saves may
 pay for lateness. Once the budget is spent, or does not cover one more rescale, the fallback decides
-until the window has moved on, unless the running configuration is through its lateness no later
-than after such a hand-over: then it stays.
+until the window has moved on. After a burst of lateness alone the policy goes on where the running
+configuration is through it no later than after a hand-over, which is a rescale, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dsp_gym.arrays import Bools, Floats, Ints, plain
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.guardrails.restriction import Restriction, hold, replace
+from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.guardrails.twin import (
     FALLEN,
@@ -32,7 +32,7 @@ from dsp_gym.guardrails.twin import (
     money_per_s,
     suits,
 )
-from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
+from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.row_memory import Per, RowMemory, all_of
@@ -154,7 +154,6 @@ class BudgetSpent(NamedTuple):
     cost: Floats
     outage: Floats
     over: Bools  # the fallback decides
-    held: Bools  # no outage is left, and a hand-over would be one more: what runs stays
 
     @classmethod
     def of(cls, jobs: int) -> BudgetSpent:
@@ -163,7 +162,7 @@ class BudgetSpent(NamedTuple):
         Returns:
             Arrays that are not filled in yet.
         """
-        return cls(np.empty(jobs), np.empty(jobs), np.empty(jobs, bool), np.empty(jobs, bool))
+        return cls(np.empty(jobs), np.empty(jobs), np.empty(jobs, bool))
 
 
 class _Asked(NamedTuple):
@@ -177,10 +176,6 @@ class _Asked(NamedTuple):
 
 class ExcessBudget(Restriction):
     """Hands over to the fallback once the policy's excess over it has used up the budget.
-
-    A hand-over is a rescale. Where outages alone are used up and what runs works off the lateness
-    no later than the fallback would, it stays, and the policy may go on once the window has moved
-    on or savings have paid; after a burst alone it may go on at once.
 
     While the fallback decides, and where nothing is enacted, its twin follows the job itself.
     """
@@ -251,14 +246,11 @@ class ExcessBudget(Restriction):
         self._known = snapshot, spent
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        spent = self._spent(snapshot)
-        trips = hold(snapshot, spent.held, parallelism, level)
-        if not spent.over.any():
-            return trips
-        wanted, memory = self.decided(snapshot), (parallelism, level)
-        return trips | replace(
-            snapshot, spent.over, wanted.parallelism, wanted.memory_level, *memory
-        )
+        over = self._spent(snapshot).over
+        if not over.any():
+            return np.zeros(len(snapshot), bool)
+        wanted = self.decided(snapshot)
+        return replace(snapshot, over, wanted.parallelism, wanted.memory_level, parallelism, level)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         self._shadow.decided(snapshot)  # so that its memory is current when it is needed
@@ -280,10 +272,9 @@ class ExcessBudget(Restriction):
         self._known = None
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
-        cost, outage, _, held = self._spent(snapshot)
+        cost, outage, _ = self._spent(snapshot)
         what = "cost" if cost[job] >= 1 else "outage"
-        who = "the running configuration stays" if held[job] else f"{self._shadow.name} decides"
-        return f"{who}: the budget of excess {what} is spent" + (
+        return f"{self._shadow.name} decides: the budget of excess {what} is spent" + (
             f" ({100 * cost[job]:.0f} % of cost, {100 * outage[job]:.0f} % of outage)"
         )
 
@@ -306,13 +297,6 @@ class ExcessBudget(Restriction):
         self._known = None
         self._shadow.restore(state["policy"])
         self._driver.restore(state["driver"] if "driver" in state else state["policy"])
-
-    def intervention(
-        self, snapshot: MetricsSnapshot, job: int, *, explain: bool = True
-    ) -> Intervention:
-        if not self._spent(snapshot).held[job]:
-            return super().intervention(snapshot, job, explain=explain)
-        return Intervention(job, self.name, self.reason(snapshot, job) if explain else "", "held")
 
     @property
     def replacement(self) -> str:
@@ -391,7 +375,6 @@ def add_up(
         if spent.outage[j] >= 1.0 and not spent.over[j]:
             # After a burst the policy may still answer; a spent window waits for nobody.
             spent.over[j] = own.handed[j] or whole >= 1.0 or not gets_by(t, seen, own, j, rescale)
-        spent.held[j] = whole >= 1.0 and not spent.over[j]
         some = some or spent.over[j]
     return some
 

@@ -252,7 +252,6 @@ def _run(
                 if not wanted.known:
                     return position, some
                 replace_rows(t, spent.over, wanted.parallelism, wanted.memory_level, work)
-            replace_rows(t, spent.held, seen.parallelism, seen.memory_level, work)
         elif step == STALE_METRICS:
             if find_stale(t, seen, rules.needed, rows):
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
