@@ -28,6 +28,11 @@ _SAME_S = 30.0
 _LEAST_OUTCOMES = 3
 """Intervals after a change before it is judged: one may hold nothing but the outage."""
 
+_CATCH_UP = 3.0
+"""Late seconds that a second of an outage may leave: a job busy three quarters of its time, which
+has a quarter to spare, works it off in as many.
+"""
+
 
 class Held(NamedTuple):
     """Why nothing was asked of a job: a word for metrics, a sentence for people."""
@@ -136,17 +141,28 @@ class Permission:
         return None
 
 
+class _Interval(NamedTuple):
+    """What came of one interval, s."""
+
+    t_s: float  # its end
+    up_s: float
+    late_s: float  # of those that the job was up
+    down_s: float = 0.0
+
+
 class RollBack:
     """Watches a change that was enacted, and says when the numbers from before are to come back.
 
     A job that does not run again is rolled back whatever was changed. More seconds outside the
     objective speak only against a change that took tasks or memory away: fewer tasks again would
-    make the others worse.
+    make the others worse. They speak while the job is late; not those of the restart, nor those in
+    which it works off what the restart left, nor any once the job has caught up: to go back is one
+    more restart.
     """
 
     def __init__(self, config: RollBackConfig | None = None) -> None:
         self.config = config or RollBackConfig()
-        self._outcomes: deque[tuple[float, float, float]] = deque()  # t_s, seconds up, of them late
+        self._outcomes: deque[_Interval] = deque()
         self._before: GuardedDecision | None = None
         self._asked_s = -math.inf
         self._takes_away = self._has_returned = False
@@ -183,9 +199,9 @@ class RollBack:
         """What came of the last interval, which ended at `t_s`."""
         up_s = float(outcome.seconds[0] - outcome.down_s[0])
         late_s = float(outcome.slo_s[0] - outcome.down_s[0])
-        if up_s > 0 and math.isfinite(late_s):
-            self._outcomes.append((t_s, up_s, late_s))
-        while self._outcomes and self._outcomes[0][0] < t_s - 2 * self.config.watch_s:
+        if math.isfinite(late_s):
+            self._outcomes.append(_Interval(t_s, up_s, late_s, float(outcome.down_s[0])))
+        while self._outcomes and self._outcomes[0].t_s < t_s - 2 * self.config.watch_s:
             self._outcomes.popleft()
 
     def due(self, snapshot: MetricsSnapshot) -> tuple[GuardedDecision, str] | None:
@@ -230,9 +246,7 @@ class RollBack:
 
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
-        self._outcomes = deque(
-            (float(t_s), float(up_s), float(late_s)) for t_s, up_s, late_s in state["outcomes"]
-        )
+        self._outcomes = deque(_Interval(*map(float, one)) for one in state["outcomes"])
         self._before = None
         if state["before"] is not None:
             tasks, level = (np.array(numbers, np.int64) for numbers in state["before"])
@@ -244,7 +258,7 @@ class RollBack:
     def set_back(self, seconds: float) -> None:
         """The clock went back by so much: what is watched happened as long ago as before."""
         self._asked_s -= seconds
-        self._outcomes = deque((t_s - seconds, up, late) for t_s, up, late in self._outcomes)
+        self._outcomes = deque(one._replace(t_s=one.t_s - seconds) for one in self._outcomes)
 
     def put_off(self, before: GuardedDecision) -> None:
         """What was due could not be asked for; it stays due."""
@@ -258,12 +272,16 @@ class RollBack:
             if since_s <= self.config.return_s or self._has_returned:
                 return None
             return f"the job is {status.name} {since_s:.0f} s after the change was asked for"
-        after = [o for o in self._outcomes if o[0] > self._asked_s]
-        before = [o for o in self._outcomes if o[0] <= self._asked_s]
-        if not self._takes_away or len(after) < _LEAST_OUTCOMES:
+        after = [o for o in self._outcomes if o.t_s > self._asked_s]
+        before = [o for o in self._outcomes if o.t_s <= self._asked_s]
+        up = [o for o in after if o.up_s > 0]
+        if not self._takes_away or len(up) < _LEAST_OUTCOMES:
             return None
-        rose = _late_share(after) - _late_share(before)
-        if rose <= self.config.slo_share:
+        bound = _late_share(before) + self.config.slo_share
+        if _late_share(up[-1:]) <= bound:
+            return None
+        left_s = _CATCH_UP * sum(o.down_s for o in after)
+        if sum(o.late_s for o in after) - left_s <= bound * sum(o.up_s for o in after):
             return None
         return (
             f"{100 * _late_share(after):.0f} % of the seconds are outside the objective after "
@@ -285,6 +303,6 @@ def _as_before(parallelism: Ints, memory_level: Ints) -> GuardedDecision:
     return GuardedDecision.unchanged(ScalingDecision(parallelism, memory_level, reasons))
 
 
-def _late_share(outcomes: list[tuple[float, float, float]]) -> float:
-    up_s = sum(o[1] for o in outcomes)
-    return sum(o[2] for o in outcomes) / up_s if up_s > 0 else 0.0
+def _late_share(outcomes: list[_Interval]) -> float:
+    up_s = sum(o.up_s for o in outcomes)
+    return sum(o.late_s for o in outcomes) / up_s if up_s > 0 else 0.0

@@ -21,7 +21,7 @@ from dsp_gym.control import carried
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.seat import Seat
-from dsp_gym.control.serve.listener import Head
+from dsp_gym.control.serve.decide import Question
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.policies.pins import digest_of, split_pin
@@ -231,11 +231,15 @@ def _requests() -> list[bytes]:
 
 
 def _asked(document: Any) -> object:
-    server = _served()[1].server
-    head = Head("POST", "/v1/decide", "policy=ds2", {"authorization": f"Bearer {TOKEN}"})
+    """As the server answers: together with others, else alone."""
     from dsp_gym.control.serve import server as serving
 
-    answer = serving._tried(lambda: server._decided(head, as_json(document)))
+    decisions = _served()[1].server.decisions
+    question = Question(as_json(document), "ds2", "fuzz", True)
+    (at_once,) = decisions.answer_together([question])
+    if at_once is not None:
+        return at_once
+    answer = serving._tried(lambda: serving._json(decisions.answer(question)))
     if answer.status == 500:
         raise FaultError(answer.body[:500])
     return answer.status

@@ -62,7 +62,7 @@ SERIES = "t_s,offered_events_per_s,throughput_events_per_s,throughput_samples,"
 SERIES += "consumer_lag_records,latency_ms,cpu_load,task_slots\n0,1,1,30,0,5,0.1,2\n"
 
 BACKTEST = {
-    "backtest of nothing": case("backtest", "exactly one source", "Give --prometheus, --series"),
+    "backtest of nothing": case("backtest", "exactly one source", "Give --prometheus, --dataset"),
     "backtest of two": case("backtest --journal a --recording b", "exactly one source of history"),
     "backtest of no journal": case("backtest --journal folder", *NO_JOURNAL),
     "backtest of no folder": case("backtest --series nope", "'nope'", "is no folder"),
@@ -84,7 +84,7 @@ BACKTEST = {
         "backtest --journal flink-q11-day --job nexmark-q1", "the journal is of a job with bids"
     ),
     "backtest of series with a job": case(
-        "backtest --series folder --job nexmark-q1", "belongs to --journal and --recording"
+        "backtest --series folder --job nexmark-q1", "belongs to --journal, --recording"
     ),
     "backtest of a host": case(
         "backtest --prometheus 127.0.0.1:9 --jobs folder", "begins with http://"

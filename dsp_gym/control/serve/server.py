@@ -8,6 +8,7 @@ what the loops last said, so that liveness depends on this process alone.
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable
 from functools import cached_property, lru_cache, partial
 from http import HTTPStatus
@@ -31,6 +32,8 @@ from dsp_gym.loop.wire import Document
 from dsp_gym.redaction import redacted
 
 __all__ = ["StatusServer"]
+
+_LOG = logging.getLogger(__name__)
 
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -174,7 +177,11 @@ class StatusServer:
         """Answer the requests that wait."""
         assert self.decisions is not None  # `_Pages` has seen to it
         waiting, self._waiting = self._waiting, []
-        answers = self.decisions.answer_together([question for question, _ in waiting])
+        try:
+            answers = self.decisions.answer_together([question for question, _ in waiting])
+        except Exception:  # a fault of ours: each is told so, and none waits for ever
+            _LOG.exception("requests for decisions could not be answered together")
+            answers = [None] * len(waiting)
         for (question, reply), answer in zip(waiting, answers, strict=True):
             if answer is None:
                 self._deciders.do(partial(self._decide_alone, question, reply))

@@ -116,8 +116,8 @@ def test_fewer_tasks_that_made_it_late_are_rolled_back(seen):
     for t_s in (940.0, 1000.0):
         watch.happened(t_s, outcome(0.02))
     watch.asked(at(seen, 1000.0), change(seen, 2))
-    for t_s in (1060.0, 1120.0):
-        watch.happened(t_s, outcome(0.5, down_s=20.0))
+    for t_s, down_s in ((1060.0, 10.0), (1120.0, 0.0)):
+        watch.happened(t_s, outcome(0.5, down_s=down_s))
         assert watch.due(at(seen, t_s, tasks=2)) is None
     watch.happened(1180.0, outcome(0.5))
     before, reason = watch.due(at(seen, 1180.0, tasks=2))
@@ -132,6 +132,28 @@ def test_the_outage_of_the_change_itself_does_not_count(seen):
     for t_s in (1060.0, 1120.0, 1180.0):
         watch.happened(t_s, outcome(0.0, down_s=50.0))
         assert watch.due(at(seen, t_s, tasks=2)) is None
+
+
+def test_a_job_that_has_caught_up_is_left_alone(seen):
+    """A second restart would make it late once more."""
+    watch = RollBack(RollBackConfig(slo_share=0.1))
+    watch.asked(at(seen, 1000.0), change(seen, 2))
+    for t_s, late in ((1030.0, 0.9), (1060.0, 0.9), (1090.0, 0.0), (1120.0, 0.0)):
+        watch.happened(t_s, outcome(late, down_s=2.0 if t_s == 1030.0 else 0.0))
+        assert watch.due(at(seen, t_s, tasks=2)) is None
+    watch.happened(1150.0, outcome(0.9))  # late again, by itself
+    assert watch.due(at(seen, 1150.0, tasks=2)) is not None
+
+
+def test_what_an_outage_left_is_worked_off_in_three_times_its_length(seen):
+    watch = RollBack(RollBackConfig(slo_share=0.1))
+    watch.asked(at(seen, 1000.0), change(seen, 2))
+    watch.happened(1060.0, outcome(0.0, down_s=60.0))
+    due = []
+    for minute in range(2, 7):
+        watch.happened(1000.0 + 60.0 * minute, outcome(1.0))
+        due.append(watch.due(at(seen, 1000.0 + 60.0 * minute, tasks=2)) is not None)
+    assert due == [False, False, False, True, False]  # once
 
 
 def test_more_tasks_are_not_taken_back_for_being_late(seen):
@@ -158,7 +180,7 @@ def test_a_change_is_watched_as_long_where_the_clock_goes_back(seen):
     roll_back.set_back(9_000.0)
     down = {"status": Status.RESTARTING, "tasks": 5}
     assert roll_back.due(at(seen, 1_080.0, **down)) is None
-    assert roll_back.state()["outcomes"] == [[990.0, 60.0, 30.0]]
+    assert roll_back.state()["outcomes"] == [[990.0, 60.0, 30.0, 0.0]]
     before, reason = roll_back.due(at(seen, 1_100.0, **down))
     assert before.parallelism[0, 1] == 3
     assert "RESTARTING 100 s after" in reason

@@ -37,6 +37,14 @@ NAMES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def faults(monkeypatch) -> FaultCounts:
+    """Those of a process of its own."""
+    counts = FaultCounts()
+    monkeypatch.setattr(exporter, "FAULTS", counts)
+    return counts
+
+
 def scraped(session):
     text = ask(f"{session.server.url}/metrics").text
     return {
@@ -153,9 +161,7 @@ def test_a_failing_policy_is_counted_by_cause(serving, monkeypatch):
     assert value(families, "fallback_active", policy="ds2") == 0
 
 
-def test_what_fails_beside_a_decision_is_counted_by_policy(serving, monkeypatch):
-    faults = FaultCounts()
-    monkeypatch.setattr(exporter, "FAULTS", faults)
+def test_what_fails_beside_a_decision_is_counted_by_policy(serving, faults):
     session = serving()
     session.run.run(steps=1)
     assert "faults_beside_decisions" not in scraped(session)
