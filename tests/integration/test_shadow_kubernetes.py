@@ -280,12 +280,12 @@ def test_a_signal_in_the_middle_of_a_write_leaves_it_whole(
     static = {"policy": "static", "params": {"parallelism": {"flatmap": 3}}}
     given = config(ACTS, policies=[{"name": "three", "policy": static}], mode="active")
     document = given.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    document["interval_s"] = 5
+    document["interval_s"] = 10  # an older decision is not written
 
     def slow_from_now_on() -> None:
         while not any(r.path.endswith("/leases/dsp-gym-words") for r in fake.requests):
             time.sleep(0.01)
-        fake.delay_s = 0.5  # every call: two for the lease, a look, another, and the write
+        fake.delay_s = 0.3  # every call: two for the lease, a look, another, and the write
 
     thread = threading.Thread(target=slow_from_now_on)
     thread.start()
