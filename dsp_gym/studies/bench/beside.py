@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,6 +106,15 @@ class Running:
             return None
 
 
+def _two_free_ports() -> int:
+    """The lower of two neighbours that nobody listens on or talks from."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+            with suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
+                return port
+
+
 @contextmanager
 def running(file: Path, arguments: list[str], out: Path, before: str = "") -> Iterator[Running]:
     """`dsp-gym shadow` in a process, until the block ends.
@@ -117,10 +126,9 @@ def running(file: Path, arguments: list[str], out: Path, before: str = "") -> It
         before: Python code that it runs first.
 
     Yields:
-        The process; it listens on a port that was free.
+        The process; it listens on a port that was free, and on the next one for probes.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = _two_free_ports()
     code = f"{before}\nfrom dsp_gym.cli import main\nmain()"
     line = [
         sys.executable,
