@@ -17,6 +17,8 @@ import matplotlib
 import numpy as np
 from validation_policies import policies_section
 
+from dsp_gym.studies.validation.fleet import SCALED_BY
+
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "dsp-gym"
 
@@ -33,7 +35,6 @@ OWN = (
     "flink-large-update",
 )
 TWINS_OF = ("flink-q1", "flink-q11", "flink-wordcount")
-FLEET = {"flink-wordcount": "DS2", "flink-q11": "Justin", "flink-q1": "nobody"}
 INK, FITTED, HELD = "#1f2430", "#9aa1ab", "#c8553d"
 
 
@@ -396,7 +397,7 @@ def fleet() -> str:
     rows = [
         [
             f"`{job}`",
-            FLEET[job],
+            f"`{SCALED_BY[job]}`" if SCALED_BY[job] else "nobody",
             f"{one['cost_per_month']:.1f}, {one['model_cost_per_month']:.1f}",
             percent(one["cost_off"], 2),
             f"{percent(one['late'])}, {percent(one['model_late'])}",
@@ -419,7 +420,7 @@ def fleet() -> str:
     return f"""\
 Three jobs share a Flink whose Prometheus scraped them for {found["minutes"]:.0f} minutes. `dsp-gym backtest --prometheus URL --flink URL`
 knows nothing else: it describes the jobs, fits a model to the history of each, and replays the deployed configurations.
-The page was there after {found["seconds"]:.0f} s, other work beside it (bar: ten minutes). Bars of trust: cost within 5 %, late within 2 % of
+The page was there after {found["seconds"]:.0f} s (bar: ten minutes). Bars of trust: cost within 5 %, late within 2 % of
 the time, on at least two of the three. An hour is less than the day that a claim of money asks for, so none is made.
 
 {table(columns, rows)}

@@ -208,7 +208,7 @@ def run_batch(
 
 @njit(cache=True, nogil=True)
 def _leave(seen: Seen, j: int, out: Wanted) -> None:
-    """Wants what runs."""
+    """Wants the running configuration."""
     for v in range(seen.parallelism.shape[1]):
         out.new[j, v] = seen.parallelism[j, v]
 

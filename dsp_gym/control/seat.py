@@ -142,7 +142,7 @@ class Seat:
         workers: threads in which the policy is asked; None: those of the process.
         tells_range: whether a judgement says what range the guardrails leave; otherwise it is what
             they allowed.
-        forecasts: whether it answers requests. A judgement then carries the policy's forecast of
+        answers: whether it answers requests. A judgement then carries the policy's forecast of
             the load, and a policy that plans does so in a thread, after the answer.
     """
 
@@ -156,11 +156,11 @@ class Seat:
         timeout_s: float | None = None,
         workers: Workers | None = None,
         tells_range: bool = True,
-        forecasts: bool = False,
+        answers: bool = False,
     ) -> None:
         self._tells_range = tells_range
-        self._forecasting = policy if forecasts and isinstance(policy, Forecasting) else None
-        self._planning = policy if forecasts and isinstance(policy, Planning) else None
+        self._forecasting = policy if answers and isinstance(policy, Forecasting) else None
+        self._planning = policy if answers and isinstance(policy, Planning) else None
         if self._planning is not None:
             self._planning.plans_after = True
         self.policy, self.chain = policy, chain

@@ -192,7 +192,7 @@ class Decisions:
             asked.lock.release()
 
     def answer_together(self, questions: Sequence[Question]) -> list[Document | None]:
-        """The decisions on several snapshots, as `answer` gives them; never waits, never raises.
+        """The decisions on several snapshots, as `answer` gives them; never waits.
 
         Returns:
             A `dsp-gym/decision/1` document for each; None for one that `answer` has to look at.

@@ -186,7 +186,7 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Seat]
                 timeout_s=None if isinstance(policy, Rowwise) else timeout_s,
                 workers=workers,
                 tells_range=False,
-                forecasts=True,
+                answers=True,
             )
 
         return made

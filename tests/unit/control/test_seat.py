@@ -203,7 +203,7 @@ class Plans(Answers):
 
 
 def answering(policy, seen, **given) -> Seat:
-    return seat(policy, seen, tells_range=False, forecasts=True, **given)
+    return seat(policy, seen, tells_range=False, answers=True, **given)
 
 
 def answered(made, seen):

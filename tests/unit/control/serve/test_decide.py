@@ -199,7 +199,7 @@ def test_what_is_only_shown_is_not_counted_as_enacted(clocks):
 
 def test_a_policy_with_a_model_of_the_load_adds_its_forecast(clocks):
     planner = make("mdp")
-    served = decisions(clocks, planner=lambda: Seat(planner, tells_range=False, forecasts=True))
+    served = decisions(clocks, planner=lambda: Seat(planner, tells_range=False, answers=True))
     found = [served.said(snapshot(NOW_S - 60 * k), "planner") for k in range(5, 0, -1)]
     assert "forecast" not in served.said(snapshot(NOW_S), "ds2")
     last = found[-1]["forecast"]
@@ -211,5 +211,5 @@ def test_a_policy_with_a_model_of_the_load_adds_its_forecast(clocks):
 def test_a_forecast_that_fails_takes_no_decision_with_it(clocks):
     planner = make("mdp")
     planner.forecast = lambda: 1 / 0
-    served = decisions(clocks, planner=lambda: Seat(planner, forecasts=True))
+    served = decisions(clocks, planner=lambda: Seat(planner, answers=True))
     assert "forecast" not in served.said(snapshot(NOW_S), "planner")
