@@ -89,28 +89,28 @@ def backtest(
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="What Flink's autoscaler stores, some minutes: a file of kubectl get configmap "
+            help="State of Flink's autoscaler (some minutes): a file of kubectl get configmap "
             "-o yaml, the URL of its database, or kubernetes with --selector.",
         ),
     ] = None,
     prometheus: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Prometheus that has the history of running jobs."),
+        typer.Option(metavar="URL", help="Prometheus with the history of the jobs."),
     ] = None,
     flink: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="With --prometheus or --autoscaler: Flink's REST interface, which describes the "
-            "jobs best.",
+            help="With --prometheus or --autoscaler: Flink's REST interface, the best "
+            "description of the jobs.",
         ),
     ] = None,
     selector: Annotated[
         str | None,
         typer.Option(
             metavar="LABELS",
-            help="With --prometheus or --autoscaler: the jobs of FlinkDeployments with these "
-            "labels, as team=ads.",
+            help="With --prometheus or --autoscaler: only FlinkDeployments with these "
+            "labels, such as team=ads.",
         ),
     ] = None,
     namespace: NamespaceOption = "default",
@@ -127,7 +127,7 @@ def backtest(
         list[str] | None,
         typer.Option(
             metavar="FILE=NAME",
-            help="With --jobs: Flink's name of a job, where it is not the file's; repeat it.",
+            help="With --jobs: Flink's name of a job, if it differs from the file's; repeat.",
         ),
     ] = None,
     labels: LabelsOption = None,
@@ -180,12 +180,12 @@ def backtest(
         bool, typer.Option("--json", help="Print JSON; files only together with --out.")
     ] = False,
 ) -> None:
-    """Say what each policy would have saved on a history, and how much of it may be claimed.
+    """Estimate what each policy would have saved on the metrics history of your jobs.
 
-    A model of each job is fitted to its history. It is replayed with the deployed configurations,
-    and with each policy and its own consequences, on the observed load. Nothing is claimed about a
-    job whose model is off by more than 5 % in cost or 2 points of lateness. Nothing is written to
-    any cluster.
+    The command fits a model of each job to its history, and replays the observed load with the
+    deployed configurations and with each policy. It claims no saving on a job whose model misses
+    the observed cost by more than 5 %, or the late time by more than 2 points. It only reads from
+    the cluster.
     """
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.backtest.run import BacktestConfig, decisions_of, shares_of

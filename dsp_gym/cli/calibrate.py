@@ -58,7 +58,7 @@ def calibrate(
     ] = None,
     prometheus: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Prometheus that has the history of a running job."),
+        typer.Option(metavar="URL", help="Prometheus with the history of a running job."),
     ] = None,
     job: Annotated[
         str | None,
@@ -70,7 +70,7 @@ def calibrate(
         ),
     ] = None,
     days: Annotated[
-        float, typer.Option(min=0.001, max=366, help="With --prometheus: how far back.")
+        float, typer.Option(min=0.001, max=366, help="With --prometheus: days of history.")
     ] = 14.0,
     job_name: Annotated[
         str | None,
@@ -86,13 +86,13 @@ def calibrate(
         Path | None,
         typer.Option(help="CSV of those runs' operators (streambed_operator_rates.csv)."),
     ] = None,
-    query: Annotated[str | None, typer.Option(help="With --mst: query of the tables.")] = None,
+    query: Annotated[str | None, typer.Option(help="With --mst: query in the tables.")] = None,
     slots_per_taskmanager: Annotated[
-        int, typer.Option(min=1, help="With --mst: task slots of a TaskManager when measured.")
+        int, typer.Option(min=1, help="With --mst: task slots per TaskManager in the measurement.")
     ] = 16,
     series: Annotated[
         Path | None,
-        typer.Option(help="CSV of 30 s means of a job that was not rescaled (demeter_cars_*.csv)."),
+        typer.Option(help="CSV of 30 s means of a job without rescales (demeter_cars_*.csv)."),
     ] = None,
     profiles: Annotated[
         Path | None,
@@ -106,10 +106,10 @@ def calibrate(
         ),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="With --outages: policy whose outages count.")
+        str | None, typer.Option(help="With --outages: use the outages of this policy.")
     ] = None,
     not_run: Annotated[
-        int | None, typer.Option(help="With --outages: run to leave out, for a later check.")
+        int | None, typer.Option(help="With --outages: run to hold out for a check.")
     ] = None,
     slot_memory_mib: Annotated[
         float, typer.Option(min=256, help="With --series: TaskManager process memory / slots.")
@@ -117,7 +117,7 @@ def calibrate(
     out: Annotated[Path | None, typer.Option(help="Write the fitted job file here.")] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="Write the errors of the fit as a page."),
+        typer.Option(metavar="FILE.html", help="Write the errors of the fit as an HTML page."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -91,14 +91,14 @@ def build(
         ),
     ] = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build every partition anew, not only changed ones.")
+        bool, typer.Option("--rebuild", help="Build every partition, not only changed ones.")
     ] = False,
     as_json: JsonOption = False,
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
     ] = True,
 ) -> None:
-    """Build a dataset, or only its new parts.
+    """Build a dataset, or only its new and changed parts.
 
     It builds the partitions (job and day) with changed inputs, and publishes the result in one
     step: after an interruption the dataset is the old one, and the same command continues.

@@ -43,7 +43,8 @@ def follow(
         Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/datasets/NAME.")
     ] = None,
     every: Annotated[
-        float | None, typer.Option(min=1, metavar="S", help="Look every S seconds; default: once.")
+        float | None,
+        typer.Option(min=1, metavar="S", help="Look for files every S seconds. Default: once."),
     ] = None,
     late: Annotated[
         float,
@@ -63,7 +64,7 @@ def follow(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a dataset up to date whenever files have arrived.
+    """Update a dataset whenever files arrive.
 
     Every file is taken once, however often the command is stopped, and the dataset is the one that
     a build of all files makes. Files must arrive whole: written under a name that begins with a

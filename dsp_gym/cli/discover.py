@@ -56,18 +56,18 @@ def discover(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Flink's REST interface. With --selector, {name} stands for the resource's name.",
+            help="Flink's REST interface. With --selector, {name} is the resource's name.",
         ),
     ] = None,
     prometheus: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="Prometheus that scrapes the cluster, where Flink is out of reach."
-        ),
+        typer.Option(metavar="URL", help="Prometheus of the cluster, if Flink is out of reach."),
     ] = None,
     selector: Annotated[
         str | None,
-        typer.Option(metavar="LABELS", help="FlinkDeployments with these labels, as team=ads."),
+        typer.Option(
+            metavar="LABELS", help="FlinkDeployments with these labels, such as team=ads."
+        ),
     ] = None,
     deployment: Annotated[
         str | None, typer.Option(metavar="NAME", help="One FlinkDeployment.")
@@ -77,7 +77,7 @@ def discover(
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
     job: Annotated[
         list[str] | None,
-        typer.Option(help="Name of a job in Flink; repeat it for several. Default: all that run."),
+        typer.Option(help="Name of a job in Flink; repeat. Default: all running jobs."),
     ] = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
@@ -85,7 +85,7 @@ def discover(
         "jobs"
     ),
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace job files that exist.")
+        bool, typer.Option("--overwrite", help="Replace existing job files.")
     ] = False,
     slo_latency_s: Annotated[
         float | None,
@@ -103,7 +103,7 @@ def discover(
     ] = None,
     currency: Annotated[
         str | None,
-        typer.Option(metavar="CODE", help="Of both prices, such as EUR. Default: USD."),
+        typer.Option(metavar="CODE", help="Currency of both prices, such as EUR. Default: USD."),
     ] = None,
     max_parallelism: Annotated[
         int | None,
@@ -113,7 +113,7 @@ def discover(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a job file for every running job, from what Flink, Kubernetes or Prometheus say of it.
+    """Write a job file for every running job, from Flink, Kubernetes or Prometheus.
 
     Nothing is changed there. What could not be found stands in the file as a comment, with where to
     look. Exit code 1: some jobs got no file.

@@ -56,8 +56,8 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym evaluate quick\n\n"
         "  dsp-gym evaluate q11 --policy learned-q11\n\n"
         "  dsp-gym evaluate quick --only ds2,justin-artifact\n\n"
-        "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     once more, exactly\n\n"
-        "  dsp-gym evaluate core-v1 --workers 4                      four processes here\n\n"
+        "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     the same evaluation again\n\n"
+        "  dsp-gym evaluate core-v1 --workers 4                      four local processes\n\n"
         "  dsp-gym evaluate core-v1 --engine spark --master spark://host:7077\n\n"
         "  dsp-gym evaluate core-v1 --resume                         after Ctrl-C, on any engine"
     )(evaluate)
@@ -74,7 +74,7 @@ def evaluate(
     policy: PolicyOption = None,
     only: OnlyOption = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds per load; the config's if not given.")
+        int | None, typer.Option(min=1, help="Seeds per load. Default: the config's.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -88,10 +88,11 @@ def evaluate(
     workers: WorkersOption = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print JSON; files and a record only together with --out."),
+        typer.Option("--json", help="Print JSON; write files and an MLflow run only with --out."),
     ] = False,
     wide: Annotated[
-        bool, typer.Option("--wide", help="Print intervals and more metrics than fit 80 columns.")
+        bool,
+        typer.Option("--wide", help="Print intervals and more metrics, wider than 80 columns."),
     ] = False,
     track: TrackOption = True,
     uri: StoreOption = DEFAULT_STORE,

@@ -73,7 +73,7 @@ def up(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a Flink cluster and Prometheus, or restart their dead parts."""
+    """Start a Flink cluster and Prometheus, or restart their dead processes."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
 
     given = {
@@ -96,7 +96,7 @@ def status(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the running and the dead parts; exit code 1 if a part is unhealthy."""
+    """Show the running and the dead processes; exit code 1 if one is unhealthy."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
 
     cluster = LocalCluster.attach(home)

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def check(journal: _Journal) -> None:
-    """Look for damage, an unfinished rescale and what is left over; exit code 2 when damaged.
+    """Find damage, an unfinished rescale and leftover files; exit code 2 when damaged.
 
     Nothing is written; a journal may be checked while it is being written.
     """
@@ -53,7 +53,7 @@ def check(journal: _Journal) -> None:
 
 
 def repair(journal: _Journal) -> None:
-    """Restore damaged lines; exit code 2 when a segment is missing, which nothing restores.
+    """Restore damaged lines; exit code 2 when a segment is missing and cannot be restored.
 
     A line with one flipped bit is restored by its checksum. Any other damaged line is replaced by
     an entry of the same number that says so, and a torn last line is cut off. The segment as it was

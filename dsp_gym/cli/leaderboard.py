@@ -51,8 +51,8 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym leaderboard core-v2 --only learned     costs at equal lateness\n\n"
         "  dsp-gym leaderboard core-v1 --workers 4\n\n"
         "  dsp-gym leaderboard core-v1 --engine spark --master spark://host:7077\n\n"
-        "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     the pages once more\n\n"
-        "  dsp-gym leaderboard submit runs/q11/latest/policy     enters a policy of your own",
+        "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     rewrite the pages\n\n"
+        "  dsp-gym leaderboard submit runs/q11/latest/policy     enter your own policy",
     )(leaderboard)
     group.command(
         epilog="Examples:\n\n"
@@ -89,25 +89,27 @@ def leaderboard(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder of policies tuned on it, beside the shipped ones.  [default: "
+            help="Folder of policies tuned on the benchmark, beside the shipped ones.  [default: "
             "runs/tuned/BENCHMARK]",
         ),
     ] = None,
     only: OnlyOption = None,
     cell: Annotated[
         list[str] | None,
-        typer.Option(help="Of a frontier: this cell, as unseen-jobs-unseen-loads; repeat."),
+        typer.Option(
+            help="Only this cell of a frontier, such as unseen-jobs-unseen-loads; repeat."
+        ),
     ] = None,
     entries: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Of a frontier: folders of entries, played anew."),
+        typer.Option(metavar="DIR", help="With a frontier: folder of entries to run again."),
     ] = None,
     run_code: Annotated[
         bool,
-        typer.Option("--run-code", help="Run entries that are code: read them first."),
+        typer.Option("--run-code", help="Run entries with code, too: read the code first."),
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds per load; the benchmark's if not given.")
+        int | None, typer.Option(min=1, help="Seeds per load. Default: the benchmark's.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -117,7 +119,9 @@ def leaderboard(
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the Markdown page here too: docs/leaderboard.md."),
+        typer.Option(
+            metavar="FILE", help="Also write the Markdown page here, such as docs/leaderboard.md."
+        ),
     ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,

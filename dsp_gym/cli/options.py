@@ -51,8 +51,8 @@ OnlyOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="A,B,C",
-        help="These policies alone, by their labels, beside the reference and those of --policy; "
-        "of a frontier beside its tuned rules. Repeat, or separate by commas.",
+        help="Run only the policies with these labels, with the reference and those of --policy; "
+        "a frontier always runs its tuned rules. Repeat, or separate by commas.",
     ),
 ]
 
@@ -63,8 +63,8 @@ ENGINES = ("local", "spark")
 EngineOption = Annotated[
     str,
     typer.Option(
-        help="local: this machine's cores; spark, or spark://HOST:PORT: spread over executors. The "
-        "results are the same.",
+        help="local: the cores of this machine; spark, or spark://HOST:PORT: Spark executors. All "
+        "engines give the same results.",
         autocompletion=lambda: list(ENGINES),
     ),
 ]
@@ -87,46 +87,49 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Processes of the local engine. Default: as many as pay, at most one per core.",
+        help="Processes of the local engine. Default: by the amount of work, at most one per core.",
     ),
 ]
 
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Continue an interrupted run: play what is missing.")
+    bool, typer.Option("--resume", help="Continue an interrupted run: only missing parts run.")
 ]
 
 OverwriteOption = Annotated[
     bool,
-    typer.Option("--overwrite", help="Remove the results of an interrupted run, and begin again."),
+    typer.Option("--overwrite", help="Remove the results of an interrupted run, and start again."),
 ]
 
 # -- where jobs run, and where their history is
 
-NamespaceOption = Annotated[str, typer.Option(help="Where the FlinkDeployments stand.")]
+NamespaceOption = Annotated[str, typer.Option(help="Namespace of the FlinkDeployments.")]
 
 KubeconfigOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="API server and account. Default: the pod's."),
+    typer.Option(
+        metavar="FILE", help="Kubeconfig with API server and account. Default: the pod's."
+    ),
 ]
 
 LabelsOption = Annotated[
     str | None,
     typer.Option(
         metavar="FLINKS=THEIRS,...",
-        help="Labels of the Prometheus that differ from Flink's, as job_name=flink_job.",
+        help="Prometheus labels that differ from Flink's, such as job_name=flink_job.",
     ),
 ]
 
 AccountOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Of the Prometheus: file with user:password or a bearer token."
+        metavar="FILE",
+        help="Credentials for Prometheus: a file with user:password or a bearer token.",
     ),
 ]
 
 KeepOption = Annotated[
     Path,
-    typer.Option(metavar="DIR", help="With --prometheus: folder of what was fetched."),
+    typer.Option(metavar="DIR", help="With --prometheus: folder of the fetched samples."),
 ]
 
 HomeOption = Annotated[

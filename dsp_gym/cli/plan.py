@@ -55,18 +55,18 @@ def plan(
     ] = None,
     testbed_slots: Annotated[
         int | None,
-        typer.Option(min=1, help="Largest budget to try, sources left out.", show_default="48"),
+        typer.Option(min=1, help="Largest budget to try, without sources.", show_default="48"),
     ] = None,
     max_slots: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=2048,
-            help="Tasks a vertex may have, above the job file's quota and key groups.",
+            help="Most tasks of a vertex; may exceed the job file's quota and key groups.",
         ),
     ] = None,
     backend: Annotated[
-        str, typer.Option(help="Where budgets are tried: simulated, or flink (a local cluster).")
+        str, typer.Option(help="Testbed: simulated, or flink (a local cluster).")
     ] = "simulated",
     policy: Annotated[
         str, typer.Option(help="A policy that can plan: a name or a YAML file.")

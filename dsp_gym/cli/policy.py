@@ -99,14 +99,14 @@ def import_(
     experiment: Annotated[
         str | None,
         typer.Option(
-            help="The experiment whose environment it was trained in.",
+            help="Experiment with the environment of its training.",
             autocompletion=shipped("experiments"),
         ),
     ] = None,
     job: Annotated[
         str | None,
         typer.Option(
-            help="Or the job of gymnasium.make(..., job=JOB).", autocompletion=shipped("jobs")
+            help="Instead: the job of gymnasium.make(..., job=JOB).", autocompletion=shipped("jobs")
         ),
     ] = None,
     action: Annotated[
@@ -135,12 +135,12 @@ def import_(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="An .npz with `mean` and `var` of the observation, where VecNormalize was used.",
+            help="An .npz with `mean` and `var` of the observation, if VecNormalize was used.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a policy folder of a model that Stable-Baselines3 or torch saved.
+    """Turn a model saved by Stable-Baselines3 or PyTorch into a policy folder.
 
     The folder holds arrays; nothing of the file is executed. The policy decides as the model does,
     takes the best action, and can be evaluated, shadowed and signed like any other.
@@ -209,7 +209,7 @@ def pull(
     signed_by: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Public ed25519 key (PEM); without its signature nothing is taken."
+            metavar="FILE", help="Public ed25519 key (PEM); refuse a policy without its signature."
         ),
     ] = None,
     uri: RegistryOption = DEFAULT_URI,
@@ -263,7 +263,7 @@ def promote(
     uri: RegistryOption = DEFAULT_URI,
     as_json: JsonOption = False,
 ) -> None:
-    """Move an alias to a version, and show the verdict that `dsp-gym scorecard` left on it."""
+    """Move an alias to a version, and show its verdict of `dsp-gym scorecard`."""
     from dsp_gym.trackers.mlflow import promote as move
 
     found = move(address, alias, uri)

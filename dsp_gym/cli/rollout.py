@@ -49,7 +49,7 @@ def rollout(
         Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/rollouts/NAME.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds per load; the config's if not given.")
+        int | None, typer.Option(min=1, help="Seeds per load. Default: the config's.")
     ] = None,
     engine: EngineOption = "local",
     master: MasterOption = None,
@@ -60,7 +60,7 @@ def rollout(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run policies on simulated jobs and keep every decision with its outcome.
+    """Run policies on simulated jobs and store every decision with its outcome.
 
     Writes one Parquet file per episode: jobs × loads × seeds × policies. After an interruption
     the same command continues. The files are the same on every engine.

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command(
         epilog="Examples:\n\n"
-        "  dsp-gym scorecard flink-q11-day                    a journal that ships\n\n"
+        "  dsp-gym scorecard flink-q11-day                    a shipped journal\n\n"
         "  dsp-gym scorecard flink-q11-day --html scorecard.html --seeds 64\n\n"
         "  dsp-gym scorecard runs/live/q11 --policy q11 --register models:/q11/3"
     )(scorecard)
@@ -41,11 +41,11 @@ def scorecard(
     config: Annotated[
         str | None,
         typer.Option(
-            help="The run's configuration, where the journal does not hold it, or another gate.",
+            help="Configuration of the run, if the journal has none, or for another gate.",
             autocompletion=shipped("shadow"),
         ),
     ] = None,
-    job: Annotated[str | None, typer.Option(help="Name of a job in the journal.")] = None,
+    job: Annotated[str | None, typer.Option(help="Job in the journal, by name.")] = None,
     seeds: Annotated[int, typer.Option(min=2, max=1024, help="Predictions per policy.")] = 16,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page with plots.")
@@ -62,11 +62,11 @@ def scorecard(
     uri: StoreOption = DEFAULT_STORE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say what each policy would have done to a watched job, and whether to let it act.
+    """Estimate what each policy would have cost and saved on a watched job, with a verdict.
 
-    The calibrated model of the job runs forward under the observed load with each policy in charge,
-    and once with the deployed configurations: its error there stands beside every claim.
-    No alias is moved; that is `dsp-gym policy promote`.
+    The calibrated model of the job replays the observed load, once with each policy in charge and
+    once with the deployed configurations, which gives the model's error beside every claim.
+    `dsp-gym policy promote` moves an alias; this command does not.
     """
     from dsp_gym.config.files import load_model
     from dsp_gym.control.config import RunConfig

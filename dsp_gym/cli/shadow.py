@@ -51,11 +51,14 @@ def shadow(
         typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Let the modes advise, canary and active write.")
+        bool,
+        typer.Option(
+            "--apply", help="Let the modes advise, canary and active write to the cluster."
+        ),
     ] = False,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="Policies in place of the configuration's; repeat it for several."),
+        typer.Option(help="Policies in place of the configuration's; repeat."),
     ] = None,
     acting: Annotated[
         str | None, typer.Option(help="Name of the policy that advises or acts.")
@@ -64,7 +67,7 @@ def shadow(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Run on a recording, as fast as it can: its folder, or a shipped name.",
+            help="Run on a recording, faster than real time: its folder, or a shipped name.",
         ),
     ] = None,
     run: Annotated[
@@ -73,24 +76,28 @@ def shadow(
     simulated: Annotated[
         str | None,
         typer.Option(
-            metavar="LOAD", help="Run on the simulated job under a load, as fast as it can."
+            metavar="LOAD", help="Run on the simulated job under a load, faster than real time."
         ),
     ] = None,
     start: Annotated[
         Literal["job", "sized"] | None,
         typer.Option(
-            help="Of --simulated: begin as the job file says, or sized for the first rate.  "
+            help="With --simulated: start as in the job file, or sized for the first rate.  "
             "[default: job]",
             show_default=False,
         ),
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option(min=0.001, help="Seconds of --replay or --simulated in one real second."),
+        typer.Option(
+            min=0.001, help="With --replay or --simulated: simulated seconds per real second."
+        ),
     ] = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="One decision, then end: 0 if it was made, 3 if it was held."),
+        typer.Option(
+            "--once", help="Make one decision and end: exit code 0, or 3 if the decision was held."
+        ),
     ] = False,
     steps: Annotated[
         int | None, typer.Option(min=1, help="End after that many decisions.", show_default=False)
@@ -117,23 +124,21 @@ def shadow(
         typer.Option(
             min=0,
             max=65535,
-            help="Port of the server; probes are at the one after it; 0: any free ones.",
+            help="Port of the server; the next one serves probes. 0: any free ports.",
         ),
     ] = None,
     public: Annotated[
         bool,
-        typer.Option(
-            "--public", help="Let everybody who reaches the port read status and metrics."
-        ),
+        typer.Option("--public", help="Serve status and metrics without a token."),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
     ] = False,
 ) -> None:
-    """Show the decisions of policies beside a running job, and on request let one of them act.
+    """Show the decisions of policies beside a running job; with --apply, let one of them act.
 
-    Every policy sees the same metrics, passes its own guardrails, and is journaled. In mode shadow
-    nothing is written but the journal; canary and active rescale the job and need --apply. Ctrl-C
+    Every policy decides on the same metrics, with its own guardrails; the journal keeps all.
+    Mode shadow writes only the journal; canary and active rescale the job and need --apply. Ctrl-C
     ends it cleanly: a rescale under way is finished, and the job is left running.
     """
     from dsp_gym.control.start import permitted

@@ -64,9 +64,7 @@ def simulate(
     policy: Annotated[str, typer.Option(help="A policy's name, YAML file, or folder.")] = "static",
     policies: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B", help="One to three policies instead: compare them under the same load."
-        ),
+        typer.Option(metavar="A,B", help="Compare one to three policies under the same load."),
     ] = None,
     guardrails: Annotated[
         str | None, typer.Option(help="Guardrails: a shipped name, or a YAML file.")
@@ -75,7 +73,10 @@ def simulate(
     interval: Annotated[str, typer.Option(help="Time between decisions.")] = "60s",
     seed: Annotated[int, typer.Option(min=0, help="Seed of load, outages and noise.")] = 0,
     start: Annotated[
-        str, typer.Option(help="job: as its file says; sized: carries the first rate.")
+        str,
+        typer.Option(
+            help="job: the job file's configuration; sized: one that carries the first rate."
+        ),
     ] = "job",
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write the run as an HTML page.")
@@ -83,7 +84,7 @@ def simulate(
     video: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.gif|mp4", help="Write a film of the run, policies beside each other."
+            metavar="FILE.gif|mp4", help="Write a film of the run, policies side by side."
         ),
     ] = None,
     length: Annotated[str, typer.Option(help="Length of the film.")] = "10s",
@@ -91,7 +92,7 @@ def simulate(
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print decisions as CSV.")] = False,
 ) -> None:
-    """Run one policy on one simulated job and print each decision; or compare several."""
+    """Run one policy on a simulated job and print each decision, or compare several policies."""
     from dsp_gym.cli.video import Filming, film, policies_of
     from dsp_gym.config.files import parse, write_atomic
     from dsp_gym.envs.watch.film import check_format

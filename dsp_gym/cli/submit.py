@@ -48,22 +48,26 @@ def submit(
         str | None, typer.Option(help="Label on the board.  [default: the policy's own]")
     ] = None,
     guardrails: Annotated[
-        str | None, typer.Option(help="Guardrails around it: floor for a trained policy.")
+        str | None,
+        typer.Option(help="Guardrails around the policy, such as floor for a trained one."),
     ] = None,
     knob: Annotated[
         str | None,
-        typer.Option(help="Parameter that trades cost for lateness; none: one setting."),
+        typer.Option(help="Parameter that trades cost for lateness. Default: one setting."),
     ] = None,
     values: Annotated[str | None, typer.Option(help="Values of the knob: 1,2,4.")] = None,
     cell: Annotated[
-        list[str] | None, typer.Option(help="This cell alone, to try it; repeat.")
+        list[str] | None, typer.Option(help="Only this cell, for a trial; repeat.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds per load, to try it; the frontier's if none.")
+        int | None,
+        typer.Option(min=1, help="Seeds per load, for a trial. Default: the frontier's."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The entry.  [default: runs/entries/FRONTIER/NAME]"),
+        typer.Option(
+            metavar="DIR", help="Folder of the entry.  [default: runs/entries/FRONTIER/NAME]"
+        ),
     ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,

@@ -59,12 +59,13 @@ def train(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Continue the newest training, or that of --out, from its checkpoint."
+            "--resume",
+            help="Continue the newest training, or the one in --out, from its checkpoint.",
         ),
     ] = False,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="With --out: remove the checkpoints there, begin again."),
+        typer.Option("--overwrite", help="With --out: remove its checkpoints and start again."),
     ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
@@ -73,8 +74,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder of checkpoints and policy. Default: a new one, runs/NAME/TIME, which "
-            "runs/NAME/latest leads to.",
+            help="Folder of checkpoints and policy. Default: a new folder runs/NAME/TIME, linked "
+            "as runs/NAME/latest.",
         ),
     ] = None,
     engine: EngineOption = "local",

@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym tune justin-paper q11 --trials 50\n\n"
         "  dsp-gym tune ds2 core-v2 --seeds 1\n\n"
         "  dsp-gym tune agent q11-quickstart --trials 20 --steps 100000\n\n"
-        "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings side by side\n\n"
+        "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings in parallel\n\n"
         "  dsp-gym tune ds2 core-v1 --at-once 8 --engine spark --master spark://host:7077\n\n"
         "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
     )(tune)
@@ -62,13 +62,13 @@ def tune(
     ],
     config: Annotated[str, typer.Argument(help="A benchmark, a frontier or an experiment.")],
     trials: Annotated[
-        int, typer.Option(min=1, help="Parameters to try, those before a --resume counted.")
+        int, typer.Option(min=1, help="Trials of the search, including those before --resume.")
     ] = 100,
     goal: Annotated[
         str | None,
         typer.Option(
             metavar="cost|reward",
-            help="Least cost within the bound on SLO violations, or most reward.  [default: "
+            help="Lowest cost within the bound on SLO violations, or highest reward.  [default: "
             "reward for an experiment, cost for a benchmark]",
         ),
     ] = None,
@@ -83,17 +83,15 @@ def tune(
     seeds: Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")] = 2,
     steps: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Decisions per training of an agent; the experiment's if not given."
-        ),
+        typer.Option(min=1, help="Decisions per training of an agent. Default: the experiment's."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     at_once: Annotated[
         int,
         typer.Option(
             min=1,
-            help="Trials proposed together after the first ten, so that as many can run at the "
-            "same time; fewer find more per trial.",
+            help="Trials proposed together after the first ten, to run in parallel. A smaller "
+            "number finds more per trial.",
         ),
     ] = 1,
     resume: Annotated[

@@ -48,8 +48,8 @@ def twins(
         typer.Option(
             min=1,
             metavar="S",
-            help="Follow the journals: look every S seconds and write twins.json beside each. "
-            "Default: to the end of the journals, once.",
+            help="Follow the journals: read them every S seconds and write twins.json beside "
+            "each. Default: once, to the end of the journals.",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=2, max=1024, help="Twins per policy.")] = 16,
@@ -57,11 +57,11 @@ def twins(
         bool, typer.Option("--json", help="Print one line of JSON per job instead of tables.")
     ] = False,
 ) -> None:
-    """Let every policy drive a twin of the watched job: the model under the observed load.
+    """Simulate every policy in charge of a twin of the watched job, under the observed load.
 
-    A twin has its own rescales, backlog and guardrails, so that a policy's consequences show before
+    A twin has its own rescales, backlog and guardrails, and so shows a policy's consequences before
     it acts. A twin with the deployed configurations gives the model's error; if that is too large,
-    no figures are shown. This is a process of its own: it only reads the journal.
+    the command shows no figures. It only reads the journal.
     """
     if every is None:
         _once(journal, seeds, as_json=as_json)

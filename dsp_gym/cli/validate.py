@@ -60,7 +60,8 @@ def validate(
     calibrations: Annotated[
         Path,
         typer.Option(
-            metavar="FOLDER", help="Reports of `dsp-gym calibrate --json`, calibrate-JOB.json each."
+            metavar="FOLDER",
+            help="Reports of `dsp-gym calibrate --json`, named calibrate-JOB.json.",
         ),
     ] = Path("docs/figures/validation"),
     job: Annotated[
@@ -82,10 +83,10 @@ def validate(
     plan: Annotated[bool, typer.Option("--plan", help="Show the runs and start nothing.")] = False,
     simulate: Annotated[
         bool,
-        typer.Option("--simulate", help="Start no Flink; compare the runs that are there."),
+        typer.Option("--simulate", help="Start no Flink; compare the existing runs."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON, too.")
+        Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
