@@ -133,15 +133,15 @@ def speed(bench: dict[str, Any]) -> str:
         f"| {'–' if f['bar'] is None else _figure(f['bar'])} |"
         for f in shadow["figures"]
     )
-    return f"""Rates depend on the machine more than on anything else. Two virtual cores may share a
-physical one: `all_cores_over_one` says how much work all of them do as a multiple of one, at the
-moment of measuring. A bar is what was aimed for, on two idle cores of their own; ratios within one
-run carry over to other machines.
+    return f"""Rates depend mostly on the machine. Two virtual cores may share a physical one:
+`all_cores_over_one` is the work of all cores as a multiple of one core's, at the time of the
+measurement. A bar is the target, for two dedicated idle cores; ratios within one run hold on other
+machines, too.
 
 **Environment and learning.** `dsp-gym bench env --json`: job `bench-8` (eight vertices, every
 mechanism), decisions of 60 s in ticks of 1 s, guardrails of the shipped experiments, observation,
 reward, masks and autoreset included; the median of {bench["rates"][0]["runs"]} runs of two seconds
-or more, after a warm-up. Without guardrails more jobs fall behind, terminate and start anew, so
+or more, after a warm-up. Without guardrails more jobs fall behind, terminate and restart, so
 that row is slower. Machine: {_machine(bench)}.
 
 {bench_table(bench)}
@@ -300,8 +300,10 @@ def page() -> str:
     other = [v for v in claim["verdicts"] if v["job"] != "nexmark-q11"]
     return f"""# Results
 
-Written by `python docs/results.py` from `docs/figures/`, which `make validate` fills. Machine:
-{machine}.
+This page has the measured results beside the [comparison at equal lateness](core-v2.md): an agent
+trained for one job, learning from recorded data, and the speed of simulation, training and shadow
+mode. `python docs/results.py` writes it from `docs/figures/`, which `make validate` fills.
+Machine: {machine}.
 
 ## The agent of one job
 
@@ -315,16 +317,16 @@ bound is one-sided, 95 %, over both.
 
 {claim_table(own)}
 
-Note that the agents meet their own job. DS2 does not decide on memory, from which Q11 gains; the
-comparison with Justin is the one between equals.
+The agents run on the job of their training. Q11 gains from more memory, on which DS2 does not
+decide, so the comparison with Justin is the fair one.
 
-The same for jobs outside the training, reported whatever the result. The agents' skill does not
-carry over: on most of these jobs SLO seconds are several times those of Justin, or of DS2 tuned on
-Q11.
+The second table has the same comparison on jobs outside the training. The agents do not
+generalise: on most of these jobs their SLO seconds are several times those of Justin, or of DS2
+tuned on Q11.
 
 {claim_table(other)}
 
-The best of the five ships in the wheel as the policy `learned-q11`. Alone, on the same loads
+The best of the five agents ships as the policy `learned-q11`. This agent alone, on the same loads
 (`python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11`), and against
 DS2 tuned {search(shipped["tuning"])}, `{json.dumps(shipped["ds2_tuned"])}`:
 

@@ -83,14 +83,14 @@ def measured_runs() -> str:
     rows.append(errors_row("parallelism 1 and 2 → 4 and 8", found["extrapolated"]))
     agreement = found["agreement"]
     return f"""\
-{found["fitted_runs"]} of {found["all_runs"]} recorded runs are fitted, the others held out. Bars: rate median 10 %
-and p90 25 %, busyness and hit rate 0.07, reads within a factor of two 90 %; extrapolation median 15 %.
+The model is fitted to {found["fitted_runs"]} of {found["all_runs"]} recorded runs; the table has the errors on the others. Bars: rate
+median 10 % and p90 25 %, busyness and hit rate 0.07, 90 % of reads within a factor of two; extrapolation median 15 %.
 
 {table(ERRORS, rows)}
 
-The choice of the fitted third matters: a rule makes it (`dsp_gym.calibration.selection`), not the error. By job
-alone the bars of rate, busyness and hit rate hold; `direct-read` and `direct-update` miss that of reads.
-The form of an update's cost was chosen with these runs at hand; `flink-micro-update` and `flink-large-update` are independent of it.
+The choice of the fitted third matters: a rule makes it (`dsp_gym.calibration.selection`), without looking at the errors.
+Each single job meets the bars of rate, busyness and hit rate; `direct-read` and `direct-update` miss that of reads.
+The formula of an update's cost was chosen on these runs; `flink-micro-update` and `flink-large-update` test it independently.
 
 Of {agreement["pairs"]} pairs of configurations that differ by more than twice the repeat spread
 ({percent(found["repeat_cv"])}), {agreement["trades"]} of them trading parallelism against memory, the model orders them as the
@@ -112,16 +112,16 @@ def few_runs() -> str:
         errors = errors_row(f"`{one['job']}`", one["errors"])[:-1]
         rows.append([*errors, percent(one["repeat_cv"]), ", ".join(missed) or "none"])
     return f"""\
-Three saturated runs are drawn at random, the job is fitted to them and predicts its other runs, {len(found[-1]["draws"])} times
-(`python -m dsp_gym.studies.validation.few_runs --data FOLDER`). Bars, by job alone: rate median 8 % and p90 20 %, or 1.5
-times the job's own noise where that is more; busyness and hit rate 0.05. Own noise is the spread of repeats, or of the
-halves of runs.
+Three saturated runs are drawn at random, the model is fitted to them and predicts the job's other runs, {len(found[-1]["draws"])} times
+(`python -m dsp_gym.studies.validation.few_runs --data FOLDER`). Bars for each job: rate median 8 % and p90 20 %, or 1.5
+times the job's own noise if that is more; busyness and hit rate 0.05. *Own noise* is the spread between repeated runs, or
+between the halves of a run.
 
 {table((*ERRORS[:-1], "own noise", "misses"), rows)}
 
-A run counts by its drift and spread; two of the twelve runs of `direct-update` never became steady and count for next to
-nothing. The prior of miss contention comes from other recorded jobs, `direct-update` among them: its errors are not
-wholly those of a job nobody had seen."""
+Runs are weighted by drift and spread; two of the twelve runs of `direct-update` never became steady and weigh next to
+nothing. The prior of miss contention comes from other recorded jobs, including `direct-update`, so the errors of that job
+are not fully independent."""
 
 
 def own_recordings() -> str:
@@ -133,16 +133,17 @@ def own_recordings() -> str:
         unknown.append(f"`{job}`: " + (", ".join(found["not_identified"]) or "none"))
     listed = "\n".join(f"- {line}" for line in unknown)
     return f"""\
-Recorded by `dsp-gym record`, calibrated by `dsp-gym calibrate` on a third of the runs, errors on the rest.
+These jobs were recorded by `dsp-gym record` and calibrated by `dsp-gym calibrate` on a third of the runs; the table has the
+errors on the rest.
 
 {table(ERRORS, rows)}
 
-The model predicts costs paid by parking to a percent, and hit rates to 0.015. RocksDB's work beyond the page cache it
-predicts to about a tenth of the rate. Both update jobs were recorded after the form of an update's cost was chosen, with tests
+The model predicts costs paid by parking to a percent, hit rates to 0.015, and the rates of RocksDB's work beyond the page
+cache to about a tenth. Both update jobs were recorded after the formula of an update's cost was chosen, with tests
 running beside them at the lowest priority; {steady("flink-micro-update")} of `flink-micro-update` and {steady("flink-large-update")} of
 `flink-large-update` never became steady, and halves of one run differ by {own_noise("flink-micro-update")} and {own_noise("flink-large-update")}.
 
-Parameters that the fitted runs do not determine, and that keep their priors:
+The fitted runs do not determine these parameters, which keep their priors:
 
 {listed}
 
@@ -208,11 +209,11 @@ def closed_loops() -> str:
         )
     window = found["window"]
     return f"""\
-From one task per vertex under a constant load; window {window["window_s"]} s after {window["stabilization_s"]} s, a
-decision every 45 s, until three in a row ask for nothing. *Simulated* is the final configuration of the calibrated job in
-simulation under the same policy; *same decisions* counts the decisions that the policy takes alike on simulated
-snapshots along the recorded configurations (each vertex within one task, levels equal). Bars: settled, at most 4 rescales, at most 16
-slots, the rate kept, every vertex within one task, every level equal.
+A policy scales a real job from one task per vertex under a constant load, until three decisions in a row change nothing. It
+decides every 45 s, on a metrics window of {window["window_s"]} s after {window["stabilization_s"]} s of stabilisation. *Simulated* is the final
+configuration of the same policy on the calibrated job in simulation. *Same decisions* counts the decisions that agree when
+the policy decides on simulated snapshots of the recorded configurations (each vertex within one task, levels equal). Bars:
+settled, at most 4 rescales, at most 16 slots, the rate kept, every vertex within one task, every level equal.
 
 {table(("job", "policy", "rescales", "real", "simulated", "records/s", "same decisions", "holds"), rows)}
 
@@ -225,7 +226,7 @@ def drive() -> str:
     holds = ", ".join(f"{name}: {'yes' if ok else 'NO'}" for name, ok in found["holds"].items())
     trips = ", ".join(f"{count} {name}" for name, count in sorted(found["trips"].items()))
     return f"""\
-The shipped agent of one job (`learned-q11`) under `deployed` guardrails drives the real word count for twenty minutes
+The shipped agent of one job, `learned-q11`, with `deployed` guardrails, scales the real word count for twenty minutes
 under an hour of `diurnal-bursts`, compressed three times: {found["turns"]} decisions, {found["events"].get("reached", 0)} rescales reached,
 {found["events"].get("alarm", 0)} alarms. {found["emitted"]:,.0f} sentences of {found["words"]} words were emitted and
 {found["received"]:,.0f} words counted over all resubmissions. {holds}. SLO seconds: {found["slo_s"]:.0f}.
@@ -297,13 +298,13 @@ def counterfactual() -> str:
 
 Justin scales the real job under a load that doubles and halves, from one task per vertex, with DS2 watching; then DS2
 scales the job under the same load. The scorecard of each journal, made with the calibrated job of the section above,
-compares the observed run with the model, replayed with the configurations that were deployed. Lag is the mean over decisions of the backlog in seconds of arrivals,
-late the share of the time. Bars: lag within 25 %, late within 2 % of the time.
+compares the observed run with the model, replayed with the deployed configurations. Lag is the mean over decisions of the
+backlog in seconds of arrivals, late the share of the time. Bars: lag within 25 %, late within 2 % of the time.
 
 {table(ran, rows)}
 
-DS2's cost as predicted from the journal in which Justin scaled the job, and its real cost in its own run. Bar: within
-15 %, and the scorecard makes the claim: it makes none for a model beyond its bounds.
+The second table compares DS2's cost, predicted from the journal of Justin's run, with its real cost in its own run. Bar:
+within 15 %, and the scorecard makes a claim, which it refuses if the model's error exceeds its bounds.
 
 {table(would, costs)}
 
@@ -353,9 +354,9 @@ def twins() -> str:
     missing = ", ".join(f"`{job}`" for job in TWINS_OF if job not in found)
     left = f" Not measured yet: {missing}." if missing else ""
     return f"""\
-Of pairs of runs as above: the twin of a policy, driven while the other policy scaled the job, against the run in which the
-policy scaled it. Bars: cost within 10 %, late within 2 % of the time. Twins are shown where the model's error on the
-incumbent is within the scorecard's bounds.
+A twin simulates a policy while another policy scales the job. For pairs of runs as above, the table compares the twin with
+the run in which the policy itself scaled the job. Bars: cost within 10 %, late within 2 % of the time. Twins are shown
+only if the model's error on the deployed configurations is within the scorecard's bounds.
 
 {table(columns, rows)}
 
@@ -363,17 +364,17 @@ Recorded (UTC): {recorded}.{left}"""
 
 
 CHECKED = """\
-Under the lowest load one task of the word count is at the edge of its capacity: 1,200 sentences/s are offered, and its
-calibration says 1,131, so a few per cent decide whether it is late. In an earlier recording, too short of backlog for
-a lag to be predicted within a quarter (6 ms), the model was late 3.3 points too often; near saturation a scorecard
-therefore gives the interval that the capacity's uncertainty spans. After a rescale with an outage of about the bound,
-too, a job is either late for ten seconds, the memory of a sink, or not at all.
+Under the lowest load one task of the word count is at the edge of its capacity: 1,200 sentences/s arrive, and its
+calibrated capacity is 1,131, so a few per cent decide whether it is late. In an earlier recording, with too little backlog
+to predict the lag within a quarter (6 ms), the model was late 3.3 points too often. Near saturation a scorecard
+therefore widens its interval by the uncertainty of the capacity. Similarly, after a rescale with an outage of about the
+bound, a job is late either for ten seconds, the memory of a sink, or not at all.
 
 The model replays the deployed configurations under the load counted from sample to sample, with the observed duration
-of each rescale; the durations of a policy's own rescales are drawn from these. Its samples have the age of the real
-ones, and lateness is measured as at a sink. No number was fitted to these runs, but the rules were chosen with the runs
-of `flink-q11` and an earlier one of `flink-wordcount` at hand; those of `flink-q1` and this one of `flink-wordcount`
-were recorded afterwards, the latter with other work at the lowest priority beside it."""
+of each rescale; the durations of a policy's own rescales are drawn from these. Its samples are as old as the real
+ones, and lateness is measured as at a sink. No number was fitted to these runs. The rules of the replay were chosen on
+`flink-q11` and an earlier recording of `flink-wordcount`; `flink-q1` and this recording of `flink-wordcount` came
+afterwards, the latter with other work at the lowest priority beside it."""
 
 
 def policies() -> str:
@@ -419,9 +420,9 @@ def fleet() -> str:
     )
     return f"""\
 Three jobs share a Flink whose Prometheus scraped them for {found["minutes"]:.0f} minutes. `dsp-gym backtest --prometheus URL --flink URL`
-knows nothing else: it describes the jobs, fits a model to the history of each, and replays the deployed configurations.
-The page was there after {found["seconds"]:.0f} s (bar: ten minutes). Bars of trust: cost within 5 %, late within 2 % of
-the time, on at least two of the three. An hour is less than the day that a claim of money asks for, so none is made.
+gets no other input: it describes the jobs, fits a model to the history of each, and replays the deployed configurations.
+It wrote the page after {found["seconds"]:.0f} s (bar: ten minutes). Bars of trust: cost within 5 %, late within 2 % of
+the time, on at least two of the three. A claim needs a day of history, so an hour gives none.
 
 {table(columns, rows)}
 
@@ -488,9 +489,10 @@ def page() -> str:
     return f"""\
 # Validation on a real Flink
 
-Every figure here was measured on a real Flink 2.1 on one machine of two cores, from PyPI and a JDK 17, with
-`make validate`; jobs pay their CPU cost by parking, RocksDB's work is real. Published tables of other systems
-(StreamBed, Demeter, Justin, DS2) are compared in [Published numbers](reproduction.md).
+This page compares the model with a real Flink, for readers who want to know how far to trust simulated results. Every figure
+comes from `make validate` on Flink 2.1 (PyPI, JDK 17) and one machine of two cores. Jobs simulate their CPU cost by waiting
+("parking"); RocksDB's work is real. A *bar* is the target that was set for a figure.
+[Published numbers](reproduction.md) compares the model with tables of other systems (StreamBed, Demeter, Justin, DS2).
 
 ## Recordings of others
 

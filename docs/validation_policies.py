@@ -8,19 +8,19 @@ import numpy as np
 from generator.markdown import table
 
 SLOW_MOTION = """\
-`dsp-gym validate policies` lets each policy scale a real job of its own, then plays the same runs with the calibrated
-job: same load, start, decision interval and metrics window. An hour of a recorded load passes in five minutes, so every
-clock of a policy has to run twelve times as fast, too. No constant of a policy is changed. It sees the job in slow
-motion: times of the job's file and of its metrics are twelve times as long, rates a twelfth; shares, counts and the
-cost of a run stay. Five real seconds are its minute, in which it decides once; the load is to it as fast as it was
-recorded, and a local rescale of 4 s is an outage of 48 s, about what a cluster takes. Guardrails stand in the same
-clock. Both worlds give a policy the same job file and the same view.
+`dsp-gym validate policies` lets each policy scale a separate real job, then repeats the runs with the calibrated
+job in simulation: same load, start, decision interval and metrics window. An hour of a recorded load passes in five
+minutes, so the policies' clocks run twelve times as fast. Policies and guardrails keep their constants and see the job in
+slow motion: times in the job file and in metrics are twelve times as long, rates a twelfth; shares, counts and the
+cost of a run stay. A policy decides every five real seconds, one minute of its clock. It sees the load at its recorded
+speed, and a local rescale of 4 s as an outage of 48 s, about the outage on a cluster. Both worlds give a policy the same
+job file and the same view.
 
-Some quantities do not scale, in either world: a scrape each second is 12 s old to a policy, its metrics window holds
-10 s of samples, windows of the jobs last two minutes, and the latency bound of 2 s is 24 s. The latency at a sink
-covers the last 2 s here in place of 10. A simulated outage is drawn from the outages of the job's real runs, of all
-policies together and without their savepoints: how fast this machine restores a job is no claim of the model. In place,
-the adaptive scheduler gives every slot the same memory, and decisions on memory are left out."""
+Some quantities do not scale, in either world. In the policy's clock a scrape each second is 12 s old, the metrics window
+holds 10 s of samples, windows of the jobs last two minutes, and the latency bound of 2 s is 24 s. The latency at a sink
+covers the last 2 s instead of 10. Simulated outages are drawn from the outages of the job's real runs, of all
+policies together and without their savepoints, because the model does not predict how fast this machine restores a
+job. The adaptive scheduler gives every slot the same memory, so policies decide on tasks only."""
 
 COMPARED = (
     "job",

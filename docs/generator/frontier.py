@@ -23,7 +23,7 @@ TITLES = {
 BEGIN, END = "<!-- core-v2 -->", "<!-- end of core-v2 -->"
 PICTURE = """<picture>
 <source media="(prefers-color-scheme: dark)" srcset="docs/figures/core-v2-dark.svg">
-<img alt="Cost against lateness: the trained policy is closer to the best plan than to the best tuned rule"
+<img alt="Cost against lateness: the trained policy is closer to the best plan than to any rule"
  src="docs/figures/core-v2-light.svg">
 </picture>"""
 
@@ -81,19 +81,20 @@ def readme_block(found: Json) -> str:
     name, jobs, loads = found["name"], len(cell["jobs"]), len(cell["loads"])
     return f"""{PICTURE}
 
-Costs at equal lateness, in {currency} per job and day, on {jobs} jobs and {loads} families of load outside all
-training and tuning. A job is late while its p95 latency exceeds its bound, or while it is down. Every
-policy ran with several values of the parameter that trades cost for lateness; a dash: it is later than
-the column at each of them. A tuned rule is a published autoscaler with parameters searched on training
-loads, `{KNOWN}` a planner that knows the future load. The gap closed is 0 % at the best tuned
-rule and 100 % at `{KNOWN}`. Brackets hold 95 % intervals.
+Costs at equal lateness, in {currency} per job and day, on {jobs} jobs and {loads} families of
+load outside all training and tuning. A job is late while its p95 latency exceeds its bound, or
+while it is down. Every policy ran with several values of the parameter that trades cost for
+lateness; a dash: it is later than the column at each of them. A tuned rule is a published
+autoscaler with parameters searched on training loads, `{KNOWN}` a planner that knows the future
+load. The gap closed is 0 % at the best tuned rule and 100 % at `{KNOWN}`. Brackets hold 95 %
+intervals.
 
 {table([*head, f"of the best tuned rule, {at}", f"gap closed, {at}"], rows)}
 
-`learned` and [two more trained policies](docs/concepts/agents.md#what-ships) ship with the package. Read
-on: [recorded loads, known jobs, each job by itself](docs/core-v2.md), and [other results](docs/results.md).
-`make frontier` repeats this comparison in some hours (`{name}`, {seeds} of each load, fingerprint
-{found["fingerprint"]})."""
+`learned` and [two more trained policies](docs/concepts/agents.md#what-ships) ship with the
+package. Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.md), and [other
+results](docs/results.md). `make frontier` repeats this comparison in some hours (`{name}`,
+{seeds} of each load, fingerprint {found["fingerprint"]})."""
 
 
 def card_part(found: Json, policy: str) -> str:

@@ -45,8 +45,10 @@ def reproduction(data: Path | None) -> str:
     )
     return page(
         "Published numbers",
-        "Recomputed by `dsp-gym reproduce` and written here by `python docs/generate.py`. "
-        '"In fit" says whether a parameter of the job was fitted or chosen to meet the number; '
+        "This page compares figures published in papers with those of the model, for readers who "
+        "want to know how far to trust it. `dsp-gym reproduce` recomputes them, and "
+        '`python docs/generate.py` writes this page. "In fit" marks figures that a parameter of '
+        "the job was fitted or chosen to meet; "
         "[Shipped jobs](reference/jobs.md#what-was-used-in-a-fit) lists them by job. The StreamBed "
         "study needs the folder of measured data (`DSP_GYM_DATA`).",
         summary,
