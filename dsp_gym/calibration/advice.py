@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calibration.fit import IDENTIFIED, Fit, Point, residuals_of
+from dsp_gym.calibration.fit import IDENTIFIED, Fit, Point
 from dsp_gym.calibration.model import JobModel
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.calibration.parameters import READ_SPREAD, with_parameters
+from dsp_gym.calibration.residuals import Measured
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["Advice", "advice"]
@@ -201,22 +202,22 @@ def _run(
 
 def _jacobians(spec: JobSpec, point: Point, parts: Sequence[SteadyPart]) -> list[Floats]:
     """How each candidate's residuals depend on the numbers, (R, P) each."""
+    measured = Measured(spec, parts)
 
-    def shown(change: int | None, sign: float) -> list[Floats]:
+    def shown(change: int, sign: float) -> Floats:
         values = {}
         for i, p in enumerate(point.parameters):
             x = point.x[i] + (sign * STEP * p.sd if i == change else 0.0)
             values[p] = p.decode(float(x))
-        model = JobModel(*with_parameters(spec, values, point.form))
-        return [np.array(residuals_of(model, part)) for part in parts]
+        return measured.residuals(JobModel(*with_parameters(spec, values, point.form)))
 
     columns = []
     for i, p in enumerate(point.parameters):
         up, down = shown(i, 1.0), shown(i, -1.0)
         x = point.x[i]
         width = p.encode(p.decode(x + STEP * p.sd)) - p.encode(p.decode(x - STEP * p.sd))
-        columns.append([(a - b) / max(width, 1e-12) for a, b in zip(up, down, strict=True)])
-    return [np.stack([column[k] for column in columns], axis=1) for k in range(len(parts))]
+        columns.append((up - down) / max(width, 1e-12))
+    return np.split(np.stack(columns, axis=1), np.cumsum(measured.of_part)[:-1])
 
 
 def _deviation(covariance: Floats, jacobian: Floats) -> Floats:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,17 +27,14 @@ from dsp_gym.calibration.parameters import (
     free_parameters,
     with_parameters,
 )
+from dsp_gym.calibration.residuals import RATE_SD, Measured, doubt
 from dsp_gym.errors import MetricsError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["Fit", "Fitted", "Point", "doubt", "fit", "residuals_of"]
+__all__ = ["Fit", "Fitted", "Point", "fit"]
 
-RATE_SD, LATENCY_SD, BUSY_SD, HIT_SD = 0.04, 0.35, 0.05, 0.04
-"""Expected residuals: relative for rates, logarithmic for latencies, absolute for shares."""
 SOFT = 2.0
 """Residual, in units of its size, from which it counts linearly."""
-DISTRUST = 1.0
-"""What a part's uncertainty is multiplied by where it never became steady."""
 IDENTIFIED = 0.7
 """A number is identified where the data narrow its prior to less than this."""
 OUTLIER, OUTLIER_LOG = 6.0, 0.3
@@ -127,7 +124,7 @@ def _with_selectivity(spec: JobSpec, seen: Sequence[SteadyPart]) -> JobSpec:
 def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
     """Twice: with everything free, which tells what the runs can fix; then that alone."""
     form, free, first = min(
-        (_everything(spec, form, seen) for form in EFFICIENCY_FORMS),
+        _searches(spec, seen),
         key=lambda one: float(one[2].cost) + sum(p.field == "efficiency.a" for p in one[1]),
     )
     covariance = _covariance(first.jac, first.fun[: -len(free)])
@@ -150,12 +147,14 @@ def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
     )
 
 
-def _everything(
-    spec: JobSpec, form: EfficiencyForm, seen: Sequence[SteadyPart]
-) -> tuple[EfficiencyForm, list[Parameter], Any]:
-    """The search with every number free."""
-    free = free_parameters(spec, form, seen)
-    return form, free, _solve(spec, form, seen, free, {}, [p.encode(p.prior) for p in free])
+def _searches(
+    spec: JobSpec, seen: Sequence[SteadyPart]
+) -> Iterator[tuple[EfficiencyForm, list[Parameter], Any]]:
+    """The search with every number free, for each form that the parts can tell from the first."""
+    for form in EFFICIENCY_FORMS:
+        free = free_parameters(spec, form, seen)
+        if form == EFFICIENCY_FORMS[0] or any(p.field == "efficiency.a" for p in free):
+            yield form, free, _solve(spec, form, seen, free, {}, [p.encode(p.prior) for p in free])
 
 
 def _solve(
@@ -175,12 +174,12 @@ def _solve(
     low = np.array([p.encode(p.low) for p in free])
     high = np.array([p.encode(p.high) for p in free])
     sd = np.array([p.sd for p in free])
+    measured = Measured(spec, seen)
 
     def residuals(x: Floats) -> Floats:
         values = fixed | {p: p.decode(float(value)) for p, value in zip(free, x, strict=True)}
         model = JobModel(*with_parameters(spec, values, form))
-        data = [r for o in seen for r in residuals_of(model, o)]
-        return np.concatenate([np.array(data), (x - prior) / sd])
+        return np.concatenate([measured.residuals(model), (x - prior) / sd])
 
     return least_squares(
         residuals,
@@ -191,35 +190,6 @@ def _solve(
         x_scale=sd,
         diff_step=1e-4,
     )
-
-
-def doubt(o: SteadyPart) -> float:
-    """How much wider than usual the errors of a part are expected, from its drift and spread.
-
-    Returns:
-        1 for a steady part; its weight in the fit is the inverse square.
-    """
-    off = o.uncertainty * (DISTRUST if o.is_unsteady else 1.0)
-    return math.hypot(RATE_SD, off) / RATE_SD
-
-
-def residuals_of(model: JobModel, o: SteadyPart) -> list[float]:
-    """Seen less predicted, in units of the expected size.
-
-    Returns:
-        The rate's, then those of busyness, hit rates and latencies that were measured.
-    """
-    said, wide = model.predict(o), doubt(o)
-    found = [math.log(o.rate_per_s / said.rate_per_s) / RATE_SD]
-    found += [(value - said.busy[v]) / BUSY_SD for v, value in o.busy.items() if v in said.busy]
-    found += [(value - said.hit[v]) / HIT_SD for v, value in o.hit.items() if v in said.hit]
-    for seen, model_us in ((o.read_us, said.read_us), (o.write_us, said.write_us)):
-        found += [
-            math.log(us / model_us[v]) / LATENCY_SD for v, us in seen.items() if v in model_us
-        ]
-    # A drifting rate drags all along with it only where the run never became steady.
-    rest = wide if o.is_unsteady else 1.0
-    return [found[0] / wide, *(one / rest for one in found[1:])]
 
 
 def _covariance(jacobian: Floats, data: Floats) -> Floats:
