@@ -33,6 +33,7 @@ __all__ = [
     "read_counts",
     "sparse",
     "unpacked",
+    "with_own",
     "write_counts",
 ]
 
@@ -107,32 +108,27 @@ def pooled(counts: Floats, minutes: float) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def sparse(weights: Floats, own: Ints, own_weight: float) -> LoadChain:
-    """Turns counts into probabilities, with the job's own history on top.
+def sparse(weights: Floats) -> LoadChain:
+    """Turns counts into probabilities.
 
     Args:
-        weights: (STATES, STATES) as `pooled` gives them.
-        own: (n,) states the job's load went through; -1: unknown.
-        own_weight: What one of its minutes counts for.
+        weights: (n, STATES) as `pooled` gives them, of all states or of some.
 
     Returns:
-        The chain.
+        The chain of these n states.
     """
-    size = weights.shape[0]
+    states, size = weights.shape
+    count, width = np.zeros(states, np.int64), 0
     full = weights.copy()
-    for i in range(own.shape[0] - 1):
-        if own[i] >= 0 and own[i + 1] >= 0:
-            full[own[i], own[i + 1]] += own_weight
-    count, width = np.zeros(size, np.int64), 0
-    for s in range(size):
+    for s in range(states):
         total = full[s].sum()
         for a in range(size):
             full[s, a] /= total
             if full[s, a] > _RARE:
                 count[s] += 1
         width = max(width, count[s])
-    state, probability = np.zeros((size, width), np.int64), np.zeros((size, width))
-    for s in range(size):
+    state, probability = np.zeros((states, width), np.int64), np.zeros((states, width))
+    for s in range(states):
         place, total = 0, 0.0
         for a in range(size):
             if full[s, a] > _RARE:
@@ -142,6 +138,45 @@ def sparse(weights: Floats, own: Ints, own_weight: float) -> LoadChain:
         for i in range(place):
             probability[s, i] /= total
     return LoadChain(count, state, probability)
+
+
+@njit(cache=True, nogil=True)
+def with_own(chain: LoadChain, weights: Floats, own: Ints, own_weight: float) -> LoadChain:
+    """Adds a job's own history to a chain; of most states it has nothing to tell.
+
+    Args:
+        chain: `sparse(weights)`.
+        weights: (STATES, STATES) as `pooled` gives them.
+        own: (n,) states the job's load went through; -1: unknown.
+        own_weight: What one of its minutes counts for.
+
+    Returns:
+        The chain of the counts together.
+    """
+    size, told = weights.shape[0], 0
+    place = np.full(size, -1)
+    for i in range(own.shape[0] - 1):
+        if own[i] >= 0 and own[i + 1] >= 0 and place[own[i]] < 0:
+            place[own[i]] = told
+            told += 1
+    counts = np.empty((told, size))
+    for s in range(size):
+        if place[s] >= 0:
+            counts[place[s]] = weights[s]
+    for i in range(own.shape[0] - 1):
+        if own[i] >= 0 and own[i + 1] >= 0:
+            counts[place[own[i]], own[i + 1]] += own_weight
+    new = sparse(counts)
+
+    width = max(chain.state.shape[1], new.state.shape[1])
+    found = LoadChain(chain.size.copy(), np.zeros((size, width), np.int64), np.zeros((size, width)))
+    for s in range(size):
+        part, row = (new, place[s]) if place[s] >= 0 else (chain, s)
+        found.size[s] = part.size[row]
+        for i in range(part.size[row]):
+            found.state[s, i] = part.state[row, i]
+            found.probability[s, i] = part.probability[row, i]
+    return found
 
 
 def packed(counts: Floats) -> dict[str, NDArray[np.generic]]:

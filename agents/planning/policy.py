@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.planning.chain import highest_level, pooled, sparse
+from agents.planning.chain import LoadChain, highest_level, pooled, sparse, with_own
 from agents.planning.config import MdpConfig
 from agents.planning.forecast import AHEAD, QUANTILE, LoadForecasts
 from agents.planning.load import HISTORY, STATES, levels
@@ -72,6 +72,7 @@ class _Load(NamedTuple):
 
     counts: Floats  # (STATES, STATES) minutes
     forecasts: LoadForecasts
+    chain: LoadChain
 
 
 _LOADS: dict[tuple[bytes, float], _Load] = {}
@@ -82,7 +83,7 @@ def _load_of(counts: Floats, neighbours: float) -> _Load:
     """What follows from counts, made once for equal ones: it takes some MB.
 
     Returns:
-        The counts, and forecasts by the chain they make.
+        The counts, the chain they make, and forecasts by it.
     """
     key = hashlib.sha256(counts.tobytes()).digest(), neighbours
     found = _LOADS.get(key)
@@ -90,7 +91,8 @@ def _load_of(counts: Floats, neighbours: float) -> _Load:
         if len(_LOADS) >= _MOST_LOADS:
             _LOADS.pop(next(iter(_LOADS)), None)
         kept = counts.copy()
-        found = _LOADS[key] = _Load(kept, LoadForecasts(pooled(kept, neighbours)))
+        weights = pooled(kept, neighbours)
+        found = _LOADS[key] = _Load(kept, LoadForecasts(weights), sparse(weights))
     return found
 
 
@@ -207,6 +209,14 @@ class MdpPolicy:
         )
         words = self._words(snapshot, outlook) if self.explain else ("",) * jobs
         return ScalingDecision(parallelism, level, words)
+
+    def memories(self) -> None:
+        """None: frontiers and values are no rows. A decision waits for nothing all the same."""
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there are values for every job."""
+        return self._solved is not None and bool(self._solved.frontiers.size.all())
 
     @property
     def is_due(self) -> bool:
@@ -336,7 +346,7 @@ class MdpPolicy:
         if key not in self._values:
             if len(self._values) >= _KEPT_VALUES:
                 self._values.pop(next(iter(self._values)))
-            chain = sparse(self._weights, np.ascontiguousarray(own), self.config.own_weight)
+            chain = with_own(self._load.chain, self._weights, own, self.config.own_weight)
             self._values[key] = solve(chain, self._levels, offer, terms)
         self._ready.value[j, :, :count] = self._values[key]
 

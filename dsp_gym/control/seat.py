@@ -143,7 +143,7 @@ class Seat:
         tells_range: whether a judgement says what range the guardrails leave; otherwise it is what
             they allowed.
         answers: whether it answers requests. A judgement then carries the policy's forecast of
-            the load, and a policy that plans does so in a thread, after the answer.
+            the load, and a policy without a time limit plans when `plan` is called.
     """
 
     def __init__(
@@ -160,7 +160,8 @@ class Seat:
     ) -> None:
         self._tells_range = tells_range
         self._forecasting = policy if answers and isinstance(policy, Forecasting) else None
-        self._planning = policy if answers and isinstance(policy, Planning) else None
+        plans_after = answers and timeout_s is None
+        self._planning = policy if plans_after and isinstance(policy, Planning) else None
         if self._planning is not None:
             self._planning.plans_after = True
         self.policy, self.chain = policy, chain
@@ -190,9 +191,20 @@ class Seat:
         """
         if self._worker is not None or not isinstance(self.policy, Rowwise):
             return None
+        return all_of(self.policy.memories(), self._beside)
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether policy, guardrails and replacement decide in a moment and wait for nothing."""
+        quick = self._worker is None and isinstance(self.policy, Rowwise)
+        return quick and self._beside is not None
+
+    @property
+    def _beside(self) -> tuple[RowMemory, ...] | None:
+        """What guardrails and replacement remember, where that is rows."""
         chain = () if self.chain is None else self.chain.memories()
         own = () if self._own is None else self._own.memories()
-        return all_of(self.policy.memories(), chain, own)
+        return all_of(chain, own)
 
     def warm_up(self, snapshot: MetricsSnapshot) -> None:
         """Decide without a time limit; to be reset afterwards.
@@ -264,7 +276,6 @@ class Seat:
         Returns:
             What went wrong, if anything did.
         """
-        self._plan(snapshot, judged)
         if judged.failure is not None and judged.failure.cause == "guardrails":
             return None
         try:
@@ -272,6 +283,28 @@ class Seat:
         except Exception as error:  # guardrails name policies, too
             return Failure("guardrails", _guardrails_failed(error), None)
         return None
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether the next decision needs no plan, or finds one."""
+        return self._planning is None or self._planning.has_plan
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the policy has to plan before its next decision."""
+        return self._planning is not None and self._planning.is_due
+
+    def plan(self, snapshot: MetricsSnapshot) -> None:
+        """Have the policy plan, where `is_due`; never raises.
+
+        Args:
+            snapshot: that was decided on last.
+        """
+        if self._planning is not None:
+            try:
+                self._planning.plan(snapshot)
+            except Exception as error:  # the last plan is a plan
+                FAULTS.add(self.name, "plan", error)
 
     def _keep_replacement_current(self, snapshot: MetricsSnapshot) -> None:
         if self._own is not None:
@@ -319,25 +352,6 @@ class Seat:
         except Exception as error:  # a decision without a forecast is as good
             FAULTS.add(self.name, "forecast", error)
             return None
-
-    def _plan(self, snapshot: MetricsSnapshot, judged: Judgement) -> None:
-        """Has the policy plan after its answer, where the plan it decided with is out of date."""
-        planning, failure = self._planning, judged.failure
-        if planning is None or not (failure is None or failure.cause == "guardrails"):
-            return  # a late policy is at work still
-        if not planning.is_due:
-            return
-
-        def plan() -> None:
-            try:
-                planning.plan(snapshot)
-            except Exception as error:  # the last plan is a plan
-                FAULTS.add(self.name, "plan", error)
-
-        if self._worker is None:
-            plan()
-        else:
-            self._worker.begin(plan)
 
     def _replaced(
         self, snapshot: MetricsSnapshot, cause: Cause, reason: str

@@ -8,7 +8,6 @@ that a policy that hangs on every job leaves the others theirs.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -128,14 +127,6 @@ class Worker:
     def __init__(self, name: str, workers: Workers | None = None) -> None:
         self._name, self._workers = name, workers or _SHARED
         self._last: _Call | None = None
-        self._ahead: _Call | None = None
-
-    def begin(self, function: Callable[[], object]) -> None:
-        """Call a function in a thread, and wait for nothing; the next `call` waits until it ends.
-
-        Where every thread is taken nothing is called.
-        """
-        self._ahead = self._workers.begin(self._name, function)
 
     def call(self, function: Callable[[], T], timeout_s: float) -> T:
         """Call a function in a thread.
@@ -144,23 +135,18 @@ class Worker:
             The answer of the function.
 
         Raises:
-            LateError: The function did not return in time, the call before has not ended, what was
-                begun has not ended in that time, or late calls keep every thread.
+            LateError: The function did not return in time, the call before has not ended, or late
+                calls keep every thread.
             BaseException: What the function raised.
         """
         if self._last is not None and not self._last.is_done:
             raise LateError("it is still at work on an earlier decision")
-        begun = time.monotonic()
-        if self._ahead is not None:
-            if not self._ahead.is_done and not self._ahead.wait(timeout_s):
-                raise LateError(f"it is still planning after {timeout_s:g} s")
-            self._ahead = None
         answers: list[T] = []
         call = self._workers.begin(self._name, lambda: answers.append(function()))
         if call is None:
             raise LateError("earlier decisions, for other jobs, keep every thread it may have")
         self._last = call
-        if not call.wait(max(0.0, timeout_s - (time.monotonic() - begun))):
+        if not call.wait(timeout_s):
             raise LateError(f"it did not answer within {timeout_s:g} s")
         self._last = None
         if call.error is not None:

@@ -106,10 +106,17 @@ def without_words(policy: Policy) -> Policy:
 
 @runtime_checkable
 class Planning(Protocol):
-    """A policy that plans now and then, and can do so after it has answered."""
+    """A policy that plans now and then, and can do so after it has answered.
+
+    It is let do so only where it decides without a time limit; see `Rowwise`.
+    """
 
     plans_after: bool
     """Decide with the last plan where there is one, and leave a new one to `plan`."""
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is a plan to decide with; otherwise the next decision may make one."""
 
     @property
     def is_due(self) -> bool:

@@ -163,13 +163,14 @@ class RowMemory:
 
 @runtime_checkable
 class Rowwise(Protocol):
-    """A policy or guardrails whose next decision depends on rows of memory and on nothing else.
+    """A policy or guardrails that decide in a moment: arrays and compiled code, no waiting.
 
-    Rows may then be moved between batches, and a decision waits for nothing.
+    They get neither a thread nor a time limit. Where the next decision depends on rows of memory
+    and on nothing else, rows may be moved between batches.
     """
 
     def memories(self) -> tuple[RowMemory, ...] | None:
-        """All that is remembered; None where a part of it is not known to be rows.
+        """All that is remembered; None where a part of it is not known to be rows: decides alone.
 
         Returns:
             The memories, in the same order in every object that was made the same way.

@@ -23,7 +23,7 @@ from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.policies.registry import make
 
 JOBS = {"words": "flink-wordcount", "more words": "flink-wordcount", "q5": "nexmark-q5"}
-POLICIES = ("ds2", "justin-artifact", "static")
+POLICIES = ("ds2", "justin-artifact", "learned", "static")
 START_S = 1_000_000.0
 
 
@@ -45,7 +45,7 @@ def seats() -> dict[str, Callable[[], Seat]]:
     def maker(name: str) -> Callable[[], Seat]:
         def made() -> Seat:
             policy = make(name)
-            return Seat(policy, build_for(policy, "deployed"), tells_range=False)
+            return Seat(policy, build_for(policy, "deployed"), tells_range=False, answers=True)
 
         return made
 
@@ -73,7 +73,11 @@ class Alone:
         history.take(snapshot)
         judged = seat.decide(snapshot)
         answer = decision_to_json(judged.guarded, snapshot.job(0))
+        if judged.forecast is not None:
+            answer["forecast"] = judged.forecast.document(0)
         settled = seat.settle(snapshot, judged, enacted=question.enacts)
+        if seat.is_due:
+            seat.plan(snapshot)
         failure = judged.failure or settled
         return answer if failure is None else {**answer, "reason": failure.reason}
 
@@ -115,6 +119,7 @@ def moved(draw: st.DrawFn, given: dict[str, Any], t_s: float) -> bytes:
     seen["status"] = draw(st.sampled_from(["RUNNING", "RUNNING", "RUNNING", "RESTARTING"]))
     for vertex in seen["vertices"]:
         vertex["metrics"] |= {"records_in_per_s": rate, "records_out_per_s": rate}
+        vertex["metrics"]["records_in_total"] = rate * max(0.0, t_s - START_S)
         vertex["metrics"] |= {"busy_ms_per_s": busy, "pending_growth_per_s": rate / 10}
         vertex["metrics"]["cache_hit_rate"] = draw(st.sampled_from([0.2, 0.99, None, 7.0]))
         vertex["parallelism"] += draw(st.sampled_from([0, 0, 1]))
@@ -133,14 +138,24 @@ def moved(draw: st.DrawFn, given: dict[str, Any], t_s: float) -> bytes:
 
 
 @settings(max_examples=30)
-@given(asked=questions())
-def test_together_every_answer_is_that_of_a_seat_alone(asked: list[list[Question]]) -> None:
-    alone, served = Alone(), Decisions(seats(), "ds2", now=lambda: START_S + 1e8)
-    for together in asked:
+@given(asked=questions(), plans=st.lists(st.booleans()))
+def test_together_every_answer_is_that_of_a_seat_alone(
+    asked: list[list[Question]], plans: list[bool]
+) -> None:
+    later: list[Callable[[], None]] = []
+    alone = Alone()
+    served = Decisions(seats(), "ds2", later=later.append, now=lambda: START_S + 1e8)
+    for number, together in enumerate(asked):
+        while later and number < len(plans) and plans[number]:
+            later.pop()()  # before the next request, which otherwise does it
         at_once = served.answer_together(together)
         for question, found in zip(together, at_once, strict=True):
             ours = json.dumps(found) if found else said(lambda q=question: served.answer(q))  # type: ignore[misc]
             assert ours == said(lambda q=question: alone.answer(q))  # type: ignore[misc]
+
+
+def body(job: str, t_s: float) -> bytes:
+    return json.dumps({**DOCUMENTS["words"], "job": job, "t_s": t_s}).encode()
 
 
 def test_jobs_of_one_graph_are_decided_about_in_one_call() -> None:
@@ -155,9 +170,6 @@ def test_jobs_of_one_graph_are_decided_about_in_one_call() -> None:
         policy = make("ds2")
         return Counted(policy, build_for(policy, "deployed"), tells_range=False)
 
-    def body(job: str, t_s: float) -> bytes:
-        return json.dumps({**DOCUMENTS["words"], "job": job, "t_s": t_s}).encode()
-
     served = Decisions({"ds2": made}, "ds2")
     jobs = [f"job-{number}" for number in range(20)]
     for job in jobs:
@@ -168,3 +180,38 @@ def test_jobs_of_one_graph_are_decided_about_in_one_call() -> None:
     assert calls == [16, 4]
     assert [answer and answer["job"] for answer in found] == jobs
     assert served.answer_together(later) == [None] * 20  # a replay is looked at alone
+
+
+def test_the_planner_decides_at_once_and_only_a_job_that_it_has_to_plan_for_waits() -> None:
+    later: list[Callable[[], None]] = []
+    served = Decisions(seats(), "learned", later=later.append)
+    jobs, t_s = ["words", "other words"], START_S
+
+    def ask(asked: list[str]) -> list[bool]:
+        found = served.answer_together([Question(body(job, t_s), None, "", True) for job in asked])
+        return [answer is not None for answer in found]
+
+    for _ in range(2):  # a new job, and its first plan
+        assert ask(jobs) == [False, False]
+        for job in jobs:
+            served.answer(Question(body(job, t_s), None, "", True))
+        t_s += 60.0
+    for _ in range(3):
+        t_s += 60.0
+        assert ask(jobs) == [True, True]
+    assert later == []
+    t_s += 3600.0
+    assert ask(jobs[:1]) == [True]
+    assert len(later) == 1  # the answer is there, its plan is not
+    t_s += 60.0
+    assert ask(jobs) == [False, True]
+    assert len(later) == 2
+    waiting = Question(body(jobs[0], t_s), None, "", True)
+    assert served.planned(waiting)  # the request makes the plan
+    assert not served.planned(waiting)
+    assert ask(jobs[:1]) == [True]
+    for plan in later:
+        plan()
+    t_s += 60.0
+    assert ask(jobs) == [True, True]
+    assert len(later) == 2

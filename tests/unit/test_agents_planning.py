@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import yaml
 
-from agents.planning.chain import LoadChain, counted, pooled, read_counts, sparse, write_counts
+from agents.planning.chain import (
+    LoadChain,
+    counted,
+    pooled,
+    read_counts,
+    sparse,
+    with_own,
+    write_counts,
+)
 from agents.planning.load import BIN, HISTORY, MOODS, PEAKS, STATES, level_of, levels, state_of
 from agents.planning.policy import MdpConfig, MdpPolicy
 from agents.planning.value import Offer, StepPrices, minute_price, move_price, solve
@@ -98,7 +106,7 @@ def test_the_level_smooths_noise_and_follows_a_jump_of_two_minutes():
 
 def test_a_load_is_learned_at_all_levels_from_one():
     up = np.tile(np.r_[np.full(30, 0.5), np.full(30, 0.58)], 40)
-    chain = sparse(pooled(counted([up]), 40.0), np.zeros(0, np.int64), 1.0)
+    chain = sparse(pooled(counted([up]), 40.0))
     calm = 25 * MOODS + 2 * PEAKS  # level 1.0, never seen
     following = chain.state[calm, : chain.size[calm]] // MOODS
     assert following.max() > 25
@@ -107,12 +115,29 @@ def test_a_load_is_learned_at_all_levels_from_one():
 def test_probabilities_sum_to_one_and_heed_the_jobs_own_history():
     weights = pooled(counted([DAY]), 40.0)
     own = np.tile(np.array([7, 400]), 500)
-    with_own = sparse(weights, own, 1.0)
-    for chain in (sparse(weights, own[:0], 1.0), with_own):
+    general = sparse(weights)
+    of_job = with_own(general, weights, own, 1.0)
+    for chain in (general, of_job):
         for s in range(STATES):
             assert chain.probability[s, : chain.size[s]].sum() == pytest.approx(1.0)
-    after = with_own.state[7, : with_own.size[7]].tolist().index(400)
-    assert with_own.probability[7, after] > 0.9
+    after = of_job.state[7, : of_job.size[7]].tolist().index(400)
+    assert of_job.probability[7, after] > 0.9
+
+
+@pytest.mark.parametrize("minutes", [0, 1, 2, 500, 2880])
+def test_own_history_on_top_of_a_chain_is_the_chain_of_both_counts(minutes):
+    weights = pooled(counted([DAY]), 40.0)
+    own = np.full(2880, -1)
+    own[2880 - minutes :] = np.random.default_rng(minutes).choice([3, 40, 41, 42, 599], minutes)
+    both = weights.copy()
+    for before, after in pairwise(own.tolist()):
+        if before >= 0 and after >= 0:
+            both[before, after] += 0.7
+    expected, found = sparse(both), with_own(sparse(weights), weights, own, 0.7)
+    np.testing.assert_array_equal(found.size, expected.size)
+    for s, size in enumerate(expected.size):
+        np.testing.assert_array_equal(found.state[s, :size], expected.state[s, :size])
+        np.testing.assert_array_equal(found.probability[s, :size], expected.probability[s, :size])
 
 
 def test_the_shipped_table_is_what_was_counted(tmp_path):

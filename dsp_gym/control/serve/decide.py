@@ -70,6 +70,8 @@ class _Job:
     reader: SentReader
     asked_s: float
     block: RowBlock | None  # what the seat remembers, where it may decide together with others
+    is_prompt: bool  # whether the thread that serves may decide, with the plan there is
+    due: MetricsSnapshot | None = None  # that its policy has to plan on before it decides again
     graph: SharedGraph | None = None
     bytes: int = 0
     answers: int = 0
@@ -81,6 +83,17 @@ class _Job:
         known = self.reader.known
         assert known is not None  # otherwise there is no row
         return snapshot_of_rows(known.topology, known.order, [row])
+
+    def plan(self) -> None:
+        """Plan what was put off; to be called with the lock."""
+        if self.due is not None:
+            self.seat.plan(self.due)
+            self.due = None
+
+    def plan_alone(self) -> None:
+        """The same, in a thread that does nothing else."""
+        with self.lock:
+            self.plan()
 
 
 class Question(NamedTuple):
@@ -110,6 +123,8 @@ class Decisions:
         seed: of policies that draw.
         most_bytes: of all histories together.
         shared: what the seats share, and no history holds alone.
+        later: has plans made in another thread, after the answer. A request that comes before the
+            plan makes it.
         now: Unix seconds.
         clock: seconds, monotonic.
     """
@@ -122,11 +137,12 @@ class Decisions:
         *,
         most_bytes: int = 64 * 2**20,
         shared: tuple[object, ...] = (),
+        later: Callable[[Callable[[], None]], object] = lambda plan: None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seats, self._default, self._seed = dict(seats), default, seed
-        self._most_bytes, self._shared = most_bytes, shared
+        self._most_bytes, self._shared, self._later = most_bytes, shared, later
         self._now, self._clock = now, clock
         self._jobs: OrderedDict[Key, _Job] = OrderedDict()  # the one asked for last comes last
         self._bytes = 0
@@ -179,6 +195,7 @@ class Decisions:
                 "one after the other"
             )
         try:
+            asked.plan()
             row = None if found is None else asked.reader.row(found)
             if row is not None:
                 snapshot = asked.snapshot(row)
@@ -206,7 +223,8 @@ class Decisions:
                 asking = self._ready(place, question, left)
                 if asking is not None:
                     taken.append(asking.job)
-                    key = asking.name, id(asking.job.graph), question.enacts
+                    shares = asking.job if asking.job.block is None else asking.job.graph
+                    key = asking.name, id(shares), question.enacts
                     groups.setdefault(key, []).append(asking)
             for (_, _, enacts), asked in groups.items():
                 for first in range(0, len(asked), MOST_TOGETHER):
@@ -215,6 +233,20 @@ class Decisions:
             for job in taken:
                 job.lock.release()
         return answers
+
+    def planned(self, question: Question) -> bool:
+        """See to the plan that a question waits for; may take as long as planning does.
+
+        Returns:
+            Whether there was one; `answer_together` can then answer.
+        """
+        found = sent(question.body) if len(question.body) <= MOST_AT_ONCE else None
+        name = question.policy or self._default
+        job = None if found is None else self._known(Key(question.client, name, found.job))
+        if job is None or job.due is None or not job.is_prompt:
+            return False
+        job.plan_alone()
+        return True
 
     def close(self) -> None:
         """Forget every job."""
@@ -230,10 +262,11 @@ class Decisions:
             return None
         key = Key(question.client, question.policy or self._default, found.job)
         job = self._known(key)
-        if job is None or key in left or job.block is None or not job.lock.acquire(blocking=False):
+        if job is None or key in left or not job.is_prompt or not job.lock.acquire(blocking=False):
             left.add(key)
             return None
-        row = job.reader.row(found) if job.graph else None
+        waits = job.due is not None or not job.seat.has_plan
+        row = job.reader.row(found) if job.graph and not waits else None
         if row is not None and job.history.t_s < row.t_s <= self._now() + AHEAD_S:
             return _Asking(place, key.policy, job, row)
         job.lock.release()
@@ -268,6 +301,9 @@ class Decisions:
         if failure is not None:
             answer["reason"] = failure.reason
         self._count(asked)
+        if asked.seat.is_due:
+            asked.due = snapshot
+            self._later(asked.plan_alone)
         return answer
 
     def _count(self, asked: _Job) -> None:
@@ -322,7 +358,7 @@ class Decisions:
             history = RequestHistory(snapshot, "Send the snapshots of a job in order, each once.")
             memories = seat.memories()
             block = None if memories is None else RowBlock(memories, 1)
-            made = _Job(key.job, seat, history, reader, self._clock(), block)
+            made = _Job(key.job, seat, history, reader, self._clock(), block, seat.is_prompt)
             self._place(made)
             with self._lock:
                 self._jobs[key] = made

@@ -159,11 +159,8 @@ class StatusServer:
             said = f"enacts is {enacts!r}, expected true or false"
             reply(_error(HTTPStatus.BAD_REQUEST, said))
             return
-        question = Question(body, policy, self.client(head) or "", enacts != "false")
         self._asked += 1
-        if not self._waiting:
-            self._http.loop.call_soon(self._decide)
-        self._waiting.append((question, reply))
+        self._wait(Question(body, policy, self.client(head) or "", enacts != "false"), reply)
 
     def read(self, made: Callable[[], Answer], reply: Reply) -> None:
         """Answer a request by what takes a moment, in a thread that keeps no other waiting."""
@@ -172,6 +169,12 @@ class StatusServer:
     def _look(self) -> None:
         self._deciders.look()
         self._readers.look()
+
+    def _wait(self, question: Question, reply: Reply) -> None:
+        """Have a request answered together with all others of this round."""
+        if not self._waiting:
+            self._http.loop.call_soon(self._decide)
+        self._waiting.append((question, reply))
 
     def _decide(self) -> None:
         """Answer the requests that wait."""
@@ -192,6 +195,9 @@ class StatusServer:
         """Answer one request, in a thread."""
         assert self.decisions is not None
         decisions = self.decisions
+        if decisions.planned(question):
+            self._http.call(lambda: self._wait(question, reply))
+            return
         answer = _tried(lambda: _json(decisions.answer(question)))
         self._http.call(lambda: self._answered(reply, answer))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer
 
 __all__ = ["Session", "served", "session", "starting"]
+
+PLANNERS = 2
+"""Plans made at once: they are compiled code that leaves the interpreter to the other threads."""
+
+SWITCH_S = 0.001
+"""Longest wait for the interpreter while another thread computes, s. A plan takes a few ms, and
+needs the interpreter five times: with Python's own 5 ms it would mostly wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +165,24 @@ def served(
     from dsp_gym.control.serve.server import DECIDERS, StatusServer
 
     workers = Workers(2 * DECIDERS)  # a request must not take a thread from a loop
+    planners = ThreadPoolExecutor(PLANNERS, "dsp-gym plan")
     decisions = Decisions(
         _makers(config, workers),
         acting,
         config.seed,
         most_bytes=int(config.serve.history_mib * 2**20),
         shared=(workers,),
+        later=planners.submit,
     )
     server = StatusServer(config.serve, boards, Exporter(boards), decisions, tokens)
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
     try:
         yield server
     finally:
+        sys.setswitchinterval(switch_s)
         server.close()
+        planners.shutdown(wait=False, cancel_futures=True)
 
 
 def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Seat]]:

@@ -11,7 +11,7 @@ import pytest
 
 from dsp_gym.control.seat import FAULTS, Seat
 from dsp_gym.control.worker import LateError, Worker, Workers
-from dsp_gym.guardrails.chain import Chain, build
+from dsp_gym.guardrails.chain import Chain, build, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.out_of_distribution import OutOfDistribution, OutOfDistributionConfig
 from dsp_gym.guardrails.restriction import Restriction, hold, replace
@@ -187,6 +187,10 @@ class Plans(Answers):
         self.make = function
 
     @property
+    def has_plan(self) -> bool:
+        return self.number > 0
+
+    @property
     def is_due(self) -> bool:
         return self.number < self.asked
 
@@ -206,34 +210,27 @@ def answering(policy, seen, **given) -> Seat:
     return seat(policy, seen, tells_range=False, answers=True, **given)
 
 
-def answered(made, seen):
-    judged = made.decide(seen)
-    made.settle(seen, judged, enacted=True)
-    return judged
-
-
 def test_a_seat_that_answers_requests_lets_a_policy_plan_after_its_answer(seen):
-    planning = threading.Event()
-    policy = Plans(lambda: planning.wait(10))
-    made = answering(policy, seen, timeout_s=0.05)
+    policy = Plans()
+    made = answering(policy, seen)
     assert policy.plans_after
-    assert answered(made, seen).failure is None  # the plan is under way, the answer is there
-    assert policy.number == 0
-    late = answered(made, seen)
-    assert (late.failure.cause, policy.asked) == ("late", 1)
-    assert "still planning after 0.05 s" in late.failure.reason
-    planning.set()
-    deadline = time.monotonic() + 10
-    while answered(made, seen).failure is not None:
-        assert time.monotonic() < deadline
+    assert (made.has_plan, made.is_due) == (False, False)
+    for _ in range(2):
+        assert made.decide(seen).failure is None
+        assert made.is_due
+        made.plan(seen)
+        assert (made.has_plan, made.is_due) == (True, False)
     assert policy.asked_with == [0, 1]
 
 
-def test_a_seat_in_the_loop_leaves_planning_to_the_decision(seen):
+@pytest.mark.parametrize("given", [{}, {"answers": True, "timeout_s": 5.0}])
+def test_in_the_loop_and_under_a_time_limit_a_policy_plans_as_it_decides(seen, given):
     policy = Plans()
-    made = seat(policy, seen, timeout_s=5.0)
-    answered(made, seen)
+    made = seat(policy, seen, **given)
+    made.decide(seen)
+    made.plan(seen)
     assert (policy.plans_after, policy.number) == (False, 0)
+    assert (made.has_plan, made.is_due) == (True, False)
 
 
 def test_a_plan_or_a_forecast_that_fails_is_counted_and_logged_and_the_decision_stands(
@@ -243,11 +240,30 @@ def test_a_plan_or_a_forecast_that_fails_is_counted_and_logged_and_the_decision_
     policy.forecast = lambda: 1 / 0
     made = answering(policy, seen, name="fails beside")
     for _ in range(11):
-        assert answered(made, seen).failure is None
+        assert made.decide(seen).failure is None
+        made.plan(seen)
     times = FAULTS.times()
     assert (times["fails beside", "forecast"], times["fails beside", "plan"]) == (11, 11)
     said = [one for one in caplog.messages if "fails beside: its plan failed" in one]
     assert ["ZeroDivisionError" in one for one in said] == [True, True]  # the first and the tenth
+
+
+@pytest.mark.parametrize(
+    ("name", "timeout_s", "is_prompt", "is_rows"),
+    [
+        ("ds2", None, True, True),
+        ("learned", None, True, False),
+        ("learned", 5.0, False, False),
+        ("static", None, False, False),
+    ],
+)
+def test_only_a_policy_that_says_so_decides_without_a_thread(
+    seen, name, timeout_s, is_prompt, is_rows
+):
+    policy = make(name)
+    made = seat(policy, seen, build_for(policy, "deployed"), timeout_s=timeout_s)
+    assert made.is_prompt == is_prompt
+    assert (made.memories() is not None) == is_rows
 
 
 def test_one_thread_serves_every_callee_and_ends_when_there_is_no_more_to_do():

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from agents.learned import LearnedPolicy
+from agents.planning.policy import MdpPolicy
 from dsp_gym.control.serve import server as serving_module
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens
@@ -211,6 +212,47 @@ def test_many_at_once_are_served_or_turned_away_and_it_goes_on(serving):
     assert set(statuses) <= {200, 429}
     assert 200 in statuses
     assert decide(session, {**document, "job": "later"}).status == 200
+
+
+def test_a_request_that_comes_while_its_policy_plans_waits_and_the_others_do_not(
+    serving, monkeypatch
+):
+    session = serving(policies=["ds2", "learned"])
+    (document,) = snapshots(session, 1)
+    planning, let_go, answered_by = threading.Event(), threading.Event(), []
+    plan, decided = MdpPolicy.plan, MdpPolicy.decide
+
+    def held_up(self, snapshot):
+        planning.set()
+        assert let_go.wait(10)
+        plan(self, snapshot)
+
+    def told(self, snapshot):
+        answered_by.append(threading.current_thread().name)
+        return decided(self, snapshot)
+
+    monkeypatch.setattr(MdpPolicy, "plan", held_up)
+    monkeypatch.setattr(MdpPolicy, "decide", told)
+
+    def asked(job, t_s):
+        answer = decide(session, {**document, "job": job, "t_s": t_s}, "?policy=learned")
+        answered_by.append(answer.status)
+
+    begun_s = document["t_s"]
+    for job in ("one", "other"):
+        for minute in range(3):
+            asked(job, begun_s + 60 * minute)
+    answered_by.clear()
+    asked("one", begun_s + 3900)
+    assert planning.wait(10)
+    waits = threading.Thread(target=asked, args=("one", begun_s + 3960))
+    waits.start()
+    asked("other", begun_s + 180)
+    assert answered_by == ["dsp-gym http", 200] * 2
+    assert waits.is_alive()
+    let_go.set()
+    waits.join(10)
+    assert answered_by == ["dsp-gym http", 200] * 3
 
 
 def test_a_slow_policy_answers_with_its_fallback_in_time(serving, monkeypatch):
