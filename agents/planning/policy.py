@@ -54,7 +54,7 @@ _AGAIN_S, _OFTEN_S = 3600.0, 600.0
 """Seconds after which values are computed anew; and if capacities have changed."""
 
 _KEPT_VALUES = 128
-"""Solutions kept: rows of one job start alike."""
+"""Solutions kept, and no more than there are rows: rows of one job start alike."""
 
 _UNSURE = 0.3
 """Standard error of a time per record, as a share, from which on a decision says so."""
@@ -344,7 +344,7 @@ class MdpPolicy:
             )
         )
         if key not in self._values:
-            if len(self._values) >= _KEPT_VALUES:
+            if len(self._values) >= min(_KEPT_VALUES, len(found.size)):
                 self._values.pop(next(iter(self._values)))
             chain = with_own(self._load.chain, self._weights, own, self.config.own_weight)
             self._values[key] = solve(chain, self._levels, offer, terms)

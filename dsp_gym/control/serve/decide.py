@@ -42,6 +42,10 @@ AHEAD_S = 60.0
 MOST_AT_ONCE = 65_536
 """Bytes of a body that is read beside others: reading a larger one would keep them waiting."""
 
+FIRST_WEIGHED = 16
+"""Answers after which a history is weighed again, which takes some ms; up to as many more, so that
+jobs that ask together are not weighed together."""
+
 WAIT_S = 0.5
 """Longest wait for the decision before on the same job, s."""
 
@@ -75,7 +79,7 @@ class _Job:
     graph: SharedGraph | None = None
     bytes: int = 0
     answers: int = 0
-    weighed_at: int = 16  # answers
+    weighed_at: int = FIRST_WEIGHED  # answers
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def snapshot(self, row: ReadRow) -> MetricsSnapshot:
@@ -361,6 +365,7 @@ class Decisions:
             made = _Job(key.job, seat, history, reader, self._clock(), block, seat.is_prompt)
             self._place(made)
             with self._lock:
+                made.weighed_at += len(self._jobs) % FIRST_WEIGHED
                 self._jobs[key] = made
             self._weigh(made)
             return made

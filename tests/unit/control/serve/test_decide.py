@@ -174,6 +174,24 @@ def test_a_thousand_decisions_of_a_job_hold_no_more_than_its_first(clocks):
     assert held[-1] < 1.2 * held[63]
 
 
+def test_a_planner_holds_no_more_after_a_hundred_plans_than_after_a_few(clocks):
+    policy = make("mdp")
+    served = decisions(clocks, planner=lambda: Seat(policy, tells_range=False, answers=True))
+    one, held = snapshot(0.0), []
+    one["metrics"]["window_fill"] = 1.0
+    for hour in range(100):
+        for vertex in one["vertices"]:
+            rate_per_s = 300.0 + 10.0 * (hour % 7)
+            vertex["metrics"] |= {"records_in_per_s": rate_per_s, "busy_ms_per_s": 500.0}
+            vertex["metrics"]["records_in_total"] = 3600.0 * rate_per_s * hour
+        served.said({**one, "t_s": 3600.0 * hour}, "planner")
+        (job,) = served._jobs.values()
+        served._weigh(job)
+        held.append(served.held_bytes)
+    assert job.due is not None  # it plans every hour
+    assert max(held) < 1.2 * held[5]
+
+
 def test_the_size_of_an_object_is_that_of_all_it_holds() -> None:
     assert size_of([bytes(10_000), bytes(5_000)]) > 15_000
     shared = [bytes(10_000)]
