@@ -113,7 +113,7 @@ def _document(folder: Path) -> Tree:
             file=file,
             key="schema",
             value="nothing" if schema is None else schema,
-            remedy="Go on with the release that wrote it, or train from the start.",
+            remedy="Continue with the release that wrote it, or train from the start.",
         )
     if not isinstance(document.get("tree"), dict):
         raise _unreadable(folder, f"{STATE} has no tree")

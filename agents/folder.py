@@ -345,7 +345,7 @@ def _read_document(file: Path) -> TrainedDocument:
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
         raise PolicyError(
-            f"expected '{SCHEMA}', which is what this release reads",
+            f"expected '{SCHEMA}', the schema of this release",
             file=file,
             key="schema",
             value="nothing" if schema is None else schema,

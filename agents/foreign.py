@@ -228,7 +228,7 @@ def _no_plain_layers(file: str | Path, names: list[str]) -> PolicyError:
 
 def _refused(file: Path, why: str) -> PolicyError:
     return PolicyError(
-        f"is no model that can be imported: it {why}",
+        f"cannot be imported as a model: it {why}",
         file=file,
         remedy="Name a file that model.save(...) of Stable-Baselines3 wrote, or "
         "torch.save(model.state_dict(), ...).",

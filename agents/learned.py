@@ -210,7 +210,7 @@ def _capacity_agent(
     if known.space != "capacity":
         if asked is not None:
             raise PolicyError(
-                "the policy moves vertices, at the price of lateness it was trained with",
+                "the policy moves single vertices and has the fixed late_price of its training",
                 file=folder,
                 key="late_price",
                 value=asked,

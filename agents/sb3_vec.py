@@ -186,7 +186,7 @@ def _batch_of(jobs: AutoscaleBatch | VectorEnv[Any, Any, Any]) -> AutoscaleBatch
     found = jobs if isinstance(jobs, AutoscaleBatch) else getattr(jobs.unwrapped, "batch", None)
     if not isinstance(found, AutoscaleBatch):
         raise ConfigError(
-            "is no batch of simulated jobs",
+            "is not a batch of simulated jobs",
             key="jobs",
             value=str(jobs),
             remedy="Pass gymnasium.make_vec(ID, num_envs=64) of an id of dsp_gym, without "

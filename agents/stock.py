@@ -192,7 +192,7 @@ def lstm_width(agent: AgentConfig) -> int | None:
     width = network.get("lstm_hidden_size", LSTM_WIDTH) if isinstance(network, dict) else LSTM_WIDTH
     if type(width) is not int or not 1 <= width <= 1024:
         raise ConfigError(
-            "is no width of an LSTM",
+            "is not a valid LSTM width",
             key="agent.params.policy_kwargs.lstm_hidden_size",
             value=width,
             remedy="Give a whole number from 1 to 1,024.",

@@ -526,7 +526,7 @@ comes from `make validate` on Flink 2.1 (PyPI, JDK 17) and one machine of two co
 
 {twins()}
 
-## From nothing to a fleet page
+## From a Prometheus to a fleet page
 
 {fleet()}
 """

@@ -309,7 +309,8 @@ class _Spread(Generic[Cell, News, Result]):
             lost[place] += 1
             if lost[place] >= TRIES:
                 raise EngineError(
-                    f"{TRIES} workers ended on the same work, the last one with status {status}",
+                    f"{TRIES} workers died on the same cell, the last one with "
+                    f"exit status {status}",
                     remedy="-9 is often a lack of memory: use fewer workers with --workers. "
                     "Finished work is kept.",
                 ) from None

@@ -59,7 +59,7 @@ def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
                 return source.unreadable(piece, _cause(text))
     if "Connection refused" in text or "not running" in text or "Answer from Java" in text:
         return DatasetError(
-            "Spark has ended before the build did",
+            "Spark ended before the build",
             remedy="Give it more memory, such as spark.driver.memory: 4g in the configuration's "
             "section spark, and build again: what was finished is kept.",
         )

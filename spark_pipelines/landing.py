@@ -97,9 +97,10 @@ class Landing:
                 found = LandedBatch.model_validate_json(file.read_bytes())
             except ValueError as error:
                 raise DatasetError(
-                    f"is no batch that was landed: {str(error).splitlines()[0]}",
+                    f"is not a readable batch of `dsp-gym dataset follow`: "
+                    f"{str(error).splitlines()[0]}",
                     file=file,
-                    remedy="Restore the file, or land everything again into another folder.",
+                    remedy="Restore the file, or follow the sources into a new folder.",
                 ) from None
             self._batches[found.batch] = found
 

@@ -90,10 +90,10 @@ def follow(
     for name, source in sources.items():
         if not expanded(source.folder).is_dir():
             raise DatasetError(
-                f"source '{name}': there is no such folder to wait at",
+                f"source '{name}': the folder to follow does not exist",
                 file=expanded(source.folder),
                 key="sources.folder",
-                remedy="Make it; files that arrive in it are taken.",
+                remedy="Create it; the command reads the files that arrive in it.",
             )
     with _locked(state), spark_session(f"dsp-gym follow {config.name}", master, config.spark) as s:
         last: str | None = None

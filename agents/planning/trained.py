@@ -72,7 +72,7 @@ def trained(config: MdpConfig) -> Trained:
     document, weights = read_kind(folder, PlanningDocument)
     if document.states != STATES_DOCUMENT:
         raise PolicyError(
-            "the policy counted other states of the load than this release tells apart",
+            "the policy's load states differ from those of this release",
             file=folder / POLICY,
             key="states",
             remedy="Train the policy again with this release, or use the release that made it.",

@@ -53,7 +53,7 @@ def duration_ms(text: str, key: str) -> int:
         if plural in _NS:
             return number * _NS[plural] // 1_000_000
     raise ConfigError(
-        f"'{unit}' is no unit of time",
+        f"'{unit}' is not a unit of time",
         key=key,
         value=text,
         remedy="Use d, h, min, s or ms.",
@@ -74,7 +74,7 @@ def memory_bytes(text: str, key: str) -> int:
         return number
     if unit not in _SIZE:
         raise ConfigError(
-            f"'{unit}' is no unit of memory",
+            f"'{unit}' is not a unit of memory",
             key=key,
             value=text,
             remedy="Use b, kb, mb, gb or tb.",

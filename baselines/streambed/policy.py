@@ -172,7 +172,7 @@ class Streambed:
     def _learned(self, request: PlanRequest, config: StreambedConfig) -> Learned:
         if self.config.model is not None:
             raise ConfigError(
-                "a policy with a saved model explores nothing",
+                "a policy with a saved model does not explore, so it cannot plan here",
                 key="model",
                 value=str(self.config.model),
                 remedy="Plan with a policy without 'model'.",

@@ -36,12 +36,12 @@ def observation() -> str:
     )
     return page(
         "Observation features",
-        "In the order in which they stand in the flat vector; see "
+        "All features of the flat vector, in order; see "
         "[Observation](../environments/observation.md) for the layout. Where the unit is log2 or "
         "log10, the feature is that logarithm of the quantity named.",
         f"## Per vertex\n\n{per_vertex}",
         f"## Per job\n\n{per_job}",
-        "## Of capacity actions\n\nThe whole observation where `env.action` is `capacity`; see "
+        "## Of capacity actions\n\nThe whole observation if `env.action` is `capacity`; see "
         f"[Capacity actions](../concepts/capacity.md).\n\n{capacity}",
     )
 
@@ -78,9 +78,9 @@ def metrics() -> str:
     per_vertex = table(["metric", "meaning"], [[f"`{n}`", about[n]] for n in PER_VERTEX])
     return page(
         "Metrics of a snapshot",
-        "Fields of `MetricsSnapshot`. Units stand in the names: `_s` seconds, `_ms` milliseconds, "
+        "Fields of `MetricsSnapshot`. Names end in the unit: `_s` seconds, `_ms` milliseconds, "
         "`_mib` MiB, `_per_s` per second, `_ms_per_s` milliseconds per second. Unknown is NaN in "
-        "arrays, `null` on the wire and `None` in the view of one job.",
+        "arrays, `null` in JSON and `None` in the view of one job.",
         f"## Per job\n\n{per_job}",
         f"## Per vertex\n\n{per_vertex}",
     )

@@ -153,7 +153,7 @@ def measured_dataset(
             )
     if not seen:
         raise DatasetError(
-            f"it shows nothing steady of the job '{spec.job}': no whole window with all vertices",
+            f"it has no steady window of the job '{spec.job}' with all vertices",
             file=dataset.folder,
             key="runs",
             value=list(runs),

@@ -358,7 +358,7 @@ def _refuse(
         why = f"it was never busy for more than {100 * LEAST_BUSY:.0f} % of the time"
     if why is not None:
         raise MetricsError(
-            f"the history of '{spec.job}' shows nothing that its numbers could be fitted to: {why}",
+            f"the history of '{spec.job}' has nothing to fit the model to: {why}",
             remedy=" ".join(f"{one[0].upper()}{one[1:]}." for one in sentences)
             or "Take more days, or fit it under more load.",
         )

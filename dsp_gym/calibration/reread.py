@@ -45,7 +45,7 @@ def calibrated(job: str, reports: Path) -> JobSpec:
         return _reread(job, parse_json(file.read_text(encoding="utf-8")))
     except (OSError, *MISFITS) as error:
         raise ConfigError(
-            f"is no report of dsp-gym calibrate: {error!r}",
+            f"is not a report of dsp-gym calibrate: {error!r}",
             file=file,
             remedy=f"Write it again: dsp-gym calibrate {job} --json > {file}",
         ) from error

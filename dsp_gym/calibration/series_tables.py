@@ -152,7 +152,7 @@ def read_series(file: Path) -> MeasuredSeries:
                 file=file,
                 key=column,
                 value=float(values[row]),
-                remedy="Leave the field empty where nothing was measured.",
+                remedy="Leave the field empty if the value is unknown.",
             )
         if not np.any(values > 0):
             raise ConfigError(

@@ -157,7 +157,7 @@ def calibrate(
     elif mst is not None and operator_rates is not None and query is not None:
         _from_tables(mst, operator_rates, query, slots_per_taskmanager, out, report, as_json)
     else:
-        raise ConfigError("a table or its query is missing", remedy=_WAYS)
+        raise ConfigError("--mst, --operator-rates and --query belong together", remedy=_WAYS)
 
 
 def _from_tables(

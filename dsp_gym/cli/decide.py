@@ -183,7 +183,7 @@ def _own(
 
     if answer is None:
         raise ConfigError(
-            "this policy reads no traces",
+            "this policy cannot read traces",
             key="--trace",
             remedy="Leave --trace out, or take --policy flink-autoscaler.",
         )

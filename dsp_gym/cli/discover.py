@@ -156,7 +156,7 @@ def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob],
         What was found, and why nothing was found of some resources.
 
     Raises:
-        ConfigError: Nothing says where the jobs run, or two options do.
+        ConfigError: No option, or two options, give the place of the jobs.
         FlinkError: The cluster does not answer, or runs no such job.
     """
     flink, series = cluster.flink, None
@@ -173,13 +173,13 @@ def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob],
     if flink is not None and series is not None:
         raise ConfigError(
             "--flink and --prometheus both name the jobs",
-            remedy="Leave --prometheus out: Flink itself says more.",
+            remedy="Leave --prometheus out: Flink describes the jobs better.",
         )
     if flink is not None:
         return _by_rest(flink, names), []
     if series is not None:
         return _by_series(series, names), []
-    raise ConfigError("nothing says where the jobs run", remedy=_SOURCES)
+    raise ConfigError("the place of the jobs is missing", remedy=_SOURCES)
 
 
 def _choices(
@@ -196,10 +196,10 @@ def _choices(
 
     if currency is not None and (core_hour is None or gib_hour is None):
         raise ConfigError(
-            "the default prices are in US dollars, and a currency converts nothing",
+            "the default prices are in US dollars and are not converted",
             key="--currency",
             value=currency,
-            remedy="Give both prices in it: --core-hour and --gib-hour.",
+            remedy="Give both prices in this currency: --core-hour and --gib-hour.",
         )
     prices = {"core_hour": core_hour, "gib_hour": gib_hour, "currency": currency}
     slo = {"latency_s": slo_latency_s}

@@ -100,7 +100,7 @@ def _pair(setting: str) -> tuple[str, str]:
     key, equals, value = setting.partition("=")
     if not equals or not key.startswith("spark."):
         raise ConfigError(
-            "is no setting of Spark",
+            "is not a setting of Spark",
             key="--setting",
             value=setting,
             remedy="Write spark.KEY=VALUE.",

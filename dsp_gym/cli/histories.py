@@ -119,7 +119,7 @@ def _check(sources: Sources) -> None:
         )
     if sources.jobs is not None and (sources.flink or sources.selector):
         raise ConfigError(
-            "holds the files of jobs that --flink and --selector describe",
+            "cannot be used with --flink or --selector, which describe the jobs themselves",
             key="--jobs",
             value=str(sources.jobs),
             remedy="Leave one of them out.",
@@ -397,7 +397,7 @@ def _pairs(given: Sequence[str], right: Sequence[str], option: str) -> dict[str,
         left, equals, value = pair.partition("=")
         if not left or not equals or value not in right:
             raise ConfigError(
-                "is no HEX=NAME of a vertex of the job file",
+                "is not HEX=NAME with a vertex of the job file",
                 key=option,
                 value=pair,
                 remedy=did_you_mean(value, right),
@@ -415,7 +415,7 @@ def _called(given: Sequence[str], jobs: Sequence[str]) -> dict[str, str]:
         job, equals, name = pair.partition("=")
         if not equals or not name or job not in jobs:
             raise ConfigError(
-                "is no FILE=NAME of a job file",
+                "is not FILE=NAME with a job file",
                 key="--job-name",
                 value=pair,
                 remedy=did_you_mean(job, jobs),

@@ -192,7 +192,7 @@ def leaderboard(
     read = _read(benchmark)
     if only and read is not None:
         raise ConfigError(
-            "the runs of a scorecard stay together",
+            "--only cannot select from the runs of a scorecard",
             key="--only",
             value=only[0],
             remedy="Name the benchmark instead of the scorecard.",

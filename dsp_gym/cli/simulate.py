@@ -111,7 +111,7 @@ def simulate(
     episode_s, interval_s = seconds(duration), seconds(interval, "--interval")
     if interval_s and episode_s % interval_s:
         raise ConfigError(
-            f"is no multiple of --interval {interval}",
+            f"is not a multiple of --interval {interval}",
             key="--duration",
             value=duration,
             remedy=f"Take --duration {-(-episode_s // interval_s) * interval_s}s.",
@@ -205,7 +205,7 @@ def seconds(text: str, option: str = "--duration") -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
     if match is None or match[2] not in _UNITS:
         raise ConfigError(
-            "is no duration",
+            "is not a duration",
             key=option,
             value=text,
             remedy="Write a number with s, m, h or d, such as 90s.",

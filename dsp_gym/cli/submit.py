@@ -92,7 +92,10 @@ def submit(
     found = find_frontier(on, (), (), seeds)
     if found is None:
         raise ConfigError(
-            "is no frontier", key="--on", value=on, remedy="Take core-v2, or name a file of one."
+            "is not a frontier",
+            key="--on",
+            value=on,
+            remedy="Name core-v2, or the file of a frontier.",
         )
     frontier, config = found
     with _known(policy, name) as (label, code):
@@ -299,7 +302,7 @@ def with_entries(
                 raise ConfigError(
                     f"another entry has a module '{code.module}', too",
                     file=where,
-                    remedy="Rename one of them: Python knows a module by its name alone.",
+                    remedy="Rename one of them: Python identifies a module by its name.",
                 )
             codes[entry.name] = code
             places.append(where / "policy")

@@ -120,7 +120,7 @@ def seat_names(config: RunConfig) -> list[str]:
     acting = config.acting
     if acting is not None and (acting not in names or acting == INCUMBENT):
         raise ConfigError(
-            "is none of the policies",
+            "is not one of the policies",
             key="acting",
             value=acting,
             remedy=did_you_mean(acting, [name for name in names if name != INCUMBENT]),

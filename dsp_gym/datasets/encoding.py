@@ -155,7 +155,7 @@ class Encoding(ConfigModel):
             )
         if self.ds2_utilization != env.ds2_utilization:
             raise DatasetError(
-                "the move 'what DS2 says' means something else in it",
+                "the move 'what DS2 says' has another utilisation in the dataset",
                 file=folder,
                 key="encoding.ds2_utilization",
                 value=self.ds2_utilization,

@@ -169,7 +169,7 @@ def current_revision(dataset: Path) -> int:
         return int((dataset / CURRENT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise StorageError(
-            "is no dataset: it holds no published revision",
+            "is not a dataset: it has no published revision",
             file=dataset,
             remedy="Build it: dsp-gym dataset build CONFIG",
         ) from None

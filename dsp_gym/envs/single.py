@@ -221,7 +221,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             raise ConfigError(
                 "the state of a real job cannot be saved and restored",
                 key="backend",
-                remedy="Ask what-if questions of the simulated backend.",
+                remedy="Use backend='simulated' to branch from a state.",
             )
         return self.batch
 

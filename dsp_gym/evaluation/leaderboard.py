@@ -171,7 +171,7 @@ def tuned_on(file: Path, benchmark: str) -> bool:
             file=file,
             key="provenance.fingerprint",
             value=record.get("fingerprint"),
-            remedy="Tune it again: dsp-gym tune POLICY BENCHMARK, or take the file away.",
+            remedy="Tune it again: dsp-gym tune POLICY BENCHMARK, or remove the file.",
         )
     return True
 
@@ -257,6 +257,10 @@ def render_markdown(card: Scorecard, name: str) -> str:
             "",
             f"<!-- Written by `dsp-gym leaderboard {name}`; do not edit. -->",
             "",
+            "The published autoscalers, with default and with tuned parameters, ranked by cost "
+            "among those that are rarely late; for readers who choose a baseline. Policies at "
+            "equal lateness: [core-v2](core-v2.md).",
+            "",
             _markdown(_head(card), _rows(found)),
             *(f"\n{text}" for text in _explained(card, name)),
             "\nYour own policy takes part as soon as it is installed: "
@@ -289,7 +293,7 @@ def render_html(card: Scorecard, name: str) -> str:
         _drawn(card, found),
         section(
             "By job",
-            f"{card.currency} per day, and the late share of the time. A darker cell is dearer on "
+            f"{card.currency} per day, and the late share of the time. A darker cell costs more on "
             "that job.",
             table(head, _heated(rows, found)),
         ),

@@ -231,7 +231,7 @@ class Scorecard(ConfigModel):
         found = document.get("schema") if isinstance(document, dict) else None
         if found != SCHEMA:
             raise SchemaError(
-                "is no scorecard of a version read here",
+                "is not a scorecard of a supported version",
                 file=file,
                 key="schema",
                 value=found,

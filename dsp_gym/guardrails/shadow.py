@@ -110,10 +110,10 @@ class Shadows:
         shadow = self._made[key]
         if isinstance(shadow.policy, Foreseeing):
             raise ConfigError(
-                "needs the load to come, which is unknown here",
+                "needs the future load, which is unknown here",
                 key=f"{guardrail}.policy",
                 value=shadow.name,
-                remedy="Name a policy that decides from what it sees, such as ds2.",
+                remedy="Name a policy that decides on metrics, such as ds2.",
             )
         if model and shadow.model is None:
             raise ConfigError(

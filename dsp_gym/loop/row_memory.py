@@ -147,7 +147,7 @@ class RowMemory:
             unknown = ", ".join(sorted(set(state) - set(self._fields)))
             raise SchemaError(
                 f"the saved state holds {unknown}, which this release does not keep",
-                remedy="Restore it with the release that wrote it, or start anew.",
+                remedy="Restore it with the release that wrote it, or start without it.",
             )
         self._forget()
         for name, values in state.items():

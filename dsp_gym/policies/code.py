@@ -91,7 +91,7 @@ def _check(code: Code) -> None:
     config = getattr(found, "Config", None)
     if not (isinstance(config, type) and issubclass(config, ConfigModel)):
         raise PolicyError(
-            "is no class of a policy with a `Config`",
+            "is not a policy class with a `Config`",
             value=str(code),
             remedy="Put @per_job above a function of one job, or see docs/guides/add-a-policy.md.",
         )

@@ -80,8 +80,8 @@ def refuse_other_digest(folder: Path, digest: str, named: str) -> None:
     found = digest_of(folder)
     if found != digest:
         raise PolicyError(
-            f"the policy is not the one that was pinned: its digest is {found}",
+            f"the policy differs from the pinned one: its digest is {found}",
             file=folder,
             value=named,
-            remedy="Find out who changed it. If it is the one you want, name its own digest.",
+            remedy="Find out who changed it. To accept it, pin this digest.",
         )

@@ -138,7 +138,9 @@ class Journal:
             The number of the entry.
         """
         if kind not in _KINDS:
-            raise SchemaError(f"journals know no kind '{kind}'", remedy=f"Kinds: {_listed()}.")
+            raise SchemaError(
+                f"a journal has no entries of kind '{kind}'", remedy=f"Kinds: {_listed()}."
+            )
         entry = Entry(self._seq, float(t_s), job, kind, policy, body)
         line = _line(entry)
         stream = self._open_stream()
@@ -453,7 +455,9 @@ def first_seq(segment: Path) -> int:
     """
     number = segment.stem.removeprefix("journal-")
     if not number.isdecimal():
-        raise SchemaError("is no name of a segment", file=segment, remedy="Remove that file.")
+        raise SchemaError(
+            "is not the name of a journal segment", file=segment, remedy="Remove that file."
+        )
     return int(number)
 
 

@@ -207,7 +207,7 @@ def _opened(parquet: ModuleType, file: Path) -> Iterator[ParquetFile]:
     except Exception as error:  # pyarrow's own errors share no base but ValueError and OSError
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise StorageError(
-            f"is no Parquet file, or is damaged: {said[0][:200]}",
+            f"is not a Parquet file, or is damaged: {said[0][:200]}",
             file=file,
             remedy="Restore the file, or record that run again.",
         ) from None

@@ -160,7 +160,7 @@ class Run:
             )
         if self.sha256 is not None and file_sha256(self.file) != self.sha256:
             raise StorageError(
-                f"its content is not what was recorded for run '{self.name}' (sha256 differs)",
+                f"its content has changed since run '{self.name}' was recorded (sha256 differs)",
                 file=self.file,
                 remedy="Restore the file, or record that run again.",
             )

@@ -105,7 +105,7 @@ class RecordingWriter:
         root = Path(folder)
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise StorageError(
-                "is not empty", file=root, remedy="Name a new folder, or remove what is there."
+                "is not empty", file=root, remedy="Name a new folder, or empty this one."
             )
         try:
             root.mkdir(parents=True, exist_ok=True)

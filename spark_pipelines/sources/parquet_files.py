@@ -49,7 +49,7 @@ def check_columns(
         opened = parquet.ParquetFile(file)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(
-            f"source '{source}': is no Parquet file, or cut short: {_first_line(error)}",
+            f"source '{source}': is not a Parquet file, or is truncated: {_first_line(error)}",
             file=named,
             remedy="Restore the file, or take it out of the source.",
         ) from None

@@ -55,8 +55,8 @@ def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
         assert run.file is not None
         if file_sha256(run.file) != run.sha256:
             raise DatasetError(
-                f"source '{name}', run '{run.name}' of job '{job}': the file is not what was "
-                "recorded (sha256 differs)",
+                f"source '{name}', run '{run.name}' of job '{job}': "
+                "the file has changed since it was recorded (sha256 differs)",
                 file=run.file,
                 remedy="Restore the file, or record that run again.",
             )

@@ -42,8 +42,8 @@ def survey(config: RolloutsSource, name: str, work: Path) -> SourceFacts:
         file = folder / cell.file
         if not file.exists() or file_sha256(file) != cell.sha256:
             raise DatasetError(
-                f"source '{name}', run '{cell.run}' of job '{cell.job}': its file is missing, or "
-                "not what was written (sha256 differs)",
+                f"source '{name}', run '{cell.run}' of job '{cell.job}': "
+                "its file is missing, or has changed since it was written (sha256 differs)",
                 file=file,
                 remedy="Remove the file and run the same dsp-gym rollout again.",
             )

@@ -65,7 +65,7 @@ BACKTEST = {
     "backtest of nothing": case("backtest", "exactly one source", "Give --prometheus, --dataset"),
     "backtest of two": case("backtest --journal a --recording b", "exactly one source of history"),
     "backtest of no journal": case("backtest --journal folder", *NO_JOURNAL),
-    "backtest of no folder": case("backtest --series nope", "'nope'", "is no folder"),
+    "backtest of no folder": case("backtest --series nope", "'nope'", "is not a folder"),
     "backtest of no tables": case("backtest --series folder", "DIR/JOB/series.csv"),
     "backtest of one row": case(
         "backtest --series tables", "needs two rows or more", tables___series__csv=SERIES
@@ -75,7 +75,7 @@ BACKTEST = {
         "backtest --journal flink-q11-day --policies ds2,ds2", "is named twice"
     ),
     "backtest with the future": case(
-        "backtest --journal flink-q11-day --policies clairvoyant", "knows the load of the future"
+        "backtest --journal flink-q11-day --policies clairvoyant", "needs the future load"
     ),
     "backtest without policies": case(
         "backtest --journal flink-q11-day --policies ,", "--policies", "ds2,learned"
@@ -275,7 +275,7 @@ DATA = {
         "calibrate --prometheus http://127.0.0.1:1 --job job.yaml --labels job=x",
         "'job' is no label of Flink's that is read",
     ),
-    "discover nowhere": case("discover", "nothing says where the jobs run", "--prometheus URL"),
+    "discover nowhere": case("discover", "the place of the jobs is missing", "--prometheus URL"),
     "discover no URL": case("discover --flink here:8081", "'here:8081'", "http://127.0.0.1:8081"),
     "discover twice": case(
         "discover --flink http://127.0.0.1:1 --prometheus http://127.0.0.1:1", "both name the jobs"
@@ -293,7 +293,7 @@ DATA = {
         "discover --flink http://127.0.0.1:1", "Connection refused", "Is the cluster up?"
     ),
     "calibrate without tables": case(
-        "calibrate --mst empty.csv", "a table or its query is missing"
+        "calibrate --mst empty.csv", "--mst, --operator-rates and --query belong together"
     ),
     "calibrate from nowhere": case(
         "calibrate --mst no.csv --operator-rates no.csv --query q1", "no.csv", "CSV"

@@ -34,7 +34,7 @@ def test_the_written_file_is_taken_by_the_other_commands(flink, tmp_path):
     euros = ("--core-hour", "1", "--gib-hour", "0.1", "--currency", "EUR")
     refused = discover(flink, tmp_path / "jobs", *euros[2:])
     assert refused.exit_code == 2
-    assert "a currency converts nothing" in refused.output
+    assert "are not converted" in refused.output
     done = discover(flink, tmp_path / "jobs", "--slo-latency-s", "5", *euros)
     assert done.exit_code == 0, done.output
     file = tmp_path / "jobs" / "words.yaml"
@@ -90,7 +90,7 @@ def test_a_job_without_a_file_is_named_and_the_others_are_written(flink, tmp_pat
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "nothing says where the jobs run"),
+        ([], "the place of the jobs is missing"),
         (["--flink", "127.0.0.1:8081"], "a URL begins with http"),
         (["--flink", "http://127.0.0.1:1"], "Connection refused"),
         (["--flink", "http://127.0.0.1:1", "--out", __file__], "is a file, not a folder"),

@@ -72,7 +72,7 @@ def test_the_plot_is_a_page_of_large_curves_over_time(tmp_path):
         (("nexmark-q11", "--duration", "soon"), "Write a number with s, m, h or d"),
         (
             ("nexmark-q11", "--duration", "90s"),
-            "is no multiple of --interval 60s",
+            "is not a multiple of --interval 60s",
         ),
         (("nexmark-q11", "--start", "big"), "expected 'job' or 'sized'"),
     ],

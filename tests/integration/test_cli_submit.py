@@ -143,12 +143,12 @@ def test_a_policy_that_gives_something_else_the_second_time_is_refused(here):
     ("line", "said"),
     [
         (["nobody:Knows"], "cannot be imported: ModuleNotFoundError: No module named 'nobody'"),
-        (["my_rule:per_job"], "is no class of a policy with a `Config`"),
+        (["my_rule:per_job"], "is not a policy class with a `Config`"),
         (["."], "is neither the folder of a trained policy nor module:Policy"),
         (["my_rule:half_busy", "--cell", "all"], "there is no cell 'all'"),
         (["my_rule:half_busy", "--values", "1,two"], "are no numbers"),
         (["my_rule:half_busy", "--values", "1,2"], "give both or none"),
-        (["my_rule:half_busy", "--on", "core-v1"], "is no frontier"),
+        (["my_rule:half_busy", "--on", "core-v1"], "is not a frontier"),
     ],
 )
 def test_what_cannot_be_submitted_is_refused(line, said, monkeypatch):

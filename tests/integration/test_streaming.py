@@ -235,7 +235,7 @@ def test_a_file_that_cannot_be_read_stops_nobody(tmp_path):
     landing = landing_of(tmp_path, DAY_S)
     made = landing.put(0, [("archives", bad), ("archives", good)])
     assert [f.status for f in made.files] == ["refused", "taken"]
-    assert "is no Parquet file, or cut short" in (made.files[0].reason or "")
+    assert "is not a Parquet file, or is truncated" in (made.files[0].reason or "")
     assert str(bad) in (made.files[0].reason or "")
     shown = landing.show()["archives"]
     assert [f.name for f in Path(shown.folder).glob("*")] == ["good.parquet"]

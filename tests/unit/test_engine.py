@@ -82,7 +82,7 @@ def test_the_work_of_a_killed_worker_is_done_again(two, tmp_path):
 
 
 def test_work_that_kills_every_worker_is_given_up(two):
-    with pytest.raises(EngineError, match=r"4 workers ended on the same work.*status -9.*memory"):
+    with pytest.raises(EngineError, match=r"4 workers died on the same cell.*status -9.*memory"):
         list(two.map(cells.die, [1, 2]))
 
 

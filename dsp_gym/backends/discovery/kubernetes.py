@@ -124,7 +124,7 @@ def _id_of(rest: FlinkRest, resource: FlinkResource) -> str:
     if len(alive) == 1:
         return alive[0]
     raise FlinkError(
-        f"{rest.url}: {len(alive)} jobs run there, none with the id of the resource",
+        f"{rest.url}: {len(alive)} jobs run there, but none has the id of the resource",
         reason="NotFound",
         remedy=resource.error or "See its lifecycleState: kubectl get flinkdeployment",
     )

@@ -172,9 +172,9 @@ def _state(name: str, packed: Mapping[str, object], where: str) -> AutoscalerSta
         )
     except (*MISFITS, DspGymError) as error:
         raise SchemaError(
-            f"the state of '{name}' is none that Flink's autoscaler writes: {error}",
+            f"the state of '{name}' was not written by Flink's autoscaler: {error}",
             file=where,
-            remedy="It is known of the operator's releases 1.9 to 1.16.",
+            remedy="Supported are the operator's releases 1.9 to 1.16.",
         ) from None
 
 

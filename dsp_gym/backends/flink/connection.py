@@ -67,8 +67,8 @@ def reach(config: PlaceConfig) -> Place:
         version = str(rest.overview().get("flink-version", "unknown"))
     if not same_minor(version, FLINK_VERSION):
         raise FlinkError(
-            f"{url} is Flink {version}; this release knows the metrics and savepoints of "
-            f"Flink {FLINK_VERSION}",
+            f"{url} is Flink {version}; this release supports the metrics "
+            f"and savepoints of Flink {FLINK_VERSION}",
             remedy=f"Run the job on Flink {FLINK_VERSION}.",
         )
     return Place(config, rest, prometheus_url, savepoints, cluster)

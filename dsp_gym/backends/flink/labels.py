@@ -48,10 +48,10 @@ class Labels:
             flinks, equals, theirs = (side.strip() for side in part.partition("="))
             if not equals or _NAME.fullmatch(theirs) is None:
                 raise ConfigError(
-                    "is no pair of labels",
+                    "is not a pair of labels",
                     key="--labels",
                     value=part.strip(),
-                    remedy="Give Flink's label and that of your Prometheus: job_name=flink_job",
+                    remedy="Write Flink's label and your Prometheus's label: job_name=flink_job",
                 )
             if flinks not in known:
                 raise ConfigError(

@@ -94,7 +94,7 @@ def unreadable(method: str, url: str, content: bytes) -> KubernetesError:
         The error to raise, with the first 80 bytes of the answer.
     """
     return KubernetesError(
-        f"{method} {url} answered something that is no document: {content[:80]!r}",
+        f"{method} {url} answered with something other than a JSON document: {content[:80]!r}",
         reason="Other",
         may_have_acted=method != "GET",
         remedy="Another program listens there; name the address of an API server.",
@@ -112,7 +112,7 @@ def reading(url: str) -> Iterator[None]:
         yield
     except MISFITS as error:
         raise KubernetesError(
-            f"{url} answered something that is no document of Kubernetes: {error!r}"[:300],
+            f"{url} answered with something other than a Kubernetes object: {error!r}"[:300],
             reason="Other",
             remedy="Another program listens there; name the address of an API server.",
         ) from error

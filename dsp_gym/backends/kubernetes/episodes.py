@@ -49,7 +49,7 @@ def kubernetes_place(where: str | Path | Mapping[str, object] | None) -> Kuberne
     """
     if not isinstance(where, Mapping):
         raise ConfigError(
-            "the backend 'kubernetes' needs to know the resource",
+            "the backend 'kubernetes' needs the name of a resource",
             key="where",
             value=where if where is None else str(where),
             remedy="Pass where={'namespace': ..., 'name': ..., 'prometheus_url': ...}.",

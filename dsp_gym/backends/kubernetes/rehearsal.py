@@ -45,9 +45,9 @@ def rehearse(
     error = _refused(api, resource, written)
     if error is not None:
         raise KubernetesError(
-            f"{resource}: what acting writes would be refused: {error.message}",
+            f"{resource}: the API server refuses the write of a decision: {error.message}",
             reason=error.reason,
-            remedy="Let the admission policy pass it"
+            remedy="Allow this change in the admission policy"
             + ("." if arguments is None else ", or leave memory alone: memory_route: none."),
         ) from error
 

@@ -68,9 +68,9 @@ def _parsed(file: Path, text: str) -> dict[str, str]:
         name, token = words[0] if len(words) > 1 else f"client {len(found) + 1}", words[-1]
         if len(words) > 2 or name in found:
             raise ConfigError(
-                f"line {len(found) + 1} is no new client and its token",
+                f"line {len(found) + 1} is not a token, or not a new client's name and its token",
                 file=file,
-                remedy="One token a line, before it the client's name and a blank.",
+                remedy="Write one token per line; a client's name and a space may precede it.",
             )
         if len(token) < SHORTEST:
             raise ConfigError(

@@ -93,7 +93,7 @@ class BatchWatcher:
     def __init__(self, jobs: int, render_mode: str) -> None:
         if render_mode != "rgb_array":
             raise ConfigError(
-                "is no render mode of a batch",
+                "is not a render mode of a batch",
                 key="render_mode",
                 value=render_mode,
                 remedy="Take 'rgb_array', a picture for each job.",
@@ -143,7 +143,7 @@ def watcher_of(render_mode: str | None) -> EpisodeWatcher | None:
         return None
     if render_mode not in RENDER_MODES:
         raise ConfigError(
-            "is no render mode of this environment",
+            "is not a render mode of this environment",
             key="render_mode",
             value=render_mode,
             remedy="gymnasium.make puts a window around 'rgb_array' where it is given 'human'."

@@ -64,7 +64,7 @@ def dataset_histories(dataset: Tables, spec: JobSpec | None = None) -> list[JobH
     """
     if not any("windows" in one.tables for one in dataset.manifest.partitions):
         raise DatasetError(
-            "it holds no windows, and decisions alone do not tell what arrived",
+            "it has no table 'windows', and decisions alone do not show the arrivals",
             file=dataset.folder,
             remedy="Build it from samples, with windows and rescales among its tables.",
         )

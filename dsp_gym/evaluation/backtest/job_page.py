@@ -44,7 +44,7 @@ CLAIM_COLUMNS = (
 )
 
 PANELS: Mapping[str, tuple[str, str, Literal["line", "step"]]] = {
-    "subtasks": ("Tasks", "subtasks, sources left out", "step"),
+    "subtasks": ("Tasks", "subtasks without sources", "step"),
     "latency_s": ("Latency, 95th percentile", "s", "line"),
     "lag_s": ("Backlog", "s of arrivals", "line"),
     "cost_per_h": ("Cost", "{currency} per hour", "step"),

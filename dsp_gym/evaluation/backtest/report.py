@@ -182,16 +182,16 @@ def _parts(found: Backtest, files: Sequence[str]) -> Iterator[str]:
     ]
     yield section(
         "Jobs",
-        "Each with the policy that saves most; the other policies stand on the job's own page.",
+        "Each job with the policy that saves most; the job's own page has the other policies.",
         table(JOB_COLUMNS, rows),
     )
     yield section("Why the rest may not be claimed", *_reasons(found))
     yield section(
         "How to read this",
-        "The model of each job was fitted to its own history. It was replayed twice on the "
-        "observed load: with the deployed configurations and rescales, and with each policy and "
-        "its own consequences. The saving is the difference of both. Nothing is claimed about a "
-        f"job where the replay of the deployed configurations is off by more than "
+        "The model of each job was fitted to its own history, and replayed the observed load with "
+        "the deployed configurations and with each policy. The saving is the difference of both "
+        "replays. Nothing is claimed about a "
+        f"job if the replay of the deployed configurations is off by more than "
         f"{100 * found.trust.cost:g} % in cost or {100 * found.trust.late:g} points of lateness.",
         details("Versions", table(("of", "version"), sorted(found.versions.items()), prose=True)),
     )

@@ -152,14 +152,14 @@ def shares_of(config: BacktestConfig) -> list[ReplayShare]:
         build_for(made, chain)  # errors are found before anything is replayed
         if isinstance(made, Foreseeing):
             raise ConfigError(
-                "knows the load of the future, which no deployed policy does",
+                "needs the future load, which no deployed policy has",
                 key="--policies",
                 value=named,
                 remedy="Name a policy that could have run.",
             )
         if label in [share.label for share in shares]:
             raise ConfigError(
-                "is named twice, or is the name of the deployed configurations",
+                "is used twice, or is reserved for the deployed configurations",
                 key="--policies",
                 value=label,
                 remedy="Give each policy once, under a name of its own.",

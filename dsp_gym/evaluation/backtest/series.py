@@ -44,7 +44,7 @@ def series_jobs(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise ConfigError(
-            "is no folder", key="--series", value=str(folder), remedy="Name a folder of tables."
+            "is not a folder", key="--series", value=str(folder), remedy="Name a folder of tables."
         )
     found = [one for one in (folder, *sorted(folder.iterdir())) if _table(one, "series")]
     if not found:

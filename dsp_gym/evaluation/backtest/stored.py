@@ -99,8 +99,8 @@ def with_restarts(spec: JobSpec, seconds: Sequence[float]) -> JobSpec:
 def _refuse(state: AutoscalerState, spec: JobSpec, vertices: Mapping[str, str]) -> None:
     if len(state.samples) < 2:
         raise MetricsError(
-            f"job '{state.name}': the autoscaler has stored {len(state.samples)} samples, two are "
-            "the fewest",
+            f"job '{state.name}': the autoscaler has stored {len(state.samples)} samples, "
+            "but a backtest needs two",
             remedy="It forgets them when the job restarts: try again some minutes later, or take "
             "the history from Prometheus.",
         )

@@ -223,7 +223,7 @@ class CourseReader:
             self._readings.setdefault(entry.job, _Reading()).take(entry)
         except MISFITS as error:
             raise SchemaError(
-                f"entry {entry.seq}, a {entry.kind}, is none that dsp-gym writes: {error!r}",
+                f"entry {entry.seq}, a {entry.kind}, was not written by dsp-gym: {error!r}",
                 file=self.folder,
                 remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
             ) from None

@@ -161,7 +161,7 @@ def _parts(evaluated: CounterfactualEvaluation) -> Iterator[str]:
     yield section("What each policy would have done", *_claims(evaluated))
     yield section(
         "The model's error on the observed run",
-        "The same model, replayed with the configurations that were deployed.",
+        "The same model, replayed with the deployed configurations.",
         table(("", "model", "observed", "error"), error_rows(evaluated)),
     )
     if evaluated.notes:

@@ -119,8 +119,7 @@ def refuse_chance(config: FrontierConfig, policy: SweptPolicy) -> None:
                 f"is not deterministic: with the same seed its {name} is {value:.6g}, then "
                 f"{second[name]:.6g}",
                 value=policy.name,
-                remedy="Draw random numbers from the seeds that reset is given, and from nothing "
-                "else.",
+                remedy="Draw random numbers only from the seeds of reset.",
             )
 
 

@@ -26,23 +26,25 @@ def _explained(board: FrontierBoard) -> list[str]:
     level = level_of(config)
     return [
         f"Benchmark {board.name}, fingerprint {board.fingerprint}, dsp-gym "
-        f"{board.versions.get('dsp-gym', '?')}. Every policy ran with each value of its own risk "
-        "knob. A cost is read off its frontier where the mean late share is that of the column: "
-        f"{board.currency} per job and day, the geometric mean over jobs. A dash: the policy is "
-        "later at each of its settings.",
+        f"{board.versions.get('dsp-gym', '?')}. A job is late while its p95 latency exceeds its "
+        "bound, or while it is down. Every policy ran with each value of its own knob, a parameter "
+        "that trades cost for lateness. Its cost at a lateness is interpolated between these "
+        f"settings: {board.currency} per job and day, the geometric mean over jobs. A dash: the "
+        "policy is later at each of its settings.",
         f"The best rule is the cheapest at that lateness of {rules}. The gap closed is 0 % at the "
-        f"best rule and 100 % at {PLAN}, which knows the load. The worst 5 % are the latest runs "
-        f"at {level.text} mean lateness. In brackets {100 * config.confidence:g} % bootstrap "
-        "intervals over jobs and loads.",
+        f"best rule and 100 % at {PLAN}, which knows the future load. The worst 5 % are the latest "
+        f"runs at {level.text} mean lateness. Brackets hold {100 * config.confidence:g} % "
+        "bootstrap intervals over jobs and loads.",
         "The worst job is the one with the highest cost at that lateness against the best rule, "
-        "each on that job's own frontier; 'later on n' counts jobs on which the policy does not "
-        "reach the lateness and the rule does.",
-        f"The price is money plus {config.late_weight:g} times the late share, in costs of the "
-        "job's reference configuration; each policy runs at the setting that was cheapest on seen "
-        "jobs and loads. The probability of improvement is the share of runs cheaper than the best "
-        "rule's on the same job, load and seed; the difference to a fallback is paired likewise.",
-        "Under shifts every policy keeps one setting, so policies are compared by price. The rise "
-        "is that of the ratio above its value on the jobs as they are.",
+        "each on that job's own frontier; 'later on n' counts jobs on which the rule reaches the "
+        "lateness and the policy does not.",
+        f"The price is money plus {config.late_weight:g} times the late share, in units of the "
+        "cost of the job's reference configuration; each policy runs at the setting that was "
+        "cheapest on seen jobs and loads. The probability of improvement is the share of runs with "
+        "a lower price than the best rule's on the same job, load and seed; the difference to a "
+        "fallback is paired in the same way.",
+        "Under shifts every policy keeps one setting, so the table compares prices. The rise is "
+        "the increase of the ratio to the best rule over its value on the unchanged jobs.",
     ]
 
 
@@ -69,8 +71,11 @@ def render_markdown(board: FrontierBoard, command: str) -> str:
     parts = [
         f"# Costs at equal lateness: {board.name}",
         f"<!-- Written by `dsp-gym leaderboard {board.name}`; do not edit. -->",
+        "Costs of autoscaling policies that are late equally often, for readers who choose a "
+        "policy. The first tables are the fairest: they use jobs and loads outside all training "
+        "and tuning.",
         headline(board),
-        f"Made by `{command}`.",
+        f"Made by `{command}`; [how to read the columns](#how-to-read-this).",
     ]
     for cell in board.cells:
         parts += [

@@ -74,8 +74,8 @@ def drive(
     found = totals(turns)
     if found.seconds < LEAST_KNOWN * config.seconds:
         raise FlinkError(
-            f"only {found.seconds:.0f} of {config.seconds} s of the run could be seen",
-            remedy=f"Its journal says why: {folder}",
+            f"only {found.seconds:.0f} of {config.seconds} s of the run were observed",
+            remedy=f"Its journal has the reason: {folder}",
         )
     return RealRun(
         of=kept.depends_on(run),

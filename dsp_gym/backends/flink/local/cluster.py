@@ -374,7 +374,9 @@ class LocalCluster:
         log, output = self.home.log(part), self.home.output(part)
         end = "ended while it started" if not alive else f"did not answer within {_START_S:g} s"
         raise FlinkError(
-            f"the {part} {end}: {failure_in(output, log)}", file=log, remedy="The file tells more."
+            f"the {part} {end}: {failure_in(output, log)}",
+            file=log,
+            remedy="The log file has the details.",
         )
 
     def _jobmanager_answers(self) -> bool:
@@ -396,7 +398,7 @@ class LocalCluster:
                 f"the jobmanager (process {self.pid(JOBMANAGER)}) runs, but does not answer at "
                 f"{self.rest_url}",
                 file=self.home.log(JOBMANAGER),
-                remedy=f"Start anew: dsp-gym flink down --home {self.home.folder}, then up.",
+                remedy=f"Restart it: dsp-gym flink down --home {self.home.folder}, then up.",
             )
         version = str(self.rest.overview()["flink-version"])
         if not same_minor(version, libraries.version):

@@ -64,7 +64,7 @@ def read_state(home: Home) -> ClusterState | None:
         return ClusterState.model_validate(parse_json(content))
     except (ValueError, ValidationError) as error:
         raise FlinkError(
-            "does not say which parts were started: it was written by another release, or cut off",
+            "has no list of the started processes: another release wrote it, or it is truncated",
             file=home.state_file,
             remedy=f"End the processes named in {home.folder / 'pids'}, then delete this file.",
         ) from error

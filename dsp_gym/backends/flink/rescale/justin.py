@@ -82,7 +82,8 @@ def level_of(managed_bytes: int, base_mib: float) -> int:
     level = math.log2(managed_bytes / MIB / base_mib)
     if abs(level - round(level)) > 0.01 or level < -0.01:
         raise Unreached(
-            f"a subtask has {managed_bytes / MIB:g} MiB of managed memory, which is no level of "
+            f"a subtask has {managed_bytes / MIB:g} MiB of managed memory, which "
+            "is not a memory level of "
             f"{base_mib:g} MiB",
             remedy="Rescale the job once through Justin's own autoscaler, or restart it.",
         )

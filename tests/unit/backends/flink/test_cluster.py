@@ -120,7 +120,7 @@ def test_down_twice_is_down(tmp_path: Path) -> None:
 
 def test_a_state_file_of_another_release_is_not_taken_for_nothing(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text('{"settings": {"colour": "red"}}')
-    with pytest.raises(FlinkError, match="does not say which parts were started"):
+    with pytest.raises(FlinkError, match="has no list of the started processes"):
         LocalCluster.up(ANY, tmp_path)
 
 

@@ -59,7 +59,9 @@ def test_the_profile_follows_the_taskmanagers_size():
 
 def test_memory_that_is_no_level_is_not_taken_for_one():
     assert [level_of(158 * 2**x * MIB, 158) for x in range(3)] == [0, 1, 2]
-    with pytest.raises(Unreached, match="200 MiB of managed memory, which is no level of 158 MiB"):
+    with pytest.raises(
+        Unreached, match="200 MiB of managed memory, which is not a memory level of 158 MiB"
+    ):
         level_of(200 * MIB, 158)
 
 

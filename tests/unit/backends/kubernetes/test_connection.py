@@ -158,7 +158,7 @@ def test_acting_is_rehearsed_so_that_what_a_fence_forbids_is_said_at_the_start(f
     arguments = ["--program", "words", "--managed-mib", "map=128"]
     fake.put(deployment(job={**before["spec"]["job"], "args": arguments}))
     watch(RIGHTS, apply=True)
-    with pytest.raises(KubernetesError, match="what acting writes would be refused") as caught:
+    with pytest.raises(KubernetesError, match="refuses the write of a decision") as caught:
         watch(RIGHTS, apply=True, memory_route="job-arguments")
     assert "memory_route: none" in str(caught.value)
 

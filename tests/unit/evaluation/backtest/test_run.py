@@ -107,7 +107,7 @@ def test_one_job_that_cannot_be_used_does_not_end_the_others():
 
 
 def test_a_policy_that_knows_the_future_is_refused():
-    with pytest.raises(ConfigError, match="knows the load of the future"):
+    with pytest.raises(ConfigError, match="needs the future load"):
         backtest([history(days=0.5)], BacktestConfig(policies=("clairvoyant",)), "a test")
 
 
