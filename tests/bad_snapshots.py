@@ -130,7 +130,7 @@ DECIDE = {
         "decide --policy ds2 --input snapshots.jsonl --guardrails defualt", "'default'"
     ),
     "trace": case(
-        "decide --policy ds2 --input snapshots.jsonl --trace", "reads no traces", "Leave --trace"
+        "decide --policy ds2 --input snapshots.jsonl --trace", "cannot read traces", "Leave --trace"
     ),
     "its own format": case(
         "decide --policy flink-autoscaler --input in.jsonl",

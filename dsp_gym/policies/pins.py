@@ -66,7 +66,7 @@ def split_pin(named: str) -> tuple[str, str | None]:
 
 
 def refuse_other_digest(folder: Path, digest: str, named: str) -> None:
-    """Refuses a folder that is not the one that was pinned.
+    """Refuses a folder that differs from the pinned one.
 
     Raises:
         PolicyError: Its content is another, or is not there.

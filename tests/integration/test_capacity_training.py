@@ -169,7 +169,7 @@ def test_a_price_it_was_not_trained_with_is_refused_and_so_is_one_for_moves_of_v
     assert LearnedPolicy(LearnedConfig(path=path, late_price=4.0)).name == "learned"
     with pytest.raises(PolicyError, match=r"prices of a late minute from 0\.5 to 8"):
         LearnedPolicy(LearnedConfig(path=path, late_price=20.0))
-    with pytest.raises(PolicyError, match=r"moves vertices.*late_price"):
+    with pytest.raises(PolicyError, match=r"moves single vertices.*late_price"):
         LearnedPolicy(LearnedConfig(path="shipped:q11", late_price=2.0))
     for wrong in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="late_price"):

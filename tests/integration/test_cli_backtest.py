@@ -199,7 +199,7 @@ def test_an_id_without_a_job_is_refused_with_what_to_do(tmp_path):
     file.write_text(yaml.safe_dump(config_map("orders", state())))
     assert "nothing says which job they are of" in invoke("--autoscaler", file, code=2)
     named = ("--autoscaler", file, "--job", "nexmark-q1")
-    assert "is no HEX=NAME" in invoke(*named, "--vertex", f"{IDS[0]}=nobody", code=2)
+    assert "is not HEX=NAME" in invoke(*named, "--vertex", f"{IDS[0]}=nobody", code=2)
     assert "no id is known of" in invoke(*named, code=2)
     assert "belongs to --autoscaler" in invoke("--journal", "x", "--vertex", "a=b", code=2)
     assert "--selector LABELS" in invoke("--autoscaler", "kubernetes", code=2)
@@ -207,5 +207,5 @@ def test_an_id_without_a_job_is_refused_with_what_to_do(tmp_path):
 
 def test_a_folder_that_is_no_dataset_is_refused(tmp_path):
     said = invoke("--dataset", tmp_path, code=2)
-    assert "is no dataset" in said
+    assert "is not a dataset" in said
     assert "runs/datasets/nowhere" in invoke("--dataset", "nowhere", code=2)

@@ -39,7 +39,7 @@ where: {kubernetes: {kubeconfig: KUBECONFIG, name: words, prometheus_url: "http:
 """
 NO_JOB = "there is no shipped configuration 'nope' of kind 'jobs'"
 NO_CLUSTER = ("folder: no Flink cluster was started here", "dsp-gym flink up")
-NO_DATASET = ("is no dataset", "dsp-gym dataset build CONFIG")
+NO_DATASET = ("is not a dataset", "dsp-gym dataset build CONFIG")
 NO_JOURNAL = ("holds no journal", "Name the folder that `dsp-gym shadow` or `dsp-gym run` wrote")
 
 
@@ -72,7 +72,7 @@ BACKTEST = {
     ),
     "backtest with a stranger": case("backtest --journal flink-q11-day --policies ds3", *NO_POLICY),
     "backtest with one twice": case(
-        "backtest --journal flink-q11-day --policies ds2,ds2", "is named twice"
+        "backtest --journal flink-q11-day --policies ds2,ds2", "is used twice"
     ),
     "backtest with the future": case(
         "backtest --journal flink-q11-day --policies clairvoyant", "needs the future load"
@@ -97,7 +97,7 @@ BACKTEST = {
     ),
     "backtest of another name": case(
         "backtest --prometheus http://127.0.0.1:9 --jobs some --job-name tin=x",
-        "is no FILE=NAME",
+        "is not FILE=NAME",
         "Did you mean 'tiny'?",
         some___tiny__yaml=JOB,
     ),
@@ -126,7 +126,9 @@ COMPARE = {
         "evaluate bench.yaml --engine spark --setting a --no-track", "Write spark.KEY=VALUE"
     ),
     "scorecard of nothing": case("leaderboard empty.json", "empty.json: is not valid JSON"),
-    "scorecard of another kind": case("leaderboard list.json", "is no scorecard of a version"),
+    "scorecard of another kind": case(
+        "leaderboard list.json", "is not a scorecard of a supported version"
+    ),
     "scorecard that is not there": case("leaderboard no.json", "no.json: there is no such file"),
     "leaderboard": case("leaderboard core-v3", "Did you mean 'core-v1'?"),
     "tune a stranger": case("tune ds3 bench.yaml", *NO_POLICY),
@@ -177,7 +179,7 @@ BESIDE = {
     ),
     "mode": case("shadow shadow.yaml --mode observe", "'observe'", "'off', 'shadow', 'advise'"),
     "acting without leave": case("shadow shadow.yaml --mode active", "--apply is missing"),
-    "acting stranger": case("shadow shadow.yaml --acting ds3", "'ds3'", "none of the policies"),
+    "acting stranger": case("shadow shadow.yaml --acting ds3", "'ds3'", "not one of the policies"),
     "two sources": case("shadow shadow.yaml --simulated constant --replay journal", "one of them"),
     "run of nothing": case("shadow shadow.yaml --run run-0", "Add --replay DIR"),
     "no port": case("shadow shadow.yaml --port 99999", "--port", "65535"),

@@ -303,7 +303,11 @@ def test_a_folder_of_the_other_kind_is_refused_with_a_sentence(folder):
     ("key", "value", "says"),
     [
         ("policy", "oracle", "is read by a policy that is not installed"),
-        ("states", {"levels": 9, "level_width": 0.1, "trends": 5, "peaks": 3}, "other states"),
+        (
+            "states",
+            {"levels": 9, "level_width": 0.1, "trends": 5, "peaks": 3},
+            "load states differ",
+        ),
         ("weights_sha256", "0", "not the file that policy.json describes"),
         ("params", {"late_price": "dear"}, "late_price"),
     ],

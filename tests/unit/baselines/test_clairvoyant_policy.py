@@ -138,7 +138,7 @@ def test_loads_must_be_one_per_job():
 
 
 def test_it_can_be_neither_fallback_nor_floor():
-    with pytest.raises(ConfigError, match=r"fallback\.policy.*needs the load to come"):
+    with pytest.raises(ConfigError, match=r"fallback\.policy.*needs the future load"):
         Shadows().of("clairvoyant", "fallback")
 
 

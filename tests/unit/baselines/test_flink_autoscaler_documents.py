@@ -319,7 +319,7 @@ def test_decide_answers_documents_and_traces_on_the_command_line():
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        ("{}", ["--policy", "ds2", "--trace"], "reads no traces"),
+        ("{}", ["--policy", "ds2", "--trace"], "cannot read traces"),
         ("{}", ["--policy", "flink-autoscaler"], "has no 'vertices'"),
         ("{}", ["--policy", "flink-autoscaler", "--trace"], "has no 'ticks'"),
         ("[1]", ["--policy", "flink-autoscaler", "--trace"], "cannot be read"),

@@ -129,7 +129,7 @@ def test_a_memory_level_that_the_job_does_not_have_is_refused():
 
 
 def test_a_policy_with_a_saved_model_does_not_plan(tmp_path):
-    with pytest.raises(ConfigError, match="explores nothing"):
+    with pytest.raises(ConfigError, match="does not explore"):
         Streambed(StreambedConfig(model=tmp_path / "x.json")).plan(PlanRequest(SPEC, 1.0))
 
 

@@ -104,7 +104,7 @@ def test_catching_up_half_filled_windows_and_other_runs_are_left_out():
     rows += windows(120, 1000.0, 0.0, run="b")
     seen = measured_dataset(a_dataset(rows), SPEC, runs=("a*",)).seen
     assert [(o.run, o.rate_per_s) for o in seen] == [("a", 1000.0)]
-    with pytest.raises(DatasetError, match=r"nothing steady.*flink-runs-direct-read"):
+    with pytest.raises(DatasetError, match=r"no steady window.*flink-runs-direct-read"):
         measured_dataset(a_dataset(rows), SPEC, runs=("c",))
 
 

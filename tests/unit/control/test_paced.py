@@ -170,7 +170,7 @@ def test_a_policy_that_does_not_fit_the_job_is_refused_before_the_first_decision
     ("given", "message"),
     [
         ({"policies": ["ds2", "ds2"]}, "two policies are called 'ds2'"),
-        ({"policies": ["ds2"], "acting": "incumbent"}, "none of the policies"),
+        ({"policies": ["ds2"], "acting": "incumbent"}, "not one of the policies"),
         ({"acting": "ds3"}, "Did you mean 'ds2'"),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path) -> None:
 
 
 def test_a_folder_without_a_published_revision_is_no_dataset(tmp_path) -> None:
-    with pytest.raises(StorageError, match="is no dataset"):
+    with pytest.raises(StorageError, match="is not a dataset"):
         DatasetManifest.read(tmp_path)
 
 

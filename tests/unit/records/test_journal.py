@@ -163,7 +163,10 @@ def test_a_journal_can_be_read_while_it_is_written(tmp_path):
 
 
 def test_an_unknown_kind_and_an_empty_folder_are_refused(tmp_path):
-    with Journal(tmp_path) as written, pytest.raises(SchemaError, match="no kind 'rescale'"):
+    with (
+        Journal(tmp_path) as written,
+        pytest.raises(SchemaError, match="no entries of kind 'rescale'"),
+    ):
         written.append("rescale", 0, "q1", None, {})  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="holds no journal"):
         list(read(tmp_path / "elsewhere"))

@@ -64,7 +64,7 @@ def test_a_list_of_config_maps_holds_several_jobs(tmp_path):
     ],
 )
 def test_what_the_autoscaler_never_wrote_is_refused(packed, says):
-    with pytest.raises(SchemaError, match="none that Flink's autoscaler writes") as refused:
+    with pytest.raises(SchemaError, match="not written by Flink's autoscaler") as refused:
         states_of_config_maps([config_map("words", {"collectedMetrics": packed})], "here")
     assert says in str(refused.value)
 

@@ -115,7 +115,7 @@ def test_a_named_model_stays_as_it_is():
 
 
 def test_what_cannot_be_supported_is_refused():
-    with pytest.raises(DatasetError, match="holds no windows"):
+    with pytest.raises(DatasetError, match="no table 'windows"):
         dataset_histories(Rows({"transitions": []}))
     lacks = [row for row in windows(20) if row["vertex"] != "map"]
     with pytest.raises(MetricsError, match="no window of the dataset holds all of source, map"):
