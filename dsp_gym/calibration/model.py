@@ -48,7 +48,7 @@ class AskedParts:
         for at, part in enumerate(parts):
             of_base.setdefault(_other(part.base_mib, spec.memory.base_mib), []).append(at)
         self.by_base = [
-            (base, np.array(at), Asked(*(values[at] for values in self.all)))
+            (base, np.array(at), Asked._make(values[at] for values in self.all))
             for base, at in of_base.items()
         ]
         """MiB of level 0 that some were measured with, None: the job's; which ones; those alone."""
