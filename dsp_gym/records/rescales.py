@@ -32,6 +32,7 @@ class Unfinished:
     savepoint: Body | None = None  # where the state is, once it was written
     is_submitted: bool = False
     has_failed: bool = False  # it was being taken back
+    has_alarmed: bool = False  # a person was called
 
     @property
     def can_be_taken_up(self) -> bool:
@@ -57,6 +58,8 @@ class Unfinished:
             return replace(self, savepoint=body)
         if event == "submitted":
             return replace(self, is_submitted=True)
+        if event == "alarm":
+            return replace(self, has_alarmed=True)
         if event == "failed":
             touched = self.stopping is not None or self.is_submitted
             return replace(self, has_failed=True) if touched else None

@@ -111,5 +111,6 @@ class Person:
 
 
 def is_left_to_dsp_gym(journal: Path) -> bool:
-    """Whether a process of dsp-gym is at it, or will be when it starts."""
-    return journal.is_dir() and unfinished(journal) is not None
+    """Whether a process of dsp-gym is at it, or will be when it starts, and has called nobody."""
+    left = unfinished(journal) if journal.is_dir() else None
+    return left is not None and not left.has_alarmed

@@ -243,7 +243,7 @@ class JobActuator(ABC):
     def _handle(self, wanted: Configuration) -> None:
         job = None
         try:
-            job = self._read()
+            job = self._looked_at()
             if job.configuration == wanted:
                 self._end(wanted, REACHED if self._under_way == wanted else None, wanted)
                 return
@@ -259,6 +259,21 @@ class JobActuator(ABC):
         else:
             self._emit("reached", {"configuration": as_words(wanted)})
             self._end(wanted, REACHED, wanted)
+
+    def _looked_at(self) -> RunningJob:
+        """The job as it runs now; each vertex has tasks.
+
+        Raises:
+            Unreached: A job that is coming up has not been given any yet: its configuration is not
+                known, and must not be taken for one that somebody has chosen.
+        """
+        job = self._read()
+        if min(job.configuration.parallelism.values()) < 1:
+            raise Unreached(
+                f"the job is {job.state}, and Flink has not given it any tasks yet",
+                remedy="Ask again when it runs.",
+            )
+        return job
 
     def _give_up(self, job: RunningJob | None, wanted: Configuration, error: Exception) -> None:
         """Say why, and see that the job runs as before."""

@@ -111,6 +111,19 @@ def test_a_recovery_that_fails_is_an_alarm_and_does_not_stay_pending(desk):
     assert desk.events == ["asked", "failed", "recovering", "alarm"]
 
 
+def test_a_decision_that_keeps_asks_nothing_of_a_job_that_has_no_tasks_yet(desk):
+    desk.running = 0  # of a job that its scheduler has just created
+    desk.ask(1)
+    desk.done()
+    assert desk.events == []
+    desk.ask(3)
+    assert desk.done() == REFUSED
+    assert desk.events == ["failed"]
+    desk.running = 1
+    desk.ask(3)
+    assert desk.done() == REACHED
+
+
 def test_after_a_failure_the_next_request_is_taken(desk):
     desk.error = FlinkError("once")
     desk.ask(3)
