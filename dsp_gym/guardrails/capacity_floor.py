@@ -60,6 +60,9 @@ class CapacityFloorConfig(ConfigModel):
         description="how long less than the requirement must have run before the floor asks for "
         "more than the running configuration, s: the policy may answer first",
     )
+    keep_when_late: bool = Field(
+        False, description="whether a job over its latency bound gives up neither tasks nor memory"
+    )
 
 
 class Shortage(NamedTuple):
@@ -77,6 +80,7 @@ class CapacityFloor(Restriction):
 
     A decision never takes away what is required. More than the running configuration is asked for
     once the shortage has lasted, so that the policy answers first: two rescales are two outages.
+    With `keep_when_late` a late job keeps what it has, to catch up.
 
     More memory may stand for more tasks: where the model itself chooses memory and the decision
     gives as much, its lower parallelism is the floor.
@@ -136,7 +140,10 @@ class CapacityFloor(Restriction):
             if snapshot.topology.tables.kind[snapshot.topology.row[job], v] != 0
         )
         margin = f" with {100 * self.config.margin:g} % margin" if self.config.margin else ""
-        return f"{self._shadow.name} requires {needs}{margin} for the observed demand"
+        row, late_s = snapshot.topology.row[job], snapshot.latency_p95_s[job]
+        is_kept = self.config.keep_when_late and late_s > snapshot.topology.tables.slo_s[row]
+        late = f"; the job is {late_s:.0f} s late and keeps what it has" if is_kept else ""
+        return f"{self._shadow.name} requires {needs}{margin} for the observed demand{late}"
 
     def memories(self) -> tuple[RowMemory, ...] | None:
         return all_of((self._memory,), self._shadow.memories())
@@ -158,6 +165,7 @@ class FloorRule(NamedTuple):
     release: float
     min_fill: float
     patience_s: float
+    keep: bool  # what a late job runs is required
 
     @classmethod
     def of(cls, c: CapacityFloorConfig) -> FloorRule:
@@ -167,7 +175,12 @@ class FloorRule(NamedTuple):
             Numbers for compiled code.
         """
         return cls(
-            1 + c.margin, c.memory_factor, c.release_hit_rate, c.min_window_fill, c.patience_s
+            1 + c.margin,
+            c.memory_factor,
+            c.release_hit_rate,
+            c.min_window_fill,
+            c.patience_s,
+            c.keep_when_late,
         )
 
 
@@ -191,10 +204,14 @@ def lift(
         measured = fill[j] >= floor.min_fill - 1e-9
         lasting = seen.job[JOB.t_s, j] - short.since_s[j] >= floor.patience_s  # False: NaN
         may_raise = measured and (floor.patience_s == 0.0 or lasting)
+        keeps = floor.keep and seen.job[JOB.latency_p95_s, j] > t.slo_s[k]  # False: NaN
         for v in range(vertices):
             if t.kind[k, v] < 0:
                 continue
             now_level, chosen = seen.memory_level[j, v], required.memory_level[j, v]
+            if keeps and level[j, v] < now_level:
+                level[j, v] = now_level
+                work.trips[j] = True
             if not (np.isnan(hit[j, v]) or hit[j, v] >= floor.release):
                 least_level = min(now_level, chosen)
                 if level[j, v] < least_level:
@@ -210,6 +227,8 @@ def lift(
             least = min(int(tasks), t.max_parallelism[k, v])
             if not may_raise:
                 least = min(least, seen.parallelism[j, v])
+            if keeps and level[j, v] <= now_level:
+                least = max(least, seen.parallelism[j, v])
             if p[j, v] < least:
                 p[j, v] = least
                 work.trips[j] = True

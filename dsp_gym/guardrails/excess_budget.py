@@ -226,8 +226,8 @@ class ExcessBudget(Restriction):
         """What is to run where the budget is spent; the fallback is asked once for each snapshot.
 
         A job whose configuration does not carry the load, or is dearer than the budget of cost
-        allows, first gets that of the twin: the fallback alone may need many steps from where the
-        policy has left it, or be content to stay there.
+        allows while its twin's carries it, first gets that of the twin: the fallback alone may
+        need many steps from where the policy has left it, or be content to stay there.
 
         Returns:
             The twin's configuration of such jobs, the fallback's decision on others.

@@ -268,7 +268,9 @@ def _suit(
         twin = money_per_s(t, j, own.parallelism, own.level)
         cost = money_per_s(t, j, seen.parallelism, seen.memory_level)
         carries = _spare(own, seen.parallelism, j) >= 1.0
-        suits[j] = carries and (cost_share == np.inf or cost <= (1.0 + cost_share) * twin)
+        dear = cost_share < np.inf and cost > (1.0 + cost_share) * twin
+        # A twin that does not carry the load is cheap, and nothing to begin with.
+        suits[j] = carries and not (dear and _spare(own, own.parallelism, j) >= 1.0)
 
 
 def suits(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns], cost_share: float) -> Bools:
@@ -280,8 +282,8 @@ def suits(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns], cost_share: f
         cost_share: By how much it may be dearer than the twin's, share of the twin's cost.
 
     Returns:
-        (J,) flags: it carries what is offered, and costs little more than the twin's; False where
-        nothing is known of the need.
+        (J,) flags: it carries what is offered, and costs little more than the twin's or the twin
+        does not carry that; False where nothing is known of the need.
     """
     found = np.zeros(len(snapshot), np.bool_)
     _suit(snapshot.topology.handle, snapshot.arrays, fallen, cost_share, found)

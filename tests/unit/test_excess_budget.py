@@ -214,6 +214,30 @@ def test_a_fallback_that_would_be_content_with_a_dear_configuration_begins_with_
     assert (4, 4) in found
 
 
+@pytest.mark.parametrize(("busy", "expected"), [(250.0, 4), (750.0, 8)])
+def test_a_job_that_carries_the_load_does_not_get_a_twin_that_does_not(busy, expected):
+    """The fallback holds for ever, and its twin has four tasks; the load keeps two or six busy."""
+    guards = chain(
+        excess_budget={
+            "policy": {"policy": "ds2", "params": {"warm_up_s": 1e6}},
+            "window_s": 3600.0,
+            "outage_share": 0.5,
+            "cost_share": 0.05,
+            "burst_s": 1e6,
+            "hand_over_s": 3600.0,
+        }
+    )
+    start = snapshot(600.0)
+    guards.commit(start, guards.allow(start, own((8, 8))))
+    for step in range(1, 10):
+        seen = snapshot(600.0 + 60.0 * step, p=(8, 8), busy=(busy, busy))
+        guarded = guards.allow(seen, own((7, 7)))
+        if guards.guardrails[0].replaces(seen)[0]:
+            break
+        guards.commit(seen, guarded)
+    assert tuple(guarded.parallelism[0, 1:3].tolist()) == (expected, expected)
+
+
 def test_a_job_that_is_taken_over_first_gets_the_configuration_of_the_twin():
     """DS2 would go from one busy task step by step; its twin has long been where the load is."""
     guards = chain(

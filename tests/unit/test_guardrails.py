@@ -219,6 +219,27 @@ def test_a_floor_that_is_met_is_patient_anew():
     assert allowed(patient, short, wanted(2, 4))[0][0] == 2
 
 
+@pytest.mark.parametrize(("latency_s", "expected"), [(0.1, (2, 2, 0)), (9.0, (4, 4, 1))])
+def test_a_late_job_gives_up_neither_tasks_nor_memory(latency_s, expected):
+    """The load needs two tasks of each vertex, and no memory."""
+    keeping = floor(keep_when_late=True)
+    seen = snapshot(hit=0.96, latency_p95_s=latency_s)
+    assert allowed(keeping, seen, wanted(1, 1, level=0))[0] == expected
+    assert allowed(keeping, seen, wanted(4, 4))[0] == (4, 4, 1)
+    assert allowed(keeping, seen, wanted(5, 4))[0] == (5, 4, 1)
+
+
+def test_a_late_job_may_trade_tasks_for_memory():
+    keeping = floor(keep_when_late=True, memory_factor=2.0)
+    late = snapshot(latency_p95_s=9.0)
+    assert allowed(keeping, late, wanted(4, 2, level=2))[0] == (4, 2, 2)
+
+
+def test_a_refusal_of_a_late_job_is_explained():
+    _, words = allowed(floor(keep_when_late=True), snapshot(latency_p95_s=9.0), wanted(3, 4))
+    assert "late" in words
+
+
 def test_the_shipped_chains_are_in_order():
     assert build("none").names == ()
     names = build("default").names
