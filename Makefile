@@ -210,7 +210,7 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 	$(BIN)/python -m dsp_gym.studies.validation.fleet --out $(FIGURES)/fleet.json
 	$(BIN)/python docs/validation.py
 
-validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and in simulation (64 runs, about six hours on a quiet machine; goes on where it was stopped).
+validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and in simulation (80 runs, about eight hours one after the other; goes on where it was stopped).
 	-$(BIN)/dsp-gym validate policies --out $(FIGURES)/policies.json
 	$(BIN)/python docs/validation.py
 

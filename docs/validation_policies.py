@@ -32,6 +32,7 @@ COMPARED = (
     "price",
     "off by",
 )
+LATE = ("policy", "late s of a run, real", "simulated", "rescales, real", "simulated")
 AGENTS = (
     "job",
     "agent",
@@ -74,9 +75,12 @@ def policies_section(found: dict[str, Any] | None) -> str:
     ]
     wrong = [pair for pair in order["pairs"] if pair["real"] <= 1.0]
     parts += [
-        f"- {pair['case']}: `{pair['cheaper']}` below `{pair['dearer']}` by "
-        f"{percent(pair['simulated'] - 1)} in the simulation, by {percent(pair['real'] - 1)} for real"
-        for pair in wrong
+        "\n".join(
+            f"- {pair['case']}: `{pair['dearer']}` costs {percent(pair['simulated'] - 1)} more than "
+            f"`{pair['cheaper']}` in the simulation, and {percent(1 - pair['real'])} less on the "
+            "real Flink."
+            for pair in wrong
+        )
     ]
     if found["agents"]:
         parts.append(
@@ -84,7 +88,13 @@ def policies_section(found: dict[str, Any] | None) -> str:
             "at most 0.90 of its cost, at no more late seconds, on three of four jobs.\n\n"
             + table(AGENTS, [_agent(row) for row in found["agents"]])
         )
+    parts.append(
+        "How late each policy is, in the mean over all jobs and loads:\n\n"
+        + table(LATE, _late(found))
+    )
     parts += [f"{what} is left out: {why}" for what, why in found["left_out"].items()]
+    missing = sorted({case["job"] for case in found["cases"]} - {job for job, _ in _ran(found)})
+    parts += [f"`{job}` has not been run yet." for job in missing]
     return "\n\n".join(parts)
 
 
@@ -105,6 +115,36 @@ def _compared(case: dict[str, Any], one: dict[str, Any]) -> list[object] | None:
         pair("rescales", 1),
         f"{real['price']:.4f}, {model['price']:.4f}",
         percent(abs(model["price"] / real["price"] - 1)),
+    ]
+
+
+def _ran(found: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Policies with real runs, each with its job."""
+    return [
+        (case["job"], one)
+        for case in found["cases"]
+        for one in case["policies"]
+        if one["real"]["price"] is not None
+    ]
+
+
+def _late(found: dict[str, Any]) -> list[list[object]]:
+    """Means over what has real runs, the policy that is late least first."""
+    of_policy: dict[str, list[dict[str, Any]]] = {}
+    for _, one in _ran(found):
+        of_policy.setdefault(one["policy"], []).append(one)
+
+    def mean(name: str, policy: str, world: str) -> float:
+        return float(np.mean([np.mean(one[world][name]) for one in of_policy[policy]]))
+
+    worlds = ("real", "simulated")
+    rows = {
+        policy: [mean(name, policy, world) for name in ("late_s", "rescales") for world in worlds]
+        for policy in of_policy
+    }
+    return [
+        [f"`{policy}`", *(f"{value:.1f}" for value in rows[policy])]
+        for policy in sorted(rows, key=lambda policy: rows[policy][0])
     ]
 
 
