@@ -10,7 +10,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.calibration.observations import SteadyPart
-from dsp_gym.calibration.steady import FAST_SPREAD, Asked, Steady, steady
+from dsp_gym.calibration.steady import FAST_SPREAD, AskedConfigurations, Steady, steady
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 
@@ -38,7 +38,7 @@ class AskedParts:
 
     def __init__(self, spec: JobSpec, parts: Sequence[SteadyPart]) -> None:
         order = spec.topological_order()
-        self.all = Asked(
+        self.all = AskedConfigurations(
             np.array([[o.parallelism.get(v.name, v.parallelism) for v in order] for o in parts]),
             np.array([[o.level.get(v.name, -1) for v in order] for o in parts]),
             np.array([o.offered_per_s for o in parts], dtype=np.float64),
@@ -48,7 +48,7 @@ class AskedParts:
         for at, part in enumerate(parts):
             of_base.setdefault(_other(part.base_mib, spec.memory.base_mib), []).append(at)
         self.by_base = [
-            (base, np.array(at), Asked._make(values[at] for values in self.all))
+            (base, np.array(at), AskedConfigurations._make(values[at] for values in self.all))
             for base, at in of_base.items()
         ]
         """MiB of level 0 that some were measured with, None: the job's; which ones; those alone."""

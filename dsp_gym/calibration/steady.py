@@ -12,13 +12,13 @@ from dsp_gym.job.capacity import block_reads, mst_per_s, read_shares, slots_in_u
 from dsp_gym.job.service import compiled, ticker_ratio
 from dsp_gym.job.tables import SOURCE, JobTables
 
-__all__ = ["FAST_SPREAD", "Asked", "Steady", "mixture_median", "steady"]
+__all__ = ["FAST_SPREAD", "AskedConfigurations", "Steady", "mixture_median", "steady"]
 
 FAST_SPREAD = 0.3
 """Log spread of reads from memory; the histogram's own grain hides more of it."""
 
 
-class Asked(NamedTuple):
+class AskedConfigurations(NamedTuple):
     """O configurations of one job of V vertices, and their loads."""
 
     parallelism: Ints  # (O, V) subtasks
@@ -37,7 +37,7 @@ class Steady(NamedTuple):
     write_us: Floats  # (O, V)
 
 
-def steady(tables: JobTables, asked: Asked, read_spread: Floats) -> Steady:
+def steady(tables: JobTables, asked: AskedConfigurations, read_spread: Floats) -> Steady:
     """Finds the steady states.
 
     Args:
