@@ -365,16 +365,16 @@ Recorded (UTC): {recorded}.{left}"""
 
 CHECKED = """\
 Under the lowest load one task of the word count is at the edge of its capacity: 1,200 sentences/s arrive, and its
-calibrated capacity is 1,131, so a few per cent decide whether it is late. In an earlier recording, with too little backlog
-to predict the lag within a quarter (6 ms), the model was late 3.3 points too often. Near saturation a scorecard
+calibrated capacity is 1,131, so a few per cent decide whether it is late. While DS2 scales it there is no backlog to predict
+(2 ms), and the model's lag is off by more than it is. Near saturation a scorecard
 therefore widens its interval by the uncertainty of the capacity. Similarly, after a rescale with an outage of about the
 bound, a job is late either for ten seconds, the memory of a sink, or not at all.
 
 The model replays the deployed configurations under the load counted from sample to sample, with the observed duration
 of each rescale; the durations of a policy's own rescales are drawn from these. Its samples are as old as the real
 ones, and lateness is measured as at a sink. No number was fitted to these runs. The rules of the replay were chosen on
-`flink-q11` and an earlier recording of `flink-wordcount`; `flink-q1` and this recording of `flink-wordcount` came
-afterwards, the latter with other work at the lowest priority beside it."""
+earlier recordings of `flink-q11` and `flink-wordcount`; all recordings shown here came afterwards. The three jobs ran side
+by side on two cores, with other work at the lowest priority; recorded one after the other, all three held every bar."""
 
 
 def policies() -> str:
