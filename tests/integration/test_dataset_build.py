@@ -215,7 +215,7 @@ def test_the_words_of_spark_are_told_in_ours():
     assert str(fault_of(worker, [])) == "there is no job file of x"
     assert fault_of("reading file:///a/b.parquet. Caused", []).file == "/a/b.parquet"
     assert fault_of("reading file:/a/b.parquet. Caused", []).file == "/a/b.parquet"
-    assert "has ended" in str(fault_of("[Errno 111] Connection refused", []))
+    assert "Spark ended" in str(fault_of("[Errno 111] Connection refused", []))
 
 
 def shell(*arguments: str):

@@ -330,7 +330,7 @@ def test_what_is_no_parquet_file_is_named(tmp_path) -> None:
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "a.parquet").write_bytes(b"PAR1, or is it")
     source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
-    with pytest.raises(DatasetError, match=r"a\.parquet.*source 's': is no Parquet file"):
+    with pytest.raises(DatasetError, match=r"a\.parquet.*source 's': is not a Parquet file"):
         surveyed(tmp_path, **source)
 
 

@@ -239,7 +239,7 @@ def test_training_says_where_no_dataset_is(tmp_path):
     )
     result = CliRunner().invoke(app, ["train", str(config), "--no-track", "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert "nowhere: is no dataset" in " ".join(result.stderr.split())
+    assert "nowhere: is not a dataset" in " ".join(result.stderr.split())
 
 
 def test_minari_reads_back_what_was_exported(dataset, tmp_path, monkeypatch):
