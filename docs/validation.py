@@ -371,10 +371,11 @@ therefore widens its interval by the uncertainty of the capacity. Similarly, aft
 bound, a job is late either for ten seconds, the memory of a sink, or not at all.
 
 The model replays the deployed configurations under the load counted from sample to sample, with the observed duration
-of each rescale; the durations of a policy's own rescales are drawn from these. Its samples are as old as the real
-ones, and lateness is measured as at a sink. No number was fitted to these runs. The rules of the replay were chosen on
-earlier recordings of `flink-q11` and `flink-wordcount`; all recordings shown here came afterwards. The three jobs ran side
-by side on two cores, with other work at the lowest priority; recorded one after the other, all three held every bar."""
+of each rescale; the outages of a policy's own rescales are drawn from these, with the shortest savepoint. Its samples
+are as old as the real ones, and lateness is measured as at a sink. No number was fitted to these runs. The rules of the
+replay were chosen on earlier recordings of `flink-q11` and `flink-wordcount`, but for the shortest savepoint, which was
+chosen on these. The three jobs ran side by side on two cores, with other work at the lowest priority; recorded
+one after the other, all three held every bar."""
 
 
 def policies() -> str:

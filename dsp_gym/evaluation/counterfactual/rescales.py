@@ -27,9 +27,14 @@ def observed_outages_s(course: ObservedRun, spec: JobSpec) -> dict[int, float]:
     """
     found = {}
     for before, stopping_s, outage_s in _rescales(course):
-        restore_s = np.nansum(course.state_mib[before]) / float(spec.rescale.restore_mib_per_s)
-        found[before] = max(0.0, stopping_s + outage_s - float(restore_s))
+        restore_s = _restore_s(course, spec, before)
+        found[before] = max(0.0, stopping_s + outage_s - restore_s)
     return found
+
+
+def _restore_s(course: ObservedRun, spec: JobSpec, slot: int) -> float:
+    """Seconds in which the state of that slot is restored."""
+    return float(np.nansum(course.state_mib[slot]) / float(spec.rescale.restore_mib_per_s))
 
 
 def down_share(course: ObservedRun) -> float | None:
@@ -61,25 +66,33 @@ def _rescales(course: ObservedRun) -> Iterator[tuple[int, float, float]]:
 
 
 def _counted(found: Sequence[T]) -> Sequence[T]:
-    """The rescales that count: the first one, two, four, eight and so on of those observed.
+    """The rescales that count: the first 1, 2, 3, 4, 6, 8, 12, 16 and so on of those observed.
 
     What follows a run that goes on begins anew whenever this changes; that is rare like this.
     """
-    return found[: 1 << (len(found).bit_length() - 1)] if found else found
+    power = 1 << (len(found).bit_length() - 1) if found else 0
+    between = power + power // 2
+    return found[: between if len(found) >= between else power]
 
 
 def with_observed_outages(spec: JobSpec, course: ObservedRun) -> JobSpec:
     """Replaces the job's outages by the observed ones, if there are any.
 
     Every policy's rescales are drawn from them: the time this cluster needs to bring the job back
-    does not depend on the policy.
+    does not depend on the policy. Each takes the shortest savepoint observed: that of a saturated
+    job waits behind full buffers, which the job works off meanwhile, and which are the model's own.
 
     Returns:
         A copy of the job; the job itself where no outage was observed.
     """
-    outages = _counted(list(observed_outages_s(course, spec).values()))
-    if not outages:
+    found = _counted(list(_rescales(course)))
+    if not found:
         return spec
+    shortest_s = min(stopping_s for _, stopping_s, _ in found)
+    outages = [
+        max(0.0, shortest_s + outage_s - _restore_s(course, spec, before))
+        for before, _, outage_s in found
+    ]
     low, middle, high = np.quantile(outages, (0.1, 0.5, 0.9)).tolist()
     rescale = spec.rescale.model_copy(update={"outage_s": (low, middle, high)})
     return spec.model_copy(update={"rescale": rescale})

@@ -9,6 +9,7 @@ import pytest
 
 from dsp_gym.evaluation.counterfactual.course import OUTCOMES, ObservedRun
 from dsp_gym.evaluation.counterfactual.forward import IncumbentReplay, arrival_rates, forward
+from dsp_gym.evaluation.counterfactual.rescales import _counted as counted_of
 from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
 from dsp_gym.metrics.window import WindowConfig
 from tests.simulating import line
@@ -160,6 +161,31 @@ def test_rescales_take_as_long_as_they_were_seen_to():
     assert spec.rescale.outage_s == (3.0, 3.0, 3.0)
     said = forward(spec, found, whole(found), IncumbentReplay(found, whole(found)), None, WINDOW, 2)
     assert np.all(np.abs(said.outcome["down_s"].sum(axis=0) - 3.0) <= 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rescales", "counted"), [(1, 1), (2, 2), (3, 3), (5, 4), (7, 6), (11, 8), (15, 12), (16, 16)]
+)
+def test_the_rescales_that_count_change_seldom(rescales, counted):
+    assert len(counted_of(list(range(rescales)))) == counted
+
+
+def test_a_policys_rescales_do_not_wait_behind_the_buffers_of_a_saturated_job():
+    found = rescaled_at(6, 3.0, savepoints=np.array([[1159.5, 9.0]]))
+    assert with_observed_outages(SPEC, found).rescale.outage_s == (12.0, 12.0, 12.0)
+    since_s, outages_s = found.running_since_s.copy(), found.outage_s.copy()
+    tasks = found.parallelism.copy()
+    since_s[10:], outages_s[10:], tasks[10:] = 1274.0, 4.0, tasks[0]
+    twice = replace(
+        found,
+        running_since_s=since_s,
+        outage_s=outages_s,
+        parallelism=tasks,
+        savepoints=np.array([[1159.5, 9.0], [1275.0, 0.5]]),
+    )
+    assert observed_outages_s(twice, SPEC) == pytest.approx({5: 12.0, 9: 4.5})
+    low, middle, high = with_observed_outages(SPEC, twice).rescale.outage_s
+    assert (low, middle, high) == pytest.approx((3.6, 4.0, 4.4))
 
 
 def test_a_restart_of_the_same_configuration_says_nothing_of_rescales():
