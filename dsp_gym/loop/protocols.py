@@ -108,7 +108,7 @@ def without_words(policy: Policy) -> Policy:
 class Planning(Protocol):
     """A policy that plans now and then, and can do so after it has answered.
 
-    It is let do so only where it decides without a time limit; see `Rowwise`.
+    It plans afterwards only in a seat without a time limit; see `Rowwise`.
     """
 
     plans_after: bool

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from functools import cached_property, lru_cache, partial
 from http import HTTPStatus
+from typing import TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -34,6 +35,8 @@ from dsp_gym.redaction import redacted
 __all__ = ["StatusServer"]
 
 _LOG = logging.getLogger(__name__)
+
+_Made = TypeVar("_Made")
 
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -195,11 +198,15 @@ class StatusServer:
         """Answer one request, in a thread."""
         assert self.decisions is not None
         decisions = self.decisions
-        if decisions.planned(question):
+
+        def made() -> Answer | None:
+            return None if decisions.planned(question) else _json(decisions.answer(question))
+
+        answer = _tried(made)
+        if answer is None:
             self._http.call(lambda: self._wait(question, reply))
-            return
-        answer = _tried(lambda: _json(decisions.answer(question)))
-        self._http.call(lambda: self._answered(reply, answer))
+        else:
+            self._http.call(lambda: self._answered(reply, answer))
 
     def _answered(self, reply: Reply, answer: Answer) -> None:
         self._asked -= 1
@@ -357,7 +364,7 @@ def _no_token(path: str) -> str:
     return "no token is configured: give serve.token_file, or let anybody read with --public"
 
 
-def _tried(made: Callable[[], Answer]) -> Answer:
+def _tried(made: Callable[[], _Made]) -> _Made | Answer:
     """The answer, or the one that names what went wrong; never raises."""
     try:
         return made()

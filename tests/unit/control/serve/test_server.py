@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from agents.learned import LearnedPolicy
 from agents.planning.policy import MdpPolicy
 from dsp_gym.control.serve import server as serving_module
+from dsp_gym.control.serve import session as session_module
+from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens
 from dsp_gym.errors import ConfigError, FlinkError
@@ -214,9 +217,17 @@ def test_many_at_once_are_served_or_turned_away_and_it_goes_on(serving):
     assert decide(session, {**document, "job": "later"}).status == 200
 
 
+class _Occupied(ThreadPoolExecutor):
+    """Threads that get to no plan before the next request does."""
+
+    def submit(self, plan, /):
+        return Future()
+
+
 def test_a_request_that_comes_while_its_policy_plans_waits_and_the_others_do_not(
     serving, monkeypatch
 ):
+    monkeypatch.setattr(session_module, "ThreadPoolExecutor", _Occupied)
     session = serving(policies=["ds2", "learned"])
     (document,) = snapshots(session, 1)
     planning, let_go, answered_by = threading.Event(), threading.Event(), []
@@ -244,15 +255,27 @@ def test_a_request_that_comes_while_its_policy_plans_waits_and_the_others_do_not
             asked(job, begun_s + 60 * minute)
     answered_by.clear()
     asked("one", begun_s + 3900)
-    assert planning.wait(10)
     waits = threading.Thread(target=asked, args=("one", begun_s + 3960))
     waits.start()
+    assert planning.wait(10)
     asked("other", begun_s + 180)
     assert answered_by == ["dsp-gym http", 200] * 2
     assert waits.is_alive()
     let_go.set()
     waits.join(10)
     assert answered_by == ["dsp-gym http", 200] * 3
+
+
+def test_a_fault_of_ours_while_a_request_waits_for_a_plan_is_an_answer(serving, monkeypatch):
+    session = serving(policies=["ds2", "learned"])
+
+    def fails(decisions, question):
+        raise RuntimeError("a plan that cannot be looked for")
+
+    monkeypatch.setattr(Decisions, "planned", fails)
+    answer = decide(session, snapshots(session, 1)[0], "?policy=learned")
+    assert answer.status == 500
+    assert "a plan that cannot be looked for" in answer.json["error"]
 
 
 def test_a_slow_policy_answers_with_its_fallback_in_time(serving, monkeypatch):
