@@ -54,7 +54,8 @@ class SweptPolicy(Entrant):
             raise ValueError(f"'{self.name}': knob and values belong together; give both or none")
         if len(set(self.values)) != len(self.values):
             raise ValueError(f"'{self.name}': a value of the knob is listed twice")
-        if len({self.policy, *self.trainings}) <= len(self.trainings):
+        listed = (self.policy, *self.trainings)
+        if any(one in listed[:place] for place, one in enumerate(listed)):
             raise ValueError(f"'{self.name}': a training is listed twice")
         return self
 

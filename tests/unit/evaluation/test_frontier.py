@@ -345,6 +345,15 @@ def test_every_training_of_a_policy_plays_at_every_setting():
     ]
 
 
+def test_a_policy_of_a_frontier_may_be_given_in_place():
+    policy = {"policy": "ds2", "params": {"min_down": 2}, "rule": True}
+    swept = {**policy, "knob": "target_utilization", "values": [0.5]}
+    (found,) = entrants(
+        parse(FrontierConfig, {**DOCUMENT, "policies": [swept]}, "frontier").policies[0]
+    )
+    assert found.policy.params == {"min_down": 2, "target_utilization": 0.5}
+
+
 def test_tuning_takes_seen_jobs_and_seen_families_with_seeds_of_their_own():
     found = config(loads={"tuning_seeds": {"from": 50, "to": 52}}).tuning_benchmark()
     assert found.jobs == ("nexmark-q1", "random-dag:1")
