@@ -68,6 +68,7 @@ class MeasuredJobs(SelfContained):
             outages[:] = np.maximum(outages - HALF_S, 0.0)
         self._has_latency, self._stops_are_known = has_latency, down_share is not None
         self._down_share = 1.0 if down_share is None else down_share
+        self._outage_is_known = np.zeros(len(jobs.topology.tables.outage_s), np.bool_)
         self._sample_s, self._remembers_s = sample_s, remembers_s
         kept = remembers_s if has_latency else 1
         self._ages: Floats = np.zeros((kept, len(jobs)))
@@ -99,9 +100,10 @@ class MeasuredJobs(SelfContained):
         """Set the duration of the next rescales of the jobs of one job file.
 
         Args:
-            outage_s: seconds; None: they take as long as those before.
+            outage_s: seconds, the savepoint with them; None: they take as long as those before.
             k: number of the job file in the topology.
         """
+        self._outage_is_known[k] = outage_s is not None
         if outage_s is not None:
             self.jobs.topology.tables.outage_s[k] = max(0.0, outage_s - HALF_S)
 
@@ -115,11 +117,16 @@ class MeasuredJobs(SelfContained):
         self._seconds = np.arange(len(self._arrived), dtype=np.float64)
 
     def _stop(self, stopping: Bools) -> None:
-        """Stops the sources at once; the records in the buffers get through before the job ends."""
-        tables, state = self.topology.tables, self.jobs.state
+        """Stops the sources at once; the records in the buffers get through before the job ends.
+
+        A savepoint's barriers wait behind these records, so it takes that much longer.
+        """
+        tables, state, row = self.topology.tables, self.jobs.state, self.topology.row
+        waits_s = np.where(self._outage_is_known[row], 0.0, self._within_s())
         state.vertex[stopping, :, X.queue] = 0.0
         for j in np.flatnonzero(stopping).tolist():
-            begin_outage(tables, state, self.topology.row[j], j, self.jobs.parameters)
+            begin_outage(tables, state, row[j], j, self.jobs.parameters)
+            state.phase_left_s[j] += waits_s[j]
 
     def advance(self, seconds: int) -> Outcome:
         """Lets the jobs run and measures them as a real collector would.
@@ -180,11 +187,12 @@ class MeasuredJobs(SelfContained):
         rate = self._arrived[within] - self._arrived[within - 1]
         arrived = self._arrived[within] + (now_s - within) * rate
         age_s: Floats = now_s - self._when(arrived - pending)
-        if not self._has_latency:
-            return age_s
-        wait_s = state.vertex[:, :, X.wait_s]
-        within_s = wait_s.max(axis=1) - wait_s[:, self._sources].max(axis=1)
-        return np.asarray(age_s + within_s)
+        return age_s + self._within_s() if self._has_latency else age_s
+
+    def _within_s(self) -> Floats:
+        """How long records are on their way from the sources to the sinks, s, (J,)."""
+        wait_s = self.jobs.state.vertex[:, :, X.wait_s]
+        return np.asarray(wait_s.max(axis=1) - wait_s[:, self._sources].max(axis=1))
 
     def _when(self, count: Floats) -> Floats:
         """Time when that many records had arrived, s; before time 0 at the first rate."""

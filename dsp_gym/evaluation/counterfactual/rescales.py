@@ -80,7 +80,7 @@ def with_observed_outages(spec: JobSpec, course: ObservedRun) -> JobSpec:
 
     Every policy's rescales are drawn from them: the time this cluster needs to bring the job back
     does not depend on the policy. Each takes the shortest savepoint observed: that of a saturated
-    job waits behind full buffers, which the job works off meanwhile, and which are the model's own.
+    job waits behind the records in its buffers, which the model knows (`MeasuredJobs`).
 
     Returns:
         A copy of the job; the job itself where no outage was observed.

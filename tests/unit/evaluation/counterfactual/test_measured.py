@@ -70,3 +70,26 @@ def test_an_outage_is_late_from_its_first_second():
     assert np.all(told.down_s == 15)
     assert np.all(told.slo_s == 15)
     assert np.all(told.rescales == 1)
+
+
+def test_a_savepoint_waits_behind_the_records_in_the_buffers_unless_its_time_was_observed():
+    # 2,000 arrive, 1,000 leave: the map's buffers of 3,000 records are full, which is 3 s of work.
+    spec = line(buffer_records=3000, rescale={"outage_s": [20, 20, 20]})
+
+    def outages_s(rate):
+        jobs = SimulatedJobs(Topology.of([spec, spec], [0, 1]), exact())
+        jobs.reset(np.zeros(2, np.int64), np.full((2, 120), rate))
+        measured = MeasuredJobs(jobs, down_share=1.0)
+        measured.advance(60)
+        seen = measured.snapshot()
+        measured.take(10.5)
+        measured.take(10.5, 1)
+        measured.take(None, 1)
+        measured.apply(wanted(seen.parallelism + np.array([0, 1, 0]), seen.memory_level))
+        return jobs.state.phase_left_s
+
+    observed_s, drawn_s = outages_s(2000.0)
+    assert observed_s == pytest.approx(10.0, abs=0.1)
+    assert drawn_s - observed_s == pytest.approx(3.0, rel=0.15)
+    idle_s = outages_s(100.0)
+    assert idle_s[1] - idle_s[0] < 0.1
