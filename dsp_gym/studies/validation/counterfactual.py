@@ -1,15 +1,16 @@
 r"""The counterfactual evaluation of a journal, compared with two real runs of the same load.
 
-    python -m dsp_gym.studies.validation.counterfactual [--job JOB ...] [--minutes 14] \
+    python -m dsp_gym.studies.validation.counterfactual [--job JOB ...] [--minutes 15] \
         [--out FILE.json]
     python -m dsp_gym.studies.validation.counterfactual --rescore [--job JOB ...] \
         [--out FILE.json]
 
 Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
-it under the same load. The evaluation of the first journal uses the job as calibrated on earlier
-recordings. It gives the model's error on the observed run and the predicted cost of DS2; the second
-journal gives the real cost of DS2, and the model's error on that run. `--rescore` reads the newest
-journals again.
+it under the same load. Decisions keep step with the load, so that both decide at the same seconds
+of it: a decision 20 s later would be 2 points of lateness. The evaluation of the first journal uses
+the job as calibrated on earlier recordings. It gives the model's error on the observed run and the
+predicted cost of DS2; the second journal gives the real cost of DS2, and the model's error on that
+run. `--rescore` reads the newest journals again.
 
 Twins are held against the same runs: of each policy the twin that `dsp-gym twins` drives while the
 other one scales the job, against the run in which the policy does. Its cost has to be within 10 %
@@ -19,7 +20,10 @@ and its late share within 2 points. These figures are written beside the others,
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,13 +39,16 @@ from dsp_gym.config.files import write_atomic
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import RollBackConfig, SeatConfig
 from dsp_gym.control.start import started
-from dsp_gym.errors import ConfigError
+from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.evaluation.counterfactual.twins import Twins
+from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import resolve
 from dsp_gym.studies.validation.closed_loop import start
 
 __all__ = ["BARS", "LOADS", "rising_and_falling"]
@@ -57,9 +64,22 @@ ANY = Trust(lag=10.0, slo_share=1.0, cost=10.0)
 BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15, "twin_cost": 0.10, "twin_late": 0.02}
 """`twin_...`: of a policy's twin, against the policy scaling the job."""
 
+EVERY_TIME = {"interval_s": INTERVAL_S / 2}
+"""Policies evaluate whenever they are asked, not every second time."""
+
+LEAD_S = 40.0
+"""From a submission to the first second of the load, s."""
+
+
+def _local(name: str, change: Mapping[str, object]) -> PolicyConfig:
+    """A shipped policy for jobs on one machine with some parameters changed."""
+    _, shipped, _ = resolve(name)
+    return shipped.model_copy(update={"params": with_params(shipped.params, change)})
+
+
 SEATS = (
-    SeatConfig(name="justin", policy="justin-local"),
-    SeatConfig(name="ds2", policy="ds2-local"),
+    SeatConfig(name="justin", policy=_local("justin-local", {"ds2": EVERY_TIME})),
+    SeatConfig(name="ds2", policy=_local("ds2-local", EVERY_TIME)),
     SeatConfig(policy="incumbent"),
 )
 
@@ -98,13 +118,25 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
     spec, name, seconds = load_job(job), f"{job}-{acting}", round(60 * minutes)
     config = configured(job, acting, place.config)
     rates = rising_and_falling(seconds, LOADS[job])
-    load = load_arguments(rates, folder.parent, round(1000 * time.time()))
+    epoch_s = math.ceil(time.time() + LEAD_S)
+    load = load_arguments(rates, folder.parent, 1000 * epoch_s)
     Submission.of_spec(spec, load, name).submit(place.rest, start(spec))
     try:
         with started(config, mode="active", journal=folder) as run:
-            run.run(duration_s=seconds)
+            if time.time() > epoch_s:
+                raise FlinkError(f"{name} took more than {LEAD_S:g} s to come up")
+            _wait_until(epoch_s)
+            run.backend.advance(0)  # what came before the load is nobody's
+            for until_s in range(INTERVAL_S, seconds + 1, INTERVAL_S):
+                decided = run.decide()
+                _wait_until(epoch_s + until_s)
+                run.finish(decided)
     finally:
         place.rest.cancel(place.rest.find_job(name).id)
+
+
+def _wait_until(when_s: float) -> None:
+    time.sleep(max(0.0, when_s - time.time()))
 
 
 def modelled(root: Path, job: str, reports: Path) -> RunConfig:
@@ -180,9 +212,10 @@ def twins_compared(root: Path, config: RunConfig, seeds: int) -> dict[str, objec
         JSON values by policy: its twin, driven while the other one scaled the job, and its own run.
     """
     found = {}
+    courses = _of_one_time({acting: read_course(root / acting) for acting in ("justin", "ds2")})
     for policy, acting in (("ds2", "justin"), ("justin", "ds2")):
-        twin, trusted = _twin_of(policy, root / acting, config, seeds)
-        did = _figures(read_course(root / policy))
+        twin, trusted = _twin_of(policy, courses[acting], root / acting, config, seeds)
+        did = _figures(courses[policy])
         cost_error = abs(twin["cost_per_h"] / did["cost_per_h"] - 1.0)
         late_error = abs(twin["slo_share"] - did["slo_share"])
         found[policy] = {
@@ -197,14 +230,28 @@ def twins_compared(root: Path, config: RunConfig, seeds: int) -> dict[str, objec
                 "late share": late_error <= BARS["twin_late"],
             },
         }
-    return {"recorded": _recorded(read_course(root / "justin")), "policies": found}
+    return {"recorded": _recorded(courses["justin"]), "policies": found}
+
+
+def _of_one_time(courses: Mapping[str, ObservedRun]) -> dict[str, ObservedRun]:
+    """Both runs without the slots that one of them lacks at its begin.
+
+    The first slot is not known of a job that came up too late for it. The start is late whoever
+    decides: counted on one side alone it would be an error of 3 points.
+    """
+    first = max(course.segments()[0].start for course in courses.values())
+    cut = {}
+    for name, course in courses.items():
+        arrived = course.outcome["arrived"].copy()
+        arrived[:first] = np.nan
+        cut[name] = replace(course, outcome={**course.outcome, "arrived": arrived})
+    return cut
 
 
 def _twin_of(
-    policy: str, journal: Path, config: RunConfig, seeds: int
+    policy: str, course: ObservedRun, journal: Path, config: RunConfig, seeds: int
 ) -> tuple[dict[str, float], bool]:
     """A policy's twin, driven while another policy scaled the job; whether the model is trusted."""
-    course = read_course(journal)
     twins = Twins(journal, seeds, ANY, config)
     twins.follow(course, final=True)
     error = twins.error()
@@ -257,7 +304,7 @@ def _cost_per_h(course: ObservedRun) -> float:
 
 def main(
     job: Annotated[list[str] | None, typer.Option(help="Jobs; default: all.")] = None,
-    minutes: Annotated[float, typer.Option(min=6, help="Length of each run.")] = 14.0,
+    minutes: Annotated[float, typer.Option(min=6, help="Length of each run.")] = 15.0,
     seeds: Annotated[int, typer.Option(min=2, help="Predictions per policy.")] = 16,
     out: Annotated[Path | None, typer.Option(help="Where the figures are written.")] = None,
     journal: Annotated[Path, typer.Option(help="Folder of journals.")] = Path(
