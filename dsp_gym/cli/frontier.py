@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,7 +23,11 @@ __all__ = ["find_frontier", "frontier_board", "print_board", "write_board"]
 
 
 def find_frontier(
-    benchmark: str, policies: tuple[str, ...], only: tuple[str, ...], seeds: int | None
+    benchmark: str,
+    policies: tuple[str, ...],
+    only: tuple[str, ...],
+    seeds: int | None,
+    trainings: tuple[str, ...] = (),
 ) -> tuple[str, FrontierConfig] | None:
     """The frontier meant by a name or path, if it is one.
 
@@ -33,9 +37,13 @@ def find_frontier(
         only: Labels to keep beside the tuned rules and the best plan, as `--only` takes them;
             none: all.
         seeds: Seeds per load; None: the frontier's.
+        trainings: `LABEL=FOLDER` each: further trainings of the policy with that label.
 
     Returns:
         Its name and the frontier; None where the name is of another kind.
+
+    Raises:
+        ConfigError: No policy has a label, or a folder holds no training.
     """
     from dsp_gym.config.files import find, names, parse, read_yaml
     from dsp_gym.evaluation.frontier.config import FrontierConfig
@@ -50,11 +58,15 @@ def find_frontier(
     if not isinstance(jobs, dict):  # a benchmark has a list of jobs
         return None
     config = parse(FrontierConfig, document, path)
-    return path.stem, _narrowed(config, policies, only, seeds)
+    return path.stem, _narrowed(config, policies, only, seeds, trainings)
 
 
 def _narrowed(
-    config: FrontierConfig, policies: tuple[str, ...], only: tuple[str, ...], seeds: int | None
+    config: FrontierConfig,
+    policies: tuple[str, ...],
+    only: tuple[str, ...],
+    seeds: int | None,
+    trainings: tuple[str, ...],
 ) -> FrontierConfig:
     from dsp_gym.cli.only import chosen_of
     from dsp_gym.config.files import parse
@@ -78,12 +90,39 @@ def _narrowed(
             shifted = document["shifts"]["policies"]
             document["shifts"]["policies"] = {k: shifted[k] for k in shifted if k in kept}
     document["policies"] += added
+    for one in trainings:
+        _add_trainings(document["policies"], one)
     if seeds is not None:
         for family in document["loads"].values():
             span = family and family.get("seeds")
             if span:
                 span["to"] = min(span["to"], span["from"] + seeds)
     return parse(FrontierConfig, document, "--policy, --only, --seeds")
+
+
+def _add_trainings(policies: list[dict[str, Any]], given: str) -> None:
+    """Add the trainings of a folder to the policy with their label."""
+    from dsp_gym.errors import ConfigError, did_you_mean
+
+    label, _, folder = given.partition("=")
+    labels = [entry["name"] for entry in policies]
+    if label not in labels:
+        raise ConfigError(
+            f"there is no policy '{label}' here",
+            key="--trainings",
+            value=given,
+            remedy=did_you_mean(label, labels),
+        )
+    found = sorted(map(str, Path(folder).glob("seed-*/policy"))) if folder else []
+    if not found:
+        raise ConfigError(
+            f"the folder '{folder}' holds no training",
+            key="--trainings",
+            value=given,
+            remedy="Train with other seeds first: dsp-gym train EXPERIMENT --seed 1 --out "
+            f"{folder or 'FOLDER'}/seed-1",
+        )
+    policies[labels.index(label)]["trainings"] = found
 
 
 def _entry(policy: str) -> dict[str, object]:

@@ -100,6 +100,14 @@ def leaderboard(
             help="Only this cell of a frontier, such as unseen-jobs-unseen-loads; repeat."
         ),
     ] = None,
+    trainings: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL=DIR",
+            help="With a frontier: further trainings of a policy, DIR/seed-N/policy; its results "
+            "are the mean over all. Repeat.",
+        ),
+    ] = None,
     entries: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="With a frontier: folder of entries to run again."),
@@ -149,7 +157,9 @@ def leaderboard(
     from dsp_gym.evaluation.report import write_report
     from dsp_gym.evaluation.run import decisions_of
 
-    frontier = find_frontier(benchmark, tuple(policy or ()), tuple(only or ()), seeds)
+    frontier = find_frontier(
+        benchmark, tuple(policy or ()), tuple(only or ()), seeds, tuple(trainings or ())
+    )
     if frontier is not None:
         if tuned is not None:
             raise ConfigError(
@@ -174,7 +184,7 @@ def leaderboard(
         ):
             result = frontier_board(name, entered, tuple(cell or ()), opened, kept)
         tell_unlike(result, entries)
-        chosen = {"--policy": policy, "--only": only, "--cell": cell}
+        chosen = {"--policy": policy, "--only": only, "--cell": cell, "--trainings": trainings}
         words = [f" {option} {one}" for option, given in chosen.items() for one in given or ()]
         some = "" if seeds is None else f" --seeds {seeds}"
         some += "" if entries is None else f" --entries {entries}"
@@ -185,7 +195,7 @@ def leaderboard(
         record = record_frontier(result, pages, uri) if track else None
         _tell(record, uri, as_json)
         return
-    for option, given in (("--cell", cell), ("--entries", entries)):
+    for option, given in (("--cell", cell), ("--entries", entries), ("--trainings", trainings)):
         if given:
             value = str(given if isinstance(given, Path) else given[0])
             raise ConfigError("needs a frontier, such as core-v2", key=option, value=value)

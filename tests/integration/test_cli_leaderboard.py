@@ -210,6 +210,9 @@ def test_options_of_a_frontier_are_refused_elsewhere_and_wrong_ones_there(tmp_pa
         (["small.yaml", "--cell", "unseen"], "there is no cell 'unseen'"),
         (["small.yaml", "--only", "ds2,ds3"], "takes no part"),
         (["small.yaml", "--tuned", "."], "a frontier lists its tuned rules"),
+        (["core-v1", "--trainings", "ds2=."], "needs a frontier"),
+        (["small.yaml", "--trainings", "dz2=."], "there is no policy 'dz2'"),
+        (["small.yaml", "--trainings", "ds2=."], "the folder '.' holds no training"),
     ):
         run = CliRunner().invoke(app, ["leaderboard", *arguments])
         assert run.exit_code == 2, run.output
