@@ -67,8 +67,8 @@ BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15, "twin_cost": 0.10, 
 EVERY_TIME = {"interval_s": INTERVAL_S / 2}
 """Policies evaluate whenever they are asked, not every second time."""
 
-LEAD_S = 40.0
-"""From a submission to the first second of the load, s."""
+LEAD_S = 75
+"""From a submission to the first decision, s: the job has run for a window under the low rate."""
 
 
 def _local(name: str, change: Mapping[str, object]) -> PolicyConfig:
@@ -118,15 +118,16 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
     spec, name, seconds = load_job(job), f"{job}-{acting}", round(60 * minutes)
     config = configured(job, acting, place.config)
     rates = rising_and_falling(seconds, LOADS[job])
-    epoch_s = math.ceil(time.time() + LEAD_S)
-    load = load_arguments(rates, folder.parent, 1000 * epoch_s)
+    submitted_s = math.ceil(time.time())
+    epoch_s = submitted_s + LEAD_S
+    load = load_arguments([LOADS[job]] * LEAD_S + rates, folder.parent, 1000 * submitted_s)
     Submission.of_spec(spec, load, name).submit(place.rest, start(spec))
     try:
         with started(config, mode="active", journal=folder) as run:
             if time.time() > epoch_s:
-                raise FlinkError(f"{name} took more than {LEAD_S:g} s to come up")
+                raise FlinkError(f"{name} took more than {LEAD_S} s to come up")
             _wait_until(epoch_s)
-            run.backend.advance(0)  # what came before the load is nobody's
+            run.backend.advance(0)  # what came before the first decision is nobody's
             for until_s in range(INTERVAL_S, seconds + 1, INTERVAL_S):
                 decided = run.decide()
                 _wait_until(epoch_s + until_s)
