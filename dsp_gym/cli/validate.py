@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.validation.command import ValidationProgress
     from dsp_gym.evaluation.validation.loop import ValidationTotals
     from dsp_gym.evaluation.validation.order import CaseFigures
+    from dsp_gym.evaluation.validation.published import PublishedRun
     from dsp_gym.evaluation.validation.runs import KeptRuns, PlannedValidation, RealRun
 
 __all__ = ["register"]
@@ -28,6 +29,9 @@ Examples:
   dsp-gym validate policies --plan                 the runs, and how long they take
 
   dsp-gym validate policies --simulate             the simulated half, in a minute or two
+
+  dsp-gym validate policies --simulate --published docs/figures/validation/policies.json
+                                                   against the published real runs
 
   dsp-gym validate policies                        both; nothing else should run beside it
 
@@ -85,6 +89,14 @@ def validate(
         bool,
         typer.Option("--simulate", help="Start no Flink; compare the existing runs."),
     ] = False,
+    published: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --simulate: compare the real runs of figures that --out wrote, in place of "
+            "those in --runs.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")
     ] = None,
@@ -97,11 +109,20 @@ def validate(
     import json
 
     from dsp_gym.config.files import load_model, write_atomic
+    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.validation.command import compared, run_missing
     from dsp_gym.evaluation.validation.config import ValidationConfig
     from dsp_gym.evaluation.validation.order import figures_of
+    from dsp_gym.evaluation.validation.published import PublishedRuns
     from dsp_gym.evaluation.validation.runs import KeptRuns, planned
 
+    if published is not None and not simulate:
+        raise ConfigError(
+            "stands for real runs that are not done",
+            key="--published",
+            value=str(published),
+            remedy="Add --simulate.",
+        )
     chosen = load_model(ValidationConfig, "validations", config)
     folder = runs or Path("runs/validations") / Path(config).stem
     whole = planned(chosen, calibrations).of_jobs(job or ())
@@ -116,7 +137,8 @@ def validate(
     if not simulate:
         with _told() as tell:
             failed = run_missing(whole, kept, home, tell)
-    found = compared(whole, kept, lambda case: typer.echo(f"simulating {case}", err=True))
+    real = kept if published is None else PublishedRuns.of(published)
+    found = compared(whole, real, lambda case: typer.echo(f"simulating {case}", err=True))
     figures = figures_of(whole, found)
     if out is not None:
         write_atomic(out, json.dumps(figures, indent=1) + "\n")
@@ -225,7 +247,9 @@ def _show(found: list[CaseFigures]) -> None:
         typer.echo()
 
 
-def _shown(runs: Sequence[RealRun | ValidationTotals], price: float) -> list[str | None]:
+def _shown(
+    runs: Sequence[RealRun | PublishedRun | ValidationTotals], price: float
+) -> list[str | None]:
     """Means over runs, for people; None without any."""
     if not runs:
         return [None] * 4

@@ -33,6 +33,8 @@ def fingerprint(config: BenchmarkConfig) -> str:
             "simulation": {"threads", "trace", "quiet_strides"},
         },
     )
+    if not config.simulation.measurement.counts_times:  # as before there was this choice
+        del measured["simulation"]["measurement"]["counts_times"]
     for kind in ("jobs", "train_jobs"):
         measured[kind] = [
             benchmark_job(name, config).model_dump(mode="json", by_alias=True, exclude=ABOUT_A_JOB)

@@ -43,6 +43,7 @@ class View(NamedTuple):
     window_s: int
     stabilization_s: int  # left out after a restart
     delay_s: int  # age of the newest sample that has arrived
+    gauge_samples: int  # span of the gauges of now where times are counted; 0: samples hold them
 
     @classmethod
     def of(cls, measured: Measurement) -> View:
@@ -51,7 +52,8 @@ class View(NamedTuple):
         Returns:
             Numbers for compiled code.
         """
-        return cls(measured.window_s, measured.stabilization_s, measured.delay_s)
+        gauge_samples = measured.gauge_s // SAMPLE_S if measured.counts_times else 0
+        return cls(measured.window_s, measured.stabilization_s, measured.delay_s, gauge_samples)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True, forceinline=True)
@@ -126,8 +128,17 @@ def _observe_now(
         p, out = s.parallelism[j, v], seen.vertex[:, j, v]
         now = s.samples[j, newest % ring, v]
         busy = _gained(now, begun[v], kept, S.busy)
+        back = _gained(now, begun[v], kept, S.back)
+        if view.gauge_samples > 0:
+            busy = back = 0.0
+            spans = min(newest + 1, view.gauge_samples, newest + 1 + ring - s.samples_taken[j])
+            for i in range(newest - spans + 1, newest + 1):
+                busy += s.samples[j, i % ring, v, S.raw_busy] / spans
+                back += s.samples[j, i % ring, v, S.raw_back] / spans
+            busy = min(1.0, max(0.0, busy))
+            back = min(1.0 - busy, max(0.0, back))
         out[VERTEX.busy_now_ms_per_s] = 1000.0 * busy
-        out[VERTEX.backpressured_now_ms_per_s] = 1000.0 * _gained(now, begun[v], kept, S.back)
+        out[VERTEX.backpressured_now_ms_per_s] = 1000.0 * back
         out[VERTEX.records_in_total] = now[S.records_in]
         out[VERTEX.records_out_total] = now[S.records_out]
         busy_tasks += busy * p

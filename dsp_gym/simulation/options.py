@@ -36,6 +36,11 @@ class Measurement(ConfigModel):
         description="span of the time gauges busy, backpressured, idle (Flink: 60 s); an "
         "instrumented system that counts useful time per epoch, as DS2's: 5 s",
     )
+    counts_times: bool = Field(
+        False,
+        description="windows of busy and backpressured time come from cumulated times, as Flink "
+        "counts them and a real job is seen; its gauges of now keep their span",
+    )
     delay_s: int = Field(5, ge=0, le=300, description="age of the newest sample seen (one scrape)")
     noise_cv: float = Field(
         0.02, ge=0, le=0.5, description="relative noise of a 5 s sample of busyness and latency"
@@ -124,6 +129,7 @@ class Parameters(NamedTuple):
     warm_up: bool  # the cache is cold after a restart
     rescale: bool  # a rescale takes a savepoint and an outage
     gauge_samples: int  # span of the time gauges
+    counts_times: bool  # windows are of the times of each sample
 
     @classmethod
     def of(cls, options: SimulationOptions) -> Parameters:
@@ -149,4 +155,5 @@ class Parameters(NamedTuple):
             warm_up=on.warm_up and on.cache,
             rescale=on.rescale,
             gauge_samples=measured.gauge_s // SAMPLE_S,
+            counts_times=measured.counts_times,
         )

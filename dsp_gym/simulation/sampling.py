@@ -115,6 +115,9 @@ def keep_sample(
         x[v, X.gauge_back] += back
         mean_busy = min(1.0, max(0.0, x[v, X.gauge_busy] / spans))
         mean_back = min(1.0 - mean_busy, max(0.0, x[v, X.gauge_back] / spans))
+        if par.counts_times:
+            mean_busy = min(1.0, max(0.0, busy))
+            mean_back = min(1.0 - mean_busy, max(0.0, back))
         if known:
             top = min(1.0, mean_busy * x[v, X.hot])
             ring[at, v, S.busy] = kept * ring[before, v, S.busy] + mean_busy

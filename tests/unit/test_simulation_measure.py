@@ -235,3 +235,25 @@ def test_padding_is_unknown_everywhere():
     assert np.isnan(snapshot.busy_ms_per_s[0, 2])
     assert np.isnan(snapshot.records_in_total[0, 2])
     assert snapshot.parallelism[0, 2] == 0
+
+
+def test_windows_of_counted_times_know_at_once_what_flink_s_gauges_take_a_minute_for():
+    """Flink's TimerGauge averages over 60 s; its cumulated times do not."""
+    rates = np.concatenate([np.full(120, 200.0), np.full(120, 800.0)])
+    measurement = {"window_s": 10, "stabilization_s": 0, "delay_s": 0}
+    gauged, counted = (
+        SimulatedJobs(
+            Topology.of([line()]), exact(measurement=measurement | {"counts_times": counts})
+        )
+        for counts in (False, True)
+    )
+    seen = {}
+    for name, jobs in (("gauged", gauged), ("counted", counted)):
+        jobs.reset(np.zeros(1, np.int64), rates[None])
+        jobs.advance(120)
+        assert jobs.snapshot().busy_ms_per_s[0, 1] == pytest.approx(200.0, rel=0.01)
+        jobs.advance(30)
+        shot = jobs.snapshot()
+        seen[name] = shot.busy_ms_per_s[0, 1], shot.busy_now_ms_per_s[0, 1]
+    assert seen["counted"] == pytest.approx((800.0, 500.0), rel=0.01)
+    assert seen["gauged"] == pytest.approx((475.0, 500.0), rel=0.01)

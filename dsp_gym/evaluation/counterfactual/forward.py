@@ -24,7 +24,6 @@ from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
-from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.simulation.state import X
@@ -336,8 +335,8 @@ def _started(
 ) -> SimulatedJobs:
     """The model where the stretch begins: as long up as the job was, with the backlog it had."""
     measurement = Measurement(window_s=window.window_s, stabilization_s=window.stabilization_s)
-    if not course.simulated:  # busy times come from Flink's counters, not from its gauges
-        measurement = measurement.model_copy(update={"gauge_s": SAMPLE_S})
+    if not course.simulated:
+        measurement = measurement.model_copy(update={"counts_times": True})
     row = np.repeat(np.arange(len(specs)), seeds)
     jobs = SimulatedJobs(
         Topology.of(specs, row.tolist()), SimulationOptions(measurement=measurement)

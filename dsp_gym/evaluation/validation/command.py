@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Literal
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.errors import FlinkError
-from dsp_gym.evaluation.validation.loop import ValidationTotals
 from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures
+from dsp_gym.evaluation.validation.published import PublishedRun, PublishedRuns
 from dsp_gym.evaluation.validation.real import drive
 from dsp_gym.evaluation.validation.runs import (
     AROUND_S,
@@ -22,6 +22,7 @@ from dsp_gym.evaluation.validation.runs import (
     RealRun,
     ValidationCase,
     ValidationRun,
+    outage_of,
 )
 from dsp_gym.evaluation.validation.simulated import simulate
 
@@ -179,13 +180,15 @@ class _Clusters:
 
 
 def compared(
-    plan: PlannedValidation, kept: KeptRuns, tell: Callable[[str], None] = lambda case: None
+    plan: PlannedValidation,
+    kept: KeptRuns | PublishedRuns,
+    tell: Callable[[str], None] = lambda case: None,
 ) -> list[CaseFigures]:
     """Play every case in the simulation, with the outages that its real runs showed.
 
     Args:
         plan: The runs.
-        kept: Those that are there.
+        kept: Those that are there, or were published.
         tell: Told of each case as it begins.
 
     Returns:
@@ -194,6 +197,11 @@ def compared(
     found = []
     for case in plan.cases:
         tell(case.label)
+        if isinstance(kept, PublishedRuns):
+            published = kept.of_case(case)
+            shown = {one.name: published.get(one.name, ()) for one in plan.config.policies}
+            found.append(_compared(plan, case, shown, kept.outages_s.get(case.label)))
+            continue
         real = {
             policy.name: tuple(
                 one
@@ -202,26 +210,28 @@ def compared(
             )
             for policy in plan.config.policies
         }
-        pooled = [one for runs in real.values() for one in runs]
-        found.append(_compared(plan, case, real, pooled))
+        outages_s = tuple(
+            second for runs in real.values() for one in runs for second in one.outages_s
+        )
+        found.append(_compared(plan, case, real, outage_of(outages_s)))
     return found
 
 
 def _compared(
     plan: PlannedValidation,
     case: ValidationCase,
-    real: dict[str, tuple[RealRun, ...]],
-    pooled: Sequence[RealRun],
+    real: Mapping[str, tuple[RealRun | PublishedRun, ...]],
+    outage_s: tuple[float, float, float] | None,
 ) -> CaseFigures:
+    """A case played by every policy, its outages drawn from those of its real runs."""
     config = plan.config
-    outages_s = tuple(second for run in pooled for second in run.outages_s)
+    price = config.late_price * case.reference_cost_per_s
     policies = []
     for policy in config.policies:
-        simulated: tuple[ValidationTotals, ...] = tuple(
-            simulate(config, case, policy, seed, outages_s) for seed in range(config.simulations)
+        simulated = tuple(
+            simulate(config, case, policy, seed, outage_s) for seed in range(config.simulations)
         )
-        price = config.late_price * case.reference_cost_per_s
         policies.append(
             PolicyFigures(policy.name, policy.rule, real[policy.name], simulated, price)
         )
-    return CaseFigures(case.with_outages(outages_s), tuple(policies))
+    return CaseFigures(case.with_outage(outage_s), tuple(policies))

@@ -11,6 +11,7 @@ import numpy as np
 
 from dsp_gym.evaluation.validation.config import ValidationConfig
 from dsp_gym.evaluation.validation.loop import ValidationTotals
+from dsp_gym.evaluation.validation.published import PublishedRun
 from dsp_gym.evaluation.validation.runs import PlannedValidation, RealRun, ValidationCase
 
 __all__ = ["DIFFERS", "CaseFigures", "PolicyFigures", "figures_of"]
@@ -27,7 +28,7 @@ class PolicyFigures(NamedTuple):
 
     policy: str
     rule: bool
-    real: tuple[RealRun, ...]
+    real: tuple[RealRun | PublishedRun, ...]
     simulated: tuple[ValidationTotals, ...]
     late_price: float  # money per late second
 
@@ -128,7 +129,9 @@ def _case(found: CaseFigures) -> dict[str, object]:
 
 
 def _policy(one: PolicyFigures, case: ValidationCase) -> dict[str, object]:
-    def shown(runs: Sequence[RealRun | ValidationTotals], price: float) -> dict[str, object]:
+    def shown(
+        runs: Sequence[RealRun | PublishedRun | ValidationTotals], price: float
+    ) -> dict[str, object]:
         return {
             "cost": [run.cost for run in runs],
             "late_s": [run.late_s for run in runs],

@@ -37,7 +37,15 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = ["KeptRuns", "PlannedValidation", "RealRun", "ValidationCase", "ValidationRun", "planned"]
+__all__ = [
+    "KeptRuns",
+    "PlannedValidation",
+    "RealRun",
+    "ValidationCase",
+    "ValidationRun",
+    "outage_of",
+    "planned",
+]
 
 AROUND_S = 40.0
 """What a run takes beside its load, s: a submission, the drain, a cancellation."""
@@ -111,21 +119,25 @@ class ValidationCase:
             np.array([[self.start.memory_level[name] for name in names]], np.int64),
         )
 
-    def with_outages(self, outages_s: tuple[float, ...]) -> ValidationCase:
-        """The same case, its outages drawn from those observed.
-
-        Args:
-            outages_s: Of rescales on a real Flink, savepoints left out.
-
-        Returns:
-            The case itself where none was.
-        """
-        if not outages_s:
+    def with_outage(self, outage_s: tuple[float, float, float] | None) -> ValidationCase:
+        """The same case with the p10, p50 and p90 of its outages, s; None: the case itself."""
+        if outage_s is None:
             return self
-        seen = np.maximum(np.array(outages_s) - HALF_S, 0.0)
-        low, middle, high = np.quantile(seen, (0.1, 0.5, 0.9)).tolist()
-        rescale = self.spec.rescale.model_copy(update={"outage_s": (low, middle, high)})
+        rescale = self.spec.rescale.model_copy(update={"outage_s": outage_s})
         return replace(self, spec=self.spec.model_copy(update={"rescale": rescale}))
+
+
+def outage_of(outages_s: tuple[float, ...]) -> tuple[float, float, float] | None:
+    """What outages to draw from those of rescales on a real Flink, savepoints left out.
+
+    Returns:
+        p10, p50 and p90, s; None without any.
+    """
+    if not outages_s:
+        return None
+    seen = np.maximum(np.array(outages_s) - HALF_S, 0.0)
+    low, middle, high = np.quantile(seen, (0.1, 0.5, 0.9)).tolist()
+    return low, middle, high
 
 
 @dataclass(frozen=True, slots=True)

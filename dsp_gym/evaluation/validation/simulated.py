@@ -22,7 +22,7 @@ def simulate(
     case: ValidationCase,
     policy: ComparedPolicy,
     seed: int,
-    outages_s: tuple[float, ...] = (),
+    outage_s: tuple[float, float, float] | None = None,
 ) -> ValidationTotals:
     """Play one run.
 
@@ -31,7 +31,7 @@ def simulate(
         case: The job, its load and its start.
         policy: Who decides; it is told what the job's file says, whatever outages were observed.
         seed: Of service times, noise and outages.
-        outages_s: Observed ones, from which the run's are drawn; none: as the job's file says.
+        outage_s: p10, p50 and p90 of those observed; None: as the job's file says.
 
     Returns:
         What it cost.
@@ -41,12 +41,11 @@ def simulate(
     seen = Measurement(
         window_s=window.window_s,
         stabilization_s=window.stabilization_s,
-        gauge_s=SAMPLE_S,  # a real job is seen through Flink's cumulated times
+        counts_times=True,
         delay_s=age_s,
     )
-    jobs = SimulatedJobs(
-        case.with_outages(outages_s).topology, SimulationOptions(measurement=seen, threads=1)
-    )
+    options = SimulationOptions(measurement=seen, threads=1)
+    jobs = SimulatedJobs(case.with_outage(outage_s).topology, options)
     parallelism, level = case.columns()
     jobs.reset(
         np.array([seed], np.int64), case.rates[None, :], parallelism=parallelism, memory_level=level

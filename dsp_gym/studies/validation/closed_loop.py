@@ -207,7 +207,7 @@ def summary(case: Case, policy: str, found: LoopResult, model: LoopResult) -> di
 
 def _simulation(spec: JobSpec, rate_per_s: float, seed: int) -> SimulatedJobs:
     measured = Measurement(
-        window_s=WINDOW.window_s, stabilization_s=WINDOW.stabilization_s, gauge_s=5
+        window_s=WINDOW.window_s, stabilization_s=WINDOW.stabilization_s, counts_times=True
     )
     jobs = SimulatedJobs(Topology.of([spec]), SimulationOptions(measurement=measured))
     names = jobs.topology.names(0)

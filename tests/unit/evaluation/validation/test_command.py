@@ -15,6 +15,7 @@ from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.evaluation.validation.command import ValidationProgress, compared, run_missing
 from dsp_gym.evaluation.validation.loop import ValidationTotals
 from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures, figures_of
+from dsp_gym.evaluation.validation.published import PublishedRuns
 from dsp_gym.evaluation.validation.records import CountedRecords, expected_per_record
 from dsp_gym.evaluation.validation.runs import KeptRuns, RealRun, planned
 from dsp_gym.job.catalog import load_job
@@ -254,6 +255,26 @@ def test_the_page_tells_what_was_kept(plan, kept, page, tmp_path, monkeypatch):
     assert "2 of 4 real runs" in text
     assert "| `flink-q11` | flat | `mdp` |" in text
     assert "flink-q11-in-place" not in text  # nothing of it has run
+
+
+def test_published_real_runs_are_compared_with_the_simulation_anew(plan, kept, tmp_path):
+    for place, run in enumerate(plan.runs[:3]):
+        kept.write(run, result(kept.depends_on(run), cost=0.004 + 0.001 * place, late_s=place))
+    found = figures_of(plan, compared(plan, kept))
+    file = tmp_path / "figures.json"
+    file.write_text(json.dumps(found), encoding="utf-8")
+    assert figures_of(plan, compared(plan, PublishedRuns.of(file))) == found
+    document = SMALL | {"repetitions": 1}
+    (tmp_path / "v.yaml").write_text(json.dumps(document), encoding="utf-8")
+    line = ["validate", str(tmp_path / "v.yaml"), "--published", str(file)]
+    again = CliRunner().invoke(app, [*line, "--simulate", "--json"])
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["agents"] == found["agents"]
+    assert "Add --simulate" in CliRunner().invoke(app, line).stderr
+    file.write_text("{}", encoding="utf-8")
+    refused = CliRunner().invoke(app, [*line, "--simulate"])
+    assert refused.exit_code == 2
+    assert "holds no figures of a validation" in refused.stderr
 
 
 def test_a_page_without_figures_names_the_command(page, tmp_path, monkeypatch):
