@@ -297,7 +297,7 @@ def counterfactual() -> str:
 ## The counterfactual scorecard
 
 Justin scales the real job under a load that doubles and halves, from one task per vertex, with DS2 watching; then DS2
-scales the job under the same load. The scorecard of each journal, made with the calibrated job of the section above,
+scales the job under the same load. Both decide at the same seconds of the load. The scorecard of each journal, made with the calibrated job of the section above,
 compares the observed run with the model, replayed with the deployed configurations. Lag is the mean over decisions of the
 backlog in seconds of arrivals, late the share of the time. Bars: lag within 25 %, late within 2 % of the time.
 
@@ -371,8 +371,8 @@ therefore widens its interval by the uncertainty of the capacity. Similarly, aft
 bound, a job is late either for ten seconds, the memory of a sink, or not at all.
 
 The model replays the deployed configurations under the load counted from sample to sample, with the observed duration
-of each rescale; the outages of a policy's own rescales are drawn from these, with the shortest savepoint. Its samples
-are as old as the real ones, and lateness is measured as at a sink. No number was fitted to these runs. The rules of the
+of each rescale; the outages of a policy's own rescales are drawn from these, with the shortest savepoint, which waits behind the records
+in the buffers. Its samples are as old as the real ones, and lateness is measured as at a sink. No number was fitted to these runs. The rules of the
 replay were chosen on earlier recordings of `flink-q11` and `flink-wordcount`, but for the shortest savepoint, which was
 chosen on these. The three jobs ran side by side on two cores, with other work at the lowest priority; recorded
 one after the other, all three held every bar."""

@@ -18,7 +18,8 @@ job file and the same view.
 
 Some quantities do not scale, in either world. In the policy's clock a scrape each second is 12 s old, the metrics window
 holds 10 s of samples, windows of the jobs last two minutes, and the latency bound of 2 s is 24 s. The latency at a sink
-covers the last 2 s instead of 10. Simulated outages are drawn from the outages of the job's real runs, of all
+covers the last 2 s instead of 10. Flink's gauges of busy time are means over the last minute, which is twelve to a policy:
+Flink's autoscaler reads them, and scales too late in both worlds. Simulated outages are drawn from the outages of the job's real runs, of all
 policies together and without their savepoints, because the model does not predict how fast this machine restores a
 job. The adaptive scheduler gives every slot the same memory, so policies decide on tasks only."""
 

@@ -151,6 +151,8 @@ PRICE_HEAD = (
     "policy",
     "setting",
     "price",
+    "late",
+    "worst 5 % late",
     "probability of improvement",
     "price less its fallback's",
 )
@@ -159,12 +161,15 @@ PRICE_HEAD = (
 def _price_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ranked = [one for one in cell.priced if one.policy != PLAN]
     places = {one.policy: str(place) for place, one in enumerate(ranked, 1)}
+    points = {(one.policy, point.value): point for one in cell.frontiers for point in one.points}
     return [
         (
             places.get(one.policy, "–"),
             one.policy,
             "–" if one.value is None else f"{one.value:g}",
             _shown(one.price, interval=True),
+            f"{percent(points[one.policy, one.value].late)} %",
+            f"{percent(points[one.policy, one.value].worst)} %",
             _shown(one.better, 100.0, " %", interval=True),
             _shown(one.over_fallback, interval=True),
         )

@@ -282,6 +282,16 @@ def test_the_page_shows_what_the_policy_that_knows_the_load_pays_at_each_setting
     assert "| 0 | 4 % | 30 | 4 % | 0 |\n| 1 | 1 % | 40 | 1 % | 0 |" in page
 
 
+def test_the_ranking_by_price_shows_how_late_the_chosen_setting_is():
+    cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.30, 9.0), (0.01, 8.0)]})
+    page = render_markdown(board_of("small", config(), [cell], {}, {}), "dsp-gym leaderboard small")
+    rows = [line for line in page.splitlines() if line.startswith(("| 1 |", "| 2 |"))]
+    assert [row.split(" | ")[1:3] + row.split(" | ")[4:6] for row in rows] == [
+        ["mine", "1", "1 %", "1 %"],
+        ["rule", "0", "2 %", "2 %"],
+    ]
+
+
 def test_a_knob_turns_its_parameter_and_the_others_with_it():
     plain, tuned = (
         parse(FrontierConfig, {**DOCUMENT, "policies": [policy]}, "frontier").policies[0]
