@@ -69,6 +69,8 @@ class MeasuredJobs(SelfContained):
         self._has_latency, self._stops_are_known = has_latency, down_share is not None
         self._down_share = 1.0 if down_share is None else down_share
         self._outage_is_known = np.zeros(len(jobs.topology.tables.outage_s), np.bool_)
+        self._outage_s = np.full(len(jobs), np.nan)  # of the last rescale
+        self._log_age_s = np.zeros(len(jobs))  # a second ago
         self._sample_s, self._remembers_s = sample_s, remembers_s
         kept = remembers_s if has_latency else 1
         self._ages: Floats = np.zeros((kept, len(jobs)))
@@ -127,6 +129,7 @@ class MeasuredJobs(SelfContained):
         for j in np.flatnonzero(stopping).tolist():
             begin_outage(tables, state, row[j], j, self.jobs.parameters)
             state.phase_left_s[j] += waits_s[j]
+            self._outage_s[j] = state.phase_left_s[j] + HALF_S
 
     def advance(self, seconds: int) -> Outcome:
         """Lets the jobs run and measures them as a real collector would.
@@ -187,7 +190,15 @@ class MeasuredJobs(SelfContained):
         rate = self._arrived[within] - self._arrived[within - 1]
         arrived = self._arrived[within] + (now_s - within) * rate
         age_s: Floats = now_s - self._when(arrived - pending)
-        return age_s + self._within_s() if self._has_latency else age_s
+        if not self._has_latency:
+            return age_s
+        # The first record of a second is as old as the last one of the second before.
+        oldest_s = np.maximum(age_s, self._log_age_s)
+        # An outage ends with a second: its backlog would be younger or older than a real one's.
+        just_up = state.tick == state.running_since + 1
+        oldest_s = oldest_s + np.where(just_up, np.nan_to_num(self._outage_s - state.outage_s), 0.0)
+        self._log_age_s = age_s
+        return oldest_s + self._within_s()
 
     def _within_s(self) -> Floats:
         """How long records are on their way from the sources to the sinks, s, (J,)."""

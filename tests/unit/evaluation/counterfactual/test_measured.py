@@ -93,3 +93,18 @@ def test_a_savepoint_waits_behind_the_records_in_the_buffers_unless_its_time_was
     assert drawn_s - observed_s == pytest.approx(3.0, rel=0.15)
     idle_s = outages_s(100.0)
     assert idle_s[1] - idle_s[0] < 0.1
+
+
+@pytest.mark.parametrize(("outage_s", "late_s"), [(1.6, 0), (2.4, REMEMBERED_S)])
+def test_the_first_records_after_an_outage_tell_how_long_it_was(outage_s, late_s):
+    # The bound is 2 s; simulated outages last whole seconds.
+    spec = line(rescale={"outage_s": [9, 9, 9]}, slo={"latency_s": 2.0})
+    jobs = SimulatedJobs(Topology.of([spec]), exact())
+    jobs.reset(np.zeros(1, np.int64), np.full((1, 90), 500.0))
+    measured = MeasuredJobs(jobs, down_share=1.0, sample_s=1)
+    measured.advance(30)
+    measured.take(outage_s)
+    seen = measured.snapshot()
+    measured.apply(wanted(seen.parallelism + np.array([0, 3, 0]), seen.memory_level))
+    told = measured.advance(60)
+    assert told.slo_s[0] - told.down_s[0] == pytest.approx(late_s, abs=1.0)
