@@ -118,6 +118,7 @@ class Parameters(NamedTuple):
     service_cv: float  # relative noise of service times
     noise_cv: float  # relative noise of a sample of busyness and latency
     missing: float  # share of samples lost
+    counts_times: bool  # windows are of the times of each sample
     failures_per_hour: float
     recovery_s: float
     slow_per_hour: float  # a TaskManager turns slow
@@ -129,7 +130,6 @@ class Parameters(NamedTuple):
     warm_up: bool  # the cache is cold after a restart
     rescale: bool  # a rescale takes a savepoint and an outage
     gauge_samples: int  # span of the time gauges
-    counts_times: bool  # windows are of the times of each sample
 
     @classmethod
     def of(cls, options: SimulationOptions) -> Parameters:
@@ -144,6 +144,7 @@ class Parameters(NamedTuple):
             service_cv=options.service_cv if on.service_noise else 0.0,
             noise_cv=measured.noise_cv,
             missing=measured.missing_probability,
+            counts_times=measured.counts_times,
             failures_per_hour=faults.failures_per_hour,
             recovery_s=faults.recovery_s,
             slow_per_hour=faults.slow_nodes_per_hour,
@@ -155,5 +156,4 @@ class Parameters(NamedTuple):
             warm_up=on.warm_up and on.cache,
             rescale=on.rescale,
             gauge_samples=measured.gauge_s // SAMPLE_S,
-            counts_times=measured.counts_times,
         )

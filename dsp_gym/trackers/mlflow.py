@@ -324,7 +324,7 @@ def _download(
     try:
         with _mlflow_errors(uri):
             mlflow.artifacts.download_artifacts(
-                artifact_uri=source, dst_path=str(aside / "download"), tracking_uri=uri
+                artifact_uri=source, dst_path=str(aside / "download"), tracking_uri=_absolute(uri)
             )
         found = aside / "download"
         inner = found / Path(source).name
@@ -347,7 +347,14 @@ def _client(uri: str) -> Any:
     require()
     from mlflow import MlflowClient
 
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+    found = _absolute(uri)
+    return MlflowClient(tracking_uri=found, registry_uri=found)
+
+
+def _absolute(uri: str) -> str:
+    """The same store from any folder: MLflow keeps the connections of a process by their URI."""
+    path = _sqlite_path(uri)
+    return uri if path is None else f"sqlite:///{path.absolute()}"
 
 
 def _refuse_missing_store(uri: str) -> None:

@@ -51,6 +51,20 @@ def test_a_run_is_read_back_as_it_was_recorded(store, tmp_path):
     assert (record.folder / "policy" / "policy.json").is_file()
 
 
+def test_a_store_named_by_a_relative_path_is_that_of_the_folder_one_is_in(tmp_path, monkeypatch):
+    runs = {}
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        tracker = MlflowTracker(experiment="q11")
+        tracker.start(name, {})
+        tracker.end()
+        runs[name] = tracker.run_id
+    for name, run_id in runs.items():
+        client = MlflowClient(f"sqlite:///{tmp_path}/{name}/mlflow.db")
+        assert client.get_run(run_id).info.run_name == name
+
+
 def test_a_newer_version_challenges_the_champion_until_it_is_promoted(tmp_path):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     policy = tmp_path / "policy"
