@@ -45,6 +45,8 @@ class MeasuredJobs(SelfContained):
             outages are measured without savepoints.
         remembers_s: seconds that the histograms of sinks cover.
         sample_s: seconds between samples.
+        shortened_s: by how much the outages of the jobs are too short, as HALF_S says; with a
+            `down_share` they are shortened here.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class MeasuredJobs(SelfContained):
         down_share: float | None = None,
         remembers_s: int = REMEMBERED_S,
         sample_s: int = SAMPLE_S,
+        shortened_s: float = 0.0,
     ) -> None:
         self.jobs, self.topology = jobs, jobs.topology
         self._sources = np.flatnonzero(jobs.topology.tables.kind[jobs.topology.row[0]] == SOURCE)
@@ -66,6 +69,7 @@ class MeasuredJobs(SelfContained):
         if down_share is not None:
             outages = jobs.topology.tables.outage_s
             outages[:] = np.maximum(outages - HALF_S, 0.0)
+        self._shortened_s = shortened_s if down_share is None else HALF_S
         self._has_latency, self._stops_are_known = has_latency, down_share is not None
         self._down_share = 1.0 if down_share is None else down_share
         self._outage_is_known = np.zeros(len(jobs.topology.tables.outage_s), np.bool_)
@@ -129,7 +133,6 @@ class MeasuredJobs(SelfContained):
         for j in np.flatnonzero(stopping).tolist():
             begin_outage(tables, state, row[j], j, self.jobs.parameters)
             state.phase_left_s[j] += waits_s[j]
-            self._outage_s[j] = state.phase_left_s[j] + HALF_S
 
     def advance(self, seconds: int) -> Outcome:
         """Lets the jobs run and measures them as a real collector would.
@@ -166,8 +169,10 @@ class MeasuredJobs(SelfContained):
 
         Second by second: whether others of the batch are in an outage changes nothing for a job.
         """
-        parts = []
+        parts, state = [], self.jobs.state
         for _ in range(seconds):
+            begun = (state.status >= int(Status.RESTARTING)) & (state.outage_begun == state.tick)
+            self._outage_s[begun] = state.phase_left_s[begun] + self._shortened_s
             parts.append(self.jobs.advance(1))
             ages = np.concatenate([self._ages[1:], self._age_s()[None]])
             # After a restart the histograms are new; no record reaches a sink before it.

@@ -7,7 +7,7 @@ import numpy as np
 from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.notes import Notes
-from dsp_gym.evaluation.counterfactual.measured import MeasuredJobs
+from dsp_gym.evaluation.counterfactual.measured import HALF_S, MeasuredJobs
 from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidationConfig
 from dsp_gym.evaluation.validation.loop import ValidationTotals, acting, totals
 from dsp_gym.evaluation.validation.runs import ValidationCase
@@ -54,6 +54,7 @@ def simulate(
         jobs,
         remembers_s=config.latency_s,
         sample_s=max(1, round(config.cluster.scrape_interval_s)),
+        shortened_s=0.0 if outage_s is None else HALF_S,
     )
     backend = Paced([PacedBackend(measured, 0.0, float(config.seconds))], apply=True)
     run = acting(config, case, policy, backend, Notes(None, case.spec.job, policy.name), 0.0)
