@@ -372,7 +372,7 @@ The model replays the deployed configurations under the load counted from sample
 of each rescale. The outages of a policy's own rescales are drawn from these, with the shortest savepoint, which waits behind the
 records in the buffers. Its samples are as old as the real ones, and lateness is measured as at a sink. No number was fitted to
 these runs. The rules of the replay were chosen on earlier recordings, but for one: that the first records after an outage
-tell its lateness. It was chosen on these, where one twin in six was off by 2.4 points, and halves the error on twelve
+tell its lateness. It was chosen on these, where one twin in six was off by 2.4 points, and nearly halves the error on twelve
 recordings before. The three jobs ran side by side on two cores, with other work at the lowest priority."""
 
 
