@@ -93,8 +93,8 @@ def test_a_server_that_takes_connections_and_never_answers_is_given_up(monkeypat
         begun = time.monotonic()
         tracker.start("first", {})
         tracker.end()
-    assert time.monotonic() - begun < 10
-    assert tracker.problem == "the store did not answer within 0.5 s"
+        assert time.monotonic() - begun < 10
+        assert tracker.problem == "the store did not answer within 0.5 s"
 
 
 def test_what_the_background_records_is_read_back(tmp_path):

@@ -187,7 +187,7 @@ class MeasuredJobs(SelfContained):
         )
 
     def _age_s(self) -> Floats:
-        """Age of the records that reach the sinks now, s, (J,)."""
+        """Age of the oldest records that reach the sinks in this second, s, (J,)."""
         state = self.jobs.state
         pending = state.vertex[:, self._sources, X.pending].sum(axis=1)
         now_s = int(state.tick[0])
