@@ -97,7 +97,7 @@ def _narrowed(
             span = family and family.get("seeds")
             if span:
                 span["to"] = min(span["to"], span["from"] + seeds)
-    return parse(FrontierConfig, document, "--policy, --only, --seeds")
+    return parse(FrontierConfig, document, "--policy, --only, --seeds, --trainings")
 
 
 def _add_trainings(policies: list[dict[str, Any]], given: str) -> None:

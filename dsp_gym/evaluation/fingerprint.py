@@ -33,7 +33,7 @@ def fingerprint(config: BenchmarkConfig) -> str:
             "simulation": {"threads", "trace", "quiet_strides"},
         },
     )
-    if not config.simulation.measurement.counts_times:  # as before there was this choice
+    if not config.simulation.measurement.counts_times:  # which fingerprints from before do not have
         del measured["simulation"]["measurement"]["counts_times"]
     for kind in ("jobs", "train_jobs"):
         measured[kind] = [

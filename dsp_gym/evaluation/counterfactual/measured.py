@@ -73,7 +73,7 @@ class MeasuredJobs(SelfContained):
         self._has_latency, self._stops_are_known = has_latency, down_share is not None
         self._down_share = 1.0 if down_share is None else down_share
         self._outage_is_known = np.zeros(len(jobs.topology.tables.outage_s), np.bool_)
-        self._outage_s = np.full(len(jobs), np.nan)  # of the last rescale
+        self._outage_s = np.full(len(jobs), np.nan)  # of the rescale under way; NaN: none
         self._log_age_s = np.zeros(len(jobs))  # a second ago
         self._sample_s, self._remembers_s = sample_s, remembers_s
         kept = remembers_s if has_latency else 1
@@ -202,6 +202,7 @@ class MeasuredJobs(SelfContained):
         # An outage ends with a second: its backlog would be younger or older than a real one's.
         just_up = state.tick == state.running_since + 1
         oldest_s = oldest_s + np.where(just_up, np.nan_to_num(self._outage_s - state.outage_s), 0.0)
+        self._outage_s[just_up] = np.nan
         self._log_age_s = age_s
         return oldest_s + self._within_s()
 

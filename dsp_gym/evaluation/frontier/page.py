@@ -40,7 +40,8 @@ def _explained(board: FrontierBoard) -> list[str]:
         "lateness and the policy does not.",
         f"The price is money plus {config.late_weight:g} times the late share, in units of the "
         "cost of the job's reference configuration; each policy runs at the setting that was "
-        "cheapest on seen jobs and loads. The probability of improvement is the share of runs with "
+        "cheapest on seen jobs and loads, and its worst 5 % are those of that setting. The "
+        "probability of improvement is the share of runs with "
         "a lower price than the best rule's on the same job, load and seed; the difference to a "
         "fallback is paired in the same way.",
         "Under shifts every policy keeps one setting, so the table compares prices. The rise is "

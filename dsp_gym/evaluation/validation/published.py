@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,13 +71,11 @@ class PublishedRuns:
         return self.cases.get(case.label, {})
 
 
-def _runs(one: Any, started: Any, version: str) -> tuple[PublishedRun, ...]:
+def _runs(one: Any, started: Iterator[object], version: str) -> tuple[PublishedRun, ...]:
     real = one["real"]
     columns = (real["cost"], real["late_s"], real["rescales"], one["failures"])
-    return tuple(
-        PublishedRun(
-            float(cost), float(late_s), int(rescales), int(failures), bool(one["conserved"]),
-            str(next(started)), version,
-        )
-        for cost, late_s, rescales, failures in zip(*columns, strict=True)
-    )  # fmt: skip
+    found = []
+    for cost, late_s, rescales, failures in zip(*columns, strict=True):
+        counts = int(rescales), int(failures), bool(one["conserved"])
+        found.append(PublishedRun(float(cost), float(late_s), *counts, str(next(started)), version))
+    return tuple(found)

@@ -237,8 +237,8 @@ def twins_compared(root: Path, config: RunConfig, seeds: int) -> dict[str, objec
 def _of_one_time(courses: Mapping[str, ObservedRun]) -> dict[str, ObservedRun]:
     """Both runs without the slots that one of them lacks at its begin.
 
-    The first slot is not known of a job that came up too late for it. The start is late whoever
-    decides: counted on one side alone it would be an error of 3 points.
+    One journal may hold the outcome of its first slot and the other not. Under any policy a job is
+    late in that slot, so counting it on one side is an error of 3 points.
     """
     first = max(course.segments()[0].start for course in courses.values())
     cut = {}

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsp_gym.cli.frontier import find_frontier
 from dsp_gym.cli.tracked import frontier_figures
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.errors import ConfigError
@@ -353,6 +356,18 @@ def test_every_training_of_a_policy_plays_at_every_setting():
         "ds2-tuned#2@0.5",
         "ds2-tuned#2@0.8",
     ]
+
+
+def test_further_trainings_join_the_policy_with_their_label(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(json.dumps(DOCUMENT), encoding="utf-8")
+    for seed in (1, 2):
+        (tmp_path / f"trained/seed-{seed}/policy").mkdir(parents=True)
+    trained = f"ds2={tmp_path}/trained"
+    _, found = find_frontier(str(file), (), (), None, (trained,))
+    named = {one.name: one.trainings for one in found.policies}
+    assert named["ds2"] == tuple(f"{tmp_path}/trained/seed-{seed}/policy" for seed in (1, 2))
+    assert not any(trainings for name, trainings in named.items() if name != "ds2")
 
 
 def test_a_policy_of_a_frontier_may_be_given_in_place():

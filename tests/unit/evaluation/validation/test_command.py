@@ -271,10 +271,11 @@ def test_published_real_runs_are_compared_with_the_simulation_anew(plan, kept, t
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout)["agents"] == found["agents"]
     assert "Add --simulate" in CliRunner().invoke(app, line).stderr
-    file.write_text("{}", encoding="utf-8")
-    refused = CliRunner().invoke(app, [*line, "--simulate"])
-    assert refused.exit_code == 2
-    assert "holds no figures of a validation" in refused.stderr
+    for wrong in ({}, found | {"recorded": []}, found | {"cases": [{}]}):
+        file.write_text(json.dumps(wrong), encoding="utf-8")
+        refused = CliRunner().invoke(app, [*line, "--simulate"])
+        assert refused.exit_code == 2
+        assert "holds no figures of a validation" in refused.stderr
 
 
 def test_a_page_without_figures_names_the_command(page, tmp_path, monkeypatch):
