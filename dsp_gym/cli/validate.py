@@ -93,8 +93,8 @@ def validate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --simulate: compare the real runs of figures that --out wrote, in place of "
-            "those in --runs.",
+            help="Figures that --out wrote: they stand for the real runs of each job and load of "
+            "which --runs has none. Not done anew, so with --simulate.",
         ),
     ] = None,
     out: Annotated[
@@ -137,8 +137,8 @@ def validate(
     if not simulate:
         with _told() as tell:
             failed = run_missing(whole, kept, home, tell)
-    real = kept if published is None else PublishedRuns.of(published)
-    found = compared(whole, real, lambda case: typer.echo(f"simulating {case}", err=True))
+    earlier = None if published is None else PublishedRuns.of(published)
+    found = compared(whole, kept, lambda case: typer.echo(f"simulating {case}", err=True), earlier)
     figures = figures_of(whole, found)
     if out is not None:
         write_atomic(out, json.dumps(figures, indent=1) + "\n")

@@ -12,6 +12,7 @@ from typing import Literal
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.errors import FlinkError
+from dsp_gym.evaluation.validation.config import ComparedPolicy
 from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures
 from dsp_gym.evaluation.validation.published import PublishedRun, PublishedRuns
 from dsp_gym.evaluation.validation.real import drive
@@ -181,15 +182,17 @@ class _Clusters:
 
 def compared(
     plan: PlannedValidation,
-    kept: KeptRuns | PublishedRuns,
+    kept: KeptRuns,
     tell: Callable[[str], None] = lambda case: None,
+    published: PublishedRuns | None = None,
 ) -> list[CaseFigures]:
     """Play every case in the simulation, with the outages that its real runs showed.
 
     Args:
         plan: The runs.
-        kept: Those that are there, or were published.
+        kept: Those that are there.
         tell: Told of each case as it begins.
+        published: Runs of the cases of which none is there.
 
     Returns:
         Real and simulated runs by case, in the order of the plan.
@@ -197,24 +200,27 @@ def compared(
     found = []
     for case in plan.cases:
         tell(case.label)
-        if isinstance(kept, PublishedRuns):
-            published = kept.of_case(case)
-            shown = {one.name: published.get(one.name, ()) for one in plan.config.policies}
-            found.append(_compared(plan, case, shown, kept.outages_s.get(case.label)))
-            continue
         real = {
-            policy.name: tuple(
-                one
-                for run in plan.runs
-                if run.case is case and run.policy is policy and (one := kept.read(run)) is not None
-            )
+            policy.name: tuple(_kept_of(plan, case, policy, kept))
             for policy in plan.config.policies
         }
-        outages_s = tuple(
-            second for runs in real.values() for one in runs for second in one.outages_s
-        )
+        if published is not None and not any(real.values()):
+            of_case = published.of_case(case)
+            earlier = {name: of_case.get(name, ()) for name in real}
+            found.append(_compared(plan, case, earlier, published.outages_s.get(case.label)))
+            continue
+        outages_s = tuple(s for runs in real.values() for one in runs for s in one.outages_s)
         found.append(_compared(plan, case, real, outage_of(outages_s)))
     return found
+
+
+def _kept_of(
+    plan: PlannedValidation, case: ValidationCase, policy: ComparedPolicy, kept: KeptRuns
+) -> Iterator[RealRun]:
+    """The kept runs of a policy in a case."""
+    for run in plan.runs:
+        if run.case is case and run.policy is policy and (one := kept.read(run)) is not None:
+            yield one
 
 
 def _compared(

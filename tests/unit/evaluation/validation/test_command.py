@@ -263,7 +263,17 @@ def test_published_real_runs_are_compared_with_the_simulation_anew(plan, kept, t
     found = figures_of(plan, compared(plan, kept))
     file = tmp_path / "figures.json"
     file.write_text(json.dumps(found), encoding="utf-8")
-    assert figures_of(plan, compared(plan, PublishedRuns.of(file))) == found
+    published, none = PublishedRuns.of(file), KeptRuns(tmp_path / "none", plan.config)
+    assert figures_of(plan, compared(plan, none, published=published)) == found
+    assert figures_of(plan, compared(plan, kept, published=published)) == found
+    for run in plan.runs[:3]:
+        kept.file(run).unlink()
+    kept.write(plan.runs[0], result(kept.depends_on(plan.runs[0]), cost=0.009, late_s=0.0))
+    shown = [
+        [one.real for one in case.policies] for case in compared(plan, kept, published=published)
+    ]
+    assert [run.cost for runs in shown[0] for run in runs] == [0.009]  # kept runs alone
+    assert [run.cost for runs in shown[1] for run in runs] == [0.006]  # published ones
     document = SMALL | {"repetitions": 1}
     (tmp_path / "v.yaml").write_text(json.dumps(document), encoding="utf-8")
     line = ["validate", str(tmp_path / "v.yaml"), "--published", str(file)]
