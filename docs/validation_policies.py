@@ -21,7 +21,8 @@ holds 10 s of samples, windows of the jobs last two minutes, and the latency bou
 covers the last 2 s instead of 10. Flink's gauges of busy time are means over the last minute, which is twelve to a policy:
 Flink's autoscaler reads them, and scales too late in both worlds. Simulated outages are drawn from the outages of the job's real runs, of all
 policies together and without their savepoints, because the model does not predict how fast this machine restores a
-job. The adaptive scheduler gives every slot the same memory, so policies decide on tasks only."""
+job. A restarted job's simulated cache warms second by second (`warms_each_second`): beside outages of half a second, the five
+seconds of a sample, cold however small the state is, made up most of the lateness of a rescale. The adaptive scheduler gives every slot the same memory, so policies decide on tasks only."""
 
 COMPARED = (
     "job",

@@ -33,8 +33,11 @@ def fingerprint(config: BenchmarkConfig) -> str:
             "simulation": {"threads", "trace", "quiet_strides"},
         },
     )
-    if not config.simulation.measurement.counts_times:  # which fingerprints from before do not have
-        del measured["simulation"]["measurement"]["counts_times"]
+    simulation = measured["simulation"]  # fingerprints from before do not have what is off here
+    if not config.simulation.measurement.counts_times:
+        del simulation["measurement"]["counts_times"]
+    if not config.simulation.warms_each_second:
+        del simulation["warms_each_second"]
     for kind in ("jobs", "train_jobs"):
         measured[kind] = [
             benchmark_job(name, config).model_dump(mode="json", by_alias=True, exclude=ABOUT_A_JOB)

@@ -28,6 +28,7 @@ from dsp_gym.simulation.sampling import (
     keep_sample,
     noise_lanes,
     note,
+    warm,
 )
 from dsp_gym.simulation.state import OUTCOME, TRACE, Model, SimulationState
 from dsp_gym.simulation.stride import Q, each_second, lanes, quiet_stride
@@ -107,7 +108,12 @@ def advance(
                 speed = slowed(s.speed[j], tick < s.slow_until[j], s.tm_count[j], par)
                 renew_capacity(n, c, hits, x, speed, s.service_factor[j], par)
             status = s.status[j]
-            stride = min(end, tick + 1 if status != RUNNING else tick + SAMPLE_S - tick % SAMPLE_S)
+            warms = par.warms_each_second and status < RESTARTING and s.samples_taken[j] == 0
+            if warms:
+                warm(n, c, x)
+                renew(t, s, fixed, k, j, par)
+            single = warms or status != RUNNING
+            stride = min(end, tick + 1 if single else tick + SAMPLE_S - tick % SAMPLE_S)
             cores, mib = s.cores[j], s.mib[j]
             span = float(stride - tick)
             o[OUTCOME.core_s] += cores * span

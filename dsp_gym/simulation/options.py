@@ -92,6 +92,13 @@ class SimulationOptions(ConfigModel):
         "slower, with the same results bit for bit",
     )
 
+    warms_each_second: bool = Field(
+        False,
+        description="the cache of a restarted job warms second by second; off: it is cold until "
+        "the first sample of 5 s is over, however small the state is, which is much beside a short "
+        "outage",
+    )
+
     def thread_count(self, jobs: int) -> int:
         """Threads worth using for a batch of that size.
 
@@ -128,6 +135,7 @@ class Parameters(NamedTuple):
     gap_s: float
     failed_rescale: float  # share of rescales that keep the old configuration
     warm_up: bool  # the cache is cold after a restart
+    warms_each_second: bool  # and warms each second, not each sample
     rescale: bool  # a rescale takes a savepoint and an outage
     gauge_samples: int  # span of the time gauges
 
@@ -154,6 +162,7 @@ class Parameters(NamedTuple):
             gap_s=faults.gap_s,
             failed_rescale=faults.failed_rescale_probability,
             warm_up=on.warm_up and on.cache,
+            warms_each_second=options.warms_each_second and on.warm_up and on.cache,
             rescale=on.rescale,
             gauge_samples=measured.gauge_s // SAMPLE_S,
         )

@@ -149,12 +149,31 @@ def keep_sample(
         else:
             for m in range(S.read_s, S.write_s + 1):
                 ring[at, v, m] = kept * ring[before, v, m]
-        if misses > 0.0:
-            brought = misses / x[v, X.tasks] * max(BLOCK_MIB, c[v, C.entry_mib])
-            x[v, X.cached] = min(x[v, X.cache], x[v, X.cached] + brought)
+        if taken > 0 or not par.warms_each_second:
+            bring(c[v], x[v], misses)
         ring[at, v, S.hits], ring[at, v, S.misses] = x[v, X.hits], x[v, X.misses]
         ring[at, v, S.state], ring[at, v, S.cached] = x[v, X.state], x[v, X.cached]
     return int(at)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def bring(c: Row, x: Row, misses: float) -> None:
+    """Put blocks that missed the cache into it, of a vertex with columns c and state x."""
+    if misses > 0.0:
+        brought = misses / x[X.tasks] * max(BLOCK_MIB, c[C.entry_mib])
+        x[X.cached] = min(x[X.cache], x[X.cached] + brought)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def warm(n: int, c: Row, x: Row) -> None:
+    """Warm the caches of n vertices by what they can read in the coming second.
+
+    They are asked right after a restart, when a backlog keeps them at their capacity.
+    """
+    for v in range(n):
+        if c[v, C.stateful] > 0.0:
+            lookups = x[v, X.capacity] * c[v, C.reads] * x[v, X.lookups]
+            bring(c[v], x[v], lookups * (1.0 - x[v, X.hit]))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)

@@ -16,7 +16,11 @@ from dsp_gym.simulation.state import X
 from tests.simulating import FAULTY, exact, random_job, random_jobs, rescale_some, wanted
 from tests.strategies import random_configuration, seeds
 
-OPTIONS = {"plain": SimulationOptions(), "faulty": FAULTY}
+OPTIONS = {
+    "plain": SimulationOptions(),
+    "faulty": FAULTY,
+    "warming": SimulationOptions(warms_each_second=True),
+}
 
 
 def assert_conserved(jobs: SimulatedJobs) -> None:

@@ -48,6 +48,38 @@ def test_without_warm_up_the_cache_is_full_at_once():
     assert warm.state.vertex[0, 1, X.hit] == pytest.approx(cache / working, rel=1e-3)
 
 
+def restarted(state: dict[str, float], *, each_second: bool) -> SimulatedJobs:
+    """A job with `state`, in the second in which a rescale is over."""
+    jobs = constant(keyed(state), 10.0, exact(warms_each_second=each_second))
+    jobs.advance(60)
+    ask(jobs, map=2)
+    while jobs.state.running_since[0] <= 60:
+        jobs.advance(1)
+    return jobs
+
+
+def test_a_small_state_is_read_again_within_a_second_where_a_second_counts():
+    small = {"reads": 1, "writes": 0, "keys": 1e4, "value_bytes": 16, "prefilled": True}
+    by_sample, by_second = (restarted(small, each_second=each) for each in (False, True))
+    for jobs in (by_sample, by_second):
+        assert jobs.state.vertex[0, 1, X.hit] == 0
+        jobs.advance(1)
+    assert by_sample.state.vertex[0, 1, X.hit] == 0  # until its first sample is over
+    assert by_second.state.vertex[0, 1, X.hit] == pytest.approx(1.0)
+    assert capacity(by_second) > capacity(by_sample)
+
+
+def test_a_large_state_is_read_again_as_slowly_either_way():
+    large = {"reads": 1, "writes": 0, "keys": 1e7, "value_bytes": 1000, "prefilled": True}
+    found = []
+    for each in (False, True):
+        jobs = restarted(large, each_second=each)
+        jobs.advance(30)
+        found.append(jobs.state.vertex[0, 1, X.hit])
+    assert found[0] < 0.01
+    assert found[1] < 0.01
+
+
 def test_without_the_rescale_mechanism_a_rescale_is_instant_and_free():
     jobs = constant(line(), 100.0, exact(mechanisms={"rescale": False}))
     jobs.advance(10)

@@ -44,7 +44,7 @@ def simulate(
         counts_times=True,
         delay_s=age_s,
     )
-    options = SimulationOptions(measurement=seen, threads=1)
+    options = SimulationOptions(measurement=seen, threads=1, warms_each_second=True)
     jobs = SimulatedJobs(case.with_outage(outage_s).topology, options)
     parallelism, level = case.columns()
     jobs.reset(
