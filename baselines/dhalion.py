@@ -21,6 +21,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.due import is_due
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
@@ -244,7 +245,7 @@ def _decide(
         if seen.status[j] != RUNNING:
             continue
         _notice(j, t.n[k], now, since[j], seen.parallelism, m)
-        if now - m.moved_s[j] < c.wait_s or now - m.evaluated_s[j] < c.interval_s - ROUND_OFF:
+        if now - m.moved_s[j] < c.wait_s or not is_due(now, m.evaluated_s[j], c.interval_s):
             continue
         # Symptom and diagnosis: a vertex that blocks its inputs and is not blocked itself.
         known, pressed = 0, False

@@ -19,6 +19,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.due import is_due
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import RATES, Ds2Rates, SourceRate, room_for_rates, traverse
 from dsp_gym.loop.row_memory import RowMemory
@@ -409,7 +410,7 @@ def manage(
         )
         if not ready or since[j] > m.evaluated_s[j]:
             m.wanting[j] = 0
-        if ready and t_s[j] - m.evaluated_s[j] >= c.interval_s - ROUND_OFF:
+        if ready and is_due(t_s[j], m.evaluated_s[j], c.interval_s):
             m.evaluated_s[j] = t_s[j]
             evaluated[j] = True
             outside, worth, same = not c.banded, False, True

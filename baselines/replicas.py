@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.loop.due import is_due
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
@@ -374,7 +375,7 @@ def _normalise(
                 m.now.events[j, v] += 1
             running[j, v] = current[j, v]
         m.now.seen_s[j] = now
-        if now - since < c.readiness_s or now - m.now.evaluated_s[j] < c.sync_s - ROUND_OFF:
+        if now - since < c.readiness_s or not is_due(now, m.now.evaluated_s[j], c.sync_s):
             continue
         m.now.evaluated_s[j] = now
         if m.now.written[j] == 0:  # the controller starts with the current count

@@ -33,6 +33,7 @@ from baselines.flink_autoscaler.state import (
 from baselines.flink_autoscaler.window import append, average, copy_rows, observed_rate, restarted
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
+from dsp_gym.loop.due import is_due
 
 __all__ = ["BALANCED", "DUE", "FAILED", "WAITING", "Seen", "Wanted", "apply", "run_batch"]
 
@@ -149,7 +150,8 @@ def run_batch(
         _leave(seen, j, out)
         for v in range(vertices):
             out.events[j, v] = 0
-        if not seen.running[j] or now - interval_ms < memory.collected_ms[j]:
+        last_s = memory.collected_ms[j] / 1000.0
+        if not seen.running[j] or not is_due(now / 1000.0, last_s, interval_ms / 1000.0):
             continue
         if restarted(window, j, running_ms):
             for v in range(vertices):
