@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
+from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import JOB
 from dsp_gym.policies import PolicyConfig, make
 from tests.simulating import constant, exact, line
@@ -17,27 +20,31 @@ ACTS_EACH_MINUTE = {
     "justin-paper": {"ds2": {"interval_s": 60.0, "activation": 5, "warm_up_s": 0.0}},
     "hpa-cpu": {"sync_period_s": 60.0},
     "dhalion": {"interval_s": 60.0},
-    "flink-autoscaler": {"interval_s": 60.0},
 }
 
 
-def decided(policy: str, params: dict[str, object], jitter_s: np.ndarray) -> list[np.ndarray]:
-    """What a policy wants of an overloaded job, whose turns come late or early."""
+def decided(policy: Policy, jitter_s: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
+    """When a policy is asked about an overloaded job, late or early, and what it wants."""
     jobs = constant(line(), 3000.0, exact())
-    made = make(PolicyConfig(policy=policy, params=params))
-    made.reset(jobs.topology, np.array([0]))
-    found = []
+    policy.reset(jobs.topology, np.array([0]))
     for late_s in np.tile(jitter_s, 4):
         jobs.advance(60)
         snapshot = jobs.snapshot()
         snapshot.arrays.job[JOB.t_s] += late_s
-        found.append(made.decide(snapshot).parallelism.copy())
-    return found
+        yield float(snapshot.t_s[0]), policy.decide(snapshot).parallelism.copy()
 
 
 @pytest.mark.parametrize("policy", ACTS_EACH_MINUTE)
 def test_milliseconds_of_a_turn_cost_no_policy_an_evaluation(policy):
-    params = ACTS_EACH_MINUTE[policy]
-    on_time, jittered = (decided(policy, params, share * JITTER_S) for share in (0.0, 1.0))
+    config = PolicyConfig(policy=policy, params=ACTS_EACH_MINUTE[policy])
+    on_time, jittered = (
+        [wanted for _, wanted in decided(make(config), share * JITTER_S)] for share in (0.0, 1.0)
+    )
     np.testing.assert_array_equal(on_time, jittered)
-    assert any((one != on_time[0]).any() for one in on_time)  # it did act
+    assert max(one[0, 1] for one in on_time) > 1  # the map, which ran with one task: it did act
+
+
+def test_flinks_autoscaler_takes_a_sample_each_minute_of_a_real_loop():
+    policy = make("flink-autoscaler")
+    for t_s, _ in decided(policy, JITTER_S):
+        assert policy.state()["memory"]["collected_ms"] == [round(t_s * 1000)]
