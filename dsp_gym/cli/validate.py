@@ -93,8 +93,8 @@ def validate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Figures that --out wrote: they stand for the real runs of each job and load of "
-            "which --runs has none. Not done anew, so with --simulate.",
+            help="Figures that --out wrote: they stand for a policy's real runs on a job and load "
+            "where --runs has none. With --simulate alone.",
         ),
     ] = None,
     out: Annotated[

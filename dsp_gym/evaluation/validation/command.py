@@ -192,7 +192,7 @@ def compared(
         plan: The runs.
         kept: Those that are there.
         tell: Told of each case as it begins.
-        published: Runs of the cases of which none is there.
+        published: Runs that stand for a policy's in a case where none is there.
 
     Returns:
         Real and simulated runs by case, in the order of the plan.
@@ -200,17 +200,15 @@ def compared(
     found = []
     for case in plan.cases:
         tell(case.label)
-        real = {
-            policy.name: tuple(_kept_of(plan, case, policy, kept))
-            for policy in plan.config.policies
-        }
-        if published is not None and not any(real.values()):
-            of_case = published.of_case(case)
-            earlier = {name: of_case.get(name, ()) for name in real}
-            found.append(_compared(plan, case, earlier, published.outages_s.get(case.label)))
-            continue
-        outages_s = tuple(s for runs in real.values() for one in runs for s in one.outages_s)
-        found.append(_compared(plan, case, real, outage_of(outages_s)))
+        own = {one.name: tuple(_kept_of(plan, case, one, kept)) for one in plan.config.policies}
+        outages_s = tuple(s for runs in own.values() for one in runs for s in one.outages_s)
+        real: dict[str, tuple[RealRun | PublishedRun, ...]] = {**own}
+        outage_s = outage_of(outages_s)
+        if published is not None:
+            earlier = published.of_case(case)
+            real |= {name: earlier.get(name, ()) for name, runs in real.items() if not runs}
+            outage_s = outage_s or published.outages_s.get(case.label)
+        found.append(_compared(plan, case, real, outage_s))
     return found
 
 
