@@ -25,6 +25,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.due import EARLY_S, is_due
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
@@ -286,7 +287,7 @@ def _minute(
     """
     size = m.at_s.shape[1]
     newest = (m.written[j] - 1) % size
-    if m.written[j] == 0 or now - m.at_s[j, newest] >= SCRAPE_S - 1e-9:
+    if m.written[j] == 0 or is_due(now, m.at_s[j, newest], SCRAPE_S):
         newest = m.written[j] % size
         m.at_s[j, newest], m.lag[j, newest], m.taken[j, newest] = now, lag, taken
         m.written[j] += 1
@@ -294,7 +295,7 @@ def _minute(
     mean_t = mean_lag = 0.0
     for i in range(size):
         # Counters start anew with the job.
-        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + 1e-9:
+        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + EARLY_S:
             count += 1
             mean_t += m.at_s[j, i] - now
             mean_lag += m.lag[j, i]
@@ -306,7 +307,7 @@ def _minute(
     mean_t, mean_lag = mean_t / count, mean_lag / count
     above = below = 0.0
     for i in range(size):
-        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + 1e-9:
+        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + EARLY_S:
             t = m.at_s[j, i] - now - mean_t
             above += t * (m.lag[j, i] - mean_lag)
             below += t * t

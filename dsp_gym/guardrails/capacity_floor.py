@@ -13,6 +13,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
+from dsp_gym.loop.due import is_due
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.row_memory import Per, RowMemory, all_of
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
@@ -202,7 +203,7 @@ def lift(
             continue
         k = t.row[j]
         measured = fill[j] >= floor.min_fill - 1e-9
-        lasting = seen.job[JOB.t_s, j] - short.since_s[j] >= floor.patience_s  # False: NaN
+        lasting = is_due(seen.job[JOB.t_s, j], short.since_s[j], floor.patience_s)  # False: NaN
         may_raise = measured and (floor.patience_s == 0.0 or lasting)
         keeps = floor.keep and seen.job[JOB.latency_p95_s, j] > t.slo_s[k]  # False: NaN
         for v in range(vertices):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dsp_gym.compiling import njit
 
-__all__ = ["is_due"]
+__all__ = ["EARLY_S", "is_due"]
 
 EARLY_S = 2.5
-"""How much of an interval may be missing: half a sample of the metrics.
+"""How early an interval may end and how late a sample may be, s: half a sample of the metrics.
 
 A real loop decides some milliseconds before or after its time. Were an interval to be over to the
 millisecond, it would last two decisions as often as one. Simulated decisions are whole samples

@@ -197,13 +197,15 @@ def test_without_a_full_window_the_floor_asks_for_no_more_than_what_runs():
     assert allowed(floor(), seen, wanted(1, 1))[0] == (2, 4, 1)
 
 
-def test_a_patient_floor_lets_the_policy_answer_first_and_takes_nothing_away():
+@pytest.mark.parametrize("early_s", [0.0, 0.003])  # turns of a real loop are not to the second
+def test_a_patient_floor_lets_the_policy_answer_first_and_takes_nothing_away(early_s):
     """Map needs 4, and 2 run: for two minutes the policy may hold, but not shrink."""
     patient = floor(patience_s=120.0)
     demand = {"hit": 0.9, "pending_growth_per_s": [[100.0, NAN, NAN, NAN]]}
     found = []
     for step in range(4):
-        seen = snapshot(600.0 + 60.0 * step, p=(2, 4), busy=(1000.0, 450.0), **demand)
+        t_s = 600.0 + (60.0 - early_s) * step
+        seen = snapshot(t_s, p=(2, 4), busy=(1000.0, 450.0), **demand)
         shrunk, held = (allowed(patient, seen, wanted(p, 4))[0][0] for p in (1, 2))
         found.append((shrunk, held))
         patient.watch(seen)

@@ -19,6 +19,7 @@ ACTS_EACH_MINUTE = {
     "ds2": {"interval_s": 60.0, "activation": 5, "warm_up_s": 0.0},
     "justin-paper": {"ds2": {"interval_s": 60.0, "activation": 5, "warm_up_s": 0.0}},
     "hpa-cpu": {"sync_period_s": 60.0},
+    "hpa-varga": {"sync_period_s": 60.0},
     "dhalion": {"interval_s": 60.0},
 }
 
