@@ -22,7 +22,8 @@ covers the last 2 s instead of 10. Flink's gauges of busy time are means over th
 Flink's autoscaler reads them, and scales too late in both worlds. Simulated outages are drawn from the outages of the job's real runs, of all
 policies together and without their savepoints, because the model does not predict how fast this machine restores a
 job. A restarted job's simulated cache warms second by second (`warms_each_second`): beside outages of half a second, the five
-seconds of a sample, cold however small the state is, made up most of the lateness of a rescale. The adaptive scheduler gives every slot the same memory, so policies decide on tasks only."""
+seconds of a sample, cold however small the state is, made up most of the lateness of a rescale. A rescale in place waits for the
+next checkpoint, as Flink's does: up to 10 s here, two minutes to a policy. The adaptive scheduler gives every slot the same memory, so policies decide on tasks only."""
 
 COMPARED = (
     "job",

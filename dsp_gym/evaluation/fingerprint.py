@@ -36,8 +36,9 @@ def fingerprint(config: BenchmarkConfig) -> str:
     simulation = measured["simulation"]  # fingerprints from before do not have what is off here
     if not config.simulation.measurement.counts_times:
         del simulation["measurement"]["counts_times"]
-    if not config.simulation.warms_each_second:
-        del simulation["warms_each_second"]
+    for key in ("warms_each_second", "checkpoint_interval_s"):
+        if not simulation[key]:
+            del simulation[key]
     for kind in ("jobs", "train_jobs"):
         measured[kind] = [
             benchmark_job(name, config).model_dump(mode="json", by_alias=True, exclude=ABOUT_A_JOB)

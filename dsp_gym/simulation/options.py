@@ -99,6 +99,14 @@ class SimulationOptions(ConfigModel):
         "outage",
     )
 
+    checkpoint_interval_s: float = Field(
+        0.0,
+        ge=0,
+        le=3600,
+        description="a rescale in place begins with the next checkpoint, as under Flink's adaptive "
+        "scheduler: up to this many seconds after its request; 0: at once",
+    )
+
     def thread_count(self, jobs: int) -> int:
         """Threads worth using for a batch of that size.
 
@@ -137,6 +145,7 @@ class Parameters(NamedTuple):
     warm_up: bool  # the cache is cold after a restart
     warms_each_second: bool  # and warms each second, not each sample
     rescale: bool  # a rescale takes a savepoint and an outage
+    checkpoint_s: float  # between checkpoints, which a rescale in place waits for
     gauge_samples: int  # span of the time gauges
 
     @classmethod
@@ -164,5 +173,6 @@ class Parameters(NamedTuple):
             warm_up=on.warm_up and on.cache,
             warms_each_second=options.warms_each_second and on.warm_up and on.cache,
             rescale=on.rescale,
+            checkpoint_s=options.checkpoint_interval_s,
             gauge_samples=measured.gauge_s // SAMPLE_S,
         )

@@ -144,8 +144,12 @@ def ask(
         if par.rescale == 0:
             s.outage_begun[j] = s.tick[j]
             restart(t, s, k, j)
-        elif t.in_place[k]:
+        elif t.in_place[k] and par.checkpoint_s == 0.0:
             begin_outage(t, s, k, j, par)
+        elif t.in_place[k]:
+            word, _ = rng.philox(s.seed[j], rng.OUTAGE, s.rescales[j], 1)
+            s.status[j] = SAVEPOINTING
+            s.phase_left_s[j] = par.checkpoint_s * rng.uniform(word)
         else:
             s.status[j] = SAVEPOINTING
             s.phase_left_s[j] = drain + state_mib / t.savepoint_mib_s[k]

@@ -91,6 +91,23 @@ def test_without_the_rescale_mechanism_a_rescale_is_instant_and_free():
     assert jobs.status()[0] == REACHED
 
 
+def test_a_rescale_in_place_may_wait_for_the_next_checkpoint():
+    waited_s = []
+    for seed in range(8):
+        jobs = SimulatedJobs(Topology.of([line()]), exact(checkpoint_interval_s=60.0))
+        jobs.reset(np.array([seed]), np.array([[100.0]]))
+        jobs.advance(100)
+        ask(jobs, map=3)
+        meanwhile = jobs.advance(1)
+        assert meanwhile.processed[0] == 100.0
+        while jobs.state.status[0] == Status.SAVEPOINTING:
+            jobs.advance(1)
+        waited_s.append(int(jobs.state.outage_begun[0]) - 100)
+        jobs.advance(25)
+        assert jobs.snapshot().job(0).vertex("map", "parallelism") == 3
+    assert 1 <= min(waited_s) < 30 < max(waited_s) <= 60
+
+
 def test_a_tumbling_window_gives_its_results_when_it_fires_and_not_before():
     jobs = constant(windowed(), 100.0, exact())
     before = jobs.advance(20) and jobs.state.vertex[0, 1, X.records_out]

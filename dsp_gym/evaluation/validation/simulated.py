@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dsp_gym.backends.flink.local.settings import checkpoint_interval_s
 from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.notes import Notes
@@ -44,7 +45,14 @@ def simulate(
         counts_times=True,
         delay_s=age_s,
     )
-    options = SimulationOptions(measurement=seen, threads=1, warms_each_second=True)
+    scheduler = "adaptive" if case.job.rescaling == "in-place" else "default"
+    cluster = config.cluster.model_copy(update={"scheduler": scheduler})
+    options = SimulationOptions(
+        measurement=seen,
+        threads=1,
+        warms_each_second=True,
+        checkpoint_interval_s=checkpoint_interval_s(cluster),
+    )
     jobs = SimulatedJobs(case.with_outage(outage_s).topology, options)
     parallelism, level = case.columns()
     jobs.reset(
