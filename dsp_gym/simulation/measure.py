@@ -139,6 +139,9 @@ def _observe_now(
             back = min(1.0 - busy, max(0.0, back))
         out[VERTEX.busy_now_ms_per_s] = 1000.0 * busy
         out[VERTEX.backpressured_now_ms_per_s] = 1000.0 * back
+        if view.gauge_samples > 0 and newest == 0:
+            # Flink takes what is not idle for busy, and counts idle time from its first update on.
+            out[VERTEX.busy_now_ms_per_s], out[VERTEX.backpressured_now_ms_per_s] = 1000.0, 0.0
         out[VERTEX.records_in_total] = now[S.records_in]
         out[VERTEX.records_out_total] = now[S.records_out]
         busy_tasks += busy * p

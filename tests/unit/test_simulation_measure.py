@@ -257,3 +257,17 @@ def test_windows_of_counted_times_know_at_once_what_flink_s_gauges_take_a_minute
         seen[name] = shot.busy_ms_per_s[0, 1], shot.busy_now_ms_per_s[0, 1]
     assert seen["counted"] == pytest.approx((800.0, 500.0), rel=0.01)
     assert seen["gauged"] == pytest.approx((475.0, 500.0), rel=0.01)
+
+
+def test_flinks_gauges_take_a_task_for_busy_until_they_are_first_updated():
+    """TaskIOMetricGroup: busy is what is not idle, and idle time is counted every 5 s."""
+    measurement = {"window_s": 10, "stabilization_s": 0, "delay_s": 0, "counts_times": True}
+    jobs = SimulatedJobs(Topology.of([line()]), exact(measurement=measurement))
+    jobs.reset(np.zeros(1, np.int64), np.full((1, 1), 200.0))
+    seen = []
+    for _ in range(2):
+        jobs.advance(5)
+        shot = jobs.snapshot()
+        seen.append((shot.busy_now_ms_per_s[0, 1], shot.busy_ms_per_s[0, 1]))
+    assert seen[0] == pytest.approx((1000.0, 200.0), rel=0.01)
+    assert seen[1] == pytest.approx((200.0, 200.0), rel=0.01)
