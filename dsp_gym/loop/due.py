@@ -14,7 +14,7 @@ millisecond, it would last two decisions as often as one. Simulated decisions ar
 apart, so this changes none.
 """
 
-_EARLY_SHARE = 0.1
+_EARLY_SHARE = 0.05
 """The same as a share of short intervals."""
 
 
