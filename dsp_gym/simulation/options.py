@@ -91,14 +91,12 @@ class SimulationOptions(ConfigModel):
         description="compute 5 s at once where no record waits; off: each second by itself, "
         "slower, with the same results bit for bit",
     )
-
     warms_each_second: bool = Field(
         False,
         description="the cache of a restarted job warms second by second; off: it is cold until "
         "the first sample of 5 s is over, however small the state is, which is much beside a short "
         "outage",
     )
-
     checkpoint_interval_s: float = Field(
         0.0,
         ge=0,
