@@ -149,7 +149,7 @@ def keep_sample(
         else:
             for m in range(S.read_s, S.write_s + 1):
                 ring[at, v, m] = kept * ring[before, v, m]
-        if taken > 0 or not par.warms_each_second:
+        if taken > 0 or not par.warms_each_second:  # `warm` has brought the first sample's blocks
             bring(c[v], x[v], misses)
         ring[at, v, S.hits], ring[at, v, S.misses] = x[v, X.hits], x[v, X.misses]
         ring[at, v, S.state], ring[at, v, S.cached] = x[v, X.state], x[v, X.cached]

@@ -154,11 +154,11 @@ def test_a_saved_run_goes_on_exactly_even_in_an_outage(seed, until):
         np.testing.assert_array_equal(getattr(one, field), getattr(other, field), err_msg=field)
 
 
+@pytest.mark.parametrize("options", OPTIONS)
 @settings(max_examples=25)
 @given(seed=seeds(), cut=st.integers(1, 119))
-def test_an_interval_may_be_cut_anywhere(seed, cut):
-    whole = random_jobs(np.random.default_rng(seed), 2, FAULTY)
-    parts = random_jobs(np.random.default_rng(seed), 2, FAULTY)
+def test_an_interval_may_be_cut_anywhere(options, seed, cut):
+    whole, parts = (random_jobs(np.random.default_rng(seed), 2, OPTIONS[options]) for _ in range(2))
     one = whole.advance(120)
     two, three = parts.advance(cut), parts.advance(120 - cut)
     assert_same(whole, parts)

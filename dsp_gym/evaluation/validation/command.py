@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.errors import FlinkError
-from dsp_gym.evaluation.validation.config import ComparedPolicy
+from dsp_gym.evaluation.validation.config import ComparedPolicy, Rescaling, ValidationConfig
 from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures
 from dsp_gym.evaluation.validation.published import PublishedRun, PublishedRuns
 from dsp_gym.evaluation.validation.real import drive
@@ -80,7 +79,7 @@ def run_missing(
     for rescaling in ("savepoint", "in-place"):  # a program that was killed left its cluster
         if (left := LocalCluster.find(home / rescaling)) is not None:
             left.down()
-    with _Clusters(plan.config.cluster, home, up).ended() as clusters:
+    with _Clusters(plan.config, home, up).ended() as clusters:
         for place, run in enumerate(missing):
             said = _Course(plan, missing[place:], run, tell)
             said()
@@ -150,19 +149,18 @@ class _Clusters:
 
     def __init__(
         self,
-        settings: ClusterSettings,
+        config: ValidationConfig,
         home: Path,
         up: Callable[[ClusterSettings, Path], LocalCluster],
     ) -> None:
-        self._settings, self._home, self._up = settings, home, up
+        self._config, self._home, self._up = config, home, up
         self._running: tuple[str, LocalCluster] | None = None
 
-    def of(self, rescaling: Literal["savepoint", "in-place"]) -> LocalCluster:
+    def of(self, rescaling: Rescaling) -> LocalCluster:
         """The cluster for a way of rescaling; the other one is ended first."""
         if self._running is None or self._running[0] != rescaling:
             self._end()
-            scheduler = "default" if rescaling == "savepoint" else "adaptive"
-            settings = self._settings.model_copy(update={"scheduler": scheduler})
+            settings = self._config.cluster_of(rescaling)
             self._running = rescaling, self._up(settings, self._home / rescaling)
         return self._running[1]
 

@@ -14,7 +14,7 @@ from dsp_gym.loads.spec import LoadSpec
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = ["ComparedPolicy", "ValidatedJob", "ValidatedLoad", "ValidationConfig"]
+__all__ = ["ComparedPolicy", "Rescaling", "ValidatedJob", "ValidatedLoad", "ValidationConfig"]
 
 Rescaling = Literal["savepoint", "in-place"]
 
@@ -150,6 +150,15 @@ class ValidationConfig(ConfigModel):
             if twice:
                 raise ValueError(f"{what} {twice[0]!r} is listed twice; give one another name")
         return self
+
+    def cluster_of(self, rescaling: Rescaling) -> ClusterSettings:
+        """The settings of the cluster for a way of rescaling.
+
+        Returns:
+            The settings with the scheduler that rescales so.
+        """
+        scheduler = "default" if rescaling == "savepoint" else "adaptive"
+        return self.cluster.model_copy(update={"scheduler": scheduler})
 
     @property
     def real_interval_s(self) -> int:

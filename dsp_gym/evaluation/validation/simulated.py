@@ -45,13 +45,11 @@ def simulate(
         counts_times=True,
         delay_s=age_s,
     )
-    scheduler = "adaptive" if case.job.rescaling == "in-place" else "default"
-    cluster = config.cluster.model_copy(update={"scheduler": scheduler})
     options = SimulationOptions(
         measurement=seen,
         threads=1,
         warms_each_second=True,
-        checkpoint_interval_s=checkpoint_interval_s(cluster),
+        checkpoint_interval_s=checkpoint_interval_s(config.cluster_of(case.job.rescaling)),
     )
     jobs = SimulatedJobs(case.with_outage(outage_s).topology, options)
     parallelism, level = case.columns()
