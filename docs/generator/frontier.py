@@ -43,6 +43,7 @@ def cut(frontier: Path) -> dict[str, object]:
             "policies": [
                 {
                     **{key: one[key] for key in kept},
+                    "trainings": len(next(iter(one.get("trainings", {}).values()), [None])),
                     "points": [(point["late"], point["cost"]) for point in one["points"]],
                 }
                 for one in cell["policies"]
@@ -79,6 +80,11 @@ def readme_block(found: Json) -> str:
     seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
     currency = found.get("currency", "USD")  # results of earlier releases name none
     name, jobs, loads = found["name"], len(cell["jobs"]), len(cell["loads"])
+    several = [
+        f" The figures of `{one['policy']}` are means over {count} trainings."
+        for one in by_cost
+        if (count := one.get("trainings", 1)) > 1
+    ]
     return f"""{PICTURE}
 
 Costs at equal lateness, in {currency} per job and day, on {jobs} jobs and {loads} families of
@@ -87,7 +93,7 @@ while it is down. Every policy ran with several values of the parameter that tra
 lateness; a dash: it is later than the column at each of them. A tuned rule is a published
 autoscaler with parameters searched on training loads, `{KNOWN}` a planner that knows the future
 load. The gap closed is 0 % at the best tuned rule and 100 % at `{KNOWN}`. Brackets hold 95 %
-intervals.
+intervals.{"".join(several)}
 
 {table([*head, f"of the best tuned rule, {at}", f"gap closed, {at}"], rows)}
 
@@ -101,11 +107,20 @@ def card_part(found: Json, policy: str) -> str:
     """Where a shipped agent wins and loses, for its card; between markers."""
     parts = [text for cell in found["cells"] if (text := _against_rules(found, cell, policy))]
     at = f"{100 * float(_level(found)):g} %"
+    trained = {
+        one.get("trainings", 1)
+        for cell in found["cells"]
+        for one in cell["policies"]
+        if one["policy"] == policy
+    }
+    rules = "the best tuned rule"
+    if max(trained, default=1) > 1:
+        rules += f", means over {max(trained)} trainings"
     said = "\n".join(parts) or f"- Not among the policies of {found['name']}'s results."
     return f"""{BEGIN}
 ## Where it wins and loses
 
-By `{found["name"]}` ({found["fingerprint"]}), cost at {at} late against the best tuned rule:
+By `{found["name"]}` ({found["fingerprint"]}), cost at {at} late against {rules}:
 
 {said}
 {END}"""

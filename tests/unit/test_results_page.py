@@ -82,7 +82,7 @@ def frontier(tmp_path):
     """A small result in the form that `dsp-gym leaderboard` writes."""
     policies = [
         a_policy("justin-artifact-tuned", [(10, 12), (8, 12), (8, 10)], rule=True),
-        a_policy("learned", [(9, None), (6, 9), (5, 8)]),
+        a_policy("learned", [(9, None), (6, 9), (5, 8)]) | {"trainings": {"0.02": [7.4, 7.6]}},
         a_policy("learned-q11", [(None, None)] * 3),
         a_policy("clairvoyant", [(5, 7), (4, 6), (4, 6)]),
         a_policy("streambed", [(20, 20)] * 3),
@@ -144,9 +144,12 @@ def test_a_frontier_fills_the_readme_and_the_cards(elsewhere, frontier, monkeypa
     assert "| – | 7.5 | 6.5 |" in learned
     assert "streambed" not in text.partition(elsewhere.END)[0].partition(elsewhere.BEGIN)[2]
     card = elsewhere.CARDS["learned"].read_text("utf-8")
+    assert "The figures of `learned` are means over 2 trainings." in text
     assert card.count("## Where it wins and loses") == 1
+    assert "against the best tuned rule, means over 2 trainings:" in card
     assert "Wins most on light (0.75), heavy (0.75)." in card
     q11 = elsewhere.CARDS["learned-q11"].read_text("utf-8")
+    assert "trainings" not in q11.partition("## Where it wins and loses")[2]
     assert "later than that at each of its settings. Later than the rule on light, heavy." in q11
     assert "Not among the policies" in elsewhere.CARDS["learned-ppo"].read_text("utf-8")
     monkeypatch.setattr("sys.argv", ["results.py"])
