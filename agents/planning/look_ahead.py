@@ -129,6 +129,7 @@ def look_ahead(
             stakes.terms.late_price,
             stakes.terms.rescale_price,
             r.watch.outage_s[j],
+            r.losses.lost_s[j],
             IN_TIME * t.slo_s[k],
             stakes.terms.noise,
             stakes.terms.discount,
@@ -149,7 +150,10 @@ def look_ahead(
                 here = a
         capacity = running * stakes.headroom / reference
         keep = minute_price(level, capacity, cost, c)
-        keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s)
+        cold_s = 0.0  # what the last restart still costs
+        if not math.isnan(r.losses.seen_s[j]):
+            cold_s = max(0.0, r.losses.lost_s[j] - max(0.0, r.losses.missing_s[j]))
+        keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s, cold_s)
         if here >= 0:
             keep += later[here]
         else:

@@ -46,12 +46,16 @@ from dsp_gym.sizing.frontier import Frontiers
 from dsp_gym.sizing.lateness import IN_TIME
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import ServiceModel
+from dsp_gym.sizing.warming import Warming
 
 __all__ = ["MdpConfig", "MdpPolicy"]
 
 
 _AGAIN_S, _OFTEN_S = 3600.0, 600.0
 """Seconds after which values are computed anew; and if capacities have changed."""
+
+_LOST_S = 10.0
+"""Change of what a restart costs that counts as a change."""
 
 _KEPT_VALUES = 128
 """Solutions kept, and no more than there are rows: rows of one job start alike."""
@@ -124,6 +128,7 @@ class MdpPolicy:
         self._levels = levels()
         self._arrivals = Arrivals()
         self._model = ServiceModel(c.sizing)
+        self._warming = Warming()
         self._watch = RowMemory(
             {
                 "minutes": ("job", 0),
@@ -137,6 +142,7 @@ class MdpPolicy:
                 "solved_s": ("job", np.nan),
                 "solved_minutes": ("job", 0),
                 "solved_outage_s": ("job", np.nan),
+                "solved_lost_s": ("job", 0.0),
                 "solved_reference_per_s": ("job", np.nan),
             }
         )
@@ -164,6 +170,7 @@ class MdpPolicy:
         for k, past in own_pasts(self._start, jobs).items():
             self._model.adopt(np.flatnonzero(rows & (jobs.row == k)), past)
         self._arrivals.reset(jobs, mask)
+        self._warming.reset(jobs, self._prior, mask)
         for memory in (self._watch, self._minutes, self._own):
             memory.reset(jobs, mask)
         self._watch["reference_per_s"][rows] = jobs.tables.rate_per_s[jobs.row[rows]]
@@ -183,6 +190,7 @@ class MdpPolicy:
         seen, solved = snapshot.arrays, self._ready
         arrived = self._arrivals.observe(snapshot)
         self._model.observe(snapshot)
+        self._warming.observe(snapshot, self._model.believed)
         remember(seen, arrived, _declared_outage_s(snapshot), self._recall)
         self._plan(snapshot, put_off=self.plans_after)
         if "solved" not in self._handles:
@@ -204,7 +212,7 @@ class MdpPolicy:
             self._recall,
             self._model.believed,
             self._handles["solved"],  # type: ignore[arg-type]  # stored just above
-            Stakes(self._terms(0.0, 0.0), c.headroom, c.own_weight),
+            Stakes(self._terms(0.0, 0.0, 0.0), c.headroom, c.own_weight),
             outlook,
         )
         words = self._words(snapshot, outlook) if self.explain else ("",) * jobs
@@ -260,6 +268,7 @@ class MdpPolicy:
         return {
             "arrivals": self._arrivals.state(),
             "model": self._model.state(),
+            "warming": self._warming.state(),
             "watch": self._watch.state(),
             "minutes": self._minutes.state(),
             "own": self._own.state(),
@@ -270,6 +279,7 @@ class MdpPolicy:
         """Continues from the values of `state()`."""
         self._arrivals.restore(state["arrivals"])
         self._model.restore(state["model"])
+        self._warming.restore(state.get("warming", {}))  # states of earlier releases have none
         for name, memory in (
             ("watch", self._watch),
             ("minutes", self._minutes),
@@ -293,7 +303,9 @@ class MdpPolicy:
     def _recall(self) -> Handle[Recall]:
         if "recall" not in self._handles:
             watch, minutes = self._watch.arrays(Watched), self._minutes.arrays(Minutes)
-            self._handles["recall"] = handle(Recall(watch, minutes, self._own.arrays(Own)))
+            self._handles["recall"] = handle(
+                Recall(watch, minutes, self._own.arrays(Own), self._warming.arrays)
+            )
         return self._handles["recall"]  # type: ignore[return-value]  # stored just above
 
     def _plan(self, snapshot: MetricsSnapshot, *, put_off: bool) -> None:
@@ -304,6 +316,8 @@ class MdpPolicy:
         changed = np.zeros(len(jobs), dtype=bool)
         late = (age_s >= _OFTEN_S) & (found.size > 0)
         compare(jobs.handle, self._model.believed, found, late, changed)
+        lost_s = self._warming.arrays.lost_s
+        changed |= late & (np.abs(lost_s - watch.solved_lost_s) > _LOST_S)
         grown = watch.solved_reference_per_s != watch.reference_per_s
         needed: Bools = (found.size == 0) | grown
         due: Bools = needed | (age_s >= _AGAIN_S) | (late & changed)
@@ -318,6 +332,7 @@ class MdpPolicy:
             watch.solved_s[j] = now[j]
             watch.solved_minutes[j] = watch.minutes[j]
             watch.solved_outage_s[j] = watch.outage_s[j]
+            watch.solved_lost_s[j] = lost_s[j]
             watch.solved_reference_per_s[j] = watch.reference_per_s[j]
             self._solve(j)
 
@@ -331,7 +346,8 @@ class MdpPolicy:
             found.cost_per_s[j, :count] / unit,
         )
         in_time_s = IN_TIME * float(self._slo_s[j])
-        terms = self._terms(float(watch.solved_outage_s[j]), in_time_s)
+        outage_s, lost_s = float(watch.solved_outage_s[j]), float(watch.solved_lost_s[j])
+        terms = self._terms(outage_s, lost_s, in_time_s)
         own = np.zeros(0, np.int64)
         if self.config.own_weight > 0.0:
             later = int(watch.minutes[j] - watch.solved_minutes[j])
@@ -355,13 +371,14 @@ class MdpPolicy:
         assert self._jobs is not None
         return np.asarray(self._jobs.facts.slo_s[self._jobs.row])
 
-    def _terms(self, outage_s: float, in_time_s: float) -> StepPrices:
+    def _terms(self, outage_s: float, lost_s: float, in_time_s: float) -> StepPrices:
         """Prices of a job."""
         c = self.config
         return StepPrices(
             late_price=c.late_price,
             rescale_price=c.rescale_price,
             outage_s=outage_s,
+            lost_s=lost_s,
             in_time_s=in_time_s,
             noise=c.noise,
             discount=math.exp(-1.0 / (60.0 * c.horizon_h)),

@@ -11,6 +11,7 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
+from dsp_gym.sizing.warming import Losses
 
 __all__ = ["OUTGROWN", "OWN", "SINCE_SOLVED", "Minutes", "Own", "Recall", "Watched", "remember"]
 
@@ -41,6 +42,7 @@ class Watched(NamedTuple):
     solved_s: Floats  # time of the values, NaN: none
     solved_minutes: Ints  # of load seen then
     solved_outage_s: Floats
+    solved_lost_s: Floats
     solved_reference_per_s: Floats
 
 
@@ -62,6 +64,7 @@ class Recall(NamedTuple):
     watch: Watched
     minutes: Minutes
     own: Own
+    losses: Losses
 
 
 @direct

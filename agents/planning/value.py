@@ -46,6 +46,7 @@ class StepPrices(NamedTuple):
     late_price: float  # of a late second, in seconds of the reference configuration
     rescale_price: float  # of a rescale beside its outage, in the same seconds
     outage_s: float
+    lost_s: float  # to cold caches after an outage, in seconds of the capacity
     in_time_s: float  # that a record may wait
     noise: float  # of the load about its level
     discount: float  # of the next minute
@@ -86,7 +87,7 @@ def move_price(load: float, capacity: float, cost: float, backlog: float, c: Ste
     Returns:
         Seconds of the reference configuration.
     """
-    late_s = rescale_late_s(load, capacity, backlog, c.outage_s, c.in_time_s)
+    late_s = rescale_late_s(load, capacity, backlog, c.outage_s, c.in_time_s, c.lost_s)
     rest_s = MINUTE - c.outage_s
     rest = cost * rest_s  # an outage of more than a minute was paid by the old configuration
     if rest_s > 0.0:

@@ -49,6 +49,7 @@ __all__ = [
     "slots_in_use",
     "starting_configuration",
     "vertex_capacity",
+    "working_set",
 ]
 
 _RATE_STEPS = 60
@@ -94,6 +95,25 @@ def _held(tables: JobTables, k: int, v: int, input_per_s: float) -> float:
 
 
 @compiled
+def working_set(tables: JobTables, k: int, v: int, parallelism: int, input_per_s: float) -> float:
+    """Working set of one subtask of a stateful vertex while records arrive at a rate.
+
+    Args:
+        tables: compiled jobs.
+        k: row of the job.
+        v: column of the vertex.
+        parallelism: its subtasks.
+        input_per_s: records/s that arrive, which fill its window.
+
+    Returns:
+        MiB.
+    """
+    held = _held(tables, k, v, input_per_s)
+    entry_mib, unshared_mib = tables.entry_mib[k, v], tables.unshared_mib[k, v]
+    return float(working_set_mib(held, entry_mib, unshared_mib, float(parallelism)))
+
+
+@compiled
 def read_shares(
     tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
 ) -> tuple[float, float]:
@@ -113,9 +133,7 @@ def read_shares(
     if tables.stateful[k, v] == 0:
         return 1.0, 0.0
     count = _held(tables, k, v, input_per_s)
-    working = working_set_mib(
-        count, tables.entry_mib[k, v], tables.unshared_mib[k, v], float(parallelism)
-    )
+    working = working_set(tables, k, v, parallelism, input_per_s)
     hit = hit_rate(tables.hit[k, v, level + 1], tables.cache_mib[k, v, level + 1], working)
     memtable = memtable_share(
         tables.memtable_mib[k, v, level + 1], count * tables.entry_mib[k, v] / parallelism

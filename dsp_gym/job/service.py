@@ -15,6 +15,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
 
 __all__ = [
+    "BLOCK_MIB",
     "compacted_blocks",
     "compiled",
     "entries",
@@ -27,6 +28,9 @@ __all__ = [
     "ticker_ratio",
     "working_set_mib",
 ]
+
+BLOCK_MIB = 4096 / (1024.0 * 1024.0)
+"""What a miss brings into the block cache: a block of RocksDB's default size."""
 
 _F = TypeVar("_F", bound=Callable[..., object])
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
+from dsp_gym.job.service import BLOCK_MIB
 from dsp_gym.job.tables import NO_WINDOW
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation import philox as rng
@@ -26,9 +27,6 @@ Row = Floats
 
 NOISE_SAMPLES = 4
 """Samples whose noise is drawn at once."""
-
-BLOCK_MIB = 4096 / (1024.0 * 1024.0)
-"""What a cache miss brings in: one RocksDB block of 4 KiB."""
 
 _LOG_MIN = math.log(LATENCY_MIN_S)
 _BIN_WIDTH = (math.log(LATENCY_MAX_S) - _LOG_MIN) / LATENCY_BINS

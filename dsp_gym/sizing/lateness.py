@@ -10,10 +10,13 @@ import math
 
 from dsp_gym.compiling import njit
 
-__all__ = ["IN_TIME", "catch_up_s", "late_share", "rescale_late_s"]
+__all__ = ["COLD_SPEED", "IN_TIME", "catch_up_s", "late_share", "rescale_late_s"]
 
 IN_TIME = 0.8
 """Share of the latency bound that waiting records may take; the rest is for hops and queues."""
+
+COLD_SPEED = 0.5
+"""Share of its capacity that a job has until its caches are warm; see `dsp_gym.sizing.warming`."""
 
 LONGEST_S = 3600.0
 """Longest time to catch up that counts: a job that never catches up is decided on anew before."""
@@ -44,14 +47,17 @@ def late_share(load: float, capacity: float, noise: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def catch_up_s(load: float, capacity: float, backlog: float, in_time_s: float) -> float:
+def catch_up_s(
+    load: float, capacity: float, backlog: float, in_time_s: float, lost_s: float
+) -> float:
     """Seconds until a backlog is so small that its last record is in time.
 
     Args:
         load: Level of the load.
-        capacity: What the configuration carries.
+        capacity: What the configuration carries once its caches are warm.
         backlog: Waiting records, in seconds of the unit of `load`.
         in_time_s: Seconds that a record may wait.
+        lost_s: Capacity that cold caches are still to keep from the job, in seconds of it.
 
     Returns:
         0 to 3,600 s.
@@ -59,13 +65,21 @@ def catch_up_s(load: float, capacity: float, backlog: float, in_time_s: float) -
     above = backlog - in_time_s * capacity
     if above <= 0.0:
         return 0.0
+    spare = COLD_SPEED * capacity - load
+    if spare * lost_s >= above * (1.0 - COLD_SPEED):  # gone before the caches are warm
+        return min(LONGEST_S, above / max(spare, 1e-300))
     spare = max(capacity - load, _LEAST_SPARE * capacity)
-    return min(LONGEST_S, above / max(spare, 1e-300))
+    return min(LONGEST_S, (above + lost_s * capacity) / max(spare, 1e-300))
 
 
 @njit(cache=True, nogil=True)
 def rescale_late_s(
-    load: float, capacity: float, backlog: float, outage_s: float, in_time_s: float
+    load: float,
+    capacity: float,
+    backlog: float,
+    outage_s: float,
+    in_time_s: float,
+    lost_s: float,
 ) -> float:
     """Late seconds of a rescale: the outage, and catching up after it.
 
@@ -75,8 +89,9 @@ def rescale_late_s(
         backlog: Waiting records before, in seconds of the unit of `load`.
         outage_s: Seconds in which nothing is processed.
         in_time_s: Seconds that a record may wait.
+        lost_s: Capacity that cold caches keep from the job afterwards, in seconds of it.
 
     Returns:
         Seconds.
     """
-    return outage_s + catch_up_s(load, capacity, backlog + load * outage_s, in_time_s)
+    return outage_s + catch_up_s(load, capacity, backlog + load * outage_s, in_time_s, lost_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 from dsp_gym.errors import PolicyError
-from dsp_gym.job.capacity import vertex_capacity
+from dsp_gym.job.capacity import block_reads, vertex_capacity, working_set
+from dsp_gym.job.service import BLOCK_MIB, hit_rate
 from dsp_gym.job.spec import JobSpec, UntimedJob
 from dsp_gym.job.tables import NO_WINDOW, JobTables, compile_jobs
 from dsp_gym.loop.topology import Topology
@@ -19,12 +21,16 @@ __all__ = ["Prior"]
 
 _HALVINGS = 30
 
+_PARTS = 40
+"""Steps in which a cache is filled."""
+
 
 class Prior(NamedTuple):
     """Speed of K jobs before anything was seen: V vertices, L memory levels, P tasks."""
 
     records_per_s: Floats  # (K, V, L + 1, P + 1) a vertex processes, windows full, one slot in use
     ratio: Floats  # (K, V) input records per record of job load; NaN: unknown
+    lost_s: Floats  # (K,) capacity lost to cold caches after a restart, in seconds of it
     tables: JobTables  # the compiled job files
     is_filed: bool  # from job files; else a task processes one record per second, to be learned
 
@@ -54,7 +60,9 @@ class Prior(NamedTuple):
         shape = (*tables.cache_mib.shape, tables.useful.shape[2])
         records_per_s = np.zeros(shape)
         _fill(tables, records_per_s)
-        return cls(records_per_s, tables.ratio, tables, True)
+        lost_s = np.zeros(len(records_per_s))
+        _lose(tables, records_per_s, lost_s)
+        return cls(records_per_s, tables.ratio, lost_s, tables, True)
 
     @classmethod
     def none(cls, jobs: Topology) -> Prior:
@@ -67,7 +75,8 @@ class Prior(NamedTuple):
         tasks = np.arange(tables.useful.shape[2], dtype=np.float64)
         shape = (*tables.cache_mib.shape, len(tasks))
         unknown = np.full(tables.ratio.shape, np.nan)
-        return cls(np.broadcast_to(tasks, shape).copy(), unknown, tables, False)
+        lost_s = np.zeros(len(unknown))
+        return cls(np.broadcast_to(tasks, shape).copy(), unknown, lost_s, tables, False)
 
 
 def _graph(spec: JobSpec) -> list[tuple[object, ...]]:
@@ -117,3 +126,41 @@ def _fill(t: JobTables, records_per_s: Floats) -> None:
                                 high = rate
                         high = low
                     records_per_s[k, v, column, p] = high
+
+
+@njit(cache=True, nogil=True)
+def _lose(t: JobTables, records_per_s: Floats, lost_s: Floats) -> None:
+    """Largest loss of any vertex, at its first memory level and the tasks for the reference rate.
+
+    The vertices of a job warm up at the same time.
+    """
+    for k in range(lost_s.shape[0]):
+        for v in range(t.n[k]):
+            column = t.start_level[k, v] + 1
+            if t.stateful[k, v] == 0 or not t.cache_mib[k, v, column] < math.inf:
+                continue
+            wanted = t.ratio[k, v] * t.rate_per_s[k]
+            p = 1
+            while p < t.max_parallelism[k, v] and records_per_s[k, v, column, p] < wanted:
+                p += 1
+            lost_s[k] = max(lost_s[k], _cold_s(t, k, v, p, column, wanted))
+
+
+@njit(cache=True, nogil=True)
+def _cold_s(t: JobTables, k: int, v: int, p: int, column: int, input_per_s: float) -> float:
+    """Seconds that the misses of a cold cache cost one task, above those of a warm one.
+
+    Every miss brings a block, or an entry where that is larger: as in the simulation.
+    """
+    working = working_set(t, k, v, p, input_per_s)
+    cache = min(t.cache_mib[k, v, column], working)
+    lookups, _ = block_reads(t, k, v, p, column - 1, input_per_s)
+    miss_s = t.read_miss_s[k, v] * t.miss_factor[k, v, p] * lookups
+    warm = hit_rate(t.hit[k, v, column], cache, working)
+    brought = cache / _PARTS / max(BLOCK_MIB, t.entry_mib[k, v])
+    total = 0.0
+    for part in range(_PARTS):
+        hit = hit_rate(t.hit[k, v, column], cache * (part + 0.5) / _PARTS, working)
+        if hit < warm:
+            total += brought * (warm - hit) / (1.0 - hit)
+    return float(total * miss_s)

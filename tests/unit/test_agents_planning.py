@@ -159,6 +159,7 @@ TERMS = StepPrices(
     late_price=2.5,
     rescale_price=6.0,
     outage_s=60.0,
+    lost_s=0.0,
     in_time_s=1.6,
     noise=0.03,
     discount=np.exp(-1 / 60),
@@ -216,6 +217,12 @@ def test_a_rescale_to_what_is_barely_enough_is_late_for_longer():
     assert narrow == pytest.approx(6.0 + 2.5 * (60 + (30 - 1.6 * 0.6) / 0.1))
 
 
+def test_cold_caches_make_a_rescale_late_for_longer():
+    cold = move_price(0.5, 1.0, 1.0, 0.0, TERMS._replace(lost_s=40.0))
+    # 40 s of the capacity more are worked off by the half that is spare.
+    assert cold == pytest.approx(move_price(0.5, 1.0, 1.0, 0.0, TERMS) + 2.5 * 40 / 0.5)
+
+
 def test_levels_lie_in_the_middle_of_their_bins():
     assert levels()[:: 3 * 5 * 10] == pytest.approx([0.02, 0.42, 0.82, 1.22])
 
@@ -240,6 +247,20 @@ def test_a_dearer_late_minute_buys_more_capacity():
 
 def test_it_never_moves_when_a_move_is_infinitely_dear():
     assert set(tasks(played(DAY[:100], rescale_price=1e15))) == {4}
+
+
+def test_it_lets_go_of_less_where_restarts_have_cost_more():
+    def last(lost_s):
+        policy, plant = MdpPolicy(MdpConfig()), Plant(tasks=6)
+        policy.reset(plant.jobs, np.zeros(1, np.int64))
+        for load in np.r_[np.full(30, 0.6), np.full(60, 0.45)]:
+            policy._warming.arrays.lost_s[:] = lost_s
+            wanted = int(policy.decide(plant.snapshot(load)).parallelism[0, 1])
+            if wanted != plant.tasks:
+                plant.tasks, plant.since_s, plant.total = wanted, plant.t_s, 0.0
+        return plant.tasks
+
+    assert last(0.0) < last(600.0) == 6
 
 
 def test_where_lateness_is_free_it_goes_to_the_cheapest():
