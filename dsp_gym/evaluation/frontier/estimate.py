@@ -81,7 +81,7 @@ class PolicyFrontier:
         float, BootstrapEstimate | None
     ]  # share of the gap from that rule to the clairvoyant
     regret: dict[float, BootstrapEstimate | None]  # cost over the clairvoyant's, less 1
-    worst: dict[float, float | None]  # late share of the worst 5 % of the runs
+    worst: dict[float, float | None]  # late share of the worst 5 % of the runs, as late as the rule
     by_job: dict[str, dict[float, float | None]]  # cost per day on each job's own frontier
     worst_job: dict[float, WorstJob | None]  # where it does worst against the best tuned rule
     trainings: dict[float, tuple[float | None, ...]]  # cost of each training by itself
@@ -187,6 +187,7 @@ def estimate_cell(
     best = {level: None if name is None else costs[name][level] for level, name in named.items()}
     on_jobs = {one.policy: _job_costs(one, runs.jobs, lateness) for one in runs.policies}
     least = {level: costs.get(PLAN, {}).get(level) for level in lateness}
+    told = {level: _reached(runs, named[level], level) for level in lateness}
 
     def estimated(values: Floats | None) -> BootstrapEstimate | None:
         return _estimate(values, confidence)
@@ -206,7 +207,7 @@ def estimate_cell(
                     for level in lateness
                 },
                 regret={level: estimated(_regret(mine[level], least[level])) for level in lateness},
-                worst={level: _worst_at(one, level) for level in lateness},
+                worst={level: _worst_at(one, told[level]) for level in lateness},
                 by_job=on_jobs[one.policy],
                 worst_job={
                     level: None
@@ -268,6 +269,16 @@ def _points(runs: PolicyRuns) -> tuple[FrontierPoint, ...]:
 def _worst(late: Floats) -> float:
     count = max(1, round(WORST_SHARE * late.size))
     return float(np.sort(late)[-count:].mean())
+
+
+def _reached(runs: CellRuns, best: str | None, level: float) -> float:
+    """A level of lateness, or less where the best rule is more punctual at each of its settings.
+
+    The later a policy is, the later are its worst runs: they are compared at one lateness.
+    """
+    rules = (one for one in runs.policies if one.policy == best)
+    laxest = (max(point.late for point in _points(one)) for one in rules)
+    return min((level, *laxest))
 
 
 def _worst_at(runs: PolicyRuns, level: float) -> float | None:

@@ -33,8 +33,9 @@ def _explained(board: FrontierBoard) -> list[str]:
         "policy is later at each of its settings.",
         f"The best rule is the cheapest at that lateness of {rules}. The gap closed is 0 % at the "
         f"best rule and 100 % at {PLAN}, which knows the future load. The worst 5 % are the latest "
-        f"runs at {level.text} mean lateness, or at the laxest setting of a policy that is more "
-        f"punctual there: such a figure flatters it. Brackets hold {100 * config.confidence:g} % "
+        f"runs at {level.text} mean lateness, or at that of the best rule where it is more "
+        "punctual at each of its settings: the others are compared with it at the same lateness. "
+        f"Brackets hold {100 * config.confidence:g} % "
         "bootstrap intervals over jobs and loads.",
         "The worst job is the one with the highest cost at that lateness against the best rule, "
         "each on that job's own frontier; 'later on n' counts jobs on which the rule reaches the "

@@ -136,6 +136,21 @@ def test_a_policy_later_at_every_setting_has_no_cost_there():
     assert late.worst[0.02] is None
 
 
+def test_worst_runs_are_compared_where_the_best_rule_is_late_as_often():
+    settings = [(0.01, 9.0), (0.03, 8.0)]
+    cell = runs({"rule": [(0.01, 10.0)], "dear": [(0.005, 11.0)], "mine": settings})
+    cell = cell.model_copy(
+        update={
+            "policies": tuple(
+                p.model_copy(update={"rule": p.policy != "mine"}) for p in cell.policies
+            )
+        }
+    )
+    found = {one.policy: one for one in estimate_cell(cell, [0.02], resamples=100, confidence=0.95)}
+    assert found["mine"].worst[0.02] == pytest.approx(0.01)
+    assert found["rule"].worst[0.02] == pytest.approx(0.01)
+
+
 def test_the_best_rule_is_chosen_at_each_lateness():
     cell = runs(
         {"calm": [(0.01, 10.0)], "lax": [(0.02, 5.0)], "mine": [(0.005, 4.0)]},
