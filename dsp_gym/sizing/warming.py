@@ -136,7 +136,8 @@ def _watch(
             if t.kind[t.row[j], v] == SOURCE:
                 processed += seen.vertex[VERTEX.records_in_total][j, v]
         capacity = believed(model.arrays, t, j, seen.parallelism[j], seen.memory_level[j])
-        waiting = pending_records(t, seen, j) / capacity
+        # A job that shows no tasks yet carries nothing.
+        waiting = pending_records(t, seen, j) / capacity if capacity > 0.0 else math.nan
         if since != m.since_s[j]:
             first = math.isnan(m.since_s[j])
             _learn(m, j, math.nan)

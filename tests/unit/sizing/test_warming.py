@@ -38,12 +38,14 @@ class Restarted:
         snapshot = blank_snapshot(
             JOB,
             self.now_s,
-            parallelism=[[4, TASKS, 1]],
-            memory_level=-1,
-            running_since_s=since_s,
-            records_in_total=source(processed),
-            pending_records=source(pending),
-            **values,
+            **{
+                "parallelism": [[4, TASKS, 1]],
+                "memory_level": -1,
+                "running_since_s": since_s,
+                "records_in_total": source(processed),
+                "pending_records": source(pending),
+            }
+            | values,
         )
         self.warming.observe(snapshot, MODEL.believed)
 
@@ -128,6 +130,14 @@ def test_what_is_not_measured_teaches_nothing():
     job.look(since_s=job.now_s - 60.0, processed=np.nan, pending=np.nan)
     job.now_s += 60.0
     job.look(since_s=job.now_s - 120.0, processed=1e5, pending=1e5)
+    assert job.expected == 0.0
+    assert math.isnan(job.warming.arrays.seen_s[0])
+
+
+def test_a_job_that_shows_no_tasks_yet_teaches_nothing():
+    job, p = Restarted(), [[0, 0, 0]]
+    job.now_s += 60.0
+    job.look(since_s=job.now_s - 60.0, processed=1e5, pending=1e5, parallelism=p)
     assert job.expected == 0.0
     assert math.isnan(job.warming.arrays.seen_s[0])
 
