@@ -10,7 +10,6 @@ from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import Randomisation
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import build
-from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.protocols import Guardrail
 
 __all__ = ["training_batch", "validation_batch"]
@@ -29,7 +28,7 @@ def training_batch(
     Returns:
         A batch of `agent.n_envs` jobs.
     """
-    specs = [load_job(name) for name in config.training_jobs()]
+    specs = config.training_specs()
     rows = np.arange(jobs) % len(specs)
     return AutoscaleBatch(
         specs,
@@ -52,7 +51,7 @@ def validation_batch(
     Returns:
         A batch with a row per episode, the jobs in turn.
     """
-    specs = [load_job(name) for name in config.validation_jobs()]
+    specs = config.validation_specs()
     episodes = max(config.agent.eval_episodes, len(specs))
     batch = AutoscaleBatch(
         specs,

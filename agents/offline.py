@@ -28,7 +28,6 @@ from dsp_gym.envs.reward import reward
 from dsp_gym.errors import DatasetError
 from dsp_gym.evaluation.agent import FromDataset, OfflineConfig
 from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.job.catalog import load_job
 
 __all__ = [
     "demonstrated",
@@ -61,7 +60,7 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
     assert chosen.dataset is not None  # asked by who has one
     folder = Path(chosen.dataset)
     dataset = Dataset.open(folder)
-    specs = [load_job(name) for name in config.training_jobs()]
+    specs = config.training_specs()
     dataset.encoding.refuse_other(config.env, specs, folder)
     found = dataset.transitions(chosen.split)
     own = np.isin(found.job, [spec.job for spec in specs]) & found.of_policies(chosen.policies)

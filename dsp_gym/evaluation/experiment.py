@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from dsp_gym.config.files import find
@@ -15,7 +16,9 @@ from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.agent import AgentConfig, AnyAgent
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
-from dsp_gym.job.catalog import random_job
+from dsp_gym.evaluation.shift import Shift
+from dsp_gym.job.catalog import load_job, random_job
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import LoadSet, SplitName
 
 __all__ = [
@@ -24,6 +27,9 @@ __all__ = [
     "FamilyConfig",
     "TrackingConfig",
 ]
+
+STREAM = 0x666F
+"""Second half of the key of a graph's own random numbers; the first is its seed."""
 
 
 class FamilyConfig(ConfigModel):
@@ -41,6 +47,11 @@ class FamilyConfig(ConfigModel):
     validation_first_seed: int = Field(
         50_000, ge=0, description="seed of the first of these; never trained on"
     )
+    outage: tuple[float, float] = Field(
+        (1.0, 1.0),
+        description="range that the outages of a graph's rescales are scaled by, log-uniform by "
+        "the graph's seed",
+    )
 
     @model_validator(mode="after")
     def _apart(self) -> FamilyConfig:
@@ -50,6 +61,8 @@ class FamilyConfig(ConfigModel):
         first, other = self.first_seed, self.validation_first_seed
         if first < other + self.validation_graphs and other < first + self.graphs:
             raise ValueError("training and validation share the seed of a graph")
+        if not 0 < self.outage[0] <= self.outage[1]:
+            raise ValueError(f"outage must be 0 < low <= high, found {list(self.outage)}")
         return self
 
     def names(self, *, validation: bool = False) -> tuple[str, ...]:
@@ -66,6 +79,21 @@ class FamilyConfig(ConfigModel):
         stride = 5 if span % 5 else 1  # prime to the span: every size comes up, small beside large
         sizes = [None if i % 2 else low + i // 2 * stride % span for i in range(count)]
         return tuple(random_job(first + i, size) for i, size in enumerate(sizes))
+
+    def specs(self, *, validation: bool = False) -> list[JobSpec]:
+        """The graphs of `names`, with the outages of this family.
+
+        Returns:
+            Job files.
+        """
+        first = self.validation_first_seed if validation else self.first_seed
+        low, high = self.outage
+        found = []
+        for seed, name in enumerate(self.names(validation=validation), first):
+            drawn = np.random.Generator(np.random.Philox(key=[seed, STREAM])).random()
+            factor = float(low * (high / low) ** drawn)
+            found.append(Shift(name=name, outage=factor).job(load_job(name)))
+        return found
 
 
 class EvaluationConfig(ConfigModel):
@@ -141,7 +169,8 @@ class ExperimentConfig(ConfigModel):
         if self.guardrails is not None:
             find("guardrails", self.guardrails)
         if self.agent.kind == "ppo":
-            jobs = 1 if self.env.randomise.job else len(self.training_jobs())
+            graphs = 0 if self.family is None else self.family.graphs
+            jobs = 1 if self.env.randomise.job else len(self.jobs) + graphs
             if self.agent.n_envs < jobs:
                 raise ValueError(
                     f"agent.n_envs is {self.agent.n_envs}, expected at least one per job ({jobs})"
@@ -164,21 +193,30 @@ class ExperimentConfig(ConfigModel):
             )
         return self.agent
 
-    def training_jobs(self) -> tuple[str, ...]:
-        """Names or files of the jobs that are learned from.
+    def training_specs(self) -> list[JobSpec]:
+        """The jobs that are learned from.
 
         Returns:
             Those listed, then the family's graphs.
-        """
-        return (*self.jobs, *(() if self.family is None else self.family.names()))
 
-    def validation_jobs(self) -> tuple[str, ...]:
-        """Names or files of the jobs that an agent is chosen by.
+        Raises:
+            ConfigError: A listed job does not exist.
+        """
+        family = [] if self.family is None else self.family.specs()
+        return [*map(load_job, self.jobs), *family]
+
+    def validation_specs(self) -> list[JobSpec]:
+        """The jobs that an agent is chosen by.
 
         Returns:
             Those listed; with a family, graphs it was not trained on alone.
+
+        Raises:
+            ConfigError: A listed job does not exist.
         """
-        return self.jobs if self.family is None else self.family.names(validation=True)
+        if self.family is None:
+            return [load_job(name) for name in self.jobs]
+        return self.family.specs(validation=True)
 
     def benchmark(self, trained: str | Path | None = None) -> BenchmarkConfig:
         """The experiment's comparison, with the trained policy if there is one.

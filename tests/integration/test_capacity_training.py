@@ -186,15 +186,16 @@ def test_a_folder_of_one_space_that_claims_the_other_is_refused(trained, tmp_pat
         LearnedPolicy(LearnedConfig(path=str(folder)))
 
 
-def test_a_teacher_can_be_imitated(tmp_path):
+@pytest.mark.parametrize("teacher", ["ds2", "mdp"])
+def test_a_teacher_can_be_imitated(teacher, tmp_path):
     config = an_experiment()
     batch = training_batch(config, 8)
     batch.seed(np.arange(8))
-    shown = demonstrate(batch, "ds2", 256, 0.9)
+    shown = demonstrate(batch, teacher, 256, 0.9)
     assert shown.actions.shape == (256, 1)
     assert (shown.actions > 0).any()
     learner = Learner(config, 0, tmp_path)
-    warm = WarmStartConfig(teacher="ds2", decisions=256, epochs=2, batch_size=64)
+    warm = WarmStartConfig(teacher=teacher, decisions=256, epochs=2, batch_size=64)
     assert 0 <= clone(learner.model.policy, shown, warm, config.agent, lambda *_: None) <= 1
 
 

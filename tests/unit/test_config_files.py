@@ -20,6 +20,7 @@ from dsp_gym.config import (
 from dsp_gym.config.kinds import KINDS, kind_of, model_of
 from dsp_gym.errors import ConfigError, GraphError, StorageError
 from dsp_gym.evaluation.experiment import FamilyConfig
+from dsp_gym.job.catalog import load_job
 
 
 class Linear(ConfigModel):
@@ -263,3 +264,27 @@ def test_a_family_has_graphs_of_every_size_and_others_to_choose_by():
     assert not {n.split(":")[1] for n in names} & {
         n.split(":")[1] for n in family.names(validation=True)
     }
+
+
+def test_the_graphs_of_a_family_differ_in_their_outages():
+    family = FamilyConfig(graphs=40, validation_graphs=8, outage=(0.25, 4))
+    for validation in (False, True):
+        specs = family.specs(validation=validation)
+        plain = [load_job(name) for name in family.names(validation=validation)]
+        factors = [
+            one.rescale.outage_s[1] / other.rescale.outage_s[1]
+            for one, other in zip(specs, plain, strict=True)
+        ]
+        assert all(0.25 <= factor <= 4 for factor in factors)
+        assert min(factors) < 0.8
+        assert max(factors) > 1.25
+        assert [one.vertices for one in specs] == [one.vertices for one in plain]
+        assert specs == family.specs(validation=validation)
+    same = FamilyConfig(graphs=4)
+    assert same.specs() == [load_job(name) for name in same.names()]
+
+
+@pytest.mark.parametrize("outage", [(0, 1), (2, 1), (-1, 1)])
+def test_a_range_of_outages_that_does_not_rise_is_refused(outage):
+    with pytest.raises(ValueError, match="outage must be 0 < low <= high"):
+        FamilyConfig(outage=outage)
