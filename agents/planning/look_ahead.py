@@ -17,7 +17,7 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import RUNNING, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.sizing.arrivals import pending_records
-from dsp_gym.sizing.frontier import Frontiers, subtask_cost_per_s
+from dsp_gym.sizing.frontier import Frontiers, cheapest, subtask_cost_per_s
 from dsp_gym.sizing.lateness import IN_TIME, catch_up_s
 from dsp_gym.sizing.service import Believed, believed
 
@@ -135,7 +135,7 @@ def look_ahead(
             stakes.terms.discount,
             stakes.terms.tolerance,
         )
-        unit = s.frontiers.cost_per_s[j, _unit_place(s.frontiers, j, reference)]
+        unit = s.frontiers.cost_per_s[j, cheapest(s.frontiers, j, reference)]
         later = _expected(s, r.own.state[j], state, stakes.own_weight, j, count) * c.discount
 
         # What runs: on the frontier or not.
@@ -191,15 +191,6 @@ def _between(offered: Floats, values: Floats, rate_per_s: float) -> float:
     low, high = offered[above - 1], offered[above]
     share = (rate_per_s - low) / (high - low)
     return float(values[above - 1] + share * (values[above] - values[above - 1]))
-
-
-@njit(cache=True, nogil=True)
-def _unit_place(f: Frontiers, j: int, reference_per_s: float) -> int:
-    """Place of the configuration that carries the reference rate; the largest if none does."""
-    for a in range(f.size[j]):
-        if f.rate_per_s[j, a] >= reference_per_s * (1.0 - 1e-9):
-            return a
-    return int(f.size[j] - 1)
 
 
 @njit(cache=True, nogil=True)

@@ -290,8 +290,7 @@ class MdpPolicy:
         frontiers = self._ready.frontiers
         for name in Frontiers._fields:
             getattr(frontiers, name)[:] = state["frontiers"][name]
-        for j in np.flatnonzero(frontiers.size > 0).tolist():
-            self._solve(j)
+        self._solve(frontiers.size > 0)
 
     @property
     def _ready(self) -> Solved:
@@ -328,19 +327,26 @@ class MdpPolicy:
             return
         enough = 2.0 * watch.reference_per_s / self.config.headroom
         found.find(jobs, self._model, due, enough)
-        for j in np.flatnonzero(due & (found.size > 0)).tolist():
-            watch.solved_s[j] = now[j]
-            watch.solved_minutes[j] = watch.minutes[j]
-            watch.solved_outage_s[j] = watch.outage_s[j]
-            watch.solved_lost_s[j] = lost_s[j]
-            watch.solved_reference_per_s[j] = watch.reference_per_s[j]
-            self._solve(j)
+        solved: Bools = due & (found.size > 0)
+        watch.solved_s[solved] = now[solved]
+        watch.solved_minutes[solved] = watch.minutes[solved]
+        watch.solved_outage_s[solved] = watch.outage_s[solved]
+        watch.solved_lost_s[solved] = lost_s[solved]
+        watch.solved_reference_per_s[solved] = watch.reference_per_s[solved]
+        self._solve(solved)
 
-    def _solve(self, j: int) -> None:
-        """Values of one job, from its frontier and what was known when it was made."""
+    def _solve(self, rows: Bools) -> None:
+        """Values of some jobs, from their frontiers and what was known when these were made."""
+        found = self._ready.frontiers
+        reference_per_s = self._watch.arrays(Watched).solved_reference_per_s
+        places, _ = found.grid(reference_per_s[:, None], self.config.noise)
+        for j in np.flatnonzero(rows).tolist():
+            self._solve_one(j, float(found.cost_per_s[j, places[j, 0]]))
+
+    def _solve_one(self, j: int, unit: float) -> None:
+        """Values of one job; `unit` is what the configuration of its reference rate costs."""
         watch, found = self._watch.arrays(Watched), self._ready.frontiers
         count, reference = int(found.size[j]), float(watch.solved_reference_per_s[j])
-        unit = found.cost_per_s[j, found.cheapest(j, reference)]
         offer = Offer(
             found.rate_per_s[j, :count] * self.config.headroom / reference,
             found.cost_per_s[j, :count] / unit,

@@ -18,9 +18,10 @@ from dsp_gym.compiling import njit
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.sizing.lateness import late_share
 from dsp_gym.sizing.service import Believed, ServiceModel, believed, carried_per_s
 
-__all__ = ["Frontiers", "subtask_cost_per_s"]
+__all__ = ["Frontiers", "cheapest", "subtask_cost_per_s"]
 
 _SAME = 1.0 - 1e-9
 """Rounding allowed where a choice carries exactly a load."""
@@ -69,34 +70,51 @@ class Frontiers(NamedTuple):
         """
         _find(jobs.handle, model.believed, due, enough_per_s, self)
 
-    def cheapest(self, j: int, rate_per_s: float) -> int:
-        """Finds the first configuration of a job that carries a load.
-
-        Returns:
-            Its place; that of the largest where none carries the load.
-
-        Raises:
-            ValueError: Nothing is known about the job yet.
-        """
-        count = int(self.size[j])
-        if count == 0:
-            raise ValueError("no configuration is known yet")
-        place = int(np.searchsorted(self.rate_per_s[j, :count] / _SAME, rate_per_s))
-        return min(place, count - 1)
-
-    def grid(self, j: int, rates_per_s: Floats) -> tuple[Ints, Floats, Floats]:
-        """Answers for a whole grid of loads.
+    def grid(self, rates_per_s: Floats, noise: float) -> tuple[Ints, Floats]:
+        """Answers for a whole grid of loads: what carries each for least, and how late it is.
 
         Args:
-            j: Row of the job.
-            rates_per_s: (G,) loads.
+            rates_per_s: (J, G) levels of the load, in any order.
+            noise: Standard deviation of the load, as a share of its level.
 
         Returns:
-            (G,) places of the cheapest configurations, their cost per second, and the utilisation
-            of their weakest vertex; above 1 where none carries the load.
+            (J, G) places of the cheapest configurations, of the largest where none carries the
+            load, and the share of the next minute's seconds that are expected late there, as
+            `late_share` tells it; -1 and NaN where nothing is known about the job yet.
         """
-        places = np.array([self.cheapest(j, float(rate)) for rate in rates_per_s], np.int64)
-        return places, self.cost_per_s[j, places], rates_per_s / self.rate_per_s[j, places]
+        places, late = np.full(rates_per_s.shape, -1), np.full(rates_per_s.shape, np.nan)
+        _grid(self, np.ascontiguousarray(rates_per_s), noise, places, late)
+        return places, late
+
+
+@njit(cache=True, nogil=True)
+def cheapest(found: Frontiers, j: int, rate_per_s: float) -> int:
+    """Finds the first configuration of a job that carries a load.
+
+    Returns:
+        Its place; that of the largest where none carries the load, -1 where none is known.
+    """
+    low, high = 0, found.size[j] - 1
+    while low < high:
+        middle = (low + high) // 2
+        if found.rate_per_s[j, middle] >= rate_per_s * _SAME:
+            high = middle
+        else:
+            low = middle + 1
+    return int(high)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _grid(found: Frontiers, rates_per_s: Floats, noise: float, places: Ints, late: Floats) -> None:
+    """Fills in what `Frontiers.grid` answers; g is a load's column."""
+    for j in range(rates_per_s.shape[0]):
+        for g in range(rates_per_s.shape[1]):
+            place = cheapest(found, j, rates_per_s[j, g])
+            if place >= 0:
+                carried = found.rate_per_s[j, place]
+                places[j, g] = place
+                late[j, g] = late_share(rates_per_s[j, g], carried, noise)
 
 
 @njit(cache=True, nogil=True)

@@ -15,6 +15,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.sizing import cost_per_s
 from dsp_gym.loop.topology import Topology
 from dsp_gym.sizing import Frontiers, Prior, ServiceModel
+from dsp_gym.sizing.lateness import late_share
 from tests.simulating import exact, keyed, line
 from tests.strategies import random_topology
 
@@ -63,8 +64,8 @@ def test_no_other_configuration_carries_as_much_for_less():
         rate = mst_per_s(jobs.tables, 0, tasks, memory)
         cost = cost_per_s(jobs.tables, np.array([0]), tasks[None], memory[None])[0]
         if rate <= found.rate_per_s[0, count - 1]:
-            place = found.cheapest(0, rate * (1 - 1e-6))
-            assert found.cost_per_s[0, place] <= cost * (1 + 1e-9)
+            places, _ = found.grid(np.array([[rate * (1 - 1e-6)]]), 0.03)
+            assert found.cost_per_s[0, places[0, 0]] <= cost * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +120,40 @@ def test_thinning_keeps_the_cheapest_and_the_largest():
     assert few.rate_per_s[0, end] == full.rate_per_s[0, last]
 
 
-def test_a_grid_of_loads_is_answered_with_cost_and_utilisation():
-    jobs = Topology.of([line(source={"rate_per_s": 6000.0})])
-    found = frontiers(jobs)
-    places, costs, busy = found.grid(0, np.array([500.0, 1000.0, 1001.0, 4500.0]))
-    assert found.parallelism[0, places, 1].tolist() == [1, 1, 2, 5]
-    assert busy == pytest.approx([0.5, 1.0, 0.5005, 0.9])
-    assert np.all(np.diff(costs) >= 0)
+def test_a_grid_of_loads_is_answered_with_what_a_search_of_all_configurations_finds():
+    """Two jobs, each with a vertex of up to 12 tasks and 3 memory levels, or none."""
+    slow = keyed({"keys": 4e5}, max_parallelism_per_vertex=12, source={"rate_per_s": 8000.0})
+    fast = line(max_parallelism_per_vertex=12, source={"rate_per_s": 6000.0})
+    jobs = Topology.of([slow, fast])
+    model = ServiceModel()
+    model.reset(jobs, Prior.of_files(jobs))
+    found = Frontiers.empty(jobs, 64)
+    found.find(jobs, model, np.ones(2, dtype=bool), np.full(2, np.inf))
+    most = found.rate_per_s[:, -1]
+    rates = np.outer(most, np.linspace(1.2, 0.01, 200))  # the first are more than any carries
+    places, late = found.grid(rates, 0.03)
+    for j, levels in enumerate((range(3), [-1])):
+        tried = [
+            (np.array([[4, p, 1]] * 2), np.array([[-1, level, -1]] * 2))
+            for p, level in itertools.product(range(1, 13), levels)
+        ]
+        carried = np.array([model.capacity_per_s(jobs, p, level)[j] for p, level in tried])
+        row = np.array([jobs.row[j]])
+        costs = np.array([cost_per_s(jobs.tables, row, p[:1], x[:1])[0] for p, x in tried])
+        for g, rate in enumerate(rates[j]):
+            enough = carried >= min(rate, most[j]) * (1 - 1e-9)
+            best = min(np.flatnonzero(enough), key=lambda i: (costs[i], -carried[i]))
+            p, level = found.parallelism[j, places[j, g]], found.level[j, places[j, g]]
+            assert (p[1], level[1]) == (tried[best][0][0, 1], tried[best][1][0, 1])
+            assert late[j, g] == late_share(rate, carried[best], 0.03)
+    assert np.all(late[rates > most[:, None]] > 0.5)
+
+
+def test_a_load_that_a_configuration_just_carries_is_late_half_of_the_time():
+    found = frontiers(Topology.of([line(source={"rate_per_s": 6000.0})]))
+    places, late = found.grid(np.array([[500.0, 1000.0, 1001.0, 4500.0]]), 0.05)
+    assert found.parallelism[0, places[0], 1].tolist() == [1, 1, 2, 5]
+    assert late[0] == pytest.approx([0.0, 0.5, 0.0, 0.0132], abs=1e-3)
 
 
 def test_a_job_of_which_nothing_is_known_has_no_frontier():
@@ -135,5 +163,6 @@ def test_a_job_of_which_nothing_is_known_has_no_frontier():
     found = Frontiers.empty(jobs, 8)
     found.find(jobs, model, np.array([True]), np.array([1e4]))
     assert found.size.tolist() == [0]
-    with pytest.raises(ValueError, match="no configuration is known"):
-        found.cheapest(0, 1.0)
+    places, late = found.grid(np.array([[1.0, 2.0]]), 0.03)
+    assert places.tolist() == [[-1, -1]]
+    assert np.isnan(late).all()
