@@ -116,7 +116,10 @@ def card_part(found: Json, policy: str) -> str:
     rules = "the best tuned rule"
     if max(trained, default=1) > 1:
         rules += f", means over {max(trained)} trainings"
-    said = "\n".join(parts) or f"- Not among the policies of {found['name']}'s results."
+    said = "\n".join(parts) or (
+        f"- Not among the policies of {found['name']}'s results; `docs/leaderboard.md` has its "
+        "rank on `core-v1`."
+    )
     return f"""{BEGIN}
 ## Where it wins and loses
 
