@@ -29,7 +29,7 @@ from dsp_gym.arrays import Floats32
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig, FamilyConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 
 __all__ = ["export"]
@@ -156,8 +156,7 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
             + (
                 "."
                 if config.family is None
-                else f", and on {config.family.graphs} random graphs of "
-                f"{config.family.vertices[0]} to {config.family.vertices[1]} vertices."
+                else f", and on {_family(config.family)}."
             ),
             f"- Loads: {', '.join(loads.get('train', []))}"
             + (f"; recorded: {recorded}." if recorded else "."),
@@ -186,6 +185,13 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
             "",
         ]
     )
+
+
+def _family(family: FamilyConfig) -> str:
+    fewest, most = family.vertices
+    low, high = family.outage
+    outages = "" if low == high == 1 else f" and {low:g} to {high:g} times the usual outages"
+    return f"{family.graphs} random graphs of {fewest} to {most} vertices{outages}"
 
 
 def _training_box(learner: Learner) -> dict[str, tuple[float, float]]:

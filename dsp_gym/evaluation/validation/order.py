@@ -144,7 +144,7 @@ def _policy(one: PolicyFigures, case: ValidationCase) -> dict[str, object]:
         "rule": one.rule,
         "real": shown(one.real, one.real_price),
         "simulated": shown(one.simulated, one.simulated_price),
-        "conserved": all(run.conserved for run in one.real),
+        "conserved": [run.conserved for run in one.real],
         "failures": [run.failures for run in one.real],
     }
 

@@ -73,9 +73,9 @@ class PublishedRuns:
 
 def _runs(one: Any, started: Iterator[object], version: str) -> tuple[PublishedRun, ...]:
     real = one["real"]
-    columns = (real["cost"], real["late_s"], real["rescales"], one["failures"])
+    columns = (real["cost"], real["late_s"], real["rescales"], one["failures"], one["conserved"])
     found = []
-    for cost, late_s, rescales, failures in zip(*columns, strict=True):
-        counts = int(rescales), int(failures), bool(one["conserved"])
+    for cost, late_s, rescales, failures, conserved in zip(*columns, strict=True):
+        counts = int(rescales), int(failures), bool(conserved)
         found.append(PublishedRun(float(cost), float(late_s), *counts, str(next(started)), version))
     return tuple(found)
