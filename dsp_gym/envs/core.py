@@ -17,6 +17,7 @@ from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.envs.reward import TERMS, RewardTerms, ScoringRules, score, weights_of
 from dsp_gym.job import sizing
+from dsp_gym.job.cost import refuse_free
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.plausible import plausible
@@ -111,6 +112,9 @@ class EnvCore:
         guardrails: a guardrail (or chain) inside the environment; None: none.
         vertices: room for that many vertices in observation and action; default the largest job's.
             A capacity action has no use for it.
+
+    Raises:
+        ConfigError: A job has no prices.
     """
 
     reward_source: ClassVar[Literal["outcome", "metrics"]] = "outcome"
@@ -123,6 +127,7 @@ class EnvCore:
         guardrails: Guardrail | None = None,
         vertices: int | None = None,
     ) -> None:
+        refuse_free(topology.specs)
         self.config = config
         self.topology = topology
         self.guardrails = guardrails

@@ -22,7 +22,7 @@ from dsp_gym.evaluation.scorecard import RunRescale, RunTimeline, RunValidity, S
 from dsp_gym.evaluation.shift import Misinformed, Shift
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.cost import one_currency
+from dsp_gym.job.cost import one_currency, refuse_free
 from dsp_gym.job.identity import job_hash
 from dsp_gym.job.sizing import sized
 from dsp_gym.job.spec import JobSpec, Prices, Slo
@@ -241,7 +241,7 @@ def runs_of(config: BenchmarkConfig, base_dir: str | Path | None) -> Runs:
         The runs with their loads' rates.
 
     Raises:
-        ConfigError: Two jobs have the same name, or prices in two currencies.
+        ConfigError: Two jobs have the same name, or prices in two currencies, or a job has none.
     """
     specs = tuple(benchmark_job(name, config) for name in config.jobs)
     names = [spec.job for spec in specs]
@@ -254,6 +254,7 @@ def runs_of(config: BenchmarkConfig, base_dir: str | Path | None) -> Runs:
                 remedy="Give each job file its own 'job' name; results are told apart by it.",
             )
     one_currency(specs)
+    refuse_free(specs)
     sampler = LoadSampler(config.loads, base_dir)
     loads = [cell for row in sampler.cells(config.split, config.seeds) for cell in row]
     shapes = np.array([sampler.rates(cell, config.episode_s) for cell in loads])

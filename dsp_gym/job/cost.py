@@ -16,7 +16,7 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["HOURS_A_MONTH", "Resources", "one_currency", "requested"]
+__all__ = ["HOURS_A_MONTH", "Resources", "one_currency", "refuse_free", "requested"]
 
 HOURS_A_MONTH = 730
 """A year of 365 days in twelve."""
@@ -84,3 +84,22 @@ def requested(
         cores += tasks
         memory += tasks * (spec.memory.heap_mib + spec.memory.network_mib + managed)
     return Resources(cores, memory)
+
+
+def refuse_free(specs: Iterable[JobSpec]) -> None:
+    """Refuses jobs without prices: rewards and scorecards count costs as shares of each other.
+
+    Raises:
+        ConfigError: Both prices of a job are zero.
+    """
+    for spec in specs:
+        core, gib = spec.prices.core_hour, spec.prices.gib_hour
+        if not core + gib > 0.0:
+            raise ConfigError(
+                f"job '{spec.job}' costs nothing, and rewards and scorecards count its cost as a "
+                "share of what another configuration costs",
+                key="prices",
+                value=f"core_hour {core:g}, gib_hour {gib:g}",
+                remedy="Give the job file the price of a core or a GiB for an hour, or leave "
+                "prices out: the defaults are a cloud's list prices.",
+            )

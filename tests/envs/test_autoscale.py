@@ -22,12 +22,13 @@ from dsp_gym.envs.reward import TERMS, reward, reward_terms
 from dsp_gym.envs.scenarios import scenario
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
+from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from tests.simulating import FAULTY, begun
+from tests.simulating import FAULTY, begun, line
 from tests.stepping import assert_vector_equals_single
 from tests.strategies import random_configuration
 
@@ -407,3 +408,10 @@ def test_an_info_nobody_looked_at_is_copied_and_written_whole(copied):
     hold = np.zeros(env.action_space.shape, np.int64)
     infos = [env.step(hold)[4] for _ in range(2)]
     assert copied(infos[0]).keys() == set(infos[1])
+
+
+@pytest.mark.parametrize("action", ["vertex", "capacity"])
+def test_a_job_without_prices_is_refused_by_its_name(action):
+    free = line(prices={"core_hour": 0.0, "gib_hour": 0.0})
+    with pytest.raises(ConfigError, match=r"'prices'.*core_hour 0.*job 'line' costs nothing.*Give"):
+        AutoscaleEnv(job=free, action=action)

@@ -266,3 +266,37 @@ def test_no_policy_can_be_called_what_the_bound_is_called(benchmark):
     result = evaluate(benchmark)
     assert result.exit_code == 2
     assert "the name of the lower bound" in result.stderr
+
+
+FREE = """
+job: free
+source: {rate_per_s: 1000}
+prices: {core_hour: 0, gib_hour: 0}
+memory: {base_mib: 120, levels: 3}
+vertices:
+  - {name: in, kind: source, cpu_us_per_record: 1}
+  - {name: out, kind: sink, cpu_us_per_record: 100, inputs: [{from: in, ship: REBALANCE}]}
+"""
+FREE_EXPERIMENT = """
+name: free
+jobs: [free.yaml]
+loads:
+  train: {loads: [diurnal-bursts], seeds: {from: 0, to: 9}}
+  validation: {loads: [diurnal-bursts], seeds: {from: 10, to: 19}}
+  test: {loads: [diurnal-bursts], seeds: {from: 20, to: 29}}
+agent: {kind: planning, draws: 1}
+"""
+
+
+@pytest.mark.parametrize("command", ["evaluate", "train"])
+def test_a_job_without_prices_is_refused_in_a_sentence(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "free.yaml").write_text(FREE)
+    (tmp_path / "experiment.yaml").write_text(FREE_EXPERIMENT)
+    given = ["--policy", "static"] if command == "evaluate" else []
+    result = CliRunner().invoke(app, [command, "experiment.yaml", *given, "--no-track"])
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert "'prices'" in said
+    assert "job 'free' costs nothing" in said
+    assert "Give the job file the price of a core" in said
