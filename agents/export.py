@@ -110,7 +110,7 @@ def _actions(learner: Learner) -> ActionDocument:
         space="capacity",
         kappas=KAPPAS,
         act_above=learner.best.figures["act_above"],
-        late_price=price,
+        late_price=price or None,
         late_prices=env.randomise.late_price or (price, price),
         sizing=env.capacity,
         masked=learner.masked,

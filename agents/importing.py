@@ -188,7 +188,7 @@ def foreign_document(
         action=ActionDocument(
             space="capacity",
             kappas=KAPPAS,
-            late_price=price,
+            late_price=price or None,
             late_prices=env.randomise.late_price or (price, price),
             sizing=env.capacity,
             masked=masked,

@@ -91,7 +91,7 @@ def priced(seen: Transitions, env: EnvConfig) -> Transitions:
         run = np.append(0, np.cumsum(seen.ends)[:-1])
         rng = np.random.Generator(np.random.Philox(key=PRICES))
         price = drawn[0] * (drawn[1] / drawn[0]) ** rng.random(int(run[-1]) + 1)[run]
-    shown = np.log(np.where(price > 0, price, 1.0))
+    shown = np.log(price)
     now, after = seen.observation.copy(), seen.next_observation.copy()
     for observation in (now, after):
         observation[:, LATE_PRICE] = np.clip(shown, -LIMIT, LIMIT)

@@ -30,10 +30,9 @@ class MdpConfig(ConfigModel):
     )
     late_price: float = Field(
         2.5,
-        ge=0,
+        gt=0,
         description="price of a late minute, in minutes of the configuration that carries the "
-        "job's reference rate: the one knob between cost and lateness; 0 runs the cheapest "
-        "configuration, whatever the load",
+        "job's reference rate: the one knob between cost and lateness",
     )
     prior: Literal["job-file", "none"] = Field(
         "job-file",

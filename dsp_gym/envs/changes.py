@@ -115,7 +115,7 @@ def rewarded(env: EnvConfig, changes: ScenarioChanges) -> EnvConfig:
             value=reward,
             remedy=f"Pass a mapping of {', '.join(TERMS)} to weights, such as {{'slo': 8.0}}.",
         )
-    return env.model_copy(update={"reward": weights})
+    return parse(EnvConfig, {**env.model_dump(), "reward": weights.model_dump()}, "reward")
 
 
 def refuse_changes(backend: str, changes: ScenarioChanges, *keys: str) -> None:

@@ -121,3 +121,13 @@ class EnvConfig(ConfigModel):
                 "randomise.job needs action: capacity; observations by vertex hold a row's graph"
             )
         return self
+
+    @model_validator(mode="after")
+    def _lateness_has_a_price(self) -> EnvConfig:
+        if self.action == "capacity" and self.reward.slo == 0 and self.randomise.late_price is None:
+            raise ValueError(
+                "reward.slo is 0, the price of a late minute, which action: capacity shows the "
+                "agent as a logarithm; give reward.slo a number above 0, or "
+                "randomise.late_price a range"
+            )
+        return self

@@ -167,7 +167,7 @@ def _acting(env: EnvConfig, action: ActionName | None) -> EnvConfig:
             key="action",
             remedy=did_you_mean(action, get_args(ActionName)),
         )
-    return EnvConfig.model_validate({**env.model_dump(), "action": action})
+    return files.parse(EnvConfig, {**env.model_dump(), "action": action}, "env")
 
 
 def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail | None:

@@ -263,8 +263,9 @@ def test_it_lets_go_of_less_where_restarts_have_cost_more():
     assert last(0.0) < last(600.0) == 6
 
 
-def test_where_lateness_is_free_it_goes_to_the_cheapest():
-    assert tasks(played(np.full(30, 0.9), late_price=0.0))[-1] == 1
+def test_a_price_of_zero_is_refused_with_a_sentence():
+    with pytest.raises(ConfigError, match=r"here: key 'late_price': value 0: .*greater than 0"):
+        parse(MdpConfig, {"late_price": 0}, "here")
 
 
 def test_an_infinite_price_is_refused_with_a_sentence():
