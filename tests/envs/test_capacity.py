@@ -282,13 +282,20 @@ def test_the_price_of_lateness_is_the_weight_of_late_seconds_and_part_of_the_obs
 
 
 def shifted(spec: JobSpec, factor: float) -> JobSpec:
-    """The job with `factor` times the rate and its times per record divided by it."""
+    """The job with `factor` times the rate and its times per record divided by it.
+
+    A window is so much shorter: it holds the records that it held.
+    """
     vertices = []
     for vertex in spec.vertices:
         changed = {"cpu_us_per_record": vertex.cpu_us_per_record / factor}
         if vertex.state is not None:
             times = ("read_hit_us", "read_miss_us", "write_us")
             state = {name: getattr(vertex.state, name) / factor for name in times}
+            if (window := vertex.state.window) is not None:
+                slide_s = None if window.slide_s is None else window.slide_s / factor
+                shorter = {"length_s": window.length_s / factor, "slide_s": slide_s}
+                state["window"] = window.model_copy(update=shorter)
             changed["state"] = vertex.state.model_copy(update=state)
         vertices.append(vertex.model_copy(update=changed))
     source = spec.source.model_copy(update={"rate_per_s": spec.source.rate_per_s * factor})
@@ -303,10 +310,16 @@ COUNTS = (
 """Metrics that count records."""
 
 
-@pytest.fixture(scope="module")
-def watched():
-    """Half an hour of a job with state, rescaled on the way: its file and snapshots."""
-    jobs = SimulatedJobs(Topology.of([load_job("random-dag:7")]))
+WATCHED = (
+    *("random-dag:7", "random-dag:12", "random-dag:31"),
+    *("nexmark-q8", "wordcount-flink"),
+)
+
+
+@pytest.fixture(scope="module", params=WATCHED)
+def watched(request):
+    """Half an hour of a job, rescaled on the way: its file and snapshots."""
+    jobs = SimulatedJobs(Topology.of([load_job(request.param)]))
     rate = float(jobs.topology.tables.rate_per_s[0])
     load = rate * (0.5 + 0.3 * np.sin(np.arange(3600) / 600.0))
     jobs.reset(np.array([1]), load[None])
@@ -410,5 +423,13 @@ def test_a_job_without_load_for_hours_is_held_and_a_job_without_prices_is_sized_
 def test_what_needs_capacity_actions_and_what_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="needs action: capacity"):
         EnvConfig(randomise=Randomisation(job=True))
+    with pytest.raises(ValueError, match=r"reward\.slo is 0.*randomise\.late_price a range"):
+        EnvConfig(action="capacity", reward={"slo": 0})
+    with pytest.raises(ConfigError, match=r"reward\.slo is 0"):
+        AutoscaleEnv(job="nexmark-q1", action="capacity", reward={"slo": 0})
+    with pytest.raises(ConfigError, match=r"reward\.slo is 0"):
+        AutoscaleEnv(config=config(action="vertex", reward={"slo": 0}), action="capacity")
+    drawn = {"late_price": [0.5, 8.0]}
+    EnvConfig(action="capacity", reward={"slo": 0}, randomise=drawn)
     with pytest.raises(ConfigError, match=r"no action space 'capacty'.*capacity"):
         AutoscaleEnv(job="nexmark-q1", action="capacty")
