@@ -10,22 +10,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.folder import PolicyDocument
+from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN
 from agents.network import FORBIDDEN, NetworkShape, Weights, logits
 from agents.recurrent import LstmMemory
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
-from dsp_gym.envs.capacity.action import HOLD, KAPPAS
+from dsp_gym.envs.capacity.action import (
+    BLIND,
+    DOWN,
+    FILLING,
+    HOLD,
+    KAPPAS,
+    READY,
+    SETTLED,
+    UNCOUNTED,
+    UNSEEN,
+)
 from dsp_gym.envs.capacity.codec import CapacityCodec
 from dsp_gym.envs.capacity.features import CAPACITY_FEATURES
 from dsp_gym.envs.config import CapacityConfig
+from dsp_gym.guardrails.out_of_distribution import outside
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["CapacityActor", "CapacityAgent", "chosen"]
+
+_WORDS = {
+    READY: "hold",
+    DOWN: HOLD_DOWN,
+    BLIND: HOLD_BLIND,
+    FILLING: "hold: less than a fifth of the metrics window is covered",
+    UNCOUNTED: "hold: no load has been counted yet",
+    UNSEEN: HOLD_UNSEEN,
+    SETTLED: "hold: every multiple of the load leads to the running configuration",
+}
 
 
 def chosen(values: Floats32, masks: Bools, act_above: float | None) -> tuple[Ints, Floats32]:
@@ -86,6 +107,8 @@ class CapacityAgent:
     def __init__(self, document: PolicyDocument, weights: Weights, late_price: float) -> None:
         self.document, self.weights, self.late_price = document, weights, late_price
         self._memory = LstmMemory(weights, document.network)
+        ranges = document.observation.quantiles
+        self._ranges = {name: ranges[name] for name in CAPACITY_FEATURES if name in ranges}
         self._codec: CapacityCodec | None = None
         self._price: Floats = np.zeros(0)
 
@@ -102,7 +125,8 @@ class CapacityAgent:
         """Holds, or re-targets.
 
         Returns:
-            The decision, (J, V), with each job's reason, and the probability of acting, (J,).
+            The decision, (J, V), with each job's reason, and the probability of what was chosen,
+            holding or acting, (J,).
         """
         codec = self._ready
         observation = codec.look(snapshot, self._price)
@@ -118,14 +142,19 @@ class CapacityAgent:
         wanted = codec.decode(snapshot, choices[:, None])
         reasons = [""] * len(snapshot)
         if explain:
-            loads = codec.present_per_s()
+            loads, obstacle = codec.present_per_s(), codec.targets(snapshot).obstacle
             reasons = [
-                _reason(int(choice), float(load))
-                for choice, load in zip(choices, loads, strict=True)
+                _reason(int(choice), float(load), int(what))
+                for choice, load, what in zip(choices, loads, obstacle, strict=True)
             ]
-        return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons)), acting
+            # What is told of a job without a measured load tells nothing of its training.
+            seen = np.isin(obstacle, (READY, SETTLED))
+            for job, names in self._far(snapshot, observation, seen).items():
+                reasons[job] += f"; outside the range of its training: {', '.join(names)}"
+        decision = ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
+        return decision, np.where(choices == HOLD, 1 - acting, acting)
 
-    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[np.generic]]:
+    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats32]:
         """Encodes a snapshot and leaves the memory of past ones as it is.
 
         Returns:
@@ -138,7 +167,7 @@ class CapacityAgent:
             saved = codec.save()
             observation = codec.look(snapshot, self._price)
             codec.load(saved)
-        return {name: observation[:, i] for i, name in enumerate(CAPACITY_FEATURES)}
+        return _by_name(observation)
 
     def state(self) -> State:
         """Everything the next decision depends on.
@@ -153,6 +182,17 @@ class CapacityAgent:
         self._ready.restore(state)
         self._memory.restore(state)
 
+    def _far(
+        self, snapshot: MetricsSnapshot, observation: Floats32, seen: Bools
+    ) -> dict[int, list[str]]:
+        """Features outside their range in training, by each job that has some."""
+        found: dict[int, list[str]] = {}
+        flagged = outside(_by_name(observation), self._ranges, snapshot.topology.mask)
+        for name, flags in flagged.items():
+            for job in np.flatnonzero(flags & seen).tolist():
+                found.setdefault(job, []).append(name)
+        return found
+
     @property
     def _ready(self) -> CapacityCodec:
         if self._codec is None:
@@ -160,7 +200,11 @@ class CapacityAgent:
         return self._codec
 
 
-def _reason(choice: int, load_per_s: float) -> str:
+def _by_name(observation: Floats32) -> dict[str, Floats32]:
+    return {name: observation[:, i] for i, name in enumerate(CAPACITY_FEATURES)}
+
+
+def _reason(choice: int, load_per_s: float, obstacle: int) -> str:
     if choice == HOLD:
-        return "hold"
+        return _WORDS[obstacle]
     return f"load {load_per_s:,.4g}/s: to what carries {KAPPAS[choice - 1]:g} times as much"

@@ -104,8 +104,7 @@ class LearnedPolicy:
             The decision, (J, V), with each job's reason.
         """
         if self._of_job is not None:
-            decision, acting = self._of_job.decide(snapshot, self.explain)
-            taken = np.where([reason == HOLD for reason in decision.reasons], 1 - acting, acting)
+            decision, taken = self._of_job.decide(snapshot, self.explain)
             if self.explain:
                 self.confidence = np.repeat(taken[:, None], decision.parallelism.shape[1], axis=1)
             return decision

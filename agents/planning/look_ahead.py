@@ -16,7 +16,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import RUNNING, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
-from dsp_gym.sizing.arrivals import pending_records
+from dsp_gym.sizing.arrivals import BLIND_S, pending_records
 from dsp_gym.sizing.frontier import Frontiers, cheapest, subtask_cost_per_s
 from dsp_gym.sizing.lateness import IN_TIME, catch_up_s
 from dsp_gym.sizing.service import Believed, believed
@@ -39,9 +39,6 @@ HOLD, MOVE, BLIND, UNKNOWN, DOWN = 0, 1, 2, 3, 4
 
 _CHANGED = 0.04
 """Share by which a capacity has to change for that."""
-
-_BLIND_S = 600.0
-"""Seconds without any measurement of the load after which the policy holds."""
 
 _KEPT_S = 3600.0
 """Seconds that a configuration off the frontier is taken to be kept, with its extra cost."""
@@ -114,7 +111,7 @@ def look_ahead(
         k, count = t.row[j], s.frontiers.size[j]
         if seen.status[j] != RUNNING:
             outlook.what[j] = DOWN
-        elif r.watch.blind_s[j] > _BLIND_S:
+        elif r.watch.blind_s[j] > BLIND_S:
             outlook.what[j] = BLIND
         elif r.watch.minutes[j] >= 2 and count == 0:
             outlook.what[j] = UNKNOWN

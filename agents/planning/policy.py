@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN
 from agents.planning.chain import LoadChain, highest_level, pooled, sparse, with_own
 from agents.planning.config import MdpConfig
 from agents.planning.forecast import AHEAD, QUANTILE, LoadForecasts
@@ -65,9 +66,9 @@ _UNSURE = 0.3
 
 _WORDS = {
     HOLD: "hold",
-    BLIND: "hold: no measurement of the load for ten minutes",
-    UNKNOWN: "hold: some vertex has not been seen busy, and there is no job file to start from",
-    DOWN: "hold: the job is not running",
+    BLIND: HOLD_BLIND,
+    UNKNOWN: HOLD_UNSEEN,
+    DOWN: HOLD_DOWN,
 }
 
 

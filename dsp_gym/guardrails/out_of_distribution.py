@@ -16,7 +16,7 @@ from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Features", "OutOfDistribution", "OutOfDistributionConfig", "quantile_box"]
+__all__ = ["Features", "OutOfDistribution", "OutOfDistributionConfig", "outside", "quantile_box"]
 
 
 Features = Callable[[MetricsSnapshot], Mapping[str, Floats | Floats32]]
@@ -117,7 +117,6 @@ class OutOfDistribution(Restriction):
 
     def _looked(self, snapshot: MetricsSnapshot) -> dict[str, Bools]:
         found = {} if self._features is None else dict(self._features(snapshot))
-        alike: dict[tuple[int, np.dtype[np.generic]], list[str]] = {}
         for name in self.config.bounds:
             values = found.get(name) if self._features else getattr(snapshot, name, None)
             if not isinstance(values, np.ndarray):
@@ -128,18 +127,42 @@ class OutOfDistribution(Restriction):
                     remedy=did_you_mean(name, known),
                 )
             found[name] = values
-            alike.setdefault((values.ndim, values.dtype), []).append(name)
-        outside: dict[str, Bools] = {}
-        for (dimensions, _), names in alike.items():
-            # Features of a kind are looked at together: one at a time, one job takes as long as 64.
-            block = np.stack([found[name] for name in names])
-            limits = np.array([self.config.bounds[name] for name in names], block.dtype)
-            low, high = limits.T.reshape(2, -1, *[1] * dimensions)
-            flags = (block < low) | (block > high)
-            if dimensions == 2:
-                flags = np.any(flags & snapshot.topology.mask, axis=2)
-            outside |= dict(zip(names, flags, strict=True))
-        return {name: outside[name] for name in self.config.bounds}
+        return outside(found, self.config.bounds, snapshot.topology.mask)
+
+
+def outside(
+    features: Mapping[str, Floats | Floats32],
+    bounds: Mapping[str, tuple[float, float]],
+    mask: Bools,
+) -> dict[str, Bools]:
+    """Mark the jobs whose features lie outside their bounds.
+
+    Args:
+        features: Values by name, (J,) or (J, V); NaN lies outside of nothing.
+        bounds: Lowest and highest value by feature, as `quantile_box` learns them.
+        mask: (J, V) vertices there are.
+
+    Returns:
+        Flags (J,) by feature, in the order of the bounds; a feature of many vertices is outside if
+        it is for one of them.
+
+    >>> outside({"swing": np.array([0.5, 2.0])}, {"swing": (0.0, 1.0)}, np.ones((2, 1), bool))
+    {'swing': array([False,  True])}
+    """
+    alike: dict[tuple[int, np.dtype[np.generic]], list[str]] = {}
+    for name in bounds:
+        alike.setdefault((features[name].ndim, features[name].dtype), []).append(name)
+    found: dict[str, Bools] = {}
+    for (dimensions, _), names in alike.items():
+        # Features of a kind are looked at together: one at a time, one job takes as long as 64.
+        block = np.stack([features[name] for name in names])
+        limits = np.array([bounds[name] for name in names], block.dtype)
+        low, high = limits.T.reshape(2, -1, *[1] * dimensions)
+        flags = (block < low) | (block > high)
+        if dimensions == 2:
+            flags = np.any(flags & mask, axis=2)
+        found |= dict(zip(names, flags, strict=True))
+    return {name: found[name] for name in bounds}
 
 
 def quantile_box(

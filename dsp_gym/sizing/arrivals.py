@@ -21,7 +21,10 @@ from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import JOB, RESTARTING, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 
-__all__ = ["ENOUGH_FILL", "Arrivals"]
+__all__ = ["BLIND_S", "ENOUGH_FILL", "Arrivals"]
+
+BLIND_S = 600.0
+"""Seconds without a measurement of the load after which nobody decides by the last one."""
 
 ENOUGH_FILL = 0.45
 """Share of the metrics window that has to be covered for its means to count."""

@@ -19,14 +19,22 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.sizing.arrivals import BLIND_S
 from dsp_gym.sizing.frontier import subtask_cost_per_s
 from dsp_gym.sizing.service import Believed, believed, carried_per_s, crowd
 
 __all__ = [
+    "BLIND",
     "CHOICES",
+    "DOWN",
     "ENOUGH_FILL",
+    "FILLING",
     "HOLD",
     "KAPPAS",
+    "READY",
+    "SETTLED",
+    "UNCOUNTED",
+    "UNSEEN",
     "CapacityTargets",
     "aim",
     "decode",
@@ -40,6 +48,11 @@ CHOICES = 1 + len(KAPPAS)
 
 ENOUGH_FILL = 0.2
 """Share of the metrics window that has to be covered before a job is re-targeted."""
+
+READY, DOWN, BLIND, FILLING, UNCOUNTED, UNSEEN, SETTLED = range(7)
+"""Whether a job can be re-targeted, or why not: it is down; its load was not measured for ten
+minutes; its metrics window has just begun; no load was counted; a vertex was never busy; every
+multiple leads to the running configuration."""
 
 _CATCH_UP_S = 1800.0
 """Seconds over which a configuration is to work off the backlog."""
@@ -60,6 +73,7 @@ class CapacityTargets(NamedTuple):
     level: Ints  # (J, kappas, V)
     cost: Floats  # (J, kappas) in the unit of `unit_cost`, sources left out
     valid: Bools  # (J, 1 + kappas) holding comes first, and is always valid
+    obstacle: Ints  # (J,) READY, or why only holding is valid
 
     @classmethod
     def room(cls, jobs: int, vertices: int) -> CapacityTargets:
@@ -72,7 +86,11 @@ class CapacityTargets(NamedTuple):
         valid = np.zeros((jobs, CHOICES), dtype=bool)
         valid[:, HOLD] = True
         return cls(
-            np.ones(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape[:2]), valid
+            np.ones(shape, np.int64),
+            np.full(shape, -1, np.int64),
+            np.zeros(shape[:2]),
+            valid,
+            np.full(jobs, UNCOUNTED, np.int64),
         )
 
     def copied(self) -> CapacityTargets:
@@ -82,7 +100,11 @@ class CapacityTargets(NamedTuple):
             A copy.
         """
         return CapacityTargets(
-            self.parallelism.copy(), self.level.copy(), self.cost.copy(), self.valid.copy()
+            self.parallelism.copy(),
+            self.level.copy(),
+            self.cost.copy(),
+            self.valid.copy(),
+            self.obstacle.copy(),
         )
 
 
@@ -109,8 +131,8 @@ def aim(
     """Fills in the targets of job j (job file k): v a vertex, i a multiple, p its tasks."""
     k = t.row[j]
     present = load.course.present_per_s[j]
-    able = seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] >= ENOUGH_FILL
-    able = able and present > 0.0
+    to.obstacle[j] = _obstacle(seen, load, j)
+    able = to.obstacle[j] == READY
     backlog = load.course.backlog[j]
     slow = crowd(known.contention[k], known.slots[k])
     wanted = (_KAPPAS * present + backlog / _CATCH_UP_S) / slow
@@ -123,6 +145,8 @@ def aim(
             else:
                 to.parallelism[j, :, v] = seen.parallelism[j, v]
                 to.level[j, :, v] = seen.memory_level[j, v]
+        if not able:
+            to.obstacle[j] = UNSEEN
     if not able:  # every multiple leads where holding does
         to.cost[j, :] = running_cost(t, seen, j)
         for i in range(wanted.shape[0]):
@@ -133,6 +157,24 @@ def aim(
         # Beyond the first multiple that is out of reach, all lead to the largest configuration.
         allowed = able and (i == 0 or reached[i - 1])
         to.valid[j, 1 + i] = allowed and _changes(t.n[k], seen, j, i, to)
+    if able and not np.any(to.valid[j, 1:]):
+        to.obstacle[j] = SETTLED
+
+
+@njit(cache=True, nogil=True)
+def _obstacle(seen: SnapshotArrays, load: CourseMemory, j: int) -> int:
+    """What keeps job j from being re-targeted, before any target is known.
+
+    Returns:
+        READY, DOWN, BLIND, FILLING or UNCOUNTED.
+    """
+    if seen.status[j] != RUNNING:
+        return DOWN
+    if load.course.blind_s[j] > BLIND_S:
+        return BLIND
+    if not seen.job[JOB.window_fill, j] >= ENOUGH_FILL:  # NaN is not enough
+        return FILLING
+    return READY if load.course.present_per_s[j] > 0.0 else UNCOUNTED
 
 
 @njit(cache=True, nogil=True)

@@ -55,6 +55,7 @@ class CourseRows(NamedTuple):
     flicker: Floats  # mean of how far a minute is from the one before
     since_s: Floats  # when the job last became RUNNING
     rescales: Floats  # restarts, of the last hours
+    blind_s: Floats  # since the load was last measured
 
 
 class Means(NamedTuple):
@@ -83,7 +84,7 @@ class LoadCourse:
 
     def __init__(self) -> None:
         first = dict.fromkeys(CourseRows._fields, np.nan) | dict.fromkeys(
-            ("backlog", "swing", "flicker", "rescales"), 0.0
+            ("backlog", "swing", "flicker", "rescales", "blind_s"), 0.0
         )
         self._course = RowMemory({name: ("job", value) for name, value in first.items()})
         self._means = RowMemory({"mean": ("job", np.nan)}, depth=len(MEAN_SPANS))
@@ -133,7 +134,9 @@ class LoadCourse:
 
     def restore(self, state: State) -> None:
         """Continues from the values of `state()`."""
-        self._course.restore(state["course"])
+        course = state["course"]
+        begun = {"blind_s": [0.0] * len(course["seen_s"])}  # states of earlier releases have none
+        self._course.restore({**begun, **course})
         self._means.restore(state["means"])
         self._extremes.restore(state["extremes"])
         self._handles = Handles()
@@ -171,6 +174,7 @@ def follow(
             c.window_per_s[j] += 0.0 if math.isnan(growth) else growth
 
     mean, rate = f.means.mean[j], arrived_per_s
+    c.blind_s[j] = c.blind_s[j] + elapsed if math.isnan(rate) else 0.0
     is_first = math.isnan(c.begun_s[j])
     if math.isnan(rate) or (is_first and rate <= 0.0):
         return

@@ -1,0 +1,9 @@
+"""Why a policy can do nothing but hold: every policy that finds so says it in these sentences."""
+
+from __future__ import annotations
+
+__all__ = ["HOLD_BLIND", "HOLD_DOWN", "HOLD_UNSEEN"]
+
+HOLD_DOWN = "hold: the job is not running"
+HOLD_BLIND = "hold: no measurement of the load for ten minutes"
+HOLD_UNSEEN = "hold: some vertex has not been seen busy, and there is no job file to start from"
