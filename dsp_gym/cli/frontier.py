@@ -92,12 +92,8 @@ def _narrowed(
     document["policies"] += added
     for one in trainings:
         _add_trainings(document["policies"], one)
-    if seeds is not None:
-        for family in document["loads"].values():
-            span = family and family.get("seeds")
-            if span:
-                span["to"] = min(span["to"], span["from"] + seeds)
-    return parse(FrontierConfig, document, "--policy, --only, --seeds, --trainings")
+    found = parse(FrontierConfig, document, "--policy, --only, --trainings")
+    return found if seeds is None else found.with_seeds(seeds)
 
 
 def _add_trainings(policies: list[dict[str, Any]], given: str) -> None:
@@ -270,7 +266,7 @@ def write_board(
         write_atomic(folder / "runs" / f"{cell.runs.cell}.json", text)
     text = render_markdown(board, command)
     written = {
-        "json": write_atomic(folder / "frontier.json", render_json(board)),
+        "json": write_atomic(folder / "frontier.json", render_json(board, command)),
         "markdown": write_atomic(folder / "frontier.md", text),
         "html": write_atomic(folder / "frontier.html", render_html(board)),
     }

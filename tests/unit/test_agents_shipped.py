@@ -99,7 +99,7 @@ def test_core_v2_sweeps_the_price_of_the_shipped_agents(policy):
     found = [resolve(entrant.policy)[1] for entrant in entrants(swept)]
     assert [one.params["late_price"] for one in found] == list(swept.values)
     assert len(found) == 5
-    assert (swept.guardrails, swept.fallback) == ("floor", "justin-paper")
+    assert (swept.guardrails, swept.fallback) == ("floor", "justin-artifact-tuned")
 
 
 @pytest.mark.slow

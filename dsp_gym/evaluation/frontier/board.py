@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from dsp_gym.config.files import load_model, names
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import (
@@ -31,6 +32,7 @@ __all__ = [
     "currency_of",
     "frontier_fingerprint",
     "render_json",
+    "whole_fingerprint",
 ]
 
 SCHEMA = "dsp-gym/frontier/1"
@@ -113,6 +115,25 @@ def frontier_fingerprint(config: FrontierConfig) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def whole_fingerprint(board: FrontierBoard) -> str | None:
+    """The fingerprint of the shipped frontier that a board is a part of.
+
+    Args:
+        board: The board.
+
+    Returns:
+        16 hexadecimal digits; None where the board has all seeds, or another frontier was played.
+    """
+    if board.name not in names("frontiers"):
+        return None
+    whole = load_model(FrontierConfig, "frontiers", board.name)
+    same = frontier_fingerprint(whole)
+    if same == board.fingerprint:
+        return None
+    part = frontier_fingerprint(whole.with_seeds(board.config.seeds_per_load()))
+    return same if part == board.fingerprint else None
+
+
 def board_of(
     name: str,
     config: FrontierConfig,
@@ -166,8 +187,12 @@ def board_of(
     )
 
 
-def render_json(board: FrontierBoard) -> str:
+def render_json(board: FrontierBoard, command: str | None = None) -> str:
     """The board as one document, without the single runs.
+
+    Args:
+        board: The board.
+        command: The line that made it; None: not told.
 
     Returns:
         JSON, keys sorted, a newline at its end.
@@ -176,6 +201,8 @@ def render_json(board: FrontierBoard) -> str:
         "schema": SCHEMA,
         "name": board.name,
         "fingerprint": board.fingerprint,
+        "part_of": whole_fingerprint(board),
+        "command": command,
         "config": board.config.model_dump(mode="json", by_alias=True),
         "currency": board.currency,
         "versions": board.versions,

@@ -241,6 +241,35 @@ class FrontierConfig(RunSettings):
         ):
             raise ValueError("shifts.policies holds no tuned rule to compare with")
 
+    def with_seeds(self, seeds: int) -> FrontierConfig:
+        """A part of the frontier: the first seeds of each family of load.
+
+        Args:
+            seeds: Most seeds of a family.
+
+        Returns:
+            A frontier with a fingerprint of its own, unless no family has more seeds.
+        """
+        families = {}
+        for name in ("seen", "unseen", "recorded"):
+            family: LoadFamily | None = getattr(self.loads, name)
+            if family is not None and (span := family.seeds) is not None:
+                first = SeedRange.model_validate(
+                    {"from": span.from_, "to": min(span.to, span.from_ + seeds)}
+                )
+                families[name] = family.model_copy(update={"seeds": first})
+        return self.model_copy(update={"loads": self.loads.model_copy(update=families)})
+
+    def seeds_per_load(self) -> int:
+        """The most seeds that a family of load is run with.
+
+        Returns:
+            At least 1.
+        """
+        families = (self.loads.seen, self.loads.unseen, self.loads.recorded)
+        spans = (family.seeds for family in families if family is not None)
+        return max((len(span) for span in spans if span is not None), default=1)
+
     def shifted(self) -> tuple[SweptPolicy, ...]:
         """The policies that run under shifts, each at its one setting.
 

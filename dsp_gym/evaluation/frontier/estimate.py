@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.run import PLAN
 
 __all__ = [
+    "AgainstRule",
     "BootstrapEstimate",
+    "DearestJob",
     "FrontierPoint",
     "PolicyFrontier",
     "PricedPolicy",
     "ShiftedPolicy",
-    "WorstJob",
     "cheapest_settings",
     "compare_shifts",
     "cost_at",
@@ -55,13 +56,21 @@ class FrontierPoint(NamedTuple):
     rescales: float  # per day
 
 
-class WorstJob(NamedTuple):
-    """The job on which a policy does worst against the best tuned rule at equal lateness."""
+class DearestJob(NamedTuple):
+    """The job on which a policy costs most against the tuned rule that is cheapest on that job."""
 
     job: str
-    ratio: float  # of the costs on the job's own frontiers
-    late: int  # jobs on which the policy is later at each setting, and the rule is not
-    compared: int  # jobs on which both reach the lateness
+    ratio: float  # of the costs at equal lateness, on the job's own frontiers
+    later: tuple[str, ...]  # jobs on which the policy is later at each setting, and a rule is not
+    compared: int  # jobs on which the policy and a rule reach the lateness
+
+
+class AgainstRule(NamedTuple):
+    """A policy against one tuned rule at equal lateness."""
+
+    cost: BootstrapEstimate | None  # ratio; None: one of the two is later at each of its settings
+    rescales: float | None  # ratio of the rescales per day; None: likewise
+    late: float  # where rescales are compared: the level, or the rule's laxest setting below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,10 @@ class PolicyFrontier:
     ]  # share of the gap from that rule to the clairvoyant
     regret: dict[float, BootstrapEstimate | None]  # cost over the clairvoyant's, less 1
     worst: dict[float, float | None]  # late share of the worst 5 % of the runs, as late as the rule
+    rescales: dict[float, float | None]  # per day, likewise
+    against: dict[str, dict[float, AgainstRule]]  # every other tuned rule by itself
     by_job: dict[str, dict[float, float | None]]  # cost per day on each job's own frontier
-    worst_job: dict[float, WorstJob | None]  # where it does worst against the best tuned rule
+    dearest_job: dict[float, DearestJob | None]  # against the cheapest tuned rule of each job
     trainings: dict[float, tuple[float | None, ...]]  # cost of each training by itself
 
 
@@ -186,11 +197,25 @@ def estimate_cell(
     named = {level: _cheapest({name: costs[name][level] for name in rules}) for level in lateness}
     best = {level: None if name is None else costs[name][level] for level, name in named.items()}
     on_jobs = {one.policy: _job_costs(one, runs.jobs, lateness) for one in runs.policies}
+    rule_on_jobs = _cheapest_rules(runs.jobs, lateness, [on_jobs[name] for name in rules])
+    points = {one.policy: _points(one) for one in runs.policies}
     least = {level: costs.get(PLAN, {}).get(level) for level in lateness}
-    told = {level: _reached(runs, named[level], level) for level in lateness}
+    told = {
+        level: level if (name := named[level]) is None else _reached(points[name], level)
+        for level in lateness
+    }
 
     def estimated(values: Floats | None) -> BootstrapEstimate | None:
         return _estimate(values, confidence)
+
+    def against(policy: str, rule: str, level: float) -> AgainstRule:
+        late = _reached(points[rule], level)
+        mine, other = (_at(points[name], "rescales", late) for name in (policy, rule))
+        return AgainstRule(
+            estimated(_ratio(costs[policy][level], costs[rule][level])),
+            mine / other if mine is not None and other else None,
+            late,
+        )
 
     found = []
     for one in runs.policies:
@@ -199,7 +224,7 @@ def estimate_cell(
             PolicyFrontier(
                 policy=one.policy,
                 rule=one.rule,
-                points=_points(one),
+                points=points[one.policy],
                 cost={level: estimated(mine[level]) for level in lateness},
                 ratio={level: estimated(_ratio(mine[level], best[level])) for level in lateness},
                 closed={
@@ -207,13 +232,19 @@ def estimate_cell(
                     for level in lateness
                 },
                 regret={level: estimated(_regret(mine[level], least[level])) for level in lateness},
-                worst={level: _worst_at(one, told[level]) for level in lateness},
+                worst={level: _at(points[one.policy], "worst", told[level]) for level in lateness},
+                rescales={
+                    level: _at(points[one.policy], "rescales", told[level]) for level in lateness
+                },
+                against={
+                    rule: {level: against(one.policy, rule, level) for level in lateness}
+                    for rule in rules
+                    if rule != one.policy
+                },
                 by_job=on_jobs[one.policy],
-                worst_job={
-                    level: None
-                    if name is None
-                    else _worst_job(on_jobs[one.policy], on_jobs[name], level)
-                    for level, name in named.items()
+                dearest_job={
+                    level: _dearest_job(on_jobs[one.policy], rule_on_jobs, level)
+                    for level in lateness
                 },
                 trainings={level: _by_training(one, level) for level in lateness},
             )
@@ -271,23 +302,24 @@ def _worst(late: Floats) -> float:
     return float(np.sort(late)[-count:].mean())
 
 
-def _reached(runs: CellRuns, best: str | None, level: float) -> float:
-    """A level of lateness, or less where the best rule is more punctual at each of its settings.
+def _reached(rule: Sequence[FrontierPoint], level: float) -> float:
+    """A level of lateness, or less where a rule is more punctual at each of its settings.
 
-    The later a policy is, the later are its worst runs: they are compared at one lateness.
+    The later a policy is, the later are its worst runs and the fewer its rescales: both are
+    compared at one lateness.
     """
-    rules = (one for one in runs.policies if one.policy == best)
-    laxest = (max(point.late for point in _points(one)) for one in rules)
-    return min((level, *laxest))
+    return min(level, max(point.late for point in rule))
 
 
-def _worst_at(runs: PolicyRuns, level: float) -> float | None:
-    """Lateness of the worst runs, between the two settings around a level."""
-    points = sorted(_points(runs), key=lambda point: point.late)
-    late = np.array([point.late for point in points])
+def _at(
+    points: Sequence[FrontierPoint], name: Literal["worst", "rescales"], level: float
+) -> float | None:
+    """A figure between the two settings around a level; None: each setting is later."""
+    ordered = sorted(points, key=lambda point: point.late)
+    late = np.array([point.late for point in ordered])
     if late[0] > level:
         return None
-    return float(np.interp(level, late, [point.worst for point in points]))
+    return float(np.interp(level, late, [getattr(point, name) for point in ordered]))
 
 
 def _job_costs(
@@ -305,23 +337,37 @@ def _known(value: Floats) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _worst_job(
+def _cheapest_rules(
+    jobs: Sequence[str],
+    lateness: Sequence[float],
+    rules: Sequence[Mapping[str, Mapping[float, float | None]]],
+) -> dict[str, dict[float, float | None]]:
+    """The cost of the cheapest tuned rule on each job by itself; None: every rule is later."""
+
+    def least(job: str, level: float) -> float | None:
+        able = [cost for rule in rules if (cost := rule[job][level]) is not None]
+        return min(able, default=None)
+
+    return {job: {level: least(job, level) for level in lateness} for job in jobs}
+
+
+def _dearest_job(
     mine: Mapping[str, Mapping[float, float | None]],
     rule: Mapping[str, Mapping[float, float | None]],
     level: float,
-) -> WorstJob | None:
-    """Where a policy does worst against a rule; None where they compare on no job."""
-    ratios, late = {}, 0
+) -> DearestJob | None:
+    """Where a policy costs most of a rule's cost; None where they compare on no job."""
+    ratios, later = {}, []
     for job, costs in mine.items():
         cost, other = costs[level], rule[job][level]
         if cost is not None and other is not None:
             ratios[job] = cost / other
         elif other is not None:
-            late += 1
+            later.append(job)
     if not ratios:
         return None
     job = max(ratios, key=lambda name: ratios[name])
-    return WorstJob(job, ratios[job], late, len(ratios))
+    return DearestJob(job, ratios[job], tuple(later), len(ratios))
 
 
 def _by_training(runs: PolicyRuns, level: float) -> tuple[float | None, ...]:

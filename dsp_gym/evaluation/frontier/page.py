@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsp_gym.evaluation.frontier.board import TITLES, BoardCell, FrontierBoard
+from dsp_gym.evaluation.frontier.board import (
+    TITLES,
+    BoardCell,
+    FrontierBoard,
+    whole_fingerprint,
+)
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.tables import (
     cost_head,
@@ -32,14 +37,19 @@ def _explained(board: FrontierBoard) -> list[str]:
         f"settings: {board.currency} per job and day, the geometric mean over jobs. A dash: the "
         "policy is later at each of its settings.",
         f"The best rule is the cheapest at that lateness of {rules}. The gap closed is 0 % at the "
-        f"best rule and 100 % at {PLAN}, which knows the future load. The worst 5 % are the latest "
+        f"best rule and 100 % at {PLAN}, which knows the future load. Its plan is the best one of "
+        "its own model, which assumes warm caches: it is no bound, and on single jobs another "
+        "policy may cost less at the same lateness. The worst 5 % are the latest "
         f"runs at {level.text} mean lateness, or at that of the best rule where it is more "
-        "punctual at each of its settings: the others are compared with it at the same lateness. "
+        "punctual at each of its settings: the others are compared with it at the same lateness, "
+        "and so are the rescales per day. "
         f"Brackets hold {100 * config.confidence:g} % "
-        "bootstrap intervals over jobs and loads.",
-        "The worst job is the one with the highest cost at that lateness against the best rule, "
-        "each on that job's own frontier; 'later on n' counts jobs on which the rule reaches the "
-        "lateness and the policy does not.",
+        "bootstrap intervals over jobs, loads and trainings.",
+        "The dearest job is the one with the highest cost at that lateness against the tuned rule "
+        "that is cheapest on this job, each on the job's own frontier; 'later on' names the jobs "
+        "on which a rule reaches the lateness and the policy does not.",
+        "Against each tuned rule, costs are divided by the rule's at the same lateness; rescales "
+        "per day likewise, at the rule's laxest setting where it is more punctual than that.",
         f"The price is money plus {config.late_weight:g} times the late share, in units of the "
         "cost of the job's reference configuration; each policy runs at the setting that was "
         "cheapest on seen jobs and loads, and its worst 5 % are those of that setting. The "
@@ -61,6 +71,19 @@ def _played(cell: BoardCell, currency: str) -> str:
     )
 
 
+def _part(board: FrontierBoard) -> str:
+    """What the board leaves out of a shipped frontier; empty: nothing."""
+    whole = whole_fingerprint(board)
+    if whole is None:
+        return ""
+    seeds = board.config.seeds_per_load()
+    return (
+        f" This is the part of the frozen benchmark {board.name} (fingerprint {whole}) with "
+        f"{seeds} seed{'s' if seeds > 1 else ''} of each load; its own fingerprint is "
+        f"{board.fingerprint}."
+    )
+
+
 def render_markdown(board: FrontierBoard, command: str) -> str:
     """The page of the documentation.
 
@@ -78,7 +101,7 @@ def render_markdown(board: FrontierBoard, command: str) -> str:
         "policy. The first tables are the fairest: they use jobs and loads outside all training "
         "and tuning.",
         headline(board),
-        f"Made by `{command}`; [how to read the columns](#how-to-read-this).",
+        f"Made by `{command}`; [how to read the columns](#how-to-read-this).{_part(board)}",
     ]
     for cell in board.cells:
         parts += [
@@ -86,7 +109,7 @@ def render_markdown(board: FrontierBoard, command: str) -> str:
             _markdown(cost_head(board.config), cost_rows(cell, board.config)),
             _played(cell, board.currency),
         ]
-        for extra in tables_beside(cell, board.currency):
+        for extra in tables_beside(cell, board.config, board.currency):
             parts += [f"{extra.title}:", _markdown(extra.head, extra.rows)]
     if board.shifts:
         parts += ["## Shifts", _markdown(*shift_table(board))]
@@ -117,7 +140,7 @@ def render_html(board: FrontierBoard) -> str:
         ]
         inside += [
             details(extra.title, table(extra.head, extra.rows))
-            for extra in tables_beside(cell, board.currency)
+            for extra in tables_beside(cell, board.config, board.currency)
         ]
         parts.append(section(cell.title, *inside))
     if board.shifts:

@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 from dsp_gym.evaluation.frontier.board import BoardCell, FrontierBoard
 from dsp_gym.evaluation.frontier.config import FrontierConfig
-from dsp_gym.evaluation.frontier.estimate import BootstrapEstimate, WorstJob
+from dsp_gym.evaluation.frontier.estimate import (
+    BootstrapEstimate,
+    DearestJob,
+    PolicyFrontier,
+)
 from dsp_gym.evaluation.report import number, percent
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.pages import money
@@ -22,6 +26,10 @@ __all__ = [
     "tables_beside",
     "terminal_rows",
 ]
+
+
+NAMED = 6
+"""Jobs named in one field of a table."""
 
 
 class Level(NamedTuple):
@@ -94,7 +102,8 @@ def cost_head(config: FrontierConfig) -> tuple[str, ...]:
         f"gap closed, {level.text}",
         f"above {PLAN}, {level.text}",
         f"worst 5 % late, {level.text}",
-        f"worst job, {level.text}",
+        f"rescales/day, {level.text}",
+        f"dearest job, {level.text}",
     )
 
 
@@ -105,36 +114,41 @@ def cost_rows(cell: BoardCell, config: FrontierConfig) -> list[tuple[str, ...]]:
         A row per policy: the one that knows the load, then the cheapest first.
     """
     level = level_of(config).share
-    ordered = sorted(
-        cell.frontiers,
-        key=lambda one: (
-            one.policy != PLAN,
-            cost.value if (cost := one.cost[level]) is not None else float("inf"),
-        ),
-    )
     rows = []
-    for one in ordered:
-        worst = one.worst[level]
+    for one in _ordered(cell, level):
+        worst, rescales = one.worst[level], one.rescales[level]
         rows.append(
             (
                 f"{one.policy} (tuned rule)" if one.rule else one.policy,
                 *(_shown(one.cost[share], interval=share == level) for share in config.lateness),
                 _shown(one.ratio[level], interval=True),
                 _shown(one.closed[level], 100.0, " %", interval=True),
-                _shown(one.regret[level], 100.0, " %"),
+                _shown(one.regret[level], 100.0, " %", interval=True),
                 "–" if worst is None else f"{percent(worst)} %",
-                _worst_job(one.worst_job[level]),
+                "–" if rescales is None else number(rescales),
+                _dearest_job(one.dearest_job[level]),
             )
         )
     return rows
 
 
-def _worst_job(worst: WorstJob | None) -> str:
-    """The job with the highest ratio, and on how many the policy does not keep up with the rule."""
-    if worst is None:
+def _ordered(cell: BoardCell, level: float) -> list[PolicyFrontier]:
+    return sorted(
+        cell.frontiers,
+        key=lambda one: (
+            one.policy != PLAN,
+            cost.value if (cost := one.cost[level]) is not None else float("inf"),
+        ),
+    )
+
+
+def _dearest_job(found: DearestJob | None) -> str:
+    """The job with the highest ratio, and those on which the policy is later than a rule."""
+    if found is None:
         return "–"
-    late = f"; later on {worst.late}" if worst.late else ""
-    return f"{number(worst.ratio)} ({worst.job}){late}"
+    named = ", ".join(found.later[:NAMED])
+    more = f" and {len(found.later) - NAMED} more" if len(found.later) > NAMED else ""
+    return f"{number(found.ratio)} ({found.job}){f'; later on {named}{more}' if named else ''}"
 
 
 def _shown(
@@ -210,6 +224,20 @@ def _known_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ]
 
 
+def _against_rules(cell: BoardCell, level: Level) -> Extra:
+    """Costs and rescales of every other policy against each tuned rule, not the best one alone."""
+    rules = [one.policy for one in cell.frontiers if one.rule]
+    rows = []
+    for one in _ordered(cell, level.share):
+        if one.rule or one.policy == PLAN:
+            continue
+        found = [one.against[rule][level.share] for rule in rules]
+        rescales = ("–" if part.rescales is None else number(part.rescales) for part in found)
+        rows.append((one.policy, *(_shown(part.cost, interval=True) for part in found), *rescales))
+    head = (f"{what}, of {rule}" for what in ("cost", "rescales") for rule in rules)
+    return Extra(f"Against each tuned rule, {level.text} late", ("policy", *head), rows)
+
+
 def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     """Costs of the trainings of a learned policy, each by itself."""
     return [
@@ -223,11 +251,12 @@ def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ]
 
 
-def tables_beside(cell: BoardCell, currency: str) -> list[Extra]:
+def tables_beside(cell: BoardCell, config: FrontierConfig, currency: str) -> list[Extra]:
     """The tables below that of the costs.
 
     Args:
         cell: The cell.
+        config: Of the board.
         currency: Of the board.
 
     Returns:
@@ -236,6 +265,7 @@ def tables_beside(cell: BoardCell, currency: str) -> list[Extra]:
     trained = _training_rows(cell)
     count = max((len(row) for row in trained), default=1)
     tables = [
+        _against_rules(cell, level_of(config)),
         Extra("By price, late time priced in", PRICE_HEAD, _price_rows(cell)),
         Extra(f"The frontier of {PLAN}", _priced(KNOWN_HEAD, currency), _known_rows(cell)),
         Extra(

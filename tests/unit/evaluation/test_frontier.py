@@ -11,7 +11,12 @@ from dsp_gym.cli.frontier import find_frontier
 from dsp_gym.cli.tracked import frontier_figures
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.frontier.board import board_of, frontier_fingerprint, render_json
+from dsp_gym.evaluation.frontier.board import (
+    board_of,
+    frontier_fingerprint,
+    render_json,
+    whole_fingerprint,
+)
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import compare_shifts, cost_at, estimate_cell, price_cell
 from dsp_gym.evaluation.frontier.page import render_markdown
@@ -234,15 +239,73 @@ def test_trainings_are_one_policy_whose_interval_holds_their_spread():
     assert apart.trainings[0.02] == pytest.approx([40.0, 60.0, 80.0, 100.0, 120.0])
 
 
-def test_the_worst_job_is_told_with_those_on_which_a_policy_is_always_later():
-    cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.01, 8.0)]})
-    late, cost = (np.array(getattr(cell.policies[1], table)) for table in ("late", "cost"))
-    cost[:, 1] *= 1.5
+def changed(cell: CellRuns, policy: str, **tables: np.ndarray) -> CellRuns:
+    """Runs with other tables of one policy."""
+    update = {name: table.tolist() for name, table in tables.items()}
+    found = (
+        one.model_copy(update=update) if one.policy == policy else one for one in cell.policies
+    )
+    return cell.model_copy(update={"policies": tuple(found)})
+
+
+def test_the_dearest_job_is_held_against_the_rule_that_is_cheapest_on_that_job():
+    points = {"rule": [(0.02, 10.0)], "other": [(0.02, 11.0)], "mine": [(0.01, 8.0)]}
+    cell = runs(points, rules=("rule", "other"))
+    late, cost = (np.array(getattr(cell.policies[2], table)) for table in ("late", "cost"))
     late[:, 2] = 0.5
-    mine = cell.policies[1].model_copy(update={"late": late.tolist(), "cost": cost.tolist()})
-    cell = cell.model_copy(update={"policies": (cell.policies[0], mine)})
-    found = estimate_cell(cell, [0.2], resamples=100, confidence=0.95)[1].worst_job[0.2]
-    assert found == ("job-1", pytest.approx(1.2), 1, 2)
+    cheap = np.array(cell.policies[1].cost)
+    cheap[:, 1] *= 6.0 / 11.0
+    cell = changed(changed(cell, "mine", late=late, cost=cost), "other", cost=cheap)
+    found = estimate_cell(cell, [0.2], resamples=100, confidence=0.95)
+    assert found[2].dearest_job[0.2] == ("job-1", pytest.approx(8 / 6), ("job-2",), 2)
+    assert found[0].dearest_job[0.2] == ("job-1", pytest.approx(10 / 6), (), 3)
+    board = board_of("small", config(), [cell], {}, {})
+    assert "| 1.33 (job-1); later on job-2 |" in render_markdown(board, "dsp-gym leaderboard")
+
+
+def test_a_policy_is_compared_with_every_tuned_rule_at_the_same_lateness():
+    points = {
+        "calm": [(0.01, 10.0), (0.005, 12.0)],
+        "lax": [(0.02, 20.0), (0.03, 8.0)],
+        "mine": [(0.01, 5.0), (0.03, 5.0)],
+    }
+    cell = runs(points, rules=("calm", "lax"))
+    for policy, each in {"calm": (4.0, 2.0), "lax": (4.0, 5.0), "mine": (6.0, 2.0)}.items():
+        rescales = np.array(each)[:, None, None, None] * np.ones((2, 3, 2, 2))
+        cell = changed(cell, policy, rescales=rescales)
+    found = {one.policy: one for one in estimate_cell(cell, [0.02], resamples=100, confidence=0.95)}
+    calm, lax = (found["mine"].against[rule][0.02] for rule in ("calm", "lax"))
+    assert (calm.cost.value, calm.late) == pytest.approx((0.5, 0.01))
+    assert calm.rescales == pytest.approx(6 / 4)  # where the calm rule is laxest
+    assert (lax.cost.value, lax.late) == pytest.approx((5 / 20, 0.02))
+    assert lax.rescales == pytest.approx(4 / 4)
+    assert list(found["calm"].against) == ["lax"]
+    # The best rule is the calm one, at its own lateness.
+    assert [one.rescales[0.02] for one in found.values()] == [pytest.approx(4.0), None, 6.0]
+    page = render_markdown(board_of("small", config(), [cell], {}, {}), "dsp-gym leaderboard")
+    assert "| cost, of calm | cost, of lax | rescales, of calm | rescales, of lax |" in page
+    assert "| mine | 0.5 | 0.25 | 1.5 | 1 |" in page
+
+
+def test_a_board_of_some_seeds_is_told_as_a_part_of_the_shipped_frontier():
+    core = load_model(FrontierConfig, "frontiers", "core-v2")
+    whole = frontier_fingerprint(core)
+    part = board_of("core-v2", core.with_seeds(1), [], {}, {})
+    page = render_markdown(part, "dsp-gym leaderboard core-v2 --seeds 1")
+    assert f"(fingerprint {whole}) with 1 seed of each load" in page
+    told = json.loads(render_json(part, "dsp-gym leaderboard core-v2 --seeds 1"))
+    assert (told["part_of"], told["fingerprint"]) == (whole, "fde90137279b06cb")
+    assert told["command"] == "dsp-gym leaderboard core-v2 --seeds 1"
+    assert whole_fingerprint(board_of("core-v2", core, [], {}, {})) is None
+    assert whole_fingerprint(board_of("core-v2", config(), [], {}, {})) is None
+    assert whole_fingerprint(board_of("small", config(), [], {}, {})) is None
+
+
+def test_a_part_with_the_rules_alone_keeps_the_fallback_of_the_agents():
+    _, found = find_frontier("core-v2", (), ("learned",), 1)
+    named = {one.name: one.fallback for one in found.policies}
+    assert named["learned"] == "justin-artifact-tuned"
+    assert frontier_fingerprint(found) == "fde90137279b06cb"
 
 
 def test_under_a_shift_prices_are_compared_with_the_best_rule_there():
