@@ -77,7 +77,7 @@ class _Schedule:
 
 
 class Clairvoyant:
-    """The best plan for a load known in advance: the most a policy can reach."""
+    """The best plan of its own model: the load is known in advance, caches are taken as warm."""
 
     Config = ClairvoyantConfig
 
