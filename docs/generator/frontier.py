@@ -54,6 +54,7 @@ def cut(frontier: Path) -> dict[str, object]:
     ]
     levels = sorted(full["config"]["lateness"])
     told = {key: full[key] for key in ("name", "fingerprint", "versions")}
+    told |= {key: full.get(key) for key in ("command", "part_of")}
     told["currency"] = full.get("currency", "USD")
     return {**told, "lateness": levels, "cells": cells}
 
@@ -92,15 +93,30 @@ load outside all training and tuning. A job is late while its p95 latency exceed
 while it is down. Every policy ran with several values of the parameter that trades cost for
 lateness; a dash: it is later than the column at each of them. A tuned rule is a published
 autoscaler with parameters searched on training loads, `{KNOWN}` a planner that knows the future
-load. The gap closed is 0 % at the best tuned rule and 100 % at `{KNOWN}`. Brackets hold 95 %
-intervals.{"".join(several)}
+load and assumes warm caches. The gap closed is 0 % at the best tuned rule and 100 % at
+`{KNOWN}`. Brackets hold 95 % intervals.{"".join(several)}
 
 {table([*head, f"of the best tuned rule, {at}", f"gap closed, {at}"], rows)}
 
 `learned` and [two more trained policies](docs/concepts/agents.md#what-ships) ship with the
 package. Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.md), and [other
-results](docs/results.md). `make frontier` repeats this comparison in some hours (`{name}`,
-{seeds} of each load, fingerprint {found["fingerprint"]})."""
+results](docs/results.md). This repeats the comparison in some hours:
+
+```sh
+{found.get("command") or f"dsp-gym leaderboard {name}"}
+```
+
+It is {_extent(found, seeds)}.
+`make frontier` makes the trainings, and runs every policy with all seeds."""
+
+
+def _extent(found: Json, seeds: str) -> str:
+    """What the results cover of their benchmark."""
+    name, whole = found["name"], found.get("part_of")
+    part = f"{seeds} of each load, fingerprint {found['fingerprint']}"
+    if whole is None:
+        return f"the frozen benchmark `{name}` ({part})"
+    return f"a part of the frozen benchmark `{name}` (fingerprint {whole}):\n{part}"
 
 
 def card_part(found: Json, policy: str) -> str:

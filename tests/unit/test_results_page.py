@@ -100,6 +100,8 @@ def frontier(tmp_path):
     document = {
         "name": "core-v2",
         "fingerprint": "0" * 16,
+        "part_of": "1111",
+        "command": "dsp-gym leaderboard core-v2 --seeds 1",
         "versions": {"dsp-gym": "1"},
         "config": {"lateness": [0.03, 0.01, 0.02]},
         "cells": cells,
@@ -134,6 +136,8 @@ def test_a_frontier_fills_the_readme_and_the_cards(elsewhere, frontier, monkeypa
     text = elsewhere.README.read_text("utf-8")
     assert text.count(elsewhere.BEGIN) == text.count(elsewhere.END) == 1
     assert elsewhere.readme_part() in text
+    assert "```sh\ndsp-gym leaderboard core-v2 --seeds 1\n```" in text
+    assert "the frozen benchmark `core-v2` (fingerprint 1111):\n1 seed of each load" in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "% late" not in line]
     names = [line.split(" |")[0].removeprefix("| ") for line in rows]
     place = names.index("clairvoyant")  # the one that knows the load, then the cheapest first
