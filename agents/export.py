@@ -153,11 +153,7 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
             f"- Trained with {document.algorithm}, {document.steps:,} decisions, seed "
             f"{document.seed} of {list(document.seeds)}, on the simulated jobs "
             f"{', '.join(f'{name} ({value})' for name, value in document.jobs.items())}"
-            + (
-                "."
-                if config.family is None
-                else f", and on {_family(config.family)}."
-            ),
+            + ("." if config.family is None else f", and on {_family(config.family)}."),
             f"- Loads: {', '.join(loads.get('train', []))}"
             + (f"; recorded: {recorded}." if recorded else "."),
             *([f"- Learned first from the dataset {learned}."] if learned else []),
