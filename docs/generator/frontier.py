@@ -56,7 +56,12 @@ def cut(frontier: Path) -> dict[str, object]:
     told = {key: full[key] for key in ("name", "fingerprint", "versions")}
     told |= {key: full.get(key) for key in ("command", "part_of")}
     told["currency"] = full.get("currency", "USD")
-    return {**told, "lateness": levels, "cells": cells}
+    rises = [
+        {key: one[key] for key in ("shift", "policy", "ratio", "rise")}
+        for one in full.get("shifts") or []
+        if one["rise"] is not None
+    ]
+    return {**told, "lateness": levels, "cells": cells, "shifts": rises}
 
 
 def readme_block(found: Json) -> str:
@@ -81,10 +86,13 @@ def readme_block(found: Json) -> str:
     seeds = f"{len(cell['seeds'])} seed{'s' if len(cell['seeds']) > 1 else ''}"
     currency = found.get("currency", "USD")  # results of earlier releases name none
     name, jobs, loads = found["name"], len(cell["jobs"]), len(cell["loads"])
+    trained: dict[int, list[str]] = {}
+    for one in by_cost:
+        trained.setdefault(one.get("trainings", 1), []).append(f"`{one['policy']}`")
     several = [
-        f" The figures of `{one['policy']}` are means over {count} trainings."
-        for one in by_cost
-        if (count := one.get("trainings", 1)) > 1
+        f" The figures of {' and '.join(names)} are means over {count} trainings."
+        for count, names in trained.items()
+        if count > 1
     ]
     return f"""{PICTURE}
 
@@ -122,6 +130,7 @@ def _extent(found: Json, seeds: str) -> str:
 def card_part(found: Json, policy: str) -> str:
     """Where a shipped agent wins and loses, for its card; between markers."""
     parts = [text for cell in found["cells"] if (text := _against_rules(found, cell, policy))]
+    parts += _shifted(found, policy)
     at = f"{100 * float(_level(found)):g} %"
     trained = {
         one.get("trainings", 1)
@@ -143,6 +152,19 @@ By `{found["name"]}` ({found["fingerprint"]}), cost at {at} late against {rules}
 
 {said}
 {END}"""
+
+
+def _shifted(found: Json, policy: str) -> list[str]:
+    """A sentence about the shift that takes most of the policy's advantage; none without shifts."""
+    own = [one for one in found.get("shifts", []) if one["policy"] == policy]
+    if not own:
+        return []
+    worst = max(own, key=lambda one: one["rise"])
+    return [
+        f"- Loses most of its advantage with {worst['shift']}: money and late time together are "
+        f"then {_number(worst['ratio'], interval=True)} of the best tuned rule's, "
+        f"{worst['rise']:+.2f}."
+    ]
 
 
 def with_part(card: str, part: str) -> str:

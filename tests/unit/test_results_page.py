@@ -105,6 +105,14 @@ def frontier(tmp_path):
         "versions": {"dsp-gym": "1"},
         "config": {"lateness": [0.03, 0.01, 0.02]},
         "cells": cells,
+        "shifts": [
+            {"shift": shift, "policy": "learned", "rise": rise, "ratio": estimate(0.7)}
+            for shift, rise in (
+                ("as they are", None),
+                ("slow restarts", 0.08),
+                ("old metrics", 0.01),
+            )
+        ],
     }
     file = tmp_path / "frontier.json"
     file.write_text(json.dumps(document), encoding="utf-8")
@@ -152,6 +160,7 @@ def test_a_frontier_fills_the_readme_and_the_cards(elsewhere, frontier, monkeypa
     assert card.count("## Where it wins and loses") == 1
     assert "against the best tuned rule, means over 2 trainings:" in card
     assert "Wins most on light (0.75), heavy (0.75)." in card
+    assert card.count("Loses most of its advantage with slow restarts: ") == 1
     q11 = elsewhere.CARDS["learned-q11"].read_text("utf-8")
     assert "trainings" not in q11.partition("## Where it wins and loses")[2]
     assert "later than that at each of its settings. Later than the rule on light, heavy." in q11
