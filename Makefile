@@ -20,7 +20,6 @@ SEED ?=
 JOBS ?= 4
 # What others submitted, played anew; add --run-code for entries whose code you have read.
 ENTRIES ?= $(if $(wildcard entries/core-v2/*),--entries entries/core-v2)
-TRAININGS ?= runs/planning-trainings
 EXPERIMENT ?= configs/experiments/quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
 FLINK_JAR := dsp_gym/_jars/flink-jobs.jar
@@ -155,9 +154,10 @@ leaderboard: $(STAMP)  ## Rank every policy on core-v1 (minutes) and write docs/
 	$(BIN)/dsp-gym leaderboard core-v1 --page docs/leaderboard.md
 
 frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goes on where it was stopped): docs/core-v2.md, README, cards.
-	for seed in 1 2 3 4; do [ -d $(TRAININGS)/seed-$$seed/policy ] || \
-		$(BIN)/dsp-gym train planning --seed $$seed --out $(TRAININGS)/seed-$$seed || exit 1; done
-	$(BIN)/dsp-gym leaderboard core-v2 --trainings learned=$(TRAININGS) --resume --page docs/core-v2.md $(ENTRIES)
+	for one in planning family; do for seed in 1 2 3 4; do [ -d runs/$$one-trainings/seed-$$seed/policy ] || \
+		$(BIN)/dsp-gym train $$one --seed $$seed --out runs/$$one-trainings/seed-$$seed || exit 1; done; done
+	$(BIN)/dsp-gym leaderboard core-v2 --trainings learned=runs/planning-trainings \
+		--trainings learned-ppo=runs/family-trainings --resume --page docs/core-v2.md $(ENTRIES)
 	$(BIN)/python docs/results.py --core-v2 runs/frontiers/core-v2/frontier.json
 
 film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unseen job and load (a minute).
