@@ -147,7 +147,7 @@ class CapacityAgent:
                 _reason(int(choice), float(load), int(what))
                 for choice, load, what in zip(choices, loads, obstacle, strict=True)
             ]
-            # What is told of a job without a measured load tells nothing of its training.
+            # Without a measured load, features show no distance from training.
             seen = np.isin(obstacle, (READY, SETTLED))
             for job, names in self._far(snapshot, observation, seen).items():
                 reasons[job] += f"; outside the range of its training: {', '.join(names)}"

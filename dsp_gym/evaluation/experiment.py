@@ -61,8 +61,8 @@ class FamilyConfig(ConfigModel):
         first, other = self.first_seed, self.validation_first_seed
         if first < other + self.validation_graphs and other < first + self.graphs:
             raise ValueError("training and validation share the seed of a graph")
-        if not 0 < self.outage[0] <= self.outage[1]:
-            raise ValueError(f"outage must be 0 < low <= high, found {list(self.outage)}")
+        if not 0 < self.outage[0] <= self.outage[1] <= 100:
+            raise ValueError(f"outage must be 0 < low <= high <= 100, found {list(self.outage)}")
         return self
 
     def names(self, *, validation: bool = False) -> tuple[str, ...]:

@@ -284,7 +284,7 @@ def test_the_graphs_of_a_family_differ_in_their_outages():
     assert same.specs() == [load_job(name) for name in same.names()]
 
 
-@pytest.mark.parametrize("outage", [(0, 1), (2, 1), (-1, 1)])
+@pytest.mark.parametrize("outage", [(0, 1), (2, 1), (-1, 1), (1, 101)])
 def test_a_range_of_outages_that_does_not_rise_is_refused(outage):
-    with pytest.raises(ValueError, match="outage must be 0 < low <= high"):
+    with pytest.raises(ValueError, match="outage must be 0 < low <= high <= 100"):
         FamilyConfig(outage=outage)
