@@ -27,6 +27,9 @@ OUTGROWN = 1.5
 _OUTAGE_GAIN = 0.3
 """Weight of a new outage in the mean of those seen."""
 
+_LONGEST_SAVEPOINT_S = 300.0
+"""A checkpoint older than this at the stop was not taken for a rescale."""
+
 
 class Watched(NamedTuple):
     """What the policy remembers of each job, (J,)."""
@@ -74,18 +77,22 @@ def remember(
 ) -> None:
     """Takes in what arrived since the last snapshot, and how long the last outage was.
 
-    Until there was one, an outage takes as long as declared, which follows the state of the job.
+    Until there was one, an outage takes as long as declared, which follows the state of the job. It
+    begins when the sources stop reading: with the rescale's savepoint, where its time is known.
     """
     r = recall.arrays
     w = r.watch
     now, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
-    outage = seen.job[JOB.outage_s]
     for j in range(arrived.shape[0]):
-        is_declared = math.isnan(outage[j]) and seen.status[j] == RUNNING
+        outage = seen.job[JOB.outage_s, j]
+        unread = since[j] - seen.job[JOB.resumed_from_s, j]
+        if outage < unread <= outage + _LONGEST_SAVEPOINT_S:
+            outage = unread
+        is_declared = math.isnan(outage) and seen.status[j] == RUNNING
         if is_declared or math.isnan(w.outage_s[j]):
             w.outage_s[j] = declared_s[j]
-        elif since[j] != w.since_s[j] and not math.isnan(w.since_s[j]) and outage[j] > 0.0:
-            w.outage_s[j] += _OUTAGE_GAIN * (outage[j] - w.outage_s[j])
+        elif since[j] != w.since_s[j] and not math.isnan(w.since_s[j]) and outage > 0.0:
+            w.outage_s[j] += _OUTAGE_GAIN * (outage - w.outage_s[j])
         w.since_s[j] = since[j]
 
         elapsed = 0.0 if math.isnan(w.seen_s[j]) else now[j] - w.seen_s[j]

@@ -1,7 +1,7 @@
 """Metrics of a batch of jobs at one decision.
 
-Gauges and cumulative counters stand as of `t_s`; every other vertex field is a mean over the
-metrics window, which empties at a restart. Unknown is NaN.
+Gauges and cumulative counters are those of the newest scrape; every other vertex field is a mean
+over the metrics window, which empties at a restart. Unknown is NaN.
 """
 
 from __future__ import annotations
@@ -91,6 +91,18 @@ class MetricsSnapshot(_Memo):
         Floats, Column("J", "s", "end-to-end record latency, window residence left out")
     ]
     outage_s: Annotated[Floats, Column("J", "s", "duration of the last rescale's outage", least=0)]
+    counted_s: Annotated[
+        Floats, Column("J", "s", "time of the scrape of the sources' counters; unknown: t_s")
+    ]
+    resumed_from_s: Annotated[
+        Floats,
+        Column(
+            "J",
+            "s",
+            "time of the checkpoint that the job resumed from: the sources' counters begin there; "
+            "unknown: running_since_s - outage_s",
+        ),
+    ]
     tm_count: Annotated[Floats, Column("J", "TaskManagers", "TaskManagers running", least=0)]
     tm_cpu_load: Annotated[
         Floats, Column("J", "0..1", "CPU load, 0..1, mean over TaskManagers", least=0, most=1)
@@ -253,6 +265,9 @@ PER_VERTEX = tuple(name for name, _, column in SNAPSHOT_METRICS if column.axes =
 
 INTEGERS = tuple(name for name, dtype, _ in SNAPSHOT_METRICS if dtype == np.int64)
 """Metrics that are whole numbers and always known."""
+
+MOMENTS = ("t_s", "running_since_s", "counted_s", "resumed_from_s")
+"""Metrics that are moments on the collector's clock; every other one in seconds is a duration."""
 
 CONFIGURATION = ("parallelism", "memory_level")
 """The columns that say which configuration runs."""

@@ -52,6 +52,7 @@ class Observed:
     parallelism: Mapping[str, int]  # by vertex, as running
     memory_level: Mapping[str, int]
     outage_s: float = float("nan")  # of the last rescale
+    resumed_from_s: float = float("nan")  # time of the checkpoint that it resumed from
     tm_count: float = float("nan")
 
 
@@ -109,6 +110,7 @@ def snapshot_of(
         seen.status[row] = known.status
         seen.t_s[row], seen.running_since_s[row] = known.t_s, known.running_since_s
         seen.outage_s[row], seen.tm_count[row] = known.outage_s, known.tm_count
+        seen.resumed_from_s[row] = known.resumed_from_s
         vertices = topology.spec(row).topological_order()
         for column, vertex in enumerate(vertices):
             at = (row, column)
@@ -122,6 +124,7 @@ def snapshot_of(
         recent = since_restart.between(settled_s - SAMPLE_S, known.t_s)
         inside = recent.between(settled_s, known.t_s)
         fresh = since_restart.between(known.t_s - FRESH_S, known.t_s)
+        seen.counted_s[row] = _counted_s(fresh, [v.name for v in vertices if v.kind == "source"])
         for name in _TASKMANAGER:
             getattr(seen, name)[row] = _newest(fresh, "", name, np.mean)
         if seen.tm_cpu_load[row] < 0:  # how a JVM says that it does not know
@@ -164,6 +167,16 @@ def _covered_s(
         gaps = np.diff(edges)
         holes = max(holes, float((gaps[gaps > 1.9 * SAMPLE_S] - SAMPLE_S).sum()))
     return max(0.0, until_s - since_s - holes)
+
+
+def _counted_s(samples: Samples, sources: Sequence[str]) -> float:
+    """When the newest counters of the sources were scraped, mean over subtasks; NaN: never."""
+    scraped = []
+    for source in sources:
+        times, _, values = samples.grid(source, "records_out_total")
+        known = (times[~np.isnan(column)] for column in values.T)
+        scraped += [of_subtask[-1] for of_subtask in known if len(of_subtask)]
+    return float(np.mean(scraped)) if scraped else float("nan")
 
 
 def _now(samples: Samples, vertex: str, is_source: bool) -> dict[str, float]:

@@ -33,7 +33,7 @@ ENOUGH_FILL = 0.45
 class Counted(NamedTuple):
     """The counters of the last snapshot that had any, (J,)."""
 
-    t_s: Floats
+    t_s: Floats  # of their scrape
     processed: Floats  # records, since the last restart
     pending: Floats  # records
     since_s: Floats  # when the job last became RUNNING
@@ -120,8 +120,10 @@ def _arrived(
                 growth = seen.vertex[VERTEX.pending_growth_per_s][j, v]
                 rate += 0.0 if math.isnan(growth) else growth
         pending = pending_records(t, seen, j)
-        now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
-        status = seen.status[j]
+        now, since = seen.job[JOB.counted_s, j], seen.job[JOB.running_since_s, j]
+        if math.isnan(now):
+            now = seen.job[JOB.t_s, j]
+        resumed, status = seen.job[JOB.resumed_from_s, j], seen.status[j]
         # A backlog that nobody measures counts as steady.
         grown = pending - m.pending[j]
         grown = 0.0 if math.isnan(grown) else grown
@@ -130,9 +132,12 @@ def _arrived(
             total = processed - m.processed[j] + grown
             if processed < m.processed[j]:  # a counter went back: somebody restarted it unseen
                 total = math.nan
+        elif resumed < now:
+            # Counters began anew, with the first record after the checkpoint.
+            total, elapsed = processed + grown, now - resumed
         elif m.was_down[j] == 1:
-            # Counters began anew at the restart. What was read between the last ones and the stop
-            # is lost with them, so that time does not count either.
+            # What was read between the last counters and the stop is lost with them, so that time
+            # does not count either.
             total = processed + grown
             stopped = since - seen.job[JOB.outage_s, j]
             if m.t_s[j] < stopped < now:

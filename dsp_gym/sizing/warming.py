@@ -146,9 +146,12 @@ def _watch(
             m.seen_s[j] = math.nan if first else 0.0
         if math.isnan(m.seen_s[j]):
             continue
-        # Metrics are as old as the scrape; while the window fills, it tells how old.
+        # Metrics are as old as the scrape; where it has no time, the window tells while it fills.
         at, fill = seen.job[JOB.t_s, j] - since, seen.job[JOB.window_fill, j]
-        if fill < 1.0:
+        counted = seen.job[JOB.counted_s, j]
+        if not math.isnan(counted):
+            m.age_s[j] = max(0.0, at + since - counted)
+        elif fill < 1.0:
             m.age_s[j] = max(0.0, at - fill * seen.job[JOB.window_s, j])
         at = max(at - m.age_s[j], m.at_s[j])
         if at > _LONGEST_S or math.isnan(waiting) or math.isnan(processed):

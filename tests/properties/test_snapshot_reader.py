@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dsp_gym.errors import DspGymError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.reading import SnapshotReader
-from dsp_gym.loop.snapshot import SnapshotArrays, unknown_snapshot
+from dsp_gym.loop.snapshot import JOB, SnapshotArrays, unknown_snapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
 
@@ -29,7 +29,7 @@ def document() -> dict[str, Any]:
     seen = unknown_snapshot(Topology.of([load_job("flink-wordcount")]))
     seen.arrays.parallelism[:] = [[1, 2, 3]]
     seen.arrays.job[:], seen.arrays.vertex[:] = 0.5, np.linspace(0, 1, seen.arrays.vertex[0].size)
-    seen.arrays.vertex[3] = np.nan
+    seen.arrays.vertex[3] = seen.arrays.job[JOB.counted_s] = np.nan
     return snapshot_to_json(seen.job(0))
 
 

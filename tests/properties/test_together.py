@@ -17,7 +17,7 @@ from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.reading import SnapshotReader
-from dsp_gym.loop.snapshot import unknown_snapshot
+from dsp_gym.loop.snapshot import JOB, unknown_snapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.policies.registry import make
@@ -28,11 +28,12 @@ START_S = 1_000_000.0
 
 
 def document(job: str) -> dict[str, Any]:
-    """A job that runs as its file says, of which everything is known."""
+    """A job that runs as its file says, of which everything is known but the age of its metrics."""
     spec = load_job(JOBS[job])
     topology = Topology.of([spec])
     seen = unknown_snapshot(topology)
     seen.arrays.job[:], seen.arrays.vertex[:] = 1.0, 1.0
+    seen.arrays.job[JOB.counted_s] = np.nan  # as of each document's own time
     seen.arrays.parallelism[0] = [vertex.parallelism for vertex in spec.topological_order()]
     seen.arrays.memory_level[:] = 0
     return {**snapshot_to_json(seen.job(0)), "job": job}

@@ -430,6 +430,18 @@ def test_a_first_outage_is_expected_to_restore_the_state_as_it_is_known():
     assert expected == pytest.approx([20, 30, 50, 50, 50 - 0.3 * 10])
 
 
+def test_an_outage_begins_with_the_savepoint_and_not_with_an_old_checkpoint():
+    plant, policy = Plant(), MdpPolicy()
+    policy.reset(plant.jobs, np.array([0]))
+    policy.decide(plant.snapshot(0.5, outage_s=20.0))
+    known = policy.state()["watch"]["outage_s"][0]
+    for since_s, resumed_from_s, seconds in ((800.0, 765.0, 35.0), (900.0, 300.0, 20.0)):
+        seen = {"running_since_s": since_s, "resumed_from_s": resumed_from_s, "outage_s": 20.0}
+        policy.decide(plant.snapshot(0.5, **seen))
+        known += 0.3 * (seconds - known)
+        assert policy.state()["watch"]["outage_s"] == pytest.approx([known])
+
+
 class Drifting(Plant):
     """A job whose tasks are now a little faster, now a little slower."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.source import RealJob
@@ -36,7 +37,7 @@ class FlinkJob(RealJob):
         self.rest = rest
         self._run: tuple[str, float] | None = None  # id and running since, of the run seen last
         self._seen_running_s = UNKNOWN
-        self._outage_s = UNKNOWN
+        self._outage_s = self._resumed_from_s = UNKNOWN
         self._tm_count = UNKNOWN
         self._parallelism: Mapping[str, int] = {v.name: v.parallelism for v in spec.vertices}
         self._memory_level: Mapping[str, int] = {}
@@ -96,6 +97,7 @@ class FlinkJob(RealJob):
             parallelism=self._parallelism,
             memory_level=self._memory_level,
             outage_s=self._outage_s,
+            resumed_from_s=self._resumed_from_s,
             tm_count=self._tm_count,
         )
 
@@ -118,11 +120,14 @@ class FlinkJob(RealJob):
         if not all_running(job):
             return Status.RESTARTING
         since_s = self._running_since_s(job)
+        checkpoints = self.rest.checkpoints(job_id)
         if self._run != (job_id, since_s):
+            before_id = job_id if self._run is None else self._run[0]
             self._outage_s = since_s - self._stopped_s(job, since_s)
+            self._resumed_from_s = self._taken_s(checkpoints, before_id)
             self._run = (job_id, since_s)
         self._seen_running_s = now_s
-        return Status.SAVEPOINTING if self._is_savepointing(job_id) else Status.RUNNING
+        return Status.SAVEPOINTING if _is_savepointing(checkpoints) else Status.RUNNING
 
     def _vertices(self, job: JobAnswer) -> dict[str, VertexAnswer]:
         """Flink's vertices by their name in the job file."""
@@ -167,6 +172,36 @@ class FlinkJob(RealJob):
             ended_ms = -1
         return ended_ms / 1000.0 if ended_ms > 0 else self._seen_running_s
 
-    def _is_savepointing(self, job_id: str) -> bool:
-        history = self.rest.get(f"/jobs/{job_id}/checkpoints").get("history", [])
-        return any(c.get("is_savepoint") and c.get("status") == "IN_PROGRESS" for c in history)
+    def _taken_s(self, checkpoints: Document, before_id: str) -> float:
+        """When the checkpoint was taken that a job resumed from; NaN where Flink has forgotten it.
+
+        Args:
+            checkpoints: Of the job.
+            before_id: The id that it had when that was taken.
+        """
+        restored = _latest(checkpoints, "restored")
+        if restored is None:
+            return UNKNOWN
+        try:
+            known = self.rest.checkpoints(before_id)
+        except FlinkError:  # a JobManager that started anew does not know the job before
+            return UNKNOWN
+        taken = [
+            *known.get("history", ()),
+            _latest(known, "completed"),
+            _latest(known, "savepoint"),
+        ]
+        for one in taken:
+            if one is not None and one["id"] == restored["id"]:
+                return int(one["trigger_timestamp"]) / 1000.0
+        return UNKNOWN
+
+
+def _latest(checkpoints: Document, kind: str) -> Document | None:
+    found: Document | None = (checkpoints.get("latest") or {}).get(kind)
+    return found
+
+
+def _is_savepointing(checkpoints: Document) -> bool:
+    history = checkpoints.get("history", [])
+    return any(c.get("is_savepoint") and c.get("status") == "IN_PROGRESS" for c in history)

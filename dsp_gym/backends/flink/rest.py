@@ -169,13 +169,22 @@ class FlinkRest:
         answer: JobAnswer = self.get(f"/jobs/{job_id}")
         return answer
 
+    def checkpoints(self, job_id: str) -> Document:
+        """Ask for the statistics of a job's checkpoints.
+
+        Returns:
+            Flink's answer.
+        """
+        answer: Document = self.get(f"/jobs/{job_id}/checkpoints")
+        return answer
+
     def has_checkpoint(self, job_id: str) -> bool:
         """Ask whether a job has completed a checkpoint of its own, not only taken over another's.
 
         Returns:
             True where it has gone on from the state it was started with.
         """
-        latest = self.get(f"/jobs/{job_id}/checkpoints")["latest"]
+        latest = self.checkpoints(job_id)["latest"]
         return latest["completed"] is not None
 
     def arguments(self, job_id: str) -> dict[str, str]:
@@ -362,7 +371,7 @@ class FlinkRest:
             Flink's statistics; None without such a checkpoint.
         """
         with self.reading():
-            found = self.get(f"/jobs/{job_id}/checkpoints")["latest"][kind]
+            found = self.checkpoints(job_id)["latest"][kind]
             return dict(found) if found else None
 
     def _call(

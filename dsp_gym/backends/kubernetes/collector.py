@@ -10,6 +10,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from dsp_gym.backends.flink.answers import JobAnswer
 from dsp_gym.backends.flink.job import FlinkJob
@@ -238,15 +239,7 @@ class KubernetesJob(RealJob):
     def _later(self, seen: Observed) -> Observed:
         """The same, with nothing looked at from before the time named."""
         since_s = min(max(seen.running_since_s, self.not_before_s), seen.t_s)
-        return Observed(
-            seen.t_s,
-            seen.status,
-            since_s,
-            seen.parallelism,
-            seen.memory_level,
-            seen.outage_s,
-            seen.tm_count,
-        )
+        return replace(seen, running_since_s=since_s)
 
 
 class KubernetesSamples(PrometheusSamples):

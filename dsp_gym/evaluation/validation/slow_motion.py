@@ -25,6 +25,7 @@ from dsp_gym.loop.protocols import Mask, Policy, State
 from dsp_gym.loop.snapshot import (
     JOB,
     JOB_FLOATS,
+    MOMENTS,
     SNAPSHOT_METRICS,
     VERTEX_FLOATS,
     MetricsSnapshot,
@@ -122,7 +123,7 @@ def slowed_snapshot(
     """
     arrays = seen.arrays
     job = arrays.job * times ** _JOB_POWERS[:, None]
-    for name in ("t_s", "running_since_s"):
+    for name in MOMENTS:
         place = getattr(JOB, name)
         job[place] = times * (arrays.job[place] - origin_s)
     vertex = arrays.vertex * times ** _VERTEX_POWERS[:, None, None]

@@ -245,6 +245,18 @@ def test_hit_rate_is_that_of_the_window_and_state_is_that_of_now():
     assert seen.vertex("map", "cache_hits_total") == pytest.approx(2 * 3 * NOW)
 
 
+def test_counters_have_the_time_of_their_scrape():
+    """The sources' newest samples count, each subtask's own; other vertices are scraped apart."""
+    late = {"source": 0.8, "map": 0.1, "sink": 0.4}
+    samples = [(t - late[vertex], vertex, *rest) for t, vertex, *rest in rows()]
+    seen = snapshot(samples, observed(resumed_from_s=-12.0))
+    assert seen.get("counted_s") == pytest.approx(NOW - 0.8)
+    assert seen.get("resumed_from_s") == -12.0
+    two = [(NOW - 3.0, "source", 1, "records_out_total", 7.0)]
+    assert snapshot([*samples, *two]).get("counted_s") == pytest.approx(NOW - 1.9)
+    assert snapshot(rows(until=NOW - 60)).get("counted_s") is None
+
+
 def test_jobs_of_a_batch_are_seen_as_alone():
     two = Topology.of([line()], [0, 0])
     parts = [Samples.of(rows()), Samples.of(rows(busy_ms_per_s=900))]

@@ -98,3 +98,23 @@ def test_its_state_continues():
     first.observe(seen(0.0, 1000.0, 50.0))
     second.restore(first.state())
     assert second.observe(seen(60.0, 1600.0, 50.0)) == pytest.approx([10.0])
+
+
+def test_counters_count_from_scrape_to_scrape():
+    """Decisions every 5 s see counters of every 5 s, scraped up to a second before."""
+    found = measured(seen(5.0, 400.0, 0.0, counted_s=4.0), seen(10.0, 1000.0, 0.0, counted_s=10.0))
+    assert found[1] == pytest.approx(100.0)
+
+
+def test_counters_begin_with_the_savepoint_that_the_job_resumed_from():
+    """A source stops reading when its savepoint begins, seconds before its job ends."""
+    down = seen(60.0, status=Status.RESTARTING)
+    back = seen(
+        72.0, 2400.0, 0.0, running_since_s=70.0, outage_s=8.0, resumed_from_s=48.0, counted_s=72.0
+    )
+    assert measured(seen(45.0, 9e6, 0.0), down, back)[2] == pytest.approx(2400 / 24)
+
+
+def test_records_read_again_since_a_checkpoint_count_from_its_time():
+    back = seen(60.0, 7000.0, 0.0, running_since_s=50.0, resumed_from_s=-10.0)
+    assert measured(seen(0.0, 9e6, 0.0), back)[1] == pytest.approx(100.0)

@@ -49,7 +49,7 @@ class Restarted:
         )
         self.warming.observe(snapshot, MODEL.believed)
 
-    def restart(self, lost_s, outage_s=60.0, age_s=0.0, minutes=20):
+    def restart(self, lost_s, outage_s=60.0, age_s=0.0, minutes=20, is_dated=False):
         """A restart that costs `lost_s` of capacity, at half speed; looked at every minute."""
         since_s, pending, processed = self.now_s, self.load_per_s * outage_s, 0.0
         for second in range(1, 60 * minutes + 1):
@@ -58,8 +58,9 @@ class Restarted:
             pending, processed = pending + self.load_per_s - taken, processed + taken
             if second % 60 == int(-age_s) % 60 and second + age_s >= 60:
                 self.now_s = since_s + second + age_s
-                fill = min(1.0, second / 120.0)
-                self.look(since_s, processed, pending, window_fill=fill)
+                dated = {"counted_s": since_s + second, "window_fill": 1.0}
+                seen = dated if is_dated else {"window_fill": min(1.0, second / 120.0)}
+                self.look(since_s, processed, pending, **seen)
         self.now_s = since_s + 60.0 * minutes + 60.0
         return self.expected
 
@@ -79,8 +80,10 @@ def test_the_first_restart_that_tells_is_believed_under_any_load(load_per_s):
     assert job.expected == pytest.approx(60.0, rel=0.05)
 
 
-def test_metrics_that_are_old_count_as_old():
-    assert Restarted().restart(60.0, outage_s=300.0, age_s=5.0) == pytest.approx(60.0, rel=0.05)
+@pytest.mark.parametrize("is_dated", [False, True])
+def test_metrics_that_are_old_count_as_old(is_dated):
+    found = Restarted().restart(60.0, outage_s=300.0, age_s=20.0, is_dated=is_dated)
+    assert found == pytest.approx(60.0, rel=0.05)
 
 
 def test_later_restarts_move_the_mean():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from dsp_gym.backends.flink.job import FlinkJob
@@ -169,3 +171,49 @@ def test_parallelism_the_adaptive_scheduler_does_not_know_is_the_last_known(clus
     tell(cluster, state="CREATED", running={})
     cluster.answers["/jobs/a1"]["vertices"][1]["parallelism"] = -1
     assert job.observe(1510.0).parallelism == TASKS
+
+
+def resumed_from(cluster, job_id, checkpoint, known=()):
+    cluster.answers[f"/jobs/{job_id}/checkpoints"] = {
+        "latest": {"restored": {"id": checkpoint, "is_savepoint": True}, "savepoint": None},
+        "history": list(known),
+    }
+
+
+def test_the_savepoint_of_the_id_before_tells_when_its_sources_stopped(cluster, job):
+    tell(cluster)
+    job.observe(1500.0)
+    tell(cluster, state="FINISHED", running={}, ended_ms=START_MS + 550_000)
+    cluster.answers["/jobs/a1/checkpoints"] = {
+        "latest": {"savepoint": {"id": 7, "trigger_timestamp": START_MS + 546_500}},
+        "history": [{"id": 6, "trigger_timestamp": START_MS + 540_000, "status": "COMPLETED"}],
+    }
+    tell(cluster, job_id="b2", since_ms=START_MS + 562_000)
+    resumed_from(cluster, "b2", 7)
+    seen = job.observe(1600.0)
+    assert (seen.outage_s, seen.resumed_from_s) == (12, 1546.5)
+
+
+def test_a_checkpoint_of_its_own_tells_from_when_a_rebuilt_job_reads_again(cluster, job):
+    tell(cluster)
+    job.observe(1600.0)
+    tell(cluster, since_ms=START_MS + 620_000, CREATED=START_MS + 618_500)
+    resumed_from(cluster, "a1", 4, [{"id": 4, "trigger_timestamp": START_MS + 610_000}])
+    assert job.observe(1700.0).resumed_from_s == 1610
+
+
+def test_a_checkpoint_that_flink_forgot_tells_nothing(cluster, job):
+    tell(cluster)
+    resumed_from(cluster, "a1", 7)
+    assert math.isnan(job.observe(1500.0).resumed_from_s)
+    tell(cluster, since_ms=START_MS + 620_000)
+    del cluster.answers["/jobs/a1"]
+    tell(cluster, job_id="b2", since_ms=START_MS + 620_000)
+    cluster.answers["/jobs/overview"]["jobs"] = [
+        one for one in cluster.answers["/jobs/overview"]["jobs"] if one["jid"] == "b2"
+    ]
+    resumed_from(cluster, "b2", 7)
+    del cluster.answers["/jobs/a1/checkpoints"]
+    seen = job.observe(1700.0)
+    assert seen.status == Status.RUNNING
+    assert math.isnan(seen.resumed_from_s)
