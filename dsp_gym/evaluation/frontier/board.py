@@ -10,16 +10,15 @@ from dataclasses import asdict, dataclass
 from dsp_gym.config.files import load_model, names
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.frontier.config import FrontierConfig
-from dsp_gym.evaluation.frontier.estimate import (
-    PolicyFrontier,
+from dsp_gym.evaluation.frontier.estimate import PolicyFrontier, estimate_cell
+from dsp_gym.evaluation.frontier.play import CellRuns, entrants
+from dsp_gym.evaluation.frontier.pricing import (
     PricedPolicy,
     ShiftedPolicy,
     cheapest_settings,
     compare_shifts,
-    estimate_cell,
     price_cell,
 )
-from dsp_gym.evaluation.frontier.play import CellRuns, entrants
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.cost import one_currency
 from dsp_gym.job.spec import CURRENCY

@@ -1,10 +1,7 @@
 """Costs at equal lateness, read from frontiers, with their intervals.
 
 Points of a frontier are means over runs: the late share over everything, the cost as the geometric
-mean over jobs, so that a large job counts no more than a small one. Jobs and loads are both
-resampled, and every policy gets the same ones (the pigeonhole bootstrap; Owen, Annals of Applied
-Statistics 2007), so what makes a job or a load hard for everyone cancels. Trainings of a learned
-policy are resampled too.
+mean over jobs, so that a large job counts no more than a small one.
 """
 
 from __future__ import annotations
@@ -16,34 +13,22 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate, Draws, estimate_of
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.run import PLAN
 
 __all__ = [
     "AgainstRule",
-    "BootstrapEstimate",
     "DearestJob",
     "FrontierPoint",
     "PolicyFrontier",
-    "PricedPolicy",
-    "ShiftedPolicy",
-    "cheapest_settings",
-    "compare_shifts",
     "cost_at",
     "estimate_cell",
-    "price_cell",
+    "points_of",
 ]
 
 WORST_SHARE = 0.05
 """Share of the runs behind the column of the worst runs."""
-
-
-class BootstrapEstimate(NamedTuple):
-    """A value with its interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class FrontierPoint(NamedTuple):
@@ -128,30 +113,6 @@ def cost_at(late: Floats, cost: Floats, level: float) -> Floats:
     return np.where(below < 0, np.nan, y0 + np.clip(share, 0.0, 1.0) * (y1 - y0))
 
 
-class _Draws(NamedTuple):
-    """Resampled runs as weights; the first row is the runs as they are."""
-
-    jobs: Floats  # (n + 1, jobs), each row sums to 1
-    loads: Floats  # (n + 1, loads), likewise
-
-    @classmethod
-    def of(cls, jobs: int, loads: int, n: int, seed: int = 0) -> _Draws:
-        stream = np.random.Generator(np.random.Philox(seed))
-
-        def weights(count: int) -> Floats:
-            drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
-            return np.vstack([np.ones(count), drawn]) / count
-
-        return cls(weights(jobs), weights(loads))
-
-    def trainings(self, count: int, seed: int = 1) -> Floats:
-        """Resampled trainings of one policy, (n + 1, trainings)."""
-        n = len(self.jobs) - 1
-        stream = np.random.Generator(np.random.Philox(seed))
-        drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
-        return np.asarray(np.vstack([np.ones(count), drawn]) / count)
-
-
 class _Frontiers(NamedTuple):
     """The settings of one policy under every resampling."""
 
@@ -159,7 +120,7 @@ class _Frontiers(NamedTuple):
     log_cost: Floats  # (n + 1, settings)
 
     @classmethod
-    def of(cls, runs: PolicyRuns, draws: _Draws) -> _Frontiers:
+    def of(cls, runs: PolicyRuns, draws: Draws) -> _Frontiers:
         late, cost = (runs.runs(table).mean(axis=4) for table in ("late", "cost"))
         trainings = draws.trainings(runs.trainings)
         late, cost = (np.einsum("nt,kjlt->nkjl", trainings, table) for table in (late, cost))
@@ -188,7 +149,7 @@ def estimate_cell(
     Returns:
         One frontier per policy, in the order of the runs.
     """
-    draws = _Draws.of(len(runs.jobs), len(runs.loads), resamples)
+    draws = Draws.of(len(runs.jobs), len(runs.loads), resamples)
     swept = {one.policy: _Frontiers.of(one, draws) for one in runs.policies}
     costs = {name: {level: one.cost(level) for level in lateness} for name, one in swept.items()}
     rules = [one.policy for one in runs.policies if one.rule]
@@ -198,7 +159,7 @@ def estimate_cell(
     best = {level: None if name is None else costs[name][level] for level, name in named.items()}
     on_jobs = {one.policy: _job_costs(one, runs.jobs, lateness) for one in runs.policies}
     rule_on_jobs = _cheapest_rules(runs.jobs, lateness, [on_jobs[name] for name in rules])
-    points = {one.policy: _points(one) for one in runs.policies}
+    points = {one.policy: points_of(one) for one in runs.policies}
     least = {level: costs.get(PLAN, {}).get(level) for level in lateness}
     told = {
         level: level if (name := named[level]) is None else _reached(points[name], level)
@@ -206,7 +167,7 @@ def estimate_cell(
     }
 
     def estimated(values: Floats | None) -> BootstrapEstimate | None:
-        return _estimate(values, confidence)
+        return estimate_of(values, confidence)
 
     def against(policy: str, rule: str, level: float) -> AgainstRule:
         late = _reached(points[rule], level)
@@ -273,17 +234,12 @@ def _regret(mine: Floats, least: Floats | None) -> Floats | None:
     return None if least is None else np.asarray(mine / least - 1.0)
 
 
-def _estimate(values: Floats | None, confidence: float) -> BootstrapEstimate | None:
-    if values is None or not np.isfinite(values[0]):
-        return None
-    draws = values[1:][np.isfinite(values[1:])]
-    if not len(draws):
-        return None
-    low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return BootstrapEstimate(float(values[0]), float(low), float(high))
+def points_of(runs: PolicyRuns) -> tuple[FrontierPoint, ...]:
+    """Means over the runs of each setting of a policy.
 
-
-def _points(runs: PolicyRuns) -> tuple[FrontierPoint, ...]:
+    Returns:
+        A point per setting, in their order.
+    """
     late, cost, rescales = (runs.runs(table) for table in ("late", "cost", "rescales"))
     return tuple(
         FrontierPoint(
@@ -376,156 +332,3 @@ def _by_training(runs: PolicyRuns, level: float) -> tuple[float | None, ...]:
     cost = np.log(runs.runs("cost").mean(axis=(2, 4))).mean(axis=1)
     found = (cost_at(late[:, t], cost[:, t], level) for t in range(runs.trainings))
     return tuple(None if np.isnan(value) else float(np.exp(value)) for value in found)
-
-
-@dataclass(frozen=True, slots=True)
-class PricedPolicy:
-    """A policy at the setting that was cheapest on seen jobs and loads, late time priced in."""
-
-    policy: str
-    value: float | None  # of the knob
-    price: BootstrapEstimate  # in costs of the job's reference configuration
-    # Probability of improvement: share of the runs that are cheaper than the best rule's; None: it
-    # is that rule, or no rule ran.
-    better: BootstrapEstimate | None
-    over_fallback: BootstrapEstimate | None  # price less its fallback's, run by run; None: has none
-
-
-def price_cell(
-    runs: CellRuns,
-    chosen: dict[str, int],
-    late_weight: float,
-    *,
-    resamples: int,
-    confidence: float,
-) -> tuple[PricedPolicy, ...]:
-    """Ranks policies by money and the price of late time together.
-
-    Args:
-        runs: Every run of the cell.
-        chosen: The setting of each policy, as `cheapest_settings` chose it on other runs.
-        late_weight: Price of a late second, in seconds of the reference configuration.
-        resamples: Of the bootstrap.
-        confidence: Of the intervals.
-
-    Returns:
-        The policies, the cheapest first.
-    """
-    draws = _Draws.of(len(runs.jobs), len(runs.loads), resamples)
-    prices = {
-        one.policy: _prices(one, runs, late_weight)[chosen[one.policy]] for one in runs.policies
-    }
-    rules = [one.policy for one in runs.policies if one.rule]
-    best = min(rules, key=lambda name: float(prices[name].mean()), default=None)
-
-    def mean(values: Floats) -> BootstrapEstimate:
-        by_training = values.mean(axis=3)  # seeds
-        weights = draws.trainings(by_training.shape[2])
-        means = np.einsum("nj,nl,nt,jlt->n", draws.jobs, draws.loads, weights, by_training)
-        estimate = _estimate(means, confidence)
-        assert estimate is not None  # prices are finite
-        return estimate
-
-    found = []
-    for one in runs.policies:
-        price = prices[one.policy]
-        rule = prices[best] if best is not None and one.policy != best else None
-        fallback = None if one.fallback is None else prices[one.fallback]
-        found.append(
-            PricedPolicy(
-                policy=one.policy,
-                value=one.values[chosen[one.policy]],
-                price=mean(price),
-                # A draw counts half, as in a rank test.
-                better=None if rule is None else mean((price < rule) + 0.5 * (price == rule)),
-                over_fallback=None if fallback is None else mean(price - fallback),
-            )
-        )
-    return tuple(sorted(found, key=lambda one: one.price.value))
-
-
-def cheapest_settings(runs: CellRuns, late_weight: float) -> dict[str, int]:
-    """The setting of each policy that costs least with late time priced in.
-
-    Args:
-        runs: Runs that policies may be tuned on.
-        late_weight: Price of a late second, in seconds of the reference configuration.
-
-    Returns:
-        The place of the setting by policy.
-    """
-    return {
-        one.policy: int(_prices(one, runs, late_weight).mean(axis=(1, 2, 3, 4)).argmin())
-        for one in runs.policies
-    }
-
-
-def _prices(one: PolicyRuns, runs: CellRuns, late_weight: float) -> Floats:
-    """Price of each run in costs of the reference configuration, (settings, jobs, loads, t, seeds).
-
-    t are trainings.
-    """
-    unit = np.array(runs.reference_cost)[:, None, None, None]
-    return np.asarray(one.runs("cost") / unit + late_weight * one.runs("late"))
-
-
-@dataclass(frozen=True, slots=True)
-class ShiftedPolicy:
-    """A policy at its one setting under one shift."""
-
-    shift: str
-    policy: str
-    rule: bool
-    cost: float  # per day, geometric mean over jobs
-    late: float  # share of the time
-    rescales: float  # per day
-    ratio: BootstrapEstimate  # of prices to the best tuned rule's, geometric mean over jobs
-    rise: float | None  # of the ratio above that without a shift; None: it is that
-
-
-def compare_shifts(
-    played: Sequence[CellRuns], late_weight: float, *, resamples: int, confidence: float
-) -> tuple[ShiftedPolicy, ...]:
-    """Compares policies under shifts by price, money and late time together.
-
-    Args:
-        played: The runs under each shift, those without one first.
-        late_weight: Price of a late second, in seconds of the reference configuration.
-        resamples: Of the bootstrap.
-        confidence: Of the intervals.
-
-    Returns:
-        Every policy under every shift, in that order.
-    """
-    found: list[ShiftedPolicy] = []
-    before: dict[str, float] = {}
-    for runs in played:
-        draws = _Draws.of(len(runs.jobs), len(runs.loads), resamples)
-        logs = {}
-        for one in runs.policies:
-            price = _prices(one, runs, late_weight)[0].mean(axis=(2, 3))
-            logs[one.policy] = np.einsum(
-                "nj,nj->n", draws.jobs, np.log(np.einsum("nl,jl->nj", draws.loads, price))
-            )
-        rules = [one.policy for one in runs.policies if one.rule]
-        best = min(rules, key=lambda name: float(logs[name][0]))
-        for one in runs.policies:
-            ratio = _estimate(np.exp(logs[one.policy] - logs[best]), confidence)
-            assert ratio is not None  # prices are finite
-            point = _points(one)[0]
-            rise = ratio.value - before[one.policy] if one.policy in before else None
-            found.append(
-                ShiftedPolicy(
-                    shift=runs.cell,
-                    policy=one.policy,
-                    rule=one.rule,
-                    cost=point.cost,
-                    late=point.late,
-                    rescales=point.rescales,
-                    ratio=ratio,
-                    rise=rise,
-                )
-            )
-        if not before:
-            before = {one.policy: one.ratio.value for one in found}
-    return tuple(found)

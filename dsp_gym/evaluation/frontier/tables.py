@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dsp_gym.evaluation.frontier.board import BoardCell, FrontierBoard
+from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate
 from dsp_gym.evaluation.frontier.config import FrontierConfig
-from dsp_gym.evaluation.frontier.estimate import (
-    BootstrapEstimate,
-    DearestJob,
-    PolicyFrontier,
-)
+from dsp_gym.evaluation.frontier.estimate import DearestJob, PolicyFrontier
 from dsp_gym.evaluation.report import number, percent
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.pages import money

@@ -18,9 +18,10 @@ from dsp_gym.evaluation.frontier.board import (
     whole_fingerprint,
 )
 from dsp_gym.evaluation.frontier.config import FrontierConfig
-from dsp_gym.evaluation.frontier.estimate import compare_shifts, cost_at, estimate_cell, price_cell
+from dsp_gym.evaluation.frontier.estimate import cost_at, estimate_cell
 from dsp_gym.evaluation.frontier.page import render_markdown
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
+from dsp_gym.evaluation.frontier.pricing import compare_shifts, price_cell
 from dsp_gym.evaluation.frontier.tables import headline
 from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.catalog import load_job
