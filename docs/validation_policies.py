@@ -26,7 +26,8 @@ seconds of a sample, cold however small the state is, made up most of the latene
 next checkpoint, as Flink's does: up to 10 s here, two minutes to a policy. The adaptive scheduler gives every slot the same memory, so policies decide on tasks only.
 
 The runs of `learned` were done two at a time, the rules' before them five at a time; nothing has changed about the rules
-since. `ds2-tuned` ran on `flink-q11` and `flink-q5` again, in the same hours as `learned`."""
+since. `ds2-tuned` ran again, too: on `flink-wordcount` and `flink-large-update` in the hour after `learned`, on
+`flink-q11` and `flink-q5` a day before."""
 
 COMPARED = (
     "job",
@@ -163,7 +164,7 @@ def _agent(row: dict[str, Any]) -> list[object]:
         f"`{row['agent']}`",
         f"`{row['rule']}`",
         f"{row['cost']:.2f}, {row['simulated_cost']:.2f}",
-        f"{own:.0f}, {rule:.0f}",
+        f"{own:.1f}, {rule:.1f}",
         f"{row['price']:.2f}, {row['simulated_price']:.2f}",
         "yes" if row["holds"] else "NO",
     ]
