@@ -25,6 +25,7 @@ __all__ = [
     "cheapest_level",
     "deployed",
     "found_in_place",
+    "kept_memory",
     "rescaled_in_place",
     "slot_levels",
 ]
@@ -109,6 +110,35 @@ def found_in_place(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
     if spec.memory.levels > 1 and max(levels.values(), default=0) <= 0:
         return adaptive(spec, 0)
     return rescaled_in_place(spec)
+
+
+def kept_memory(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
+    """A job file of several memory levels, for a job whose memory nobody can change.
+
+    Policies then decide on tasks alone. Levels keep their numbers, as in `found_in_place`.
+
+    Args:
+        spec: The job, as its file describes it.
+        levels: Memory level of each vertex as it was submitted; -1: none.
+
+    Returns:
+        The job with one level, where it runs at level 0; else with all of them.
+
+    Raises:
+        ConfigError: The job runs at a level that its file does not have.
+    """
+    memory, highest = spec.memory, max(levels.values(), default=0)
+    if highest >= memory.levels:
+        raise ConfigError(
+            f"job '{spec.job}' runs at memory level {highest}; its file has levels 0 to "
+            f"{memory.levels - 1}",
+            key="memory.levels",
+            remedy="Name the levels of the running job in its file.",
+        )
+    if memory.levels == 1 or highest > 0:
+        return spec
+    one = memory.model_copy(update={"levels": 1, "start_level": 0, "uniform": True})
+    return spec.model_copy(update={"memory": one})
 
 
 def slot_levels(spec: JobSpec) -> dict[str, int]:

@@ -69,7 +69,7 @@ def make(cluster, fake, job_file, tmp_path) -> Iterator[Callable[..., gymnasium.
     file = fake.kubeconfig(tmp_path / "config", fake.account("gym", RIGHTS))
     fake.admission.append(only_override("gym"))
 
-    def make_one(**given: Any) -> gymnasium.Env:
+    def make_one(action: str = "vertex", **given: Any) -> gymnasium.Env:
         where = {
             "kubeconfig": str(file), "namespace": "jobs", "name": "words",
             "prometheus_url": cluster.prometheus_url, "rest_url": cluster.rest_url,
@@ -80,6 +80,7 @@ def make(cluster, fake, job_file, tmp_path) -> Iterator[Callable[..., gymnasium.
             "jobs": [str(job_file)],
             "loads": {"train": {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 9}}},
             "env": {
+                "action": action,
                 "interval_s": 5,
                 "episode_s": 600,
                 "simulation": {"measurement": {"window_s": 10, "stabilization_s": 0}},
@@ -105,15 +106,19 @@ def test_gymnasium_finds_nothing_wrong(make, cluster):
     wait_until_it_runs(cluster)
 
 
-def test_five_steps_scale_the_job_through_its_resource(make, cluster, fake, spec):
-    env = make()
+@pytest.mark.parametrize("action_space", ["vertex", "capacity"])
+def test_five_steps_scale_the_job_through_its_resource(make, cluster, fake, spec, action_space):
+    env = make(action_space)
     column = env.unwrapped.batch.topology.names(0).index("flatmap")
     _, info = env.reset(seed=3)
     assert info["load"] == "as it comes to jobs/words"
     for taken in range(1, 41):
-        action = np.zeros(env.action_space.shape, np.int64)
-        if env.unwrapped.batch.snapshot.parallelism[0, column] == 1:
-            action[2 * column] = DOUBLE  # masked, and so a hold, until something is measured
+        action: Any = np.zeros(env.action_space.shape, np.int64)
+        # Masked, and so a hold, until something is measured.
+        if env.unwrapped.batch.snapshot.parallelism[0, column] == 1 and action_space == "vertex":
+            action[2 * column] = DOUBLE
+        elif action_space == "capacity":
+            action = np.flatnonzero(info["action_mask"])[-1]  # for as much load as it can
         seen, reward, terminated, truncated, info = env.step(action)
         assert seen in env.observation_space
         assert np.isfinite(reward)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dsp_gym.backends.base import Clock
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.backends.kubernetes.overrides import Override
@@ -176,7 +177,7 @@ def test_whatever_goes_wrong_it_is_told_nothing_wrong_is_written_and_it_goes_on(
                     "lease_s": 6},
                 mode=mode, journal=str(tmp_path / "journals" / journal),
             ),
-            serve=True, mode=mode, clock=lambda: time.time() + offset_s[0],
+            serve=True, mode=mode, clock=Clock(lambda: time.time() + offset_s[0]),
         )  # fmt: skip
 
     with (

@@ -10,6 +10,7 @@ from dsp_gym.job.deployment import (
     cheapest_level,
     deployed,
     found_in_place,
+    kept_memory,
     rescaled_in_place,
     slot_levels,
 )
@@ -76,6 +77,16 @@ def test_a_job_found_above_level_0_or_described_with_one_keeps_the_numbers_of_it
     assert found_in_place(spec, {"source": -1, "join": 1}) == rescaled_in_place(spec)
     one = spec.model_copy(update={"memory": spec.memory.model_copy(update={"levels": 1})})
     assert found_in_place(one, {"source": -1, "join": 0}) == rescaled_in_place(one)
+
+
+def test_a_job_whose_memory_nobody_changes_has_the_level_it_runs_at_alone():
+    spec = load_job("nexmark-q8")
+    kept = kept_memory(spec, {"source": -1, "join": 0})
+    assert (kept.memory.levels, kept.memory.uniform, kept.rescale) == (1, True, spec.rescale)
+    assert kept_memory(kept, {"source": -1, "join": 0}) == kept
+    assert kept_memory(spec, {"source": -1, "join": 1}) == spec  # levels keep their numbers
+    with pytest.raises(ConfigError, match=r"runs at memory level 1; its file has levels 0 to 0"):
+        kept_memory(kept, {"source": -1, "join": 1})
 
 
 def test_in_place_only_vertices_with_state_use_the_memory_of_their_slot():

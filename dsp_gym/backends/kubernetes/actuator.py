@@ -20,7 +20,7 @@ from dsp_gym.backends.flink.rescale.worker import JobActuator, Unreached, as_wor
 from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.fence import PatchApi
-from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
+from dsp_gym.backends.kubernetes.job_arguments import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.lease_keeper import LeaseKeeper
 from dsp_gym.backends.kubernetes.resources import FlinkResource
@@ -88,7 +88,8 @@ class KubernetesActuator(JobActuator):
         self._seen: FlinkResource | None = None  # the resource a request was made for
         self._wrote: FlinkResource | None = None  # the resource as written, until that runs
         self._ran: RunningVertices | None = None  # seen last
-        self._levels: Mapping[str, int] = Configuration.of_spec(spec).memory_level
+        start = Configuration.of_spec(spec)
+        self._levels: Mapping[str, int] = levels_shown((), spec) or start.memory_level
         self._before: Configuration | None = None  # the last change, to be taken back
         self._changed_in: int | None = (
             None  # term of the lease in which this process changed anything last
@@ -182,11 +183,12 @@ class KubernetesActuator(JobActuator):
             self._ran = ran = self._look()
         except FlinkError:
             if not self._is_made:  # a job that is down now is scaled when it runs
-                return self._running(resource, "", Configuration.of_spec(self.spec), {})
+                starts = Configuration(Configuration.of_spec(self.spec).parallelism, self._levels)
+                return self._running(resource, "", starts, {})
             if self._ran is None or self._going_back is None:
                 raise
             ran = self._ran  # the job is down, and that is why one goes back
-        self._levels = levels_in(resource.effective_arguments, self.spec) or self._levels
+        self._levels = levels_shown(resource.effective_arguments, self.spec) or self._levels
         tasks = {vertex.name: ran.parallelism[vertex.name] for vertex in self.spec.vertices}
         runs = Configuration(tasks, dict(self._levels))
         return self._running(resource, ran.job_id, runs, ran.ids)
@@ -274,6 +276,8 @@ class KubernetesActuator(JobActuator):
         self, seen: FlinkResource, job: RunningJob, wanted: Configuration
     ) -> tuple[str, ...] | None:
         """The job's arguments with the wanted memory levels; None where those stay."""
+        if self.spec.memory.uniform:  # there is nothing to choose
+            return None
         stays = wanted.memory_level == job.configuration.memory_level
         if self.place.memory_route == "none":
             if stays:
@@ -344,7 +348,7 @@ class KubernetesActuator(JobActuator):
 
     def _runs(self, now: FlinkResource, ran: RunningVertices, wanted: Configuration) -> bool:
         """Whether the configuration runs, and the operator is done with it."""
-        levels = levels_in(now.effective_arguments, self.spec)
+        levels = levels_shown(now.effective_arguments, self.spec)
         if levels is not None and levels != wanted.memory_level:
             return False
         is_done = now.lifecycle_state == "STABLE" and not now.has_pending_change

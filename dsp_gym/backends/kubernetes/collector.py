@@ -18,7 +18,7 @@ from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running
-from dsp_gym.backends.kubernetes.job_arguments import levels_in
+from dsp_gym.backends.kubernetes.job_arguments import levels_shown
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.running import RunningVertices
 from dsp_gym.backends.kubernetes.watch import Watcher
@@ -68,7 +68,7 @@ class KubernetesJob(RealJob):
         self._flink = None if rest is None else _JobOfId(rest, name, spec)
         start = Configuration.of_spec(spec)
         self._parallelism: Mapping[str, int] = start.parallelism
-        self._start_levels = start.memory_level
+        self._start_levels = levels_shown((), spec) or start.memory_level
         self._run: tuple[str, Mapping[str, int]] | None = None  # id and tasks seen last
         self._since_s = UNKNOWN
 
@@ -227,7 +227,7 @@ class KubernetesJob(RealJob):
             )
 
     def _levels(self, resource: FlinkResource) -> Mapping[str, int]:
-        return levels_in(resource.effective_arguments, self.spec) or self._start_levels
+        return levels_shown(resource.effective_arguments, self.spec) or self._start_levels
 
     def _known(
         self, now_s: float, status: Status, resource: FlinkResource | None = None

@@ -36,7 +36,9 @@ from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.running import RunningVertices
 from dsp_gym.backends.kubernetes.watch import Watcher
 from dsp_gym.errors import FlinkError, KubernetesError, did_you_mean
+from dsp_gym.job.deployment import kept_memory
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.window import WindowConfig
 
 __all__ = [
@@ -206,6 +208,9 @@ def connect(
     clock = clock or Clock()
     try:
         resource = at.resource(at.only or place.name or "")
+        if place.memory_route == "none":
+            levels = levels_in(resource.effective_arguments, spec)
+            spec = kept_memory(spec, levels or Configuration.of_spec(spec).memory_level)
         rest = None
         if place.rest_url is not None:
             rest = FlinkRest(place.rest_url.replace(RESOURCE_NAME, resource.name), place.timeout_s)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.memory import NO_MEMORY, level_mib
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["levels_in", "with_levels"]
+__all__ = ["levels_in", "levels_shown", "with_levels"]
 
 _OPTION = "--managed-mib"
 
@@ -33,6 +34,15 @@ def levels_in(arguments: Sequence[str], spec: JobSpec) -> dict[str, int] | None:
         }
     except (ValueError, OverflowError):
         return None
+
+
+def levels_shown(arguments: Sequence[str], spec: JobSpec) -> dict[str, int] | None:
+    """Memory levels of a job as its slots have them, whatever its arguments ask for.
+
+    Returns:
+        Level by vertex; None where slots differ, and nothing tells how.
+    """
+    return slot_levels(spec) if spec.memory.uniform else levels_in(arguments, spec)
 
 
 def with_levels(

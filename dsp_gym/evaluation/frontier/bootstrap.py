@@ -13,7 +13,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 
-__all__ = ["BootstrapEstimate", "Draws", "estimate_of"]
+__all__ = ["BootstrapEstimate", "Resampling", "estimate_of"]
 
 
 class BootstrapEstimate(NamedTuple):
@@ -24,15 +24,15 @@ class BootstrapEstimate(NamedTuple):
     high: float
 
 
-class Draws(NamedTuple):
+class Resampling(NamedTuple):
     """Resampled runs as weights; the first row is the runs as they are."""
 
     jobs: Floats  # (n + 1, jobs), each row sums to 1
     loads: Floats  # (n + 1, loads), likewise
 
     @classmethod
-    def of(cls, jobs: int, loads: int, n: int, seed: int = 0) -> Draws:
-        """Draws jobs and loads, each by itself.
+    def of(cls, jobs: int, loads: int, n: int, seed: int = 0) -> Resampling:
+        """Resampling jobs and loads, each by itself.
 
         Args:
             jobs: How many there are.
@@ -52,7 +52,7 @@ class Draws(NamedTuple):
         return cls(weights(jobs), weights(loads))
 
     def trainings(self, count: int, seed: int = 1) -> Floats:
-        """Draws trainings of one policy.
+        """Resampling trainings of one policy.
 
         Args:
             count: How many there are.

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate, Draws, estimate_of
+from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate, Resampling, estimate_of
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.run import PLAN
 
@@ -120,7 +120,7 @@ class _Frontiers(NamedTuple):
     log_cost: Floats  # (n + 1, settings)
 
     @classmethod
-    def of(cls, runs: PolicyRuns, draws: Draws) -> _Frontiers:
+    def of(cls, runs: PolicyRuns, draws: Resampling) -> _Frontiers:
         late, cost = (runs.runs(table).mean(axis=4) for table in ("late", "cost"))
         trainings = draws.trainings(runs.trainings)
         late, cost = (np.einsum("nt,kjlt->nkjl", trainings, table) for table in (late, cost))
@@ -149,7 +149,7 @@ def estimate_cell(
     Returns:
         One frontier per policy, in the order of the runs.
     """
-    draws = Draws.of(len(runs.jobs), len(runs.loads), resamples)
+    draws = Resampling.of(len(runs.jobs), len(runs.loads), resamples)
     swept = {one.policy: _Frontiers.of(one, draws) for one in runs.policies}
     costs = {name: {level: one.cost(level) for level in lateness} for name, one in swept.items()}
     rules = [one.policy for one in runs.policies if one.rule]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate, Draws, estimate_of
+from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate, Resampling, estimate_of
 from dsp_gym.evaluation.frontier.estimate import points_of
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 
@@ -54,7 +54,7 @@ def price_cell(
     Returns:
         The policies, the cheapest first.
     """
-    draws = Draws.of(len(runs.jobs), len(runs.loads), resamples)
+    draws = Resampling.of(len(runs.jobs), len(runs.loads), resamples)
     prices = {
         one.policy: _prices(one, runs, late_weight)[chosen[one.policy]] for one in runs.policies
     }
@@ -143,7 +143,7 @@ def compare_shifts(
     found: list[ShiftedPolicy] = []
     before: dict[str, float] = {}
     for runs in played:
-        draws = Draws.of(len(runs.jobs), len(runs.loads), resamples)
+        draws = Resampling.of(len(runs.jobs), len(runs.loads), resamples)
         logs = {}
         for one in runs.policies:
             price = _prices(one, runs, late_weight)[0].mean(axis=(2, 3))

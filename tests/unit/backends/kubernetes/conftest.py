@@ -37,7 +37,7 @@ class Rig:
     """A deployment under the operator, an actuator, and what it told."""
 
     def __init__(self, fake: FakeKubernetes, folder: Any) -> None:
-        self.fake, self._folder = fake, folder
+        self.fake, self._folder, self.spec = fake, folder, line()
         self.job = PretendedJob(IDS, START)
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.on: Callable[[str], object] = lambda kind: None
@@ -63,7 +63,7 @@ class Rig:
             self.on(kind)
 
         actuator = KubernetesActuator(
-            api, place, "words", line(), self.job.look,
+            api, place, "words", self.spec, self.job.look,
             Lease(api, "jobs", "dsp-gym-words", holder, 30),
             pace=Pace(0.02, close_s, lambda s: time.sleep(min(s, 0.02)), interval_s),
             on_event=listen,

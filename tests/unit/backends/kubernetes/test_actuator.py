@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.kubernetes.overrides import KEY
+from dsp_gym.job.deployment import kept_memory
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.protocols import IDLE, REACHED, REFUSED, TIMED_OUT
 from tests.flink_resources import MAP, SINK, SOURCE, deployment
 from tests.simulating import wanted
@@ -341,6 +343,16 @@ def test_memory_without_a_route_is_refused(rig, operator):
     assert rig.ask(rig.act(), 1, level=1) == REFUSED
     assert "memory_route" in rig.said("failed")["reason"]
     assert rig.patches() == []
+
+
+@pytest.mark.parametrize("level", [0, 1, -1])
+def test_where_every_slot_has_the_same_memory_tasks_change_whatever_level_is_asked_for(
+    rig, operator, level
+):
+    """A planner asks for no memory where a vertex has no state; the slot has it all the same."""
+    rig.spec = kept_memory(rig.spec, Configuration.of_spec(rig.spec).memory_level)
+    assert rig.ask(rig.act(), 3, level=level) == REACHED
+    assert rig.written == text(4, 3, 1)
 
 
 def test_memory_by_the_jobs_own_arguments_is_a_full_upgrade(rig, operator):
