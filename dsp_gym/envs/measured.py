@@ -29,6 +29,7 @@ from dsp_gym.loads.splits import SplitName
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.protocols import REFUSED
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.metrics.window import WindowConfig
@@ -70,6 +71,12 @@ class MeasuredEnv(EnvCore):
         if self._backend is None:
             raise RuntimeError("reset() comes first")
         return self._backend
+
+    @property
+    def enacted(self) -> bool:
+        """Whether the last decision reached the job; one that its actuator refused did not."""
+        actuator = self.backend.actuator
+        return actuator is not None and int(actuator.status()[0]) != REFUSED
 
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
         self._base_seed, self._episode = int(seeds[0]), 0

@@ -10,6 +10,7 @@ from dsp_gym.backends.flink.episodes import FlinkPlace
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.measured import MeasuredEnv, as_submitted
 from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.protocols import REFUSED
 from tests.living import Living
 
 
@@ -42,6 +43,17 @@ def test_a_capacity_that_was_chosen_runs_on_the_real_job_within_its_slots(prior)
     env.step(np.array([[choice]]))
     env.step(np.zeros((1, 1), np.int64))
     np.testing.assert_array_equal(env.snapshot.parallelism, wanted)
+    env.close()
+
+
+def test_a_decision_that_the_job_refused_was_not_enacted(monkeypatch):
+    episodes = LivingEpisodes()
+    env = MeasuredEnv(episodes, EnvConfig(episode_s=3600))
+    env.reset()
+    hold = np.zeros((1, len(env.codec.choices)), np.int64)
+    assert env.info(env.step(hold), 0)["enacted"]
+    monkeypatch.setattr(episodes.living, "status", lambda: np.array([REFUSED]))
+    assert not env.info(env.step(hold), 0)["enacted"]
     env.close()
 
 
