@@ -232,6 +232,9 @@ def test_a_resubmitted_job_starts_an_empty_window_of_its_own(seen):
         assert is_empty(taken)  # of the old id Prometheus still knows every sample
         assert taken.get("running_since_s") > before.get("running_since_s")
         assert 0 < taken.get("outage_s") < time.time() - asked_s
+        # Its sources stopped with the savepoint, before the job ended.
+        ended_s = taken.get("running_since_s") - taken.get("outage_s")
+        assert asked_s - 0.1 < taken.get("resumed_from_s") <= ended_s
     assert seen.job.ids == (old, seen.job.job_id)
 
 
