@@ -27,7 +27,7 @@ next checkpoint, as Flink's does: up to 10 s here, two minutes to a policy. The 
 
 The runs of `learned` were done two at a time, the rules' before them five at a time; nothing has changed about the rules
 since. `ds2-tuned` ran again, too: on `flink-wordcount` and `flink-large-update` in the hour after `learned`, on
-`flink-q11` and `flink-q5` a day before."""
+`flink-q11` and `flink-q5` the evening before."""
 
 COMPARED = (
     "job",

@@ -23,10 +23,9 @@ from dsp_gym.envs.scenarios import Scenario
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.slots import bounded
-from dsp_gym.job.deployment import deployed, kept_memory, rescaled_in_place
+from dsp_gym.job.deployment import deployed, rescaled_in_place
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import SplitName
-from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import REFUSED
@@ -195,10 +194,7 @@ def on_kubernetes(made: Scenario, where: str | Path | Mapping[str, object] | Non
     """
     from dsp_gym.backends.kubernetes.episodes import KubernetesEpisodes, kubernetes_place
 
-    place, spec = kubernetes_place(where), made.specs[0]
-    if place.memory_route == "none":
-        spec = kept_memory(spec, Configuration.of_spec(spec).memory_level)
-    episodes = KubernetesEpisodes(spec, place, _window(made.env))
+    episodes = KubernetesEpisodes(made.specs[0], kubernetes_place(where), _window(made.env))
     return MeasuredEnv(episodes, made.env, made.guardrails_config)
 
 

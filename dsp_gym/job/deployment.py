@@ -107,9 +107,7 @@ def found_in_place(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
         The job with one level, where it runs at level 0; else with all of them. It rescales in
         place either way.
     """
-    if spec.memory.levels > 1 and max(levels.values(), default=0) <= 0:
-        return adaptive(spec, 0)
-    return rescaled_in_place(spec)
+    return rescaled_in_place(_level_0_alone(spec, levels))
 
 
 def kept_memory(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
@@ -135,10 +133,15 @@ def kept_memory(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
             key="memory.levels",
             remedy="Name the levels of the running job in its file.",
         )
-    if memory.levels == 1 or highest > 0:
+    return _level_0_alone(spec, levels)
+
+
+def _level_0_alone(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
+    """The job with that level in every slot, where it runs at it; else the job itself."""
+    if spec.memory.levels == 1 or max(levels.values(), default=0) > 0:
         return spec
-    one = memory.model_copy(update={"levels": 1, "start_level": 0, "uniform": True})
-    return spec.model_copy(update={"memory": one})
+    one = {"levels": 1, "start_level": 0, "uniform": True}
+    return spec.model_copy(update={"memory": spec.memory.model_copy(update=one)})
 
 
 def slot_levels(spec: JobSpec) -> dict[str, int]:

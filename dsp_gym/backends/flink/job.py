@@ -124,7 +124,8 @@ class FlinkJob(RealJob):
         if self._run != (job_id, since_s):
             before_id = job_id if self._run is None else self._run[0]
             self._outage_s = since_s - self._stopped_s(job, since_s)
-            self._resumed_from_s = self._taken_s(checkpoints, before_id)
+            before = checkpoints if before_id == job_id else self._checkpoints_of(before_id)
+            self._resumed_from_s = _taken_s(_latest(checkpoints, "restored"), before)
             self._run = (job_id, since_s)
         self._seen_running_s = now_s
         return Status.SAVEPOINTING if _is_savepointing(checkpoints) else Status.RUNNING
@@ -172,29 +173,25 @@ class FlinkJob(RealJob):
             ended_ms = -1
         return ended_ms / 1000.0 if ended_ms > 0 else self._seen_running_s
 
-    def _taken_s(self, checkpoints: Document, before_id: str) -> float:
-        """When the checkpoint was taken that a job resumed from; NaN where Flink has forgotten it.
-
-        Args:
-            checkpoints: Of the job.
-            before_id: The id that it had when that was taken.
-        """
-        restored = _latest(checkpoints, "restored")
-        if restored is None:
-            return UNKNOWN
+    def _checkpoints_of(self, job_id: str) -> Document:
         try:
-            known = self.rest.checkpoints(before_id)
-        except FlinkError:  # a JobManager that started anew does not know the job before
-            return UNKNOWN
-        taken = [
-            *known.get("history", ()),
-            _latest(known, "completed"),
-            _latest(known, "savepoint"),
-        ]
-        for one in taken:
-            if one is not None and one["id"] == restored["id"]:
-                return int(one["trigger_timestamp"]) / 1000.0
-        return UNKNOWN
+            return self.rest.checkpoints(job_id)
+        except FlinkError:  # a JobManager that started anew does not know it
+            return {}
+
+
+def _taken_s(restored: Document | None, known: Document) -> float:
+    """When the checkpoint was taken that a job resumed from; NaN where Flink has forgotten it.
+
+    Args:
+        restored: The checkpoint; None: the job began without one.
+        known: Checkpoints of the id that the job had when it was taken.
+    """
+    last = (_latest(known, kind) for kind in ("completed", "savepoint"))
+    for one in (*known.get("history", ()), *last):
+        if restored is not None and one is not None and one["id"] == restored["id"]:
+            return int(one["trigger_timestamp"]) / 1000.0
+    return UNKNOWN
 
 
 def _latest(checkpoints: Document, kind: str) -> Document | None:

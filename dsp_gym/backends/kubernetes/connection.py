@@ -28,7 +28,7 @@ from dsp_gym.backends.kubernetes.actuator import KubernetesActuator, Pace
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
-from dsp_gym.backends.kubernetes.job_arguments import levels_in, with_levels
+from dsp_gym.backends.kubernetes.job_arguments import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.platform import Followed, ResourcePlatform
 from dsp_gym.backends.kubernetes.rehearsal import check_policy, rehearse
@@ -209,7 +209,7 @@ def connect(
     try:
         resource = at.resource(at.only or place.name or "")
         if place.memory_route == "none":
-            levels = levels_in(resource.effective_arguments, spec)
+            levels = levels_shown(resource.effective_arguments, spec)
             spec = kept_memory(spec, levels or Configuration.of_spec(spec).memory_level)
         rest = None
         if place.rest_url is not None:

@@ -18,7 +18,9 @@ from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import connect
 from dsp_gym.config import files
 from dsp_gym.errors import ConfigError
+from dsp_gym.job.deployment import kept_memory
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.window import WindowConfig
 
@@ -67,7 +69,7 @@ class KubernetesEpisodes:
     """
 
     def __init__(self, spec: JobSpec, place: KubernetesEnvPlace, window: WindowConfig) -> None:
-        self.topology = Topology.of([spec])
+        self.topology = Topology.of([_as_started(spec, place)])
         self.place = place
         self._spec, self._window = spec, window
         self._open: list[Backend] = []
@@ -83,6 +85,8 @@ class KubernetesEpisodes:
         Raises:
             KubernetesError: The server is out of reach, refuses, or has no such resource.
             FlinkError: The metrics of the job cannot be had.
+            ConfigError: Without a route for memory, the job runs at other levels than its file
+                starts with.
         """
         _close(self._open)
         began_s = time.time()
@@ -90,12 +94,27 @@ class KubernetesEpisodes:
         job = backend.platform.job
         job.not_before_s = began_s
         self._open.append(backend)
+        if backend.collector.topology.spec(0) != self.topology.spec(0):
+            raise ConfigError(
+                f"job '{self._spec.job}' runs at another memory level than its file starts with, "
+                "and nothing can change it",
+                key="where.memory_route",
+                value="none",
+                remedy="Set memory.start_level in the job file to the level that it runs at.",
+            )
         load = f"as it comes to {self.place.namespace}/{job.name}"
         return Episode(backend, load, self.place.max_slots)
 
     def close(self) -> None:
         """Wait for the change under way; the job runs on."""
         _close(self._open)
+
+
+def _as_started(spec: JobSpec, place: KubernetesPlace) -> JobSpec:
+    """The job as policies see it while it runs as its file starts it."""
+    if place.memory_route != "none":
+        return spec
+    return kept_memory(spec, Configuration.of_spec(spec).memory_level)
 
 
 def _close(backends: list[Backend]) -> None:
