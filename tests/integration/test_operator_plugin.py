@@ -486,9 +486,29 @@ def test_a_wrong_option_leaves_the_built_in_decision_and_asks_nothing(loop, gym,
     assert gym.asked == []
 
 
-def test_an_interrupted_cycle_ends_as_built_in_and_stays_interrupted(loop, gym, token, name):
+def test_an_interrupted_cycle_asks_nothing_ends_as_built_in_and_stays_interrupted(
+    loop, gym, token, name
+):
     gym.answer = deciding({MAP: 9})
-    (done,) = loop.run(cycle(options(gym.url, token, "policy"), job=name, interrupted=True))
+    (done,) = loop.run(cycle(options(gym.url, token, "policy"), job=name, interrupted_after_ms=0))
+    assert parallelism(done) == BUILT_IN
+    assert done["interrupted"]
+    assert gym.asked == []
+
+
+def test_a_cycle_interrupted_while_it_waits_ends_as_built_in_and_stays_interrupted(
+    loop, gym, token, name
+):
+    ended = threading.Event()
+
+    def late(snapshot: dict[str, Any]) -> tuple[int, bytes]:
+        ended.wait(30)
+        return deciding({MAP: 9})(snapshot)
+
+    gym.answer = late
+    given = options(gym.url, token, "policy")
+    (done,) = loop.run(cycle(given, job=name, interrupted_after_ms=200))
+    ended.set()
     assert parallelism(done) == BUILT_IN
     assert done["interrupted"]
 

@@ -47,6 +47,9 @@ final class Client {
      * @param deadlineNs as {@link System#nanoTime} tells it
      */
     static String ask(Settings settings, Snapshot snapshot, boolean enacts, long deadlineNs) {
+        if (Thread.currentThread().isInterrupted()) {
+            throw interrupted(); // an answer that came at once would hide the interruption
+        }
         HttpRequest request =
                 HttpRequest.newBuilder(settings.address(enacts))
                         .timeout(settings.timeout())
@@ -69,12 +72,16 @@ final class Client {
                     "dsp-gym did not answer within " + settings.timeout().toMillis() + " ms");
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
-            throw new NoAnswerException("the cycle was interrupted");
+            throw interrupted();
         } catch (ExecutionException error) {
             throw new NoAnswerException(said(error.getCause(), settings));
         } finally {
             asked.cancel(true);
         }
+    }
+
+    private static NoAnswerException interrupted() {
+        return new NoAnswerException("the cycle was interrupted");
     }
 
     private static String said(Throwable error, Settings settings) {

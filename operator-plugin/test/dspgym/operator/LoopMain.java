@@ -11,6 +11,8 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Timer;
+import java.util.TimerTask;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
@@ -81,8 +83,8 @@ public final class LoopMain {
     }
 
     private static Object cycle(Loop loop, Map<String, Object> given) {
-        if (Boolean.TRUE.equals(given.get("interrupted"))) {
-            Thread.currentThread().interrupt();
+        if (given.get("interrupted_after_ms") instanceof Number afterMs) {
+            interruptAfter(afterMs.longValue());
         }
         String job = (String) given.get("job");
         Recorded metrics = METRICS.computeIfAbsent(job, name -> new Recorded(name));
@@ -110,6 +112,23 @@ public final class LoopMain {
         found.put("took_ms", done.tookMs);
         found.put("gauges", metrics.values());
         return found;
+    }
+
+    private static void interruptAfter(long ms) {
+        Thread cycle = Thread.currentThread();
+        if (ms == 0) {
+            cycle.interrupt();
+            return;
+        }
+        new Timer(true)
+                .schedule(
+                        new TimerTask() {
+                            @Override
+                            public void run() {
+                                cycle.interrupt();
+                            }
+                        },
+                        ms);
     }
 
     private static Object text(double value) {
