@@ -215,6 +215,7 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 
 validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and in simulation (80 runs, about eight hours one after the other; goes on where it was stopped).
 	-$(BIN)/dsp-gym validate policies --out $(FIGURES)/policies.json
+	$(BIN)/dsp-gym validate prices --simulate --published $(FIGURES)/policies.json --out $(FIGURES)/prices.json
 	$(BIN)/python docs/validation.py
 
 validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million rows, and one job with most of them (an hour).

@@ -15,7 +15,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from validation_policies import policies_section
+from validation_policies import policies_section, prices_section
 
 from dsp_gym.studies.validation.fleet import SCALED_BY
 
@@ -379,7 +379,10 @@ recordings before. The three jobs ran side by side on two cores, with other work
 def policies() -> str:
     """Policies on a real Flink against the same comparison in the simulation."""
     file = FIGURES / "policies.json"
-    return policies_section(figures("policies") if file.exists() else None)
+    section = policies_section(figures("policies") if file.exists() else None)
+    if (FIGURES / "prices.json").exists():
+        section += "\n\n" + prices_section(figures("prices"))
+    return section
 
 
 def overhead() -> str:

@@ -82,15 +82,19 @@ def test_gymnasium_finds_nothing_wrong(cluster, config, make):
     assert alive(cluster) == []
 
 
-def test_five_steps_scale_the_real_job(cluster, config, make):
-    env = make(config)
+@pytest.mark.parametrize("action_space", ["vertex", "capacity"])
+def test_five_steps_scale_the_real_job(cluster, config, make, action_space):
+    env = make({**config, "env": {**config["env"], "action": action_space}})
     column = env.unwrapped.batch.topology.names(0).index("flatmap")
     _, info = env.reset(seed=3)
     label = info["load"]
     for taken in range(1, 41):
-        action = np.zeros(env.action_space.shape, np.int64)
-        if env.unwrapped.batch.snapshot.parallelism[0, column] == 1:
-            action[2 * column] = DOUBLE  # masked, and so a hold, until something is measured
+        action: Any = np.zeros(env.action_space.shape, np.int64)
+        # Masked, and so a hold, until something is measured.
+        if env.unwrapped.batch.snapshot.parallelism[0, column] == 1 and action_space == "vertex":
+            action[2 * column] = DOUBLE
+        elif action_space == "capacity":
+            action = np.flatnonzero(info["action_mask"])[-1]  # for as much load as it can
         seen, reward, terminated, truncated, info = env.step(action)
         assert seen in env.observation_space
         assert np.isfinite(reward)
