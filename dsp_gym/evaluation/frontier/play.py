@@ -189,15 +189,17 @@ def play_shift(
     config: FrontierConfig,
     shift: Shift,
     *,
+    policies: Sequence[SweptPolicy] | None = None,
     engine: Engine = HERE,
     told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> CellRuns:
-    """Plays the policies of the shifts under one of them, on unseen jobs and generated loads.
+    """Plays policies under one of the shifts, on unseen jobs and generated loads.
 
     Args:
         config: The frontier.
         shift: What differs.
+        policies: Those that run; None: those of the shifts, each at its one setting.
         engine: Where runs are played; they do not depend on it.
         told: Hears how many runs are done.
         kept: Keeps results, and gives those of an interrupted run.
@@ -205,7 +207,7 @@ def play_shift(
     Returns:
         The runs, under the name of the shift.
     """
-    made = _made(config.shifted())
+    made = _made(config.shifted() if policies is None else policies)
     benchmark = config.shift_benchmark(shift, _everyone(made))
     played = cells_of(benchmark, engine=engine, told=told, kept=kept)
     return _runs_of(shift.name, made, benchmark, played)
