@@ -127,10 +127,10 @@ def prices_section(found: dict[str, Any]) -> str:
         cost, late_s = _simulated(found, label)
         agents = [name for name in cost if name != rule]
         in_time = [name for name in agents if late_s[name] <= late_s[rule] + EQUAL]
-        first = min(in_time or agents, key=lambda name: (name not in in_time, late_s[name]))
-        if in_time:
-            first = min(in_time, key=lambda name: cost[name])
-        for name in dict.fromkeys((agents[0], first)):
+        shown = (
+            min(in_time, key=cost.__getitem__) if in_time else min(agents, key=late_s.__getitem__)
+        )
+        for name in dict.fromkeys((agents[0], shown)):
             rows.append(
                 [
                     f"`{label}`",
