@@ -42,7 +42,6 @@ class View(NamedTuple):
 
     window_s: int
     stabilization_s: int  # left out after a restart
-    delay_s: int  # age of the newest sample that has arrived
     gauge_samples: int  # span of the gauges of now where times are counted; 0: samples hold them
 
     @classmethod
@@ -53,7 +52,7 @@ class View(NamedTuple):
             Numbers for compiled code.
         """
         gauge_samples = measured.gauge_s // SAMPLE_S if measured.counts_times else 0
-        return cls(measured.window_s, measured.stabilization_s, measured.delay_s, gauge_samples)
+        return cls(measured.window_s, measured.stabilization_s, gauge_samples)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True, forceinline=True)
@@ -116,12 +115,14 @@ def _observe_now(
 ) -> None:
     """Counters and gauges of a job as of its newest known sample, if that is fresh."""
     ring = s.samples.shape[1]
-    arrived = s.samples_taken[j] - view.delay_s // SAMPLE_S  # samples since the restart
+    arrived = s.samples_taken[j] - s.delay_s[j] // SAMPLE_S  # samples since the restart
     newest = arrived - 1
     while newest >= 0 and not s.sample_known[j, newest % ring]:
         newest -= 1
     if newest < max(0, arrived - FRESH_S // SAMPLE_S):
         return
+    latest = s.tick[j] - s.tick[j] % SAMPLE_S  # when the last sample was taken
+    seen.job[JOB.counted_s, j] = latest - (s.samples_taken[j] - 1 - newest) * SAMPLE_S
     begun, kept = s.samples[j, (newest - 1) % ring], 1.0 if newest > 0 else 0.0
     busy_tasks = managed = 0.0
     for v in range(t.n[k]):
@@ -178,7 +179,7 @@ def _observe_window(
     known one to the last; gauges are means over the known ones.
     """
     window, ring = view.window_s // SAMPLE_S, s.samples.shape[1]
-    newest = s.samples_taken[j] - view.delay_s // SAMPLE_S  # arrived since the restart
+    newest = s.samples_taken[j] - s.delay_s[j] // SAMPLE_S  # arrived since the restart
     settled = newest - view.stabilization_s // SAMPLE_S
     count = min(window, max(0, settled))
     known, latency = 0, 0.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, model_validator
 
+from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import MechanismSwitches, compile_jobs
 from dsp_gym.loop.topology import Topology
@@ -20,6 +22,9 @@ __all__ = [
     "SimulationOptions",
     "simulated_topology",
 ]
+
+STREAM = 0x6C6167
+"""Second half of the key of a run's delay; the first is its seed."""
 
 
 class Measurement(ConfigModel):
@@ -42,10 +47,50 @@ class Measurement(ConfigModel):
         "counts them and a real job is seen; its gauges of now keep their span",
     )
     delay_s: int = Field(5, ge=0, le=300, description="age of the newest sample seen (one scrape)")
+    delay_up_to_s: int | None = Field(
+        None,
+        ge=0,
+        le=300,
+        # Left out of dumps, so that benchmarks keep their fingerprints.
+        exclude_if=lambda value: value is None,
+        description="the age differs between runs: whole samples from delay_s to this, log-uniform "
+        "by the run's seed; none: delay_s in all",
+    )
     noise_cv: float = Field(
         0.02, ge=0, le=0.5, description="relative noise of a 5 s sample of busyness and latency"
     )
     missing_probability: float = Field(0.0, ge=0, lt=1, description="share of samples lost")
+
+    @model_validator(mode="after")
+    def _check_delays(self) -> Measurement:
+        if self.delay_up_to_s is not None and not 0 < self.delay_s <= self.delay_up_to_s:
+            raise ValueError(
+                f"delays must be 0 < delay_s <= delay_up_to_s, found {self.delay_s} and "
+                f"{self.delay_up_to_s}"
+            )
+        return self
+
+    @property
+    def longest_delay_s(self) -> int:
+        """Age of the newest sample seen, at most."""
+        return self.delay_s if self.delay_up_to_s is None else self.delay_up_to_s
+
+    def delays_s(self, seeds: Ints) -> Ints:
+        """Draws the age of the newest sample seen for each run.
+
+        Args:
+            seeds: (J,) of the runs.
+
+        Returns:
+            (J,) s.
+        """
+        if self.delay_up_to_s is None:
+            return np.full(len(seeds), self.delay_s, np.int64)
+        drawn = [
+            np.random.Generator(np.random.Philox(key=[seed, STREAM])).random() for seed in seeds
+        ]
+        ages = self.delay_s * (self.delay_up_to_s / self.delay_s) ** np.array(drawn)
+        return np.asarray(np.rint(ages / SAMPLE_S) * SAMPLE_S, np.int64)
 
 
 class Faults(ConfigModel):

@@ -188,6 +188,7 @@ class SimulationState(NamedTuple):
     service_factor: Annotated[
         Floats, Column("J", "", "scales CPU times: two jobs of one kind differ")
     ]
+    delay_s: Annotated[Ints, Column("J", "s", "age of the newest sample that has arrived")]
     parallelism: Annotated[Ints, Column("J V", "subtasks", "running")]
     level: Annotated[Ints, Column("J V", "level", "memory level running")]
     next_parallelism: Annotated[Ints, Column("J V", "subtasks", "after the rescale under way")]
@@ -206,7 +207,8 @@ def ring_length(options: SimulationOptions) -> int:
         Number of 5 s samples.
     """
     measured = options.measurement
-    return (measured.window_s + measured.delay_s) // SAMPLE_S + measured.gauge_s // SAMPLE_S + 2
+    seen = measured.window_s + measured.longest_delay_s
+    return seen // SAMPLE_S + measured.gauge_s // SAMPLE_S + 2
 
 
 def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> SimulationState:

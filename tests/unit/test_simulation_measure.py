@@ -9,6 +9,7 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.loop.plausible import doubts, plausible
 from dsp_gym.loop.snapshot import JOB_FLOATS, Status
 from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation.options import Measurement
 from dsp_gym.simulation.state import S, X
 from tests.simulating import ask, constant, exact, keyed, line
 from tests.strategies import spec_of
@@ -111,6 +112,49 @@ def test_counters_and_gauges_of_now_are_as_old_as_the_delay(delay_s):
     for name in ("records_out_total", "cache_misses_total", "state_mib", "busy_now_ms_per_s"):
         assert seen(late, name) > 0
     assert seen(late, "pending_records", "source") > 0
+
+
+@pytest.mark.parametrize("delay_s", [0, 30])
+def test_counters_say_which_second_they_are_of(delay_s):
+    jobs = constant(line(), 100.0, exact(measurement={"delay_s": delay_s}))
+    jobs.advance(delay_s)
+    assert np.isnan(jobs.snapshot().counted_s[0])
+    for second in (203, 205, 309):
+        jobs.advance(second - int(jobs.state.tick[0]))
+        counted = float(jobs.snapshot().counted_s[0])
+        assert counted == second - second % 5 - delay_s
+        assert seen(jobs, "records_in_total") == pytest.approx(100 * counted, abs=10)
+
+
+def test_delays_differ_between_runs_and_are_those_of_their_seeds():
+    options = exact(measurement={"delay_s": 5, "delay_up_to_s": 60})
+    jobs = SimulatedJobs(Topology.of([line()], [0] * 200), options)
+    seeds = np.arange(200) + 7
+    rates = np.full((200, 600), 100.0)
+    jobs.reset(seeds, rates)
+    delays = jobs.state.delay_s.copy()
+    assert set(delays % 5) == {0}
+    assert (delays.min(), delays.max()) == (5, 60)
+    # Log-uniform: as many below the geometric mean as above it.
+    assert 0.4 < float((delays < np.sqrt(5 * 60)).mean()) < 0.6
+    jobs.advance(300)
+    np.testing.assert_array_equal(jobs.snapshot().counted_s, 300 - delays)
+    some = np.arange(200) % 3 == 0
+    jobs.reset(seeds[::-1], rates, mask=some)
+    np.testing.assert_array_equal(jobs.state.delay_s, np.where(some, delays[::-1], delays))
+    with pytest.raises(ValueError, match="0 < delay_s <= delay_up_to_s, found 30 and 10"):
+        Measurement(delay_s=30, delay_up_to_s=10)
+    assert "delay_up_to_s" not in Measurement().model_dump()
+
+
+def test_a_simulation_saved_before_delays_differed_goes_on():
+    jobs = constant(line(), 100.0, exact(measurement={"delay_s": 30}))
+    jobs.advance(300)
+    saved = jobs.save()
+    del saved["delay_s"]
+    again = constant(line(), 100.0, exact(measurement={"delay_s": 30}))
+    again.load(saved)
+    np.testing.assert_array_equal(again.snapshot().arrays.vertex, jobs.snapshot().arrays.vertex)
 
 
 def test_a_gap_in_the_metrics_shows_nothing_as_new():

@@ -109,6 +109,7 @@ class SimulatedJobs(SelfContained):
         state.next_parallelism[rows] = np.clip(start, low, high)[rows]
         state.next_level[rows] = np.clip(level, -1, tables.levels[row][:, None] - 1)[rows]
         state.service_factor[rows] = 1.0 if service_factor is None else service_factor[rows]
+        state.delay_s[rows] = self.options.measurement.delays_s(seeds[rows])
         self._asked[rows] = 0
         rescaling.start(*self._held(), rows)
         state.outage_s[rows] = np.nan
@@ -193,7 +194,9 @@ class SimulatedJobs(SelfContained):
 
     def load(self, saved: dict[str, NDArray[np.generic]]) -> None:
         """Go on from `save()`."""
-        saved = _with_todays_columns(saved)
+        jobs, measured = len(self), self.options.measurement
+        older = {"delay_s": np.full(jobs, measured.delay_s, np.int64)}
+        saved = _with_todays_columns(older | saved)
         self.state = SimulationState._make(saved[name].copy() for name in self.state._fields)
         self._handles = Handles()
         self.rates = np.array(saved["rates"], dtype=np.float64)
