@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from agents.capacity import CapacityActor
-from agents.checkpoint import read_checkpoint, refuse_other_config, write_checkpoint
+from agents.checkpoint import Tree, read_checkpoint, refuse_other_config, write_checkpoint
 from agents.cloning import Demonstrations, clone, demonstrate
+from agents.curriculum import Curriculum, odds
 from agents.environment import training_batch, validation_batch
 from agents.network import NetworkShape
 from agents.offline import demonstrated, improve, read_transitions
@@ -90,6 +91,8 @@ class Learner:
         self._record = record or (lambda figures, step: None)
         self.batch = training_batch(config, agent.n_envs, base_dir)
         self.validation = validation_batch(config, base_dir)
+        how = agent.curriculum
+        self.curriculum = None if how is None else Curriculum(config, how, base_dir)
         self.env = Sb3VecEnv(self.batch, agent.gamma, flat=agent.needs_flat_actions)
         self.shape = shape_of(config, self.batch)
         ppo = NativePpo if agent.learner == "native" else Sb3Ppo
@@ -120,13 +123,26 @@ class Learner:
         self.save()
         return self.best
 
-    def evaluate(self) -> None:
-        """Runs the validation loads, and keeps the weights if they are the best so far."""
+    def evaluate(self) -> dict[str, float]:
+        """Runs the validation loads, and keeps the weights if they are the best so far.
+
+        Returns:
+            Figures of the agent as it is now.
+        """
         figures = self._validated()
         steps = int(self.model.num_timesteps)
         self._record({f"validation/{key}": value for key, value in figures.items()}, steps)
         if not self.best.weights or figures["return"] > self.best.figures["return"]:
             self.best = BestWeights(steps, figures, self.weights())
+        return figures
+
+    def _direct(self, curriculum: Curriculum, act_above: float) -> None:
+        """Has episodes take the jobs on which the agent is far from the best plan."""
+        gaps = curriculum.gaps(CapacityActor(self.weights(), self.shape, act_above))
+        self.batch.source.job_odds = odds(gaps, curriculum.how.by_gap)
+        steps = int(self.model.num_timesteps)
+        told = {"mean": float(gaps.mean()), "highest": float(gaps.max())}
+        self._record({f"gap/{key}": value for key, value in told.items()}, steps)
 
     def _validated(self) -> dict[str, float]:
         """Figures of the agent as it is; of a capacity agent at its best threshold."""
@@ -180,8 +196,15 @@ class Learner:
                     "weights": self.best.weights,
                 },
                 "samples": list(self.samples),
+                "curriculum": self._directed(),
             },
         )
+
+    def _directed(self) -> Tree | None:
+        """What the curriculum has found so far; None without one."""
+        if self.curriculum is None or self.curriculum.best is None:
+            return None
+        return {"best": self.curriculum.best, "odds": self.batch.source.job_odds}
 
     def sample(self) -> None:
         """Keeps some observations of the rollout, evenly over time and jobs."""
@@ -203,7 +226,9 @@ class Learner:
         if figures:
             self._record(figures, steps)
         if _due(steps, rollout, agent.eval_every):
-            self.evaluate()
+            found = self.evaluate()
+            if self.curriculum is not None and steps:
+                self._direct(self.curriculum, found["act_above"])
         self._progress(
             "learn",
             steps,
@@ -280,6 +305,8 @@ class Learner:
         best = saved["best"]
         self.best = BestWeights(best["steps"], best["figures"], best["weights"])
         self.samples = list(saved["samples"])
+        if self.curriculum is not None and (directed := saved.get("curriculum")) is not None:
+            self.curriculum.best, self.batch.source.job_odds = directed["best"], directed["odds"]
 
 
 def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:

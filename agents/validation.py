@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import BatchStep
 from dsp_gym.evaluation.statistics import interquartile_mean
 
-__all__ = ["played", "validate"]
+__all__ = ["Totals", "figures_of", "played", "totals", "validate"]
 
 Average = Callable[[Floats], Floats | np.floating[Any]]
 
@@ -45,6 +46,48 @@ def validate(
     return played(batch, batch.reset(), act, average)
 
 
+class Totals(NamedTuple):
+    """Sums over an episode of each job, (J,)."""
+
+    reward: Floats
+    cost: Floats  # money
+    late: Floats  # s
+    rescales: Floats
+
+
+def totals(
+    batch: AutoscaleBatch, observation: Floats32, act: Callable[[Floats32], BatchStep]
+) -> Totals:
+    """Runs the episodes of a batch to their end.
+
+    Args:
+        batch: Just reset.
+        observation: What it showed, (J, size).
+        act: Takes a step, from the observation before it.
+
+    Returns:
+        Sums by job.
+    """
+    steps = batch.config.episode_s // batch.config.interval_s
+    alive = np.ones(len(batch), dtype=bool)
+    total = np.zeros((len(Totals._fields), len(batch)))
+    taken = np.zeros(len(batch))
+    for _ in range(steps):
+        step = act(observation)
+        outcome = step.outcome
+        figures = [step.reward, outcome.cost, outcome.slo_s, outcome.rescales]
+        total += np.where(alive, figures, 0.0)
+        taken += alive
+        # A job that was given up costs as much in every decision left as in its last.
+        left = np.where(alive & step.terminated, steps - taken, 0)
+        total += left * np.array(figures)
+        alive &= ~step.terminated
+        observation = step.observation
+        if not alive.any():
+            break
+    return Totals(*total)
+
+
 def played(
     batch: AutoscaleBatch,
     observation: Floats32,
@@ -63,27 +106,24 @@ def played(
         Average of the return per decision, and means of cost per hour, share of SLO
         seconds and rescales per hour.
     """
-    steps = batch.config.episode_s // batch.config.interval_s
-    alive = np.ones(len(batch), dtype=bool)
-    total = np.zeros((4, len(batch)))
-    taken = np.zeros(len(batch))
-    for _ in range(steps):
-        step = act(observation)
-        outcome = step.outcome
-        figures = [step.reward, outcome.cost, outcome.slo_s, outcome.rescales]
-        total += np.where(alive, figures, 0.0)
-        taken += alive
-        # A job that was given up costs as much in every decision left as in its last.
-        left = np.where(alive & step.terminated, steps - taken, 0)
-        total += left * np.array(figures)
-        alive &= ~step.terminated
-        observation = step.observation
-        if not alive.any():
-            break
-    hours = batch.config.episode_s / 3600
+    return figures_of(totals(batch, observation, act), batch.config, average)
+
+
+def figures_of(total: Totals, config: EnvConfig, average: Average) -> dict[str, float]:
+    """Figures of the episodes of a batch.
+
+    Args:
+        total: Sums by job.
+        config: Of the batch.
+        average: Of the returns.
+
+    Returns:
+        As `played`.
+    """
+    steps, hours = config.episode_s // config.interval_s, config.episode_s / 3600
     return {
-        "return": float(average(total[0] / steps)),
-        "cost_per_h": float(total[1].mean() / hours),
-        "slo_share": float(total[2].mean() / batch.config.episode_s),
-        "rescales_per_h": float(total[3].mean() / hours),
+        "return": float(average(total.reward / steps)),
+        "cost_per_h": float(total.cost.mean() / hours),
+        "slo_share": float(total.late.mean() / config.episode_s),
+        "rescales_per_h": float(total.rescales.mean() / hours),
     }

@@ -60,6 +60,8 @@ class EpisodeSource:
         self.config = config
         self.compression = compression
         self._topology = topology
+        self.job_odds: Floats | None = None
+        """(jobs,) how often episodes take each job, with `randomise.job`; None: all alike."""
         self.base_seeds: Ints = np.zeros(len(topology), np.int64)
         self.episodes: Ints = np.zeros(len(topology), np.int64)
         self.labels: list[str] = [""] * len(topology)
@@ -124,9 +126,16 @@ class EpisodeSource:
         if ranges.late_price is not None and drawn.late_price is not None:
             drawn.late_price[j] = _log_uniform(draw.random(), ranges.late_price)
         if drawn.job is not None:
-            drawn.job[j] = draw.integers(0, len(self._topology.specs))
+            drawn.job[j] = self._job(draw)
         if drawn.skipped is not None:
             drawn.skipped[j] = draw.integers(0, config.episode_s // config.interval_s)
+
+    def _job(self, draw: np.random.Generator) -> int:
+        jobs = len(self._topology.specs)
+        if self.job_odds is None:
+            return int(draw.integers(0, jobs))
+        drawn = np.searchsorted(np.cumsum(self.job_odds), draw.random(), "right")
+        return min(int(drawn), jobs - 1)
 
     def _load(self, index: int) -> tuple[Floats, str]:
         """The multipliers of a draw, kept for the next time its cell comes up."""

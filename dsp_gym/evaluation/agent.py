@@ -13,6 +13,7 @@ from dsp_gym.loads.splits import SplitName
 __all__ = [
     "AgentConfig",
     "AnyAgent",
+    "CurriculumConfig",
     "FromDataset",
     "HistoryConfig",
     "NetworkConfig",
@@ -146,6 +147,19 @@ class OfflineConfig(FromDataset):
     )
 
 
+class CurriculumConfig(ConfigModel):
+    """Which jobs episodes take: more of those on which the agent is far from the best plan."""
+
+    by_gap: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        description="share of the episodes whose job is drawn by its gap: how much dearer than "
+        "the best plan for a known load, at the same price of lateness, the agent was in the last "
+        "evaluation; the rest take all jobs alike",
+    )
+
+
 _CONTINUOUS = "acts on continuous actions, and these are discrete."
 
 UNFIT = {
@@ -226,11 +240,21 @@ class AgentConfig(ConfigModel):
     seeds: tuple[int, ...] = Field(
         (0,), min_length=1, description="one agent is trained per seed, the best is exported"
     )
+    ensemble: bool = Field(
+        False,
+        description="capacity actions: all seeds are exported as one policy, which decides by the "
+        "mean of their probabilities and is outside its training where they disagree",
+    )
     warm_start: WarmStartConfig | None = Field(
         None, description="imitate a teacher or a dataset first; none: learn from scratch"
     )
     offline: OfflineConfig | None = Field(
         None, description="then learn from a dataset, before the first own step; none: do not"
+    )
+    curriculum: CurriculumConfig | None = Field(
+        None,
+        description="of env.randomise.job: jobs that the agent is bad at are drawn more often; "
+        "none: all alike",
     )
     checkpoint_every: int = Field(
         500_000, ge=1, description="decisions between checkpoints; about a minute on 2 cores"

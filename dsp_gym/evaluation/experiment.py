@@ -52,6 +52,11 @@ class FamilyConfig(ConfigModel):
         description="range that the outages of a graph's rescales are scaled by, log-uniform by "
         "the graph's seed",
     )
+    rate: tuple[float, float] = Field(
+        (1.0, 1.0),
+        description="range that a graph's reference rate, 20,000 to 200,000 records/s, is scaled "
+        "by, its times per record by the inverse, likewise",
+    )
 
     @model_validator(mode="after")
     def _apart(self) -> FamilyConfig:
@@ -61,8 +66,9 @@ class FamilyConfig(ConfigModel):
         first, other = self.first_seed, self.validation_first_seed
         if first < other + self.validation_graphs and other < first + self.graphs:
             raise ValueError("training and validation share the seed of a graph")
-        if not 0 < self.outage[0] <= self.outage[1] <= 100:
-            raise ValueError(f"outage must be 0 < low <= high <= 100, found {list(self.outage)}")
+        for name, (least, highest) in (("outage", self.outage), ("rate", self.rate)):
+            if not 0 < least <= highest <= 100:
+                raise ValueError(f"{name} must be 0 < low <= high <= 100: [{least}, {highest}]")
         return self
 
     def names(self, *, validation: bool = False) -> tuple[str, ...]:
@@ -81,18 +87,19 @@ class FamilyConfig(ConfigModel):
         return tuple(random_job(first + i, size) for i, size in enumerate(sizes))
 
     def specs(self, *, validation: bool = False) -> list[JobSpec]:
-        """The graphs of `names`, with the outages of this family.
+        """The graphs of `names`, with the outages and rates of this family.
 
         Returns:
             Job files.
         """
         first = self.validation_first_seed if validation else self.first_seed
-        low, high = self.outage
         found = []
         for seed, name in enumerate(self.names(validation=validation), first):
-            drawn = np.random.Generator(np.random.Philox(key=[seed, STREAM])).random()
-            factor = float(low * (high / low) ** drawn)
-            found.append(Shift(name=name, outage=factor).job(load_job(name)))
+            draw = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+            outage, rate = (
+                float(low * (high / low) ** draw.random()) for low, high in (self.outage, self.rate)
+            )
+            found.append(Shift(name=name, outage=outage, rate=rate).job(load_job(name)))
         return found
 
 
@@ -174,6 +181,16 @@ class ExperimentConfig(ConfigModel):
             if self.agent.n_envs < jobs:
                 raise ValueError(
                     f"agent.n_envs is {self.agent.n_envs}, expected at least one per job ({jobs})"
+                )
+            if self.agent.ensemble and (self.env.action != "capacity" or self.agent.is_stock):
+                raise ValueError(
+                    "agent.ensemble joins agents of ppo or maskable-ppo that decide on capacities: "
+                    "set env.action: capacity, or leave ensemble out"
+                )
+            if self.agent.curriculum is not None and not self.env.randomise.job:
+                raise ValueError(
+                    "agent.curriculum chooses the jobs of episodes: set env.randomise.job: true, "
+                    "or leave curriculum out"
                 )
         return self
 

@@ -284,6 +284,22 @@ def test_the_graphs_of_a_family_differ_in_their_outages():
     assert same.specs() == [load_job(name) for name in same.names()]
 
 
+def test_the_graphs_of_a_family_differ_in_their_rates_and_need_as_many_tasks():
+    family = FamilyConfig(graphs=40, rate=(0.32, 3.2))
+    plain = [load_job(name) for name in family.names()]
+    factors = []
+    for one, other in zip(family.specs(), plain, strict=True):
+        factors.append(one.source.rate_per_s / other.source.rate_per_s)
+        for vertex, before in zip(one.vertices, other.vertices, strict=True):
+            took = vertex.cpu_us_per_record / before.cpu_us_per_record
+            assert took == pytest.approx(1 / factors[-1])
+    assert 0.32 <= min(factors) < 0.5 < 2 < max(factors) <= 3.2
+    rates = [one.source.rate_per_s for one in family.specs()]
+    assert max(rates) / min(rates) > 40
+    with pytest.raises(ValueError, match="rate must be 0 < low <= high <= 100"):
+        FamilyConfig(rate=(2, 1))
+
+
 @pytest.mark.parametrize("outage", [(0, 1), (2, 1), (-1, 1), (1, 101)])
 def test_a_range_of_outages_that_does_not_rise_is_refused(outage):
     with pytest.raises(ValueError, match="outage must be 0 < low <= high <= 100"):

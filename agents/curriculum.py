@@ -1,0 +1,139 @@
+"""A curriculum: episodes on the jobs where an agent is farthest from the best plan.
+
+How far an agent can get differs between jobs: one whose configurations are few leaves nothing to
+learn, whatever its price. So its price on a day is compared with that of the best plan for the same
+day at the same price of lateness, which is computed once:
+
+    gap = agent's price / plan's price - 1
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from agents.validation import totals
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.config import Randomisation
+from dsp_gym.envs.core import BatchStep
+from dsp_gym.evaluation.agent import CurriculumConfig
+from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.guardrails.chain import build
+from dsp_gym.loads.splits import SplitName
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.foresight import Foreseeing, Foresight
+from dsp_gym.policies.registry import make
+
+__all__ = ["Curriculum", "odds"]
+
+CURRICULUM_SEED = 0x637572
+"""First seed of the days that gaps are measured on."""
+
+PLAN = "clairvoyant"
+
+SPLIT: SplitName = "train"
+
+
+class Actor(Protocol):
+    """An agent as it is deployed, over observations and masks."""
+
+    def predict(
+        self, observation: Floats32, *, deterministic: bool, action_masks: Bools
+    ) -> tuple[Ints, None]:
+        """Decides.
+
+        Returns:
+            Actions (J, parts), and no hidden state.
+        """
+        ...
+
+
+class Curriculum:
+    """Measures gaps, one day of each training job.
+
+    Args:
+        config: The experiment; its `agent.curriculum` is set.
+        how: That section.
+        base_dir: Folder that relative trace paths start from.
+    """
+
+    def __init__(
+        self, config: ExperimentConfig, how: CurriculumConfig, base_dir: str | Path | None = None
+    ) -> None:
+        self.how = how
+        ranges, specs = config.env.randomise, config.training_specs()
+        # The plan has one price of lateness, that of the reward, and knows the job as it is.
+        days = Randomisation(load_scale=ranges.load_scale, load_start=ranges.load_start)
+        chain = None if config.guardrails is None else build(config.guardrails, explain=False)
+        self.batch = AutoscaleBatch(
+            specs,
+            list(range(len(specs))),
+            config.loads,
+            SPLIT,
+            config.env.model_copy(update={"randomise": days}),
+            chain,
+            base_dir=base_dir,
+        )
+        self.batch.seed(CURRICULUM_SEED + np.arange(len(specs)))
+        self.best: Floats | None = None
+        """(jobs,) price of the best plan for each day; None: not computed yet."""
+
+    def gaps(self, actor: Actor) -> Floats:
+        """How much dearer an agent is than the best plan.
+
+        Args:
+            actor: The agent as it is deployed.
+
+        Returns:
+            (jobs,) shares of the plan's price, 0 or more.
+        """
+        if self.best is None:
+            self.best = self._plan()
+
+        def act(observation: Floats32) -> BatchStep:
+            masks = self.batch.action_masks()
+            actions, _ = actor.predict(observation, deterministic=True, action_masks=masks)
+            return self.batch.step(actions)
+
+        price = -totals(self.batch, self._begun(), act).reward
+        return np.asarray(np.maximum(0.0, price / np.maximum(self.best, 1e-12) - 1.0))
+
+    def _begun(self) -> Floats32:
+        self.batch.episodes[:] = 0
+        return self.batch.reset()
+
+    def _plan(self) -> Floats:
+        """Price of the best plan for every day."""
+        batch, env = self.batch, self.batch.config
+        weights = {
+            "slo_weight": env.reward.slo,
+            "rescale_weight": env.reward.rescale * env.interval_s,
+        }
+        plan = make(PolicyConfig(policy=PLAN, params=weights))
+        assert isinstance(plan, Foreseeing)
+        observation = self._begun()
+        plan.foresee(batch.topology, Foresight(batch.jobs.rates, env.interval_s))
+        plan.reset(batch.topology, batch.jobs.state.seed)
+        found = totals(batch, observation, lambda _: batch.enact(plan.decide(batch.snapshot)))
+        return -found.reward
+
+
+def odds(gaps: Floats, by_gap: float) -> Floats:
+    """How often episodes take each job.
+
+    Args:
+        gaps: (jobs,) 0 or more.
+        by_gap: Share of the episodes whose job is drawn by gap; the rest take all jobs alike.
+
+    Returns:
+        (jobs,) probabilities.
+
+    >>> odds(np.array([0.1, 0.3]), by_gap=0.5)
+    array([0.375, 0.625])
+    """
+    alike = np.full(len(gaps), 1.0 / len(gaps))
+    total = gaps.sum()
+    return alike if total == 0 else (1.0 - by_gap) * alike + by_gap * gaps / total
