@@ -13,7 +13,7 @@ import numpy as np
 
 from agents.folder import PolicyDocument
 from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN
-from agents.network import FORBIDDEN, NetworkShape, Weights, logits
+from agents.network import FORBIDDEN, NetworkShape, Weights, logits, members_of
 from agents.recurrent import LstmMemory
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs.capacity.action import (
@@ -36,7 +36,13 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["CapacityActor", "CapacityAgent", "chosen"]
+__all__ = ["DISAGREEMENT", "CapacityActor", "CapacityAgent", "agreed", "chosen"]
+
+DISAGREEMENT = "disagreement"
+"""Name of what the members of an ensemble differ by, beside the features of the observation."""
+
+_LEAST = np.float32(1e-6)
+"""Probabilities of acting are cut here before their log-odds are taken."""
 
 _WORDS = {
     READY: "hold",
@@ -71,8 +77,31 @@ def chosen(values: Floats32, masks: Bools, act_above: float | None) -> tuple[Int
     return np.where(acts, best, HOLD), np.asarray(acting, np.float32)
 
 
+def agreed(values: Floats32, masks: Bools) -> tuple[Floats32, Floats32]:
+    """Makes one answer of those of an ensemble: the mean of its probabilities.
+
+    Args:
+        values: (M, J, K) logits of its M members; one is a single network.
+        masks: (J, K) valid choices; holding always is.
+
+    Returns:
+        Logits (J, K), those of a single network as they are, and by how much the members disagree
+        about acting, (J,): the standard deviation of its log-odds; 0 where holding alone is valid.
+    """
+    if len(values) == 1:
+        return values[0], np.zeros(len(masks), np.float32)
+    allowed = np.where(masks, values, FORBIDDEN)
+    odds = np.exp(allowed - allowed.max(axis=2, keepdims=True))
+    odds /= odds.sum(axis=2, keepdims=True)
+    acting = np.clip(1 - odds[:, :, HOLD], _LEAST, 1 - _LEAST)
+    spread = np.log(acting / (1 - acting)).std(axis=0)
+    together = np.log(np.maximum(odds.mean(axis=0), _LEAST * _LEAST))
+    differ = np.where(masks[:, 1:].any(axis=1), spread, np.float32(0))
+    return together.astype(np.float32), differ.astype(np.float32)
+
+
 class CapacityActor:
-    """A network as it is deployed, over observations and masks.
+    """A network as it is deployed, or an ensemble, over observations and masks.
 
     Args:
         weights: Of the actor.
@@ -81,7 +110,8 @@ class CapacityActor:
     """
 
     def __init__(self, weights: Weights, shape: NetworkShape, act_above: float) -> None:
-        self.weights, self.shape, self.act_above = weights, shape, act_above
+        self.members, self.shape = members_of(weights, shape), shape
+        self.act_above = act_above
 
     def predict(
         self, observation: Floats32, *, deterministic: bool, action_masks: Bools
@@ -91,8 +121,17 @@ class CapacityActor:
         Returns:
             Actions (J, 1), and no hidden state.
         """
-        values = logits(self.weights, self.shape, observation)
+        values, _ = self.answer(observation, action_masks)
         return chosen(values, action_masks, self.act_above)[0][:, None], None
+
+    def answer(self, observation: Floats32, masks: Bools) -> tuple[Floats32, Floats32]:
+        """Asks the members.
+
+        Returns:
+            As `agreed`.
+        """
+        said = [logits(one, self.shape, observation) for one in self.members]
+        return agreed(np.stack(said), masks)
 
 
 class CapacityAgent:
@@ -105,10 +144,12 @@ class CapacityAgent:
     """
 
     def __init__(self, document: PolicyDocument, weights: Weights, late_price: float) -> None:
-        self.document, self.weights, self.late_price = document, weights, late_price
+        self.document, self.late_price = document, late_price
+        self._members = members_of(weights, document.network)
         self._memory = LstmMemory(weights, document.network)
         ranges = document.observation.quantiles
-        self._ranges = {name: ranges[name] for name in CAPACITY_FEATURES if name in ranges}
+        names = CAPACITY_FEATURES if len(self._members) == 1 else (*CAPACITY_FEATURES, DISAGREEMENT)
+        self._ranges = {name: ranges[name] for name in names if name in ranges}
         self._codec: CapacityCodec | None = None
         self._price: Floats = np.zeros(0)
 
@@ -131,8 +172,7 @@ class CapacityAgent:
         codec = self._ready
         observation = codec.look(snapshot, self._price)
         known, masks = self.document.action, codec.masks(snapshot)
-        remembered = self._memory.see(observation)
-        values = logits(self.weights, self.document.network, observation, remembered)
+        values, differ = self._answer(observation, masks, self._memory.see(observation))
         if self.document.network.whole and not known.masked:
             # As its own library decides: an invalid choice may be the best, and then holds.
             best, acting = chosen(values, np.ones_like(masks), known.act_above)
@@ -149,7 +189,7 @@ class CapacityAgent:
             ]
             # Without a measured load, features show no distance from training.
             seen = np.isin(obstacle, (READY, SETTLED))
-            for job, names in self._far(snapshot, observation, seen).items():
+            for job, names in self._far(snapshot, observation, differ, seen).items():
                 reasons[job] += f"; outside the range of its training: {', '.join(names)}"
         decision = ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
         return decision, np.where(choices == HOLD, 1 - acting, acting)
@@ -167,7 +207,10 @@ class CapacityAgent:
             saved = codec.save()
             observation = codec.look(snapshot, self._price)
             codec.load(saved)
-        return _by_name(observation)
+        if len(self._members) == 1:
+            return _by_name(observation)
+        _, differ = self._answer(observation, codec.masks(snapshot))
+        return {**_by_name(observation), DISAGREEMENT: differ}
 
     def state(self) -> State:
         """Everything the next decision depends on.
@@ -182,12 +225,21 @@ class CapacityAgent:
         self._ready.restore(state)
         self._memory.restore(state)
 
+    def _answer(
+        self, observation: Floats32, masks: Bools, remembered: Floats32 | None = None
+    ) -> tuple[Floats32, Floats32]:
+        """Logits of the choices, and how much the members disagree; as `agreed`."""
+        network = self.document.network
+        said = [logits(one, network, observation, remembered) for one in self._members]
+        return agreed(np.stack(said), masks)
+
     def _far(
-        self, snapshot: MetricsSnapshot, observation: Floats32, seen: Bools
+        self, snapshot: MetricsSnapshot, observation: Floats32, differ: Floats32, seen: Bools
     ) -> dict[int, list[str]]:
         """Features outside their range in training, by each job that has some."""
         found: dict[int, list[str]] = {}
-        flagged = outside(_by_name(observation), self._ranges, snapshot.topology.mask)
+        features = {**_by_name(observation), DISAGREEMENT: differ}
+        flagged = outside(features, self._ranges, snapshot.topology.mask)
         for name, flags in flagged.items():
             for job in np.flatnonzero(flags & seen).tolist():
                 found.setdefault(job, []).append(name)

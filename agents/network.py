@@ -23,6 +23,7 @@ __all__ = [
     "NetworkShape",
     "logits",
     "lstm_step",
+    "members_of",
     "parameters",
     "split_observation",
 ]
@@ -68,6 +69,20 @@ class NetworkShape(NetworkConfig):
         exclude_if=lambda value: value is None,
         description="width of an LSTM between the observation and the layers; none: no memory",
     )
+
+    members: int | None = Field(
+        None,
+        ge=2,
+        exclude_if=lambda value: value is None,
+        description="networks of an ensemble, over capacity actions; every weight has a first axis "
+        "over them; none: one network",
+    )
+
+    @model_validator(mode="after")
+    def _check_members(self) -> NetworkShape:
+        if self.members is not None and (self.choices is None or self.whole):
+            raise ValueError("an ensemble decides on capacities")
+        return self
 
     @model_validator(mode="after")
     def _check_lstm(self) -> NetworkShape:
@@ -190,12 +205,26 @@ def lstm_step(weights: Weights, observation: Floats32, memory: Floats32) -> Floa
     return np.stack([_sigmoid(answers) * np.tanh(cell), cell], axis=1)
 
 
+def members_of(weights: Weights, shape: NetworkShape) -> list[Weights]:
+    """Takes an ensemble apart.
+
+    Returns:
+        Weights of each member, as views; those of a single network as they are.
+    """
+    if shape.members is None:
+        return [weights]
+    return [{name: w[m] for name, w in weights.items()} for m in range(shape.members)]
+
+
 def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
     """Lists the actor's weights.
 
     Returns:
         Shapes by name.
     """
+    if shape.members is not None:
+        one = parameters(shape.model_copy(update={"members": None}))
+        return {name: (shape.members, *size) for name, size in one.items()}
     found: dict[str, tuple[int, ...]]
     if shape.whole:
         size = shape.observation_size

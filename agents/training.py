@@ -198,7 +198,7 @@ def _train(
         raise
     by_seed = {seed: figures[seed] for seed in seeds}
     seed = max(by_seed, key=lambda s: by_seed[s]["return"])
-    return _publish(config, out, seed, by_seed, tracker)
+    return _publish(config, out, seed, by_seed, tracker, base_dir)
 
 
 def _publish(
@@ -207,14 +207,24 @@ def _publish(
     seed: int,
     by_seed: dict[int, dict[str, float]],
     tracker: Tracker,
+    base_dir: str | Path | None,
 ) -> TrainingResult:
-    """Copies the best policy to its place, and puts it into the registry."""
+    """Copies the best policy to its place, or joins all, and puts it into the registry."""
     source = out / f"seed-{seed}" / "policy"
-    policy = replace_folder(
-        out / "policy", {file.name: file.read_bytes() for file in sorted(source.iterdir())}
-    )
-    tracker.metrics({f"best/{key}": value for key, value in by_seed[seed].items()}, 0)
-    result = TrainingResult(config.name, policy, seed, by_seed[seed], by_seed, None, None)
+    if config.agent.kind == "ppo" and config.agent.ensemble and len(by_seed) > 1:
+        from agents.ensemble import join
+
+        best_first = sorted(by_seed, key=lambda one: one != seed)
+        folders = [out / f"seed-{one}" / "policy" for one in best_first]
+        policy = join(config, folders, out / "policy", base_dir)
+        figures = read_any(policy)[0].validation
+    else:
+        policy = replace_folder(
+            out / "policy", {file.name: file.read_bytes() for file in sorted(source.iterdir())}
+        )
+        figures = by_seed[seed]
+    tracker.metrics({f"best/{key}": value for key, value in figures.items()}, 0)
+    result = TrainingResult(config.name, policy, seed, figures, by_seed, None, None)
     _write_summary(out, result)  # first: the store may not answer
     tracking = config.tracking
     model = tracker.register(policy, tracking.model or config.name, tracking.alias)

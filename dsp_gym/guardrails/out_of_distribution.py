@@ -37,6 +37,11 @@ class OutOfDistributionConfig(ConfigModel):
     tolerated: int = Field(
         0, ge=0, description="features that may be outside their bounds at one time"
     )
+    alone: tuple[str, ...] = Field(
+        ("disagreement",),
+        description="features of which one outside its bounds is enough, however many are "
+        "tolerated; the members of an ensemble disagree where none of them has learned",
+    )
     action: Literal["hold", "fallback"] = Field(
         "fallback", description="hold the running configuration, or let the fallback decide"
     )
@@ -78,7 +83,7 @@ class OutOfDistribution(Restriction):
         return not self.config.bounds
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
-        """True where more features than tolerated are outside, (J,).
+        """True where more features than tolerated are outside, or one of `alone`, (J,).
 
         Returns:
             Flags by job; all False without bounds.
@@ -86,8 +91,11 @@ class OutOfDistribution(Restriction):
         if not self.config.bounds:
             return np.zeros(len(snapshot), dtype=bool)
         if self._known is None or self._known[0] is not snapshot or self._asks is None:
-            found = list(self._outside(snapshot).values())
-            self._asks = np.asarray(np.sum(found, axis=0) > self.config.tolerated)
+            found = self._outside(snapshot)
+            asks = np.sum(list(found.values()), axis=0) > self.config.tolerated
+            for name in self.config.alone:
+                asks |= found.get(name, False)
+            self._asks = np.asarray(asks)
         return self._asks.copy()
 
     def unfamiliar(self, snapshot: MetricsSnapshot, job: int) -> tuple[str, ...]:

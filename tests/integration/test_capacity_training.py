@@ -10,8 +10,9 @@ import pytest
 
 pytest.importorskip("sb3_contrib")
 
-from agents.capacity import chosen
+from agents.capacity import CapacityActor, chosen
 from agents.cloning import clone, demonstrate
+from agents.curriculum import odds
 from agents.environment import training_batch, validation_batch
 from agents.folder import POLICY, read_folder
 from agents.learned import LearnedConfig, LearnedPolicy
@@ -22,9 +23,12 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.evaluation.agent import WarmStartConfig
 from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.guardrails.chain import build_for
+from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.turn import take_turn
 from dsp_gym.policies.registry import make
 from tests.learning import assert_resumes_bit_for_bit, small_experiment
 
@@ -207,3 +211,109 @@ def test_what_cannot_be_learned_from_or_with_is_refused(tmp_path):
             an_experiment().model_dump(by_alias=True)
             | {"family": {"first_seed": 100, "validation_first_seed": 150}}
         )
+
+
+def test_a_training_with_a_curriculum_goes_on_bit_for_bit(tmp_path):
+    config = an_experiment(curriculum={"by_gap": 0.8}, eval_every=256, checkpoint_every=512)
+    assert_resumes_bit_for_bit(config, tmp_path)
+    one_job_a_row = config.model_dump(by_alias=True)
+    one_job_a_row["env"]["randomise"]["job"] = False
+    with pytest.raises(ValueError, match=r"set env\.randomise\.job: true"):
+        ExperimentConfig.model_validate(one_job_a_row)
+
+
+def test_a_curriculum_draws_the_jobs_on_which_holding_is_far_from_the_best_plan(tmp_path):
+    config = an_experiment(curriculum={"by_gap": 0.9})
+    learner = Learner(config, 0, tmp_path)
+    learner._begin()
+    how = learner.curriculum
+    gaps = how.gaps(CapacityActor(learner.weights(), learner.shape, 0.999))  # holds
+    assert gaps.shape == (5,)
+    assert gaps.min() >= 0
+    assert gaps.max() > 0.05
+    assert how.gaps(CapacityActor(learner.weights(), learner.shape, 0.999)).tolist() == (
+        gaps.tolist()
+    )
+    wanted = odds(gaps, 0.9)
+    assert wanted.sum() == pytest.approx(1)
+    learner.batch.source.job_odds = wanted
+    rows = np.arange(len(learner.batch))
+    drawn = np.concatenate([learner.batch.source.draw(rows).job for _ in range(60)])
+    shares = np.bincount(drawn, minlength=5) / len(drawn)
+    np.testing.assert_allclose(shares, wanted, atol=0.06)  # 960 draws
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """Three short trainings as one policy."""
+    folder = tmp_path_factory.mktemp("together")
+    return train(an_experiment(seeds=[0, 1, 2], ensemble=True), folder), folder
+
+
+def test_seeds_together_decide_by_the_mean_of_their_probabilities(together):
+    result, folder = together
+    document, weights = read_folder(result.policy)
+    assert document.network.members == 3
+    assert sorted(document.seeds) == [0, 1, 2]
+    assert document.validation == result.validation
+    alone = [read_folder(folder / f"seed-{seed}" / "policy")[1] for seed in document.seeds]
+    batch = validation_batch(an_experiment())
+    batch.reset()
+    for _ in range(6):  # until the load has been counted
+        observation = batch.step(np.zeros((len(batch), 1), np.int64)).observation
+    masks = batch.action_masks()
+    shape = document.network.model_copy(update={"members": None})
+    odds_of = []
+    for one in alone:
+        values = np.where(masks, logits(one, shape, observation), -np.inf)
+        found = np.exp(values - values.max(axis=1, keepdims=True))
+        odds_of.append(found / found.sum(axis=1, keepdims=True))
+    actor = CapacityActor(weights, document.network, 0.5)
+    values, differ = actor.answer(observation, masks)
+    found = np.exp(values) * masks
+    np.testing.assert_allclose(found, np.mean(odds_of, axis=0), atol=1e-5)
+    acting = np.array([1 - one[:, 0] for one in odds_of])
+    able = masks[:, 1:].any(axis=1)
+    assert able.any()
+    expected = np.std(np.log(acting / (1 - acting))[:, able], axis=0)
+    np.testing.assert_allclose(differ[able], expected, rtol=1e-3)
+    assert (differ[~able] == 0).all()
+    policy = make(result.policy)
+    policy.reset(batch.topology, batch.base_seeds)
+    assert set(policy.features(batch.snapshot)) == set(policy.training_box)
+    assert "disagreement" in policy.training_box
+
+
+def test_members_that_disagree_hand_over_to_the_fallback(together, tmp_path):
+    result, _ = together
+    document, _ = read_folder(result.policy)
+    low, high = document.observation.quantiles["disagreement"]
+    assert low < high
+    # As if they had never disagreed on the validation loads.
+    folder = tmp_path / "policy"
+    shutil.copytree(result.policy, folder)
+    content = json.loads((folder / POLICY).read_text())
+    content["observation"]["quantiles"] = {"disagreement": [0.0, 0.0]}
+    (folder / POLICY).write_text(json.dumps(content))
+    policy = make(folder)
+    parts = [
+        {"kind": "out_of_distribution", "tolerated": 2},
+        {"kind": "fallback", "policy": "ds2"},
+    ]
+    chain = build_for(policy, GuardrailsConfig.model_validate({"guardrails": parts}))
+    jobs = SimulatedJobs(Topology.of([load_job("random-dag:3")]))
+    rate = float(jobs.topology.tables.rate_per_s[0])
+    jobs.reset(np.array([1]), np.full((1, 3600), 0.6 * rate))
+    policy.reset(jobs.topology, np.array([1]))
+    chain.reset(jobs.topology, np.array([1]))
+    said = []
+    for _ in range(10):
+        jobs.advance(60)
+        guarded = take_turn(jobs.snapshot(), policy.decide, chain)
+        said += [one.reason for one in guarded.interventions]
+    assert any("ds2 decides" in one and "disagreement" in one for one in said)
+
+
+def test_an_ensemble_of_moves_of_vertices_is_refused():
+    with pytest.raises(ValueError, match=r"agent\.ensemble joins agents"):
+        small_experiment({"ensemble": True})

@@ -115,6 +115,9 @@ def test_outside_the_box_the_running_configuration_is_held():
     assert said.endswith("training: busy_ms_per_s")
     tolerant = chain(out_of_distribution={"bounds": bounds, "action": "hold", "tolerated": 1})
     assert allowed(tolerant, snapshot(busy=(900.0, 500.0)), wanted(9, 9))[0] == (9, 9, 1)
+    alone = {"bounds": bounds, "action": "hold", "tolerated": 1, "alone": ["busy_ms_per_s"]}
+    strict = chain(out_of_distribution=alone)
+    assert allowed(strict, snapshot(busy=(900.0, 500.0)), wanted(9, 9))[0] == (4, 4, 1)
 
 
 def test_the_box_may_be_about_features_of_ones_own():

@@ -1,0 +1,93 @@
+"""Several trainings as one policy that knows when they disagree.
+
+The members answer by the mean of their probabilities. Their threshold of acting is chosen anew: the
+mean of several passes one more easily than a single network does. How much they disagree about
+acting is kept with the ranges of the features, so that the guardrail `out_of_distribution` hands
+over to the fallback where they disagree more than they ever did on the validation loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from agents.capacity import DISAGREEMENT, CapacityActor
+from agents.environment import validation_batch
+from agents.folder import CARD, CONFIG, read_folder, write_folder
+from agents.validation import Totals, figures_of, totals
+from dsp_gym.arrays import Floats32
+from dsp_gym.envs.batch import AutoscaleBatch
+from dsp_gym.envs.core import BatchStep
+from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.guardrails.out_of_distribution import quantile_box
+
+__all__ = ["join"]
+
+
+def join(
+    config: ExperimentConfig,
+    folders: Sequence[Path],
+    target: Path,
+    base_dir: str | Path | None = None,
+) -> Path:
+    """Writes trainings of an experiment as one policy.
+
+    Args:
+        config: The experiment, of capacity actions.
+        folders: Policies of its seeds, two or more; the document of the first is the pattern.
+        target: Folder of the ensemble; an older one there is replaced.
+        base_dir: Folder that relative trace paths start from.
+
+    Returns:
+        The target.
+    """
+    read = [read_folder(folder) for folder in folders]
+    first = read[0][0]
+    weights = {name: np.stack([w[name] for _, w in read]) for name in read[0][1]}
+    shape = first.network.model_copy(update={"members": len(read)})
+    batch = validation_batch(config, base_dir)
+    tried = []
+    for threshold in config.ppo.act_above:
+        actor = CapacityActor(weights, shape, threshold)
+        total, differences = _watched(actor, batch)
+        figures = figures_of(total, batch.config, np.mean) | {"act_above": threshold}
+        tried.append((figures, differences))
+    figures, differences = max(tried, key=lambda one: one[0]["return"])
+    boxes = [document.observation.quantiles for document, _ in read]
+    ranges = {
+        name: (min(box[name][0] for box in boxes), max(box[name][1] for box in boxes))
+        for name in boxes[0]
+    }
+    document = first.model_copy(
+        update={
+            "network": shape,
+            "observation": first.observation.model_copy(
+                update={"quantiles": ranges | quantile_box({DISAGREEMENT: differences})}
+            ),
+            "action": first.action.model_copy(update={"act_above": figures["act_above"]}),
+            "seeds": tuple(document.seed for document, _ in read),
+            "validation": figures,
+        }
+    )
+    card = (folders[0] / CARD).read_text().rstrip()
+    many = f"- {len(read)} trainings, seeds {list(document.seeds)}, decide together; the figures "
+    card += f"\n{many}above are of the first.\n"
+    return write_folder(target, document, weights, (folders[0] / CONFIG).read_text(), card)
+
+
+def _watched(actor: CapacityActor, batch: AutoscaleBatch) -> tuple[Totals, Floats32]:
+    """Plays the validation loads; how much the members disagreed where they could act."""
+    seen: list[Floats32] = []
+
+    def act(observation: Floats32) -> BatchStep:
+        masks = batch.action_masks()
+        _, differ = actor.answer(observation, masks)
+        seen.append(differ[masks[:, 1:].any(axis=1)])
+        actions, _ = actor.predict(observation, deterministic=True, action_masks=masks)
+        return batch.step(actions)
+
+    batch.episodes[:] = 0
+    total = totals(batch, batch.reset(), act)
+    return total, np.concatenate(seen)
