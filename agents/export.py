@@ -185,9 +185,11 @@ def card(document: PolicyDocument, config: ExperimentConfig) -> str:
 
 def _family(family: FamilyConfig) -> str:
     fewest, most = family.vertices
-    low, high = family.outage
-    outages = "" if low == high == 1 else f" and {low:g} to {high:g} times the usual outages"
-    return f"{family.graphs} random graphs of {fewest} to {most} vertices{outages}"
+    parts = [f"{fewest} to {most} vertices"]
+    for what, (low, high) in (("outages", family.outage), ("rates", family.rate)):
+        if not low == high == 1:
+            parts.append(f"{low:g} to {high:g} times the usual {what}")
+    return f"{family.graphs} random graphs of {', '.join(parts)}"
 
 
 def _training_box(learner: Learner) -> dict[str, tuple[float, float]]:

@@ -394,6 +394,8 @@ def _learned_by(document: TrainedDocument) -> dict[str, object]:
         shape = f"{network.encoder} {'x'.join(map(str, network.hidden))}"
         if network.lstm is not None:
             shape = f"lstm {network.lstm}, {shape}"
+        if network.members is not None:
+            shape = f"{network.members} times {shape}"
         return {"network": shape, "action": document.action.space, "steps": document.steps}
     if isinstance(document, PlanningDocument):
         return {
