@@ -246,7 +246,9 @@ def test_a_request_that_comes_while_its_policy_plans_waits_and_the_others_do_not
     monkeypatch.setattr(MdpPolicy, "decide", told)
 
     def asked(job, t_s):
-        answer = decide(session, {**document, "job": job, "t_s": t_s}, "?policy=learned")
+        metrics = {**document["metrics"], "counted_s": t_s - 5}
+        moment = {"job": job, "t_s": t_s, "metrics": metrics}
+        answer = decide(session, {**document, **moment}, "?policy=learned")
         answered_by.append(answer.status)
 
     begun_s = document["t_s"]
