@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from agents.environment import guardrails_of
 from agents.validation import totals
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
@@ -21,8 +22,7 @@ from dsp_gym.envs.config import Randomisation
 from dsp_gym.envs.core import BatchStep
 from dsp_gym.evaluation.agent import CurriculumConfig
 from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.guardrails.chain import build
-from dsp_gym.loads.splits import SplitName
+from dsp_gym.evaluation.run import PLAN
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.foresight import Foreseeing, Foresight
 from dsp_gym.policies.registry import make
@@ -31,10 +31,6 @@ __all__ = ["Curriculum", "odds"]
 
 CURRICULUM_SEED = 0x637572
 """First seed of the days that gaps are measured on."""
-
-PLAN = "clairvoyant"
-
-SPLIT: SplitName = "train"
 
 
 class Actor(Protocol):
@@ -67,14 +63,13 @@ class Curriculum:
         ranges, specs = config.env.randomise, config.training_specs()
         # The plan has one price of lateness, that of the reward, and knows the job as it is.
         days = Randomisation(load_scale=ranges.load_scale, load_start=ranges.load_start)
-        chain = None if config.guardrails is None else build(config.guardrails, explain=False)
         self.batch = AutoscaleBatch(
             specs,
             list(range(len(specs))),
             config.loads,
-            SPLIT,
+            "train",
             config.env.model_copy(update={"randomise": days}),
-            chain,
+            guardrails_of(config),
             base_dir=base_dir,
         )
         self.batch.seed(CURRICULUM_SEED + np.arange(len(specs)))
@@ -82,7 +77,7 @@ class Curriculum:
         """(jobs,) price of the best plan for each day; None: not computed yet."""
 
     def gaps(self, actor: Actor) -> Floats:
-        """How much dearer an agent is than the best plan.
+        """Measures the gap of an agent on each job.
 
         Args:
             actor: The agent as it is deployed.

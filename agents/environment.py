@@ -12,7 +12,7 @@ from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import build
 from dsp_gym.loop.protocols import Guardrail
 
-__all__ = ["training_batch", "validation_batch"]
+__all__ = ["guardrails_of", "training_batch", "validation_batch"]
 
 VALIDATION_SEED = 0x76616C
 """First seed of the episodes that agents are chosen by; their loads are the split's own."""
@@ -36,7 +36,7 @@ def training_batch(
         config.loads,
         "train",
         config.env,
-        _guardrails(config),
+        guardrails_of(config),
         base_dir=base_dir,
     )
 
@@ -65,14 +65,19 @@ def validation_batch(
                 "start": "sized" if config.env.start == "random" else config.env.start,
             }
         ),
-        _guardrails(config),
+        guardrails_of(config),
         base_dir=base_dir,
     )
     batch.seed(VALIDATION_SEED + np.arange(episodes))
     return batch
 
 
-def _guardrails(config: ExperimentConfig) -> Guardrail | None:
+def guardrails_of(config: ExperimentConfig) -> Guardrail | None:
+    """Builds the chain inside an experiment's environments.
+
+    Returns:
+        The chain, without sentences; None where the experiment names none.
+    """
     if config.guardrails is None:
         return None
     # The sentences of a thousand jobs cost time and have no reader.

@@ -154,9 +154,8 @@ class CurriculumConfig(ConfigModel):
         0.5,
         gt=0,
         lt=1,
-        description="share of the episodes whose job is drawn by its gap: how much dearer than "
-        "the best plan for a known load, at the same price of lateness, the agent was in the last "
-        "evaluation; the rest take all jobs alike",
+        description="share of the episodes whose job is drawn by its gap: the agent's price above "
+        "the best plan's, as a share of it, in the last evaluation; the rest take all jobs alike",
     )
 
 
