@@ -85,6 +85,7 @@ class OwnServer:
         """Stop it in the middle of whatever it does."""
         assert self._server is not None
         self._server.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._server.pid, os.WSTOPPED)  # until then it could still answer
 
     def thaw(self) -> None:
         """Let it go on."""
