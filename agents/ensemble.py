@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.capacity import DISAGREEMENT, CapacityActor
+from agents.capacity import DISAGREEMENT, CapacityActor, chosen
 from agents.environment import validation_batch
 from agents.folder import CARD, CONFIG, read_folder, write_folder
 from agents.validation import Totals, figures_of, totals
@@ -83,9 +83,9 @@ def _watched(actor: CapacityActor, batch: AutoscaleBatch) -> tuple[Totals, Float
 
     def act(observation: Floats32) -> BatchStep:
         masks = batch.action_masks()
-        _, differ = actor.answer(observation, masks)
+        values, differ = actor.answer(observation, masks)
         seen.append(differ[masks[:, 1:].any(axis=1)])
-        actions, _ = actor.predict(observation, deterministic=True, action_masks=masks)
+        actions = chosen(values, masks, actor.act_above)[0][:, None]
         return batch.step(actions)
 
     batch.episodes[:] = 0
