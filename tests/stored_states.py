@@ -7,6 +7,7 @@ import gzip
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def packed(text: str) -> str:
 
 def database(file: Path, jobs: Mapping[str, Mapping[str, Any]]) -> Path:
     """The table of the standalone autoscaler."""
-    with sqlite3.connect(file) as written:
+    with closing(sqlite3.connect(file)) as written, written:
         written.execute(
             "create table t_flink_autoscaler_state_store (id integer primary key, update_time text,"
             " job_key varchar(191), state_type varchar(100), state_value text)"

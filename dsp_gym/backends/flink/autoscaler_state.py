@@ -136,10 +136,9 @@ def states_in_database(url: str) -> list[AutoscalerState]:
     shown = redacted(url)
     query = f"select job_key, state_type, state_value from {TABLE}"
     try:
-        engine = sqlalchemy.create_engine(_only_reading(url))
+        engine = sqlalchemy.create_engine(_only_reading(url), poolclass=sqlalchemy.NullPool)
         with engine.connect() as connection:
             rows = connection.execute(sqlalchemy.text(query)).fetchall()
-        engine.dispose()
     except (sqlalchemy.exc.SQLAlchemyError, ModuleNotFoundError) as error:
         raise ConfigError(
             f"the autoscaler's states cannot be read: {redacted(str(error).splitlines()[0])}",

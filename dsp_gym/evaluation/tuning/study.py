@@ -302,7 +302,7 @@ def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
         )
     database.parent.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
-        storage=f"sqlite:///{database}",
+        storage=_storage(database),
         study_name="tuning",
         direction="minimize",
         load_if_exists=resume,
@@ -319,6 +319,14 @@ def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
             remedy="Resume with the options it began with, or start another study: --out FOLDER.",
         )
     return study
+
+
+def _storage(database: Path) -> optuna.storages.RDBStorage:
+    """The study's file, open only while it is read or written: Optuna never closes a pool."""
+    from optuna.storages import RDBStorage
+    from sqlalchemy import NullPool
+
+    return RDBStorage(f"sqlite:///{database}", engine_kwargs={"poolclass": NullPool})
 
 
 def _forget_unfinished(optuna: Any, study: optuna.Study) -> None:

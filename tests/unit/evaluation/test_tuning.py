@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 
 import pytest
 import yaml
+from sqlalchemy import NullPool
 
 from dsp_gym.config.files import load_model, parse, read_yaml
 from dsp_gym.engine import HERE, LocalEngine
@@ -191,7 +192,9 @@ class Backwards(LocalEngine):
 
 def scored(folder) -> dict[int, tuple[str, float]]:
     """Parameters and value of each trial of a study."""
-    study = optuna.load_study(study_name="tuning", storage=f"sqlite:///{folder}/study.db")
+    closing = {"poolclass": NullPool}
+    storage = optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db", engine_kwargs=closing)
+    study = optuna.load_study(study_name="tuning", storage=storage)
     return {t.user_attrs["number"]: (t.user_attrs["params"], t.value) for t in study.trials}
 
 
