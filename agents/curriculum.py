@@ -23,8 +23,8 @@ from dsp_gym.envs.core import BatchStep
 from dsp_gym.evaluation.agent import CurriculumConfig
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import PLAN
+from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.foresight import Foreseeing, Foresight
 from dsp_gym.policies.registry import make
 
 __all__ = ["Curriculum", "odds"]

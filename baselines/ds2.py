@@ -14,17 +14,17 @@ from pydantic import Field, model_validator
 
 from baselines import reasons
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.due import is_due
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import RATES, Ds2Rates, SourceRate, room_for_rates, traverse
-from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies.requirement import Requirement
 
 __all__ = ["Ds2", "Ds2Config", "Remembered", "Ds2Rules", "plan_anew", "take_step"]

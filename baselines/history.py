@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
+from dsp_gym.loop.per_job_state import Per, RowMemory
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.row_memory import Per, RowMemory
 from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, direct
 
 __all__ = ["ConfigurationHistory", "Remembered", "access_ms", "previous", "remember"]
 

@@ -21,16 +21,16 @@ from baselines.history import (
     remember,
 )
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
-from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies.requirement import Requirement
 
 __all__ = [

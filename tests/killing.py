@@ -16,7 +16,7 @@ from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.notes import Notes
+from dsp_gym.control.journal_writer import Notes
 from dsp_gym.control.recovery import Recovery
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.journal import Journal, read

@@ -11,11 +11,11 @@ from agents.planning.load import HISTORY, level_of, state_of
 from agents.planning.recall import SINCE_SOLVED, Recall
 from agents.planning.value import StepPrices, minute_price, move_price
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import RUNNING, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.sizing.arrivals import BLIND_S, pending_records
 from dsp_gym.sizing.frontier import Frontiers, cheapest, subtask_cost_per_s
 from dsp_gym.sizing.lateness import IN_TIME, catch_up_s

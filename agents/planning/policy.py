@@ -33,15 +33,15 @@ from agents.planning.recall import OWN, SINCE_SOLVED, Minutes, Own, Recall, Watc
 from agents.planning.trained import Trained, own_pasts, trained
 from agents.planning.value import Offer, StepPrices, solve
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.errors import PolicyError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.forecast import Forecast
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.numba_handles import Handle, Handles, handle
 from dsp_gym.sizing.arrivals import Arrivals
 from dsp_gym.sizing.frontier import Frontiers
 from dsp_gym.sizing.lateness import IN_TIME

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from agents.planning.load import HISTORY, level_of, state_of
 from agents.planning.value import MINUTE
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.sizing.warming import Losses
 
 __all__ = ["OUTGROWN", "OWN", "SINCE_SOLVED", "Minutes", "Own", "Recall", "Watched", "remember"]

@@ -29,11 +29,11 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.files import find, load_model, write_atomic
 from dsp_gym.control.loop import LoopStep
 from dsp_gym.errors import DspGymError
+from dsp_gym.evaluation.batch_of_runs import OnStep
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
-from dsp_gym.evaluation.share import OnStep
 from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
 from dsp_gym.evaluation.trainings import newest_training
 from dsp_gym.studies.bench.machine import machine

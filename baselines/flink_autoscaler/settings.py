@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from baselines.flink_autoscaler.options import Options
-from dsp_gym.calling import by_address
+from dsp_gym.numba_handles import by_address
 
 __all__ = [
     "BALANCED",

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import by_address
 from dsp_gym.compiling import njit
 from dsp_gym.loop.protocols import State
+from dsp_gym.numba_handles import by_address
 
 __all__ = [
     "GLOBALS",

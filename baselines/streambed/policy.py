@@ -22,9 +22,9 @@ from dsp_gym.job.placement import with_quota
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import ds2_rates
-from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest

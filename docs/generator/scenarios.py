@@ -7,8 +7,8 @@ import re
 
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
-from dsp_gym.envs.changes import ScenarioChanges
 from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.keywords import ScenarioChanges
 from dsp_gym.envs.observation import ObservationLayout
 from dsp_gym.envs.registration import CAPACITY_IDS, FROM_CONFIG, IDS, changes
 from dsp_gym.envs.reward import RewardWeights

@@ -11,9 +11,9 @@ import typer
 
 if TYPE_CHECKING:
     from dsp_gym.cli.turns import Printer
+    from dsp_gym.control.backend_of import Elsewhere
     from dsp_gym.control.config import RunConfig
     from dsp_gym.control.modes import Mode
-    from dsp_gym.control.places import Elsewhere
     from dsp_gym.control.serve.server import StatusServer
 
 __all__ = ["HELD", "Course", "drive", "ends", "settings_of"]

@@ -15,7 +15,7 @@ from dsp_gym.cli.output import print_json
 
 if TYPE_CHECKING:
     from dsp_gym.backends.documents import Json
-    from dsp_gym.control.history import RequestHistory
+    from dsp_gym.control.client_history import RequestHistory
     from dsp_gym.guardrails.chain import Chain
     from dsp_gym.loop.protocols import Policy
     from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -125,7 +125,7 @@ def answers(
     """
     import numpy as np
 
-    from dsp_gym.control.history import RequestHistory
+    from dsp_gym.control.client_history import RequestHistory
     from dsp_gym.errors import DspGymError
     from dsp_gym.loop.protocols import Answering
     from dsp_gym.loop.turn import take_turn

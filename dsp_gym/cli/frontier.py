@@ -156,10 +156,10 @@ def frontier_board(
     """
     from dsp_gym.cli.engines import cells_bar
     from dsp_gym.errors import ConfigError, LoadError, did_you_mean
+    from dsp_gym.evaluation.batch_of_runs import versions
     from dsp_gym.evaluation.frontier.board import board_of, currency_of
     from dsp_gym.evaluation.frontier.play import play_cell
     from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.evaluation.share import versions
 
     known = {cell.name: cell for cell in config.cells()}
     offered = [*known, *([SHIFTS] if config.shifts is not None else [])]

@@ -11,8 +11,8 @@ from dsp_gym.cli.beside import Course, drive, ends, settings_of
 from dsp_gym.cli.completion import shipped
 
 if TYPE_CHECKING:
+    from dsp_gym.control.backend_of import Elsewhere
     from dsp_gym.control.config import RunConfig
-    from dsp_gym.control.places import Elsewhere
 
 __all__ = ["register"]
 
@@ -174,7 +174,7 @@ def _elsewhere(
     duration: str | None,
 ) -> Elsewhere | None:
     from dsp_gym.cli.simulate import seconds
-    from dsp_gym.control.places import Elsewhere
+    from dsp_gym.control.backend_of import Elsewhere
     from dsp_gym.errors import ConfigError
 
     if replay is not None and load is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.frontier.board import FrontierBoard
     from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
     from dsp_gym.evaluation.frontier.entry import EntryDocument
-    from dsp_gym.policies.code import Code
+    from dsp_gym.policies.local_module import Code
 
 __all__ = ["submit", "tell_unlike", "with_entries"]
 
@@ -133,7 +133,7 @@ def submit(
 def _known(policy: str, name: str | None) -> Iterator[tuple[str, Code | None]]:
     """The label of a policy, and its code where it is code, which the registry knows meanwhile."""
     from dsp_gym.errors import PolicyError
-    from dsp_gym.policies.code import code_of, offered
+    from dsp_gym.policies.local_module import code_of, offered
     from dsp_gym.policies.registry import POLICY_FILE
 
     code = code_of(policy)
@@ -286,7 +286,7 @@ def with_entries(
     from dsp_gym.evaluation.frontier.board import currency_of
     from dsp_gym.evaluation.frontier.config import FrontierConfig
     from dsp_gym.evaluation.frontier.entry import read_entries
-    from dsp_gym.policies.code import offered
+    from dsp_gym.policies.local_module import offered
 
     if folder is None:
         yield config

@@ -15,8 +15,8 @@ import typer
 from dsp_gym.cli.output import plain
 
 if TYPE_CHECKING:
+    from dsp_gym.control.guarded_policy import Judgement
     from dsp_gym.control.run import Turn
-    from dsp_gym.control.seat import Judgement
 
 __all__ = [
     "COLUMNS",

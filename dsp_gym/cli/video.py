@@ -98,7 +98,7 @@ def film(path: Path, filming: Filming, length_s: float, scheme: Scheme) -> Path:
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
     from dsp_gym.envs.watch import SideBySide, write_film
-    from dsp_gym.envs.watch.ink import Pixels
+    from dsp_gym.envs.watch.canvas import Pixels
 
     ending = path.suffix.lower()
     fps = FPS[ending]

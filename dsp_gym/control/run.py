@@ -15,10 +15,10 @@ import numpy as np
 
 from dsp_gym.backends.base import Backend, OnEvent, ignored, reason_to_hold
 from dsp_gym.control.failures import TurnFailure, words
+from dsp_gym.control.guarded_policy import Judgement, Seat
+from dsp_gym.control.journal_writer import Notes, outcome_to_json
 from dsp_gym.control.modes import INCUMBENT, WRITING
-from dsp_gym.control.notes import Notes, outcome_to_json
 from dsp_gym.control.permission import Held, Permission, RollBack
-from dsp_gym.control.seat import Judgement, Seat
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome

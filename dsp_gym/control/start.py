@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Backend, Clock, OnEvent
-from dsp_gym.control.carried import RunMemory
+from dsp_gym.control.backend_of import Elsewhere, connected
 from dsp_gym.control.config import RunConfig
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.incumbent import Incumbent
+from dsp_gym.control.journal_writer import Notes, listener
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, SeatConfig
-from dsp_gym.control.notes import Notes, listener
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.places import Elsewhere, connected
 from dsp_gym.control.recovery import Recovery
 from dsp_gym.control.run import Hooks, LiveRun, Turn
-from dsp_gym.control.seat import Seat
+from dsp_gym.control.run_state import RunMemory
 from dsp_gym.errors import ConfigError, StorageError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig, policies_of

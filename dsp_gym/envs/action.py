@@ -12,12 +12,12 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import direct
 
 HOLD, MINUS_QUARTER, MINUS_ONE, PLUS_ONE, PLUS_QUARTER, DOUBLE, DS2 = range(7)
 KEEP, LEVEL_DOWN, LEVEL_UP = range(3)

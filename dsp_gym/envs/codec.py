@@ -12,7 +12,7 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs import action
-from dsp_gym.envs.look import look
+from dsp_gym.envs.encode_snapshot import look
 from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask

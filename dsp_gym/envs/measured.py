@@ -15,7 +15,7 @@ from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.backends.base import Backend, Episodes, reason_to_hold
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.config import files
-from dsp_gym.control.notes import Notes, outcome_to_json
+from dsp_gym.control.journal_writer import Notes, outcome_to_json
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import BatchStep, EnvCore
 from dsp_gym.envs.episodes import EpisodeSource, episode_seed, start_configuration

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats, Floats32, Ints
-from dsp_gym.calling import Handle, Handles, direct, handle
 from dsp_gym.envs.features import (
     FJ,
     FV,
@@ -31,6 +30,7 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.numba_handles import Handle, Handles, direct, handle
 
 __all__ = [
     "FJ",

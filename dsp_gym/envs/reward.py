@@ -17,10 +17,10 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.outcome import OUTCOME_FIELDS, OUTCOME_PLACES, Outcome
+from dsp_gym.numba_handles import direct
 
 __all__ = [
     "TERMS",

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from dsp_gym.config import files
-from dsp_gym.envs.changes import (
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.keywords import (
     SEEDS,
     ScenarioChanges,
     bounded,
@@ -15,7 +16,6 @@ from dsp_gym.envs.changes import (
     reloaded,
     rewarded,
 )
-from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig

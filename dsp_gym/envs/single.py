@@ -15,11 +15,11 @@ from gymnasium.envs.registration import EnvSpec
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs import action
 from dsp_gym.envs.batch import AutoscaleBatch
-from dsp_gym.envs.changes import ScenarioChanges, refuse_changes, rewarded
 from dsp_gym.envs.codec import Codec
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import EnvCore
 from dsp_gym.envs.info import LazyInfo
+from dsp_gym.envs.keywords import ScenarioChanges, refuse_changes, rewarded
 from dsp_gym.envs.observation import LIMIT
 from dsp_gym.envs.scenarios import ActionName, Job, Scenario, changed, decided_by, scenario
 from dsp_gym.envs.watch.watcher import Pixels, watcher_of

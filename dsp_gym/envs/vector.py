@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
-from dsp_gym.envs.changes import ScenarioChanges
 from dsp_gym.envs.core import BatchStep, interventions
+from dsp_gym.envs.keywords import ScenarioChanges
 from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
 from dsp_gym.envs.single import Observation, observation_space, space_of
 from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels

@@ -22,7 +22,7 @@ from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange, WeightedLoad
 from dsp_gym.loop.topology import Topology
 from dsp_gym.pages import money
-from dsp_gym.policies.foresight import Foreseeing, Foresight
+from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig
-from dsp_gym.evaluation.share import benchmark_job
 
 __all__ = ["fingerprint"]
 

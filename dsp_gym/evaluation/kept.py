@@ -21,10 +21,10 @@ from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, StorageError
+from dsp_gym.evaluation.batch_of_runs import Share, ShareResult, versions
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
-from dsp_gym.evaluation.share import Share, ShareResult, versions
+from dsp_gym.policies.clairvoyance import Possible
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.foresight import Possible
 from dsp_gym.policies.registry import resolve
 from dsp_gym.records.hashes import bytes_sha256
 

@@ -17,14 +17,22 @@ import numpy as np
 from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import LoopStep
 from dsp_gym.engine import HERE, Engine, Tell, batch_size
-from dsp_gym.evaluation.carried import Carried, carried, one_thread
+from dsp_gym.evaluation.batch_of_runs import (
+    OnStep,
+    Runs,
+    Share,
+    ShareResult,
+    play,
+    runs_of,
+    versions,
+)
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.scorecard import RunValidity, Scorecard, ScorecardCell, score
-from dsp_gym.evaluation.share import OnStep, Runs, Share, ShareResult, play, runs_of, versions
+from dsp_gym.evaluation.shipped_work import Carried, carried, one_thread
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.cost import one_currency
-from dsp_gym.policies.foresight import Bounding, Possible
+from dsp_gym.policies.clairvoyance import Bounding, Possible
 from dsp_gym.policies.registry import is_installed, make, resolve
 
 __all__ = ["PLAN", "Keep", "OnRuns", "cells_of", "decisions_of", "evaluate"]

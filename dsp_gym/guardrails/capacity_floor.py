@@ -8,16 +8,16 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.loop.due import is_due
+from dsp_gym.loop.per_job_state import Per, RowMemory, all_of
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.row_memory import Per, RowMemory, all_of
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig, Requirement
 
 __all__ = ["SHORT", "CapacityFloor", "CapacityFloorConfig", "FloorRule", "Shortage", "lift"]

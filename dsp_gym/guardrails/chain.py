@@ -35,8 +35,8 @@ from dsp_gym.guardrails.shipped import ShippedPass
 from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
+from dsp_gym.loop.per_job_state import RowMemory, all_of
 from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State, Watching
-from dsp_gym.loop.row_memory import RowMemory, all_of
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 

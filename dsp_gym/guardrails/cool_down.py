@@ -8,13 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
-from dsp_gym.loop.row_memory import Per, RowMemory
+from dsp_gym.loop.per_job_state import Per, RowMemory
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import Handle, direct
 
 __all__ = ["MOVES", "CoolDown", "CoolDownConfig", "LastMoves", "RestPeriods", "rest"]
 

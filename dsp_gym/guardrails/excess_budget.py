@@ -15,7 +15,6 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints, plain
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
@@ -33,11 +32,12 @@ from dsp_gym.guardrails.twin import (
     suits,
 )
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
+from dsp_gym.loop.per_job_state import Per, RowMemory, all_of
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import ds2_rates
-from dsp_gym.loop.row_memory import Per, RowMemory, all_of
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
 
 __all__ = [

@@ -12,14 +12,14 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Ints, plain
-from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.configuration import Configured
 from dsp_gym.loop.decision import GuardedDecision, Intervention, InterventionKind, ScalingDecision
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Guardrail, Mask, State
-from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import direct
 
 __all__ = ["Restriction", "Working", "copied", "hold", "is_coupled", "replace", "working"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dsp_gym.arrays import Ints, plain
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.per_job_state import RowMemory, Rowwise
 from dsp_gym.loop.protocols import Mask, Policy, State, without_words
-from dsp_gym.loop.row_memory import RowMemory, Rowwise
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import CapacityModel, PolicyConfig, Requirement, make
-from dsp_gym.policies.foresight import Foreseeing
+from dsp_gym.policies.clairvoyance import Foreseeing
 
 __all__ = ["ShadowPolicy", "Shadows"]
 

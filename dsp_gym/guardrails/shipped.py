@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 
 from dsp_gym.arrays import Bools, Ints, plain
-from dsp_gym.calling import Handle, Handles, direct, handle
 from dsp_gym.compiling import njit
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota, VertexBounds, bound
 from dsp_gym.guardrails.capacity_floor import (
@@ -40,10 +39,11 @@ from dsp_gym.guardrails.restriction import Restriction, Working, replace_rows
 from dsp_gym.guardrails.stale_metrics import NeededMetrics, StaleMetrics, find_stale
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimits, limit
 from dsp_gym.guardrails.twin import FALLEN, FallbackRuns
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Guardrail
-from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import Handle, Handles, direct, handle
 from dsp_gym.policies import Requirement
 
 __all__ = ["ShippedPass"]

@@ -8,7 +8,6 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
@@ -24,6 +23,7 @@ from dsp_gym.loop.snapshot import (
     SnapshotArrays,
 )
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import direct
 
 __all__ = ["StaleMetrics", "StaleMetricsConfig"]
 

@@ -8,13 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.capacity_floor import CapacityFloor
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import direct
 
 __all__ = ["StepLimits", "StepLimit", "StepLimitConfig", "limit"]
 

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.per_job_state import Per
 from dsp_gym.loop.rates import RATES, ds2_rates
-from dsp_gym.loop.row_memory import Per
 from dsp_gym.loop.snapshot import (
     JOB,
     RUNNING,
@@ -26,6 +25,7 @@ from dsp_gym.loop.snapshot import (
     snapshot_of_arrays,
 )
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import Handle, direct
 
 __all__ = [
     "FALLEN",

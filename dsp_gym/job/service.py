@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calling import by_address
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
+from dsp_gym.numba_handles import by_address
 
 __all__ = [
     "BLOCK_MIB",

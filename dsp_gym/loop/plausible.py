@@ -12,7 +12,6 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats
-from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.snapshot import (
     JOB,
@@ -24,6 +23,7 @@ from dsp_gym.loop.snapshot import (
     SnapshotArrays,
     snapshot_of_arrays,
 )
+from dsp_gym.numba_handles import direct
 
 __all__ = ["doubts", "plausible"]
 

@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 
 from dsp_gym.arrays import ColumnIndex, Floats, Ints, indices
-from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import direct
 
 __all__ = ["OFFERED", "RATES", "Ds2Rates", "SourceRate", "ds2_rates", "room_for_rates", "traverse"]
 

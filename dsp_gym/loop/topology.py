@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, by_address, handle
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
+from dsp_gym.numba_handles import Handle, by_address, handle
 
 
 class JobFacts(NamedTuple):

@@ -13,10 +13,10 @@ import math
 from typing import NamedTuple
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.simulation.capacity import renew, renew_capacity, slowed
 from dsp_gym.simulation.flow import stand_still
 from dsp_gym.simulation.rescaling import begin_outage, draw_faults, restart

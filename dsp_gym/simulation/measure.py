@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.snapshot import (
@@ -23,6 +22,7 @@ from dsp_gym.loop.snapshot import (
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import FRESH_S
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.simulation.options import Measurement
 from dsp_gym.simulation.rows import over_rows
 from dsp_gym.simulation.state import Model, S, SimulationState

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calling import direct
 from dsp_gym.compiling import njit
 from dsp_gym.loop.outcome import Outcome
+from dsp_gym.numba_handles import direct
 from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S, OUTCOME
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.protocols import PENDING, REFUSED
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation.capacity import configure, renew
 from dsp_gym.simulation.options import Parameters

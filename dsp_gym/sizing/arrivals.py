@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import JOB, RESTARTING, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, direct
 
 __all__ = ["BLIND_S", "ENOUGH_FILL", "Arrivals"]
 

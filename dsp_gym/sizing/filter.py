@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import Handle, by_address, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.capacity import slots_in_use, vertex_capacity
 from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import Handle, by_address, direct
 from dsp_gym.sizing.arrivals import ENOUGH_FILL
 
 __all__ = ["Believed", "Doubt", "Learning", "Shares", "Times", "begin", "crowd", "learn"]

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.sizing.lateness import late_share
 from dsp_gym.sizing.service import Believed, ServiceModel, believed, carried_per_s
 

@@ -22,14 +22,14 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import Handle, Handles, direct, handle
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE, JobTables
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
-from dsp_gym.loop.row_memory import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, Handles, direct, handle
 from dsp_gym.sizing.filter import Believed, Doubt, Learning, Shares, Times, begin, crowd, learn
 from dsp_gym.sizing.prior import Prior
 

@@ -22,10 +22,10 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.evaluation.batch_of_runs import benchmark_job, simulation_seed
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.counterfactual.course import TRIP_REST_S
 from dsp_gym.evaluation.frontier.config import FrontierConfig
-from dsp_gym.evaluation.share import benchmark_job, simulation_seed
 from dsp_gym.guardrails.chain import Chain, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.sizing import sized

@@ -11,7 +11,7 @@ from agents.learned import LearnedConfig, LearnedPolicy
 from agents.planning.policy import MdpConfig, MdpPolicy
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies import PolicyConfig, available, make
-from dsp_gym.policies.foresight import Foreseeing, Foresight
+from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
 from tests.recurrent import recurrent_folder
 from tests.strategies import random_snapshot, random_topology
 

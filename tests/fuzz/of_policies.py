@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from agents import checkpoint
-from dsp_gym.control import carried
+from dsp_gym.control import run_state
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.seat import Seat
 from dsp_gym.control.serve.decide import Question
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -149,23 +149,23 @@ GUARDRAILS = {
 
 
 @cache
-def _process() -> carried.RunMemory:
+def _process() -> run_state.RunMemory:
     living = Living()
     chain = build(GuardrailsConfig.model_validate(GUARDRAILS))
     seat = Seat(make("ds2"), chain)
     seat.reset(living.topology, np.array([0]))
     permission, back = Permission("canary", CanaryConfig(share=0.5)), RollBack(RollBackConfig())
-    return carried.RunMemory(folder(), living.topology, permission, back, (seat,))
+    return run_state.RunMemory(folder(), living.topology, permission, back, (seat,))
 
 
 def _memory(data: bytes) -> object:
-    file_of(carried.MEMORY, data)
-    return carried.problem_of(folder()), _process().give_back(300.0), _process().keep(300.0)
+    file_of(run_state.MEMORY, data)
+    return run_state.problem_of(folder()), _process().give_back(300.0), _process().keep(300.0)
 
 
 def _kept_memory() -> list[bytes]:
     _process().keep(200.0)
-    return [(folder() / carried.MEMORY).read_bytes()]
+    return [(folder() / run_state.MEMORY).read_bytes()]
 
 
 def _summed(tree: Tree) -> bytes:

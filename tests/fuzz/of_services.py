@@ -33,7 +33,7 @@ from dsp_gym.backends.kubernetes.token_file import TokenFile
 from dsp_gym.cli.decide import _parsed
 from dsp_gym.control.config import WindowConfig
 from dsp_gym.errors import DspGymError
-from dsp_gym.loop.reading import SnapshotReader
+from dsp_gym.loop.snapshot_stream import SnapshotReader
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
 from tests.flink_resources import MAP, deployment, stable
 from tests.fuzz.cases import as_json

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from dsp_gym.cli import app
 from dsp_gym.errors import PolicyError
 from dsp_gym.evaluation.frontier import play
-from dsp_gym.policies.code import code_of, offered
+from dsp_gym.policies.local_module import code_of, offered
 from dsp_gym.policies.registry import is_installed, make
 from tests.frontiers import FRONTIER
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from dsp_gym.config.files import parse
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.start import started
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 

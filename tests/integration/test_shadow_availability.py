@@ -11,11 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dsp_gym.backends.simulated.connection import connect
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.incumbent import Incumbent
-from dsp_gym.control.notes import Notes
+from dsp_gym.control.journal_writer import Notes
 from dsp_gym.control.permission import Permission
 from dsp_gym.control.run import LiveRun, Turn
-from dsp_gym.control.seat import Seat
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.status import StatusBoard

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dsp_gym.backends.base import SelfContained
 from dsp_gym.cli.decide import answers
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.loop import ControlLoop
-from dsp_gym.control.seat import Seat
 from dsp_gym.control.serve.decide import Decisions, Question
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import EnvConfig

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dsp_gym.errors import DspGymError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.reading import SnapshotReader
 from dsp_gym.loop.snapshot import JOB, SnapshotArrays, unknown_snapshot
+from dsp_gym.loop.snapshot_stream import SnapshotReader
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
 

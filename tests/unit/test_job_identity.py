@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dsp_gym.evaluation.share import versions
+from dsp_gym.evaluation.batch_of_runs import versions
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.identity import job_hash
 

@@ -115,7 +115,11 @@ def test_a_guardrail_of_ones_own_stands_once_in_a_chain(tmp_path):
 @pytest.mark.parametrize(
     ("source", "old", "new"),
     [
-        ("from dsp_gym.live.seat import Seat", "dsp_gym.live.seat", "dsp_gym.control.seat"),
+        (
+            "from dsp_gym.live.seat import Seat",
+            "dsp_gym.live.seat",
+            "dsp_gym.control.guarded_policy",
+        ),
         ("import dsp_gym.collectors", "dsp_gym.collectors", "dsp_gym.backends.flink"),
         (
             "from dsp_gym.simulation.simulated import SimulatedJobs",

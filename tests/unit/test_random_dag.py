@@ -4,9 +4,9 @@ import pytest
 import yaml
 
 from dsp_gym.config.files import configs_root, load_model
+from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.run import evaluate
-from dsp_gym.evaluation.share import benchmark_job
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.random_dag import QUOTA, UTILIZATION, random_dag
 from dsp_gym.job.spec import JobSpec

@@ -13,9 +13,9 @@ from agents.provenance import job_hashes
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.batch_of_runs import versions
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
-from dsp_gym.evaluation.share import versions
 from dsp_gym.job.evidence import Evidence, FitError
 from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec

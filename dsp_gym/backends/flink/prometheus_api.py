@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.documents import Document
-from dsp_gym.backends.turns import waiting
+from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.private import private_text
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import MissingExtraError

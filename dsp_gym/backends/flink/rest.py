@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview, taken_apart
-from dsp_gym.backends.turns import waiting
+from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ApiReason, FlinkError
 

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.base import SelfContained
-from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
+from dsp_gym.numba_handles import Handle, Handles, handle
 from dsp_gym.simulation import kernel, measure, rescaling
 from dsp_gym.simulation.options import Parameters, SimulationOptions, simulated_topology
 from dsp_gym.simulation.outcome import simulated_outcome

@@ -18,16 +18,16 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.config.strict_json import parse_json
-from dsp_gym.control.history import RequestHistory
-from dsp_gym.control.seat import Judgement, Seat
-from dsp_gym.control.serve.sent import Sent, SentReader, sent
+from dsp_gym.control.client_history import RequestHistory
+from dsp_gym.control.guarded_policy import Judgement, Seat
+from dsp_gym.control.serve.batching import MOST_TOGETHER, SharedGraph, SharedGraphs, SharedSeats
 from dsp_gym.control.serve.sizes import size_of
-from dsp_gym.control.serve.together import MOST_TOGETHER, SharedGraph, SharedGraphs, SharedSeats
+from dsp_gym.control.serve.snapshot_decoder import Sent, SentReader, sent
 from dsp_gym.errors import ConfigError, MetricsError, SchemaError, did_you_mean
+from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.protocols import Sharing
-from dsp_gym.loop.reading import ReadRow, snapshot_of_rows
-from dsp_gym.loop.row_memory import RowBlock
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
+from dsp_gym.loop.snapshot_stream import ReadRow, snapshot_of_rows
 from dsp_gym.loop.wire import Document, decision_to_json
 
 __all__ = ["BusyError", "Decisions", "FullError", "Question"]

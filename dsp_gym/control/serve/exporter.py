@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from dsp_gym import __version__
+from dsp_gym.control.guarded_policy import FAULTS
 from dsp_gym.control.modes import INCUMBENT, MODES
-from dsp_gym.control.seat import FAULTS
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.counts import BUCKETS_S
 from dsp_gym.control.serve.status import StatusBoard, costs

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dsp_gym.backends.base import Clock
+from dsp_gym.backends.interpreter_turn import computing, waiting
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
 from dsp_gym.backends.kubernetes.connection import Followed, follow
-from dsp_gym.backends.turns import computing, waiting
+from dsp_gym.control.backend_of import must_only_read
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.failures import words
 from dsp_gym.control.modes import ACTING, Mode
-from dsp_gym.control.places import must_only_read
 from dsp_gym.control.run import Hooks, LiveRun, Turn
 from dsp_gym.control.serve.boards import Boards
-from dsp_gym.control.serve.lanes import Lanes
+from dsp_gym.control.serve.scheduler import Lanes
 from dsp_gym.control.serve.session import served, starting
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens

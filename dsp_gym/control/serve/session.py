@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Clock
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.config import RunConfig
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.modes import INCUMBENT, Mode, SeatConfig
-from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.run import Hooks, LiveRun, Turn
-from dsp_gym.control.seat import Seat
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter
@@ -28,7 +28,7 @@ from dsp_gym.control.start import guardrails_of, named_seats, started
 from dsp_gym.control.worker import Workers
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import Shadows
-from dsp_gym.loop.row_memory import Rowwise
+from dsp_gym.loop.per_job_state import Rowwise
 from dsp_gym.policies.registry import make
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dsp_gym.control.beside import TWINS_SCHEMA, TwinsFile
+from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.run import LiveRun, Turn
-from dsp_gym.control.seat import Judgement
 from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
 from dsp_gym.control.serve.history import StatusHistory

@@ -12,8 +12,8 @@ from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.format import cell_file
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.batch_of_runs import simulation_seed
 from dsp_gym.evaluation.config import Entrant
-from dsp_gym.evaluation.share import simulation_seed
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job

@@ -20,7 +20,7 @@ from dsp_gym.envs.reward import TERMS
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
-from dsp_gym.policies.foresight import Foreseeing, Foresight
+from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
 from dsp_gym.policies.registry import make
 
 __all__ = ["play"]

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
-from dsp_gym.envs.capacity.course import CourseMemory
+from dsp_gym.envs.capacity.load_history import CourseMemory
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.sizing.arrivals import BLIND_S
 from dsp_gym.sizing.frontier import subtask_cost_per_s
 from dsp_gym.sizing.service import Believed, believed, carried_per_s, crowd

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.envs.capacity import action
 from dsp_gym.envs.capacity.action import CHOICES, CapacityTargets, aim
-from dsp_gym.envs.capacity.course import CourseMemory, LoadCourse, follow
 from dsp_gym.envs.capacity.features import CAPACITY_FEATURES, CapacityInputs, describe
+from dsp_gym.envs.capacity.load_history import CourseMemory, LoadCourse, follow
 from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.sizing.arrivals import Arrivals
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import Believed, ServiceModel

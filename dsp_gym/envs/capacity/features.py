@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dsp_gym.arrays import Floats32
 from dsp_gym.compiling import njit
 from dsp_gym.envs.capacity.action import CHOICES, KAPPAS, CapacityTargets, running_cost
-from dsp_gym.envs.capacity.course import EXTREME_SPANS, MEAN_SPANS, CourseMemory
+from dsp_gym.envs.capacity.load_history import EXTREME_SPANS, MEAN_SPANS, CourseMemory
 from dsp_gym.envs.features import LIMIT
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.snapshot import JOB, VERTEX, SnapshotArrays

@@ -9,10 +9,10 @@ Pictures are drawn with Pillow, of the extra `video`; the text needs nothing.
 
 from __future__ import annotations
 
+from dsp_gym.envs.watch.episode_data import Moment, Scene, Story
 from dsp_gym.envs.watch.film import FILM_FORMATS, write_film
 from dsp_gym.envs.watch.job_view import JobView
 from dsp_gym.envs.watch.side_by_side import SideBySide
-from dsp_gym.envs.watch.story import Moment, Scene, Story
 from dsp_gym.envs.watch.text import as_text
 from dsp_gym.envs.watch.theme import theme
 

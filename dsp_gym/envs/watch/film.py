@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsp_gym.config.files import write_atomic
-from dsp_gym.envs.watch.ink import Pixels, need_pillow
+from dsp_gym.envs.watch.canvas import Pixels, need_pillow
 from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from dsp_gym.envs.watch.canvas import Mask, Point, Sheet, curve_mask, fitted, text_width
+from dsp_gym.envs.watch.episode_data import Moment, Scene
 from dsp_gym.envs.watch.figures import bytes_of, count
-from dsp_gym.envs.watch.ink import Mask, Point, Sheet, curve_mask, fitted, text_width
 from dsp_gym.envs.watch.layout import arranged
-from dsp_gym.envs.watch.story import Moment, Scene
 from dsp_gym.envs.watch.theme import Colour, Theme, mixed
 
 __all__ = ["JobGraph"]

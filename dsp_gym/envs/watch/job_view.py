@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from dsp_gym.envs.watch.canvas import Pixels, Sheet, fitted, text_width
+from dsp_gym.envs.watch.episode_data import Scene, Story
 from dsp_gym.envs.watch.figures import bytes_of, clock, count, duration, percent
-from dsp_gym.envs.watch.ink import Pixels, Sheet, fitted, text_width
 from dsp_gym.envs.watch.job_graph import JobGraph
 from dsp_gym.envs.watch.plot import CurvePanel, PanelEvents, Stroke, TimeAxis, time_labels
-from dsp_gym.envs.watch.story import Scene, Story
 from dsp_gym.envs.watch.theme import Colour, Scheme, Theme, mixed, theme
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.pages import money, number

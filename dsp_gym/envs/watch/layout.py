@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dsp_gym.envs.watch.ink import Point
+from dsp_gym.envs.watch.canvas import Point
 
 __all__ = ["Arrangement", "arranged"]
 

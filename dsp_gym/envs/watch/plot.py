@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32
+from dsp_gym.envs.watch.canvas import Mask, Sheet, text_width
 from dsp_gym.envs.watch.figures import duration
-from dsp_gym.envs.watch.ink import Mask, Sheet, text_width
 from dsp_gym.envs.watch.theme import Colour, Theme, mixed
 
 __all__ = ["EMPTY", "CurvePanel", "PanelEvents", "Stroke", "TimeAxis", "path_masks", "time_labels"]

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.envs.watch.canvas import Pixels, Sheet, fitted
+from dsp_gym.envs.watch.episode_data import Story
 from dsp_gym.envs.watch.figures import clock, count, percent
-from dsp_gym.envs.watch.ink import Pixels, Sheet, fitted
 from dsp_gym.envs.watch.job_graph import JobGraph
 from dsp_gym.envs.watch.job_view import (
     HEIGHT,
@@ -21,7 +22,6 @@ from dsp_gym.envs.watch.job_view import (
     seconds,
 )
 from dsp_gym.envs.watch.plot import CurvePanel, Stroke, time_labels
-from dsp_gym.envs.watch.story import Story
 from dsp_gym.envs.watch.theme import Colour, Scheme, mixed, theme
 from dsp_gym.pages import money, number
 

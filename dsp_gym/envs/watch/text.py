@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.envs.watch.episode_data import Story
 from dsp_gym.envs.watch.figures import count, duration, percent
-from dsp_gym.envs.watch.story import Story
 from dsp_gym.pages import money
 
 __all__ = ["as_text", "sparkline"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dsp_gym.arrays import Bools
 from dsp_gym.envs.core import BatchStep, EnvCore
-from dsp_gym.envs.watch.ink import Pixels, need_pillow
+from dsp_gym.envs.watch.canvas import Pixels, need_pillow
+from dsp_gym.envs.watch.episode_data import Moment, Scene, Story
 from dsp_gym.envs.watch.job_view import JobView
-from dsp_gym.envs.watch.story import Moment, Scene, Story
 from dsp_gym.envs.watch.text import as_text
 from dsp_gym.errors import ConfigError, did_you_mean
 

@@ -17,8 +17,8 @@ from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.backtest.history import JobHistory
 from dsp_gym.evaluation.backtest.replay import ReplayShare
 from dsp_gym.evaluation.backtest.result import JobReplay
+from dsp_gym.evaluation.batch_of_runs import versions
 from dsp_gym.evaluation.kept import KeptResults, file_hashes
-from dsp_gym.evaluation.share import versions
 from dsp_gym.records.hashes import bytes_sha256
 
 __all__ = ["KeptReplay", "KeptReplays"]

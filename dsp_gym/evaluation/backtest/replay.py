@@ -24,8 +24,8 @@ from dsp_gym.evaluation.backtest.result import (
     blocks_of,
     thinned,
 )
-from dsp_gym.evaluation.carried import Carried
-from dsp_gym.evaluation.share import reason_of
+from dsp_gym.evaluation.batch_of_runs import reason_of
+from dsp_gym.evaluation.shipped_work import Carried
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.tables import SOURCE

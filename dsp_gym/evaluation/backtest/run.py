@@ -28,14 +28,14 @@ from dsp_gym.evaluation.backtest.kept import KeptReplays
 from dsp_gym.evaluation.backtest.model import fitted
 from dsp_gym.evaluation.backtest.replay import ReplayShare, play
 from dsp_gym.evaluation.backtest.result import JobReplay, shown_slots, thinned
-from dsp_gym.evaluation.carried import carried
-from dsp_gym.evaluation.share import versions
+from dsp_gym.evaluation.batch_of_runs import versions
+from dsp_gym.evaluation.shipped_work import carried
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.cost import one_currency
 from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.policies.clairvoyance import Foreseeing
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.foresight import Foreseeing
 from dsp_gym.policies.registry import make, resolve
 
 __all__ = ["BacktestConfig", "backtest", "decisions_of", "shares_of"]

@@ -22,13 +22,13 @@ from pydantic import Field
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, PolicyError, SchemaError
+from dsp_gym.evaluation.batch_of_runs import play, share_of
 from dsp_gym.evaluation.frontier.board import FrontierBoard
 from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
-from dsp_gym.evaluation.share import play, share_of
 from dsp_gym.job.spec import CURRENCY
 from dsp_gym.loads.splits import LoadSet, LoadSplit
-from dsp_gym.policies.code import Code, code_of
+from dsp_gym.policies.local_module import Code, code_of
 from dsp_gym.policies.pins import digest_of
 
 __all__ = [

@@ -13,11 +13,11 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.engine import HERE, Engine
 from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.run import Keep, OnRuns, cells_of, decisions_of
 from dsp_gym.evaluation.scorecard import ScorecardCell
-from dsp_gym.evaluation.share import benchmark_job
 from dsp_gym.evaluation.shift import Shift
 from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.sizing import reference_cost_per_s

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.backends.base import Backend
+from dsp_gym.control.journal_writer import Notes
 from dsp_gym.control.modes import RollBackConfig
-from dsp_gym.control.notes import Notes
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidationConfig

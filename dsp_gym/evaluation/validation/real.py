@@ -16,7 +16,7 @@ from dsp_gym.backends.flink.connection import Place, connect, reach
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Submission, load_arguments
-from dsp_gym.control.notes import Notes
+from dsp_gym.control.journal_writer import Notes
 from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.errors import FlinkError
 from dsp_gym.evaluation.validation.config import ValidationConfig

@@ -16,7 +16,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.control.seat import Failure, Judgement, Seat
+from dsp_gym.control.guarded_policy import Failure, Judgement, Seat
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job.spec import JobSpec, Vertex
 from dsp_gym.job.spec import State as KeyedState

@@ -22,8 +22,8 @@ import numpy as np
 
 from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import load_model, parse
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.run import Hooks
 from dsp_gym.control.serve.session import session
 from dsp_gym.errors import StorageError

@@ -12,8 +12,8 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config import files
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.episodes import Draws, start_configuration
+from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig
-from dsp_gym.evaluation.share import benchmark_job
 from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SimulationOptions

@@ -12,7 +12,7 @@ from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import make
-from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight
+from dsp_gym.policies.clairvoyance import Bounding, Foreseeing, Foresight
 from tests.simulating import exact, line
 from tests.strategies import blank_snapshot
 

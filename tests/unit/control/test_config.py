@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dsp_gym.config.files import load, names, parse
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError
 from dsp_gym.guardrails.chain import build

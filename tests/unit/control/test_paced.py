@@ -10,8 +10,8 @@ import pytest
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import parse
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.start import permitted, seat_names, started
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job

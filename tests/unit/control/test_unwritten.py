@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from dsp_gym.backends.base import INTENTS
 from dsp_gym.cli import app
+from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.journal_writer import Notes, listener
 from dsp_gym.control.modes import RollBackConfig
-from dsp_gym.control.notes import Notes, listener
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.run import Hooks, LiveRun, Turn
-from dsp_gym.control.seat import Seat
 from dsp_gym.errors import StorageError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import Status

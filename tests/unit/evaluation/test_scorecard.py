@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dsp_gym.errors import SchemaError
-from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import EPISODE_METRICS, RELATIVE, Scorecard, ScorecardCell, score
+from dsp_gym.evaluation.settling import load_changes, overshoot, settling_s
 
 
 def cell(policy: str, load: str, seed: int, *, job: str = "q11", trips=None, **metrics: float):

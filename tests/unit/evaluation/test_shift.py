@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.run import cells_of
-from dsp_gym.evaluation.share import benchmark_job
 from dsp_gym.evaluation.shift import Misinformed, Shift, misread
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.sizing import sized

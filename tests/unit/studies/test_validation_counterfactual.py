@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dsp_gym.calibration.reread import calibrated
-from dsp_gym.control.places import Elsewhere
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.envs.watch.ink import Sheet
+from dsp_gym.envs.watch.canvas import Sheet
+from dsp_gym.envs.watch.episode_data import Moment, Scene, Story
 from dsp_gym.envs.watch.job_graph import JobGraph
 from dsp_gym.envs.watch.job_view import axis_of
 from dsp_gym.envs.watch.layout import arranged
 from dsp_gym.envs.watch.plot import CurvePanel, PanelEvents, Stroke, TimeAxis, path_masks
-from dsp_gym.envs.watch.story import Moment, Scene, Story
 from dsp_gym.envs.watch.theme import theme
 from dsp_gym.job.random_dag import random_dag
 from dsp_gym.job.spec import JobSpec

@@ -13,8 +13,8 @@ from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import KubernetesBackend, connect
 from dsp_gym.config.files import parse
+from dsp_gym.control.backend_of import connected
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.places import connected
 from dsp_gym.errors import DspGymError, FlinkError, KubernetesError
 from dsp_gym.loop.protocols import REFUSED
 from dsp_gym.metrics.window import WindowConfig

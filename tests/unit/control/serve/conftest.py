@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from dsp_gym.config.files import parse
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.serve.session import Session, session
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from baselines.static import Static
-from dsp_gym.control.seat import Seat
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.serve.decide import (
     AHEAD_S,
     SILENT_S,

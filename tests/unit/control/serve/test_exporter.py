@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dsp_gym.control.seat import FaultCounts
+from dsp_gym.control.guarded_policy import FaultCounts
 from dsp_gym.control.serve import exporter
 from dsp_gym.errors import FlinkError, KubernetesError
 from tests.unit.control.serve.conftest import ask

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from dsp_gym.config.files import parse
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.gate import GateConfig
-from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.evaluation.counterfactual.claims import (

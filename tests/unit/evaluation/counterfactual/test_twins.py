@@ -11,9 +11,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.config.files import parse
+from dsp_gym.control.backend_of import Elsewhere
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
-from dsp_gym.control.places import Elsewhere
 from dsp_gym.control.start import started
 from dsp_gym.evaluation.counterfactual.claims import Trust
 from dsp_gym.evaluation.counterfactual.course import CourseReader, read_course

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32, Ints
-from dsp_gym.calling import Handle, direct
 from dsp_gym.compiling import njit
 from dsp_gym.envs import action
 from dsp_gym.envs.features import EncoderMemory, encode_rows
@@ -13,6 +12,7 @@ from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.loop.rates import OFFERED, Ds2Rates, traverse
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import Handle, direct
 
 __all__ = ["look"]
 

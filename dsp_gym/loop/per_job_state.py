@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.calling import Handle, Handles, handle
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.topology import Topology
+from dsp_gym.numba_handles import Handle, Handles, handle
 
 __all__ = ["Per", "RowBlock", "RowMemory", "Rowwise", "all_of"]
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from dsp_gym.control.seat import FAULTS, Seat
+from dsp_gym.control.guarded_policy import FAULTS, Seat
 from dsp_gym.control.worker import LateError, Worker, Workers
 from dsp_gym.guardrails.chain import Chain, build, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32, Ints
-from dsp_gym.control.bounds import allowed_range, each_alone
+from dsp_gym.control.allowed_range import allowed_range, each_alone
 from dsp_gym.control.worker import LateError, Worker, Workers
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
@@ -25,9 +25,9 @@ from dsp_gym.guardrails.fallback import Fallback
 from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.forecast import Forecast, Forecasting
+from dsp_gym.loop.per_job_state import RowMemory, Rowwise, all_of
 from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.protocols import Confident, Planning, Policy
-from dsp_gym.loop.row_memory import RowMemory, Rowwise, all_of
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn

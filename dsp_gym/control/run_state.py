@@ -16,8 +16,8 @@ from pathlib import Path
 from dsp_gym.backends.base import Office, OnEvent
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import MISFITS, parse_json
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.seat import Seat
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.protocols import State
 from dsp_gym.loop.topology import Topology

@@ -13,11 +13,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from dsp_gym.control.seat import Judgement, Seat
-from dsp_gym.control.serve.sent import Fixed
-from dsp_gym.loop.reading import Known, ReadRow, snapshot_of_rows
-from dsp_gym.loop.row_memory import RowBlock
+from dsp_gym.control.guarded_policy import Judgement, Seat
+from dsp_gym.control.serve.snapshot_decoder import Fixed
+from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.snapshot_stream import Known, ReadRow, snapshot_of_rows
 from dsp_gym.loop.topology import Topology
 
 __all__ = ["MOST_TOGETHER", "SharedGraph", "SharedGraphs", "SharedSeats"]

@@ -13,13 +13,13 @@ from numba.core.errors import NumbaError
 
 import baselines.justin  # noqa: F401  # among the loaded
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.calling import by_address, direct, handle
 from dsp_gym.compiling import njit
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.turn import take_turn
 from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
+from dsp_gym.numba_handles import by_address, direct, handle
 from dsp_gym.policies import make
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsp_gym.control.history import RequestHistory
-from dsp_gym.control.seat import Seat
+from dsp_gym.control.client_history import RequestHistory
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.serve.decide import Decisions, Question
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.reading import SnapshotReader
 from dsp_gym.loop.snapshot import JOB, unknown_snapshot
+from dsp_gym.loop.snapshot_stream import SnapshotReader
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.policies.registry import make

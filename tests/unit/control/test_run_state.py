@@ -11,11 +11,11 @@ import pytest
 
 from dsp_gym.config.files import parse
 from dsp_gym.control import start
-from dsp_gym.control.carried import MEMORY, RunMemory, _text
 from dsp_gym.control.config import RunConfig
+from dsp_gym.control.guarded_policy import Seat
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.seat import Seat
+from dsp_gym.control.run_state import MEMORY, RunMemory, _text
 from dsp_gym.errors import StorageError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -307,7 +307,7 @@ def test_a_text_that_is_no_memory_is_told_and_nothing_of_it_is_used(tmp_path, li
 def test_a_memory_too_long_for_an_annotation_leaves_the_guardrails_out(
     tmp_path, living, monkeypatch
 ):
-    monkeypatch.setattr("dsp_gym.control.carried._MOST_BYTES", 500)
+    monkeypatch.setattr("dsp_gym.control.run_state._MOST_BYTES", 500)
     office = Office("first")
     first = Process(tmp_path, living, office=office)
     first.takes_over(100.0)

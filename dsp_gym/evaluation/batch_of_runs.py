@@ -17,8 +17,8 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop, LoopStep
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
-from dsp_gym.evaluation.saso import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.scorecard import RunRescale, RunTimeline, RunValidity, ScorecardCell
+from dsp_gym.evaluation.settling import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.shift import Misinformed, Shift
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
@@ -32,7 +32,7 @@ from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies.foresight import Bounding, Foreseeing, Foresight, Possible
+from dsp_gym.policies.clairvoyance import Bounding, Foreseeing, Foresight, Possible
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.outcome import histogram_quantile
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dsp_gym.control.serve.lanes import Lanes
+from dsp_gym.control.serve.scheduler import Lanes
 
 
 class Loop:

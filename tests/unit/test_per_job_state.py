@@ -10,7 +10,7 @@ import pytest
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.row_memory import RowMemory
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.topology import Topology
 
 

@@ -19,8 +19,8 @@ from dsp_gym.loop.documents import (
     SnapshotDocument,
     VertexDocument,
 )
-from dsp_gym.loop.reading import LATEST_S, Known, ReadRow, SnapshotReader
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.loop.snapshot_stream import LATEST_S, Known, ReadRow, SnapshotReader
 from dsp_gym.loop.wire import Document
 
 __all__ = ["Fixed", "Sent", "SentReader", "sent"]
