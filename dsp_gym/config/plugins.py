@@ -10,8 +10,6 @@ what ships:
 from __future__ import annotations
 
 import inspect
-import linecache
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -20,7 +18,6 @@ from pydantic import ValidatorFunctionWrapHandler
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.config.moved import MOVED, new_name
 from dsp_gym.errors import ConfigError, DspGymError, did_you_mean
 
 __all__ = ["Plugins"]
@@ -65,7 +62,7 @@ class Plugins:
 
         Raises:
             ConfigError: No distribution offers one of that name.
-            DspGymError: The import fails; the message names the new place of a moved module.
+            DspGymError: The import fails.
         """
         if name not in self.entries:
             raise ConfigError(
@@ -77,14 +74,9 @@ class Plugins:
         try:
             return entry.load()
         except (ImportError, AttributeError) as error:
-            why, remedy = str(error), "See what is installed: dsp-gym doctor"
-            old = _moved_import(error)
-            if old is not None:
-                why = f"it imports '{old}', which is now '{new_name(old)}'"
-                remedy = "Change the import, or install a release of it made for this one."
             raise self._error(
-                f"{self.noun} '{name}' cannot be loaded from '{entry.value}': {why}",
-                remedy=remedy,
+                f"{self.noun} '{name}' cannot be loaded from '{entry.value}': {error}",
+                remedy="See what is installed: dsp-gym doctor",
             ) from error
 
     def config(self, name: str, values: Mapping[str, object]) -> ConfigModel:
@@ -149,19 +141,3 @@ class Plugins:
         except DspGymError as error:
             return f"cannot be loaded: {error.message.partition(': ')[2]}"
         return text.partition("\n")[0]
-
-
-def _moved_import(error: BaseException) -> str | None:
-    """The module of an earlier release whose import failed, as long as the code names it."""
-    if not isinstance(error, ModuleNotFoundError) or error.name is None:
-        return None
-    if new_name(error.name) is None:
-        return None
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if "importlib" not in file and trace.tb_frame.f_globals.get("__name__") not in MOVED:
-            line = linecache.getline(file, trace.tb_lineno)
-        trace = trace.tb_next
-    written = re.search(rf"\b{re.escape(error.name)}(\.\w+)*", line)
-    return written[0] if written else error.name

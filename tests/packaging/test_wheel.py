@@ -189,11 +189,9 @@ def test_the_core_and_the_policies_import_without_any_extra(
     code = (
         f"{WITHOUT_EXTRAS}\n"
         "import importlib, pkgutil, dsp_gym, baselines\n"
-        "from dsp_gym.config.moved import MOVED  # their old places refuse\n"
         "for package in (dsp_gym, baselines):\n"
         "    for found in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
-        "        if found.name not in MOVED:\n"
-        "            importlib.import_module(found.name)\n"
+        "        importlib.import_module(found.name)\n"
         "print('all')"
     )
     assert python(installed, code, tmp_path) == "all"

@@ -34,8 +34,6 @@ CLASSES_OF_ONE_NAME = {
     "Rules": 2,
 }
 """Public classes that several modules may define, and how many."""
-ADDRESS_BOOK = "dsp_gym.config.moved"
-"""Names modules in a message to users of an older release, and imports none of them."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,6 @@ def test_only_the_command_line_and_studies_themselves_import_studies(modules):
     named = [
         f"{module.name}:{line} names {text!r}"
         for module in product
-        if module.name != ADDRESS_BOOK
         for line, text in module.named_studies()
     ]
     assert imported + named == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import sys
 
@@ -11,9 +10,8 @@ import numpy as np
 import pytest
 
 from dsp_gym.config import files
-from dsp_gym.config.moved import MOVED
 from dsp_gym.config.plugins import Plugins
-from dsp_gym.errors import ConfigError, PolicyError
+from dsp_gym.errors import ConfigError
 from dsp_gym.guardrails import config as guardrails_config
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GROUP, GuardrailsConfig
@@ -112,33 +110,7 @@ def test_a_guardrail_of_ones_own_stands_once_in_a_chain(tmp_path):
         parsed("guardrails: [{kind: night_rest}, {kind: night_rest}]", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("source", "old", "new"),
-    [
-        (
-            "from dsp_gym.live.seat import Seat",
-            "dsp_gym.live.seat",
-            "dsp_gym.control.guarded_policy",
-        ),
-        ("import dsp_gym.collectors", "dsp_gym.collectors", "dsp_gym.backends.flink"),
-        (
-            "from dsp_gym.simulation.simulated import SimulatedJobs",
-            "dsp_gym.simulation.simulated",
-            "dsp_gym.backends.simulated.jobs",
-        ),
-    ],
-)
-def test_a_plug_in_that_imports_a_moved_module_hears_its_new_name(installed, source, old, new):
-    entries = f'[project.entry-points."{GROUP}"]\nolder = "my_package.older:Older"\n'
-    offered = installed({"older": source}, entries)
-    with pytest.raises(ConfigError) as refused:
-        offered.load("older")
-    assert f"it imports '{old}', which is now '{new}'" in str(refused.value)
-    with pytest.raises(ConfigError, match=f"which is now '{new}'"):
-        build(GuardrailsConfig.model_validate({"guardrails": [{"kind": "older"}]}))
-
-
-def test_a_plug_in_that_lacks_its_own_module_is_not_said_to_have_moved(installed):
+def test_a_plug_in_that_lacks_its_own_module_is_refused_with_its_name(installed):
     offered = installed(
         {"older": "import no_such_library"},
         f'[project.entry-points."{GROUP}"]\nolder = "my_package.older:Older"\n',
@@ -154,17 +126,6 @@ def test_a_guardrail_without_a_configuration_model_is_refused(installed):
     )
     with pytest.raises(ConfigError, match="guardrail 'bare' has no `Config`"):
         GuardrailsConfig.model_validate({"guardrails": [{"kind": "bare"}]})
-
-
-def test_a_policy_that_imports_a_moved_module_hears_its_new_name(installed):
-    installed(
-        {"older": "from dsp_gym.experiment import ExperimentConfig"},
-        '[project.entry-points."dsp_gym.policies"]\nolder = "my_package.older:Older"\n',
-    )
-    offered = Plugins("dsp_gym.policies", "policy", "docs/guides/add-a-policy.md", PolicyError)
-    with pytest.raises(PolicyError, match=r"which is now 'dsp_gym\.evaluation\.experiment'"):
-        offered.load("older")
-    assert "which is now 'dsp_gym.evaluation.experiment'" in offered.about("older")
 
 
 LOAD_GUIDE = "add-a-load.md"
@@ -208,10 +169,3 @@ def test_what_is_wrong_about_a_load_is_said_with_the_nearest_right_word(load, sa
     with pytest.raises(ConfigError) as refused:
         files.parse(LoadConfig, {"load": load}, "mine.yaml")
     assert said in str(refused.value)
-
-
-@pytest.mark.parametrize("old", sorted(MOVED))
-def test_every_moved_module_is_gone_and_stands_where_the_table_says(old):
-    assert importlib.util.find_spec(MOVED[old]) is not None
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module(old)
