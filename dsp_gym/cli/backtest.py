@@ -15,7 +15,6 @@ from dsp_gym.cli.engines import (
 from dsp_gym.cli.histories import Histories, Sources, read_histories
 from dsp_gym.cli.options import (
     AccountOption,
-    EngineOption,
     KeepOption,
     KubeconfigOption,
     LabelsOption,
@@ -23,7 +22,6 @@ from dsp_gym.cli.options import (
     NamespaceOption,
     OverwriteOption,
     ResumeOption,
-    SettingOption,
     WorkersOption,
 )
 from dsp_gym.cli.output import print_table
@@ -172,9 +170,7 @@ def backtest(
     ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
-    engine: EngineOption = "local",
     master: MasterOption = None,
-    setting: SettingOption = None,
     workers: WorkersOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON; files only together with --out.")
@@ -229,7 +225,7 @@ def backtest(
     if folder is not None:
         kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
     with open_engine(
-        "dsp-gym backtest", engine, master, setting, workers, decisions_of(read.found, config)
+        "dsp-gym backtest", master, workers, decisions_of(read.found, config)
     ) as opened:
         found = _played(read, config, opened, kept)
     if folder is None or kept is None:

@@ -1,14 +1,13 @@
-"""`--engine`, `--master` and `--workers`: work on this machine's cores or on Spark's executors."""
+"""`--workers` and `--master`: work on this machine's cores or on Spark's executors."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dsp_gym.cli.options import ENGINES
-from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.engine import Engine
@@ -18,58 +17,39 @@ __all__ = [
     "open_engine",
 ]
 
-_SPARK_MASTER = "spark://"
-
 
 @contextmanager
 def open_engine(
-    name: str,
-    engine: str,
-    master: str | None,
-    settings: Sequence[str] | None,
-    workers: int | None,
-    decisions: int,
+    name: str, master: str | None, workers: int | None, decisions: int
 ) -> Iterator[Engine]:
-    """The engine of a command line; its workers or its Spark session end with the block.
+    """Open the engine of a command line; its workers or its Spark session end with the block.
 
     Args:
-        name: Of Spark's application.
-        engine: `local`, `spark` or `spark://HOST:PORT`.
-        master: Of Spark.
-        settings: Of Spark, each KEY=VALUE.
-        workers: Processes of the local engine; as many as the decisions pay for when None.
-        decisions: Of all the work.
+        name: Name of Spark's application.
+        master: Master of Spark; None runs on this machine.
+        workers: Processes on this machine; None starts as many as the decisions pay for.
+        decisions: Number of decisions in the whole work.
 
     Yields:
         The engine.
     """
     from dsp_gym.engine import LocalEngine, worth
 
-    if engine.startswith(_SPARK_MASTER) and master is None:
-        engine, master = "spark", engine
-    if engine not in ENGINES:
-        raise ConfigError(
-            f"there is no engine '{engine}'", key="--engine", remedy=did_you_mean(engine, ENGINES)
-        )
-    if engine == "local":
-        for key, given in (("--master", master), ("--setting", settings)):
-            if given:
-                raise ConfigError(
-                    "needs the Spark engine", key=key, value=given, remedy="Add --engine spark."
-                )
+    if master is None:
         with LocalEngine(workers or worth(decisions)) as local:
             yield local
         return
     if workers is not None:
         raise ConfigError(
-            "is of the local engine",
+            "counts processes on this machine, and --master names Spark",
             key="--workers",
             value=workers,
-            remedy="Set Spark's own: --master 'local[4]', or --setting spark.executor.instances=4.",
+            remedy="Write --master 'local[4]', or set spark.executor.instances in "
+            "$SPARK_CONF_DIR/spark-defaults.conf.",
         )
     # By name: the library stands below the pipelines, and works without them and without Spark.
     sweep: Any = importlib.import_module("spark_pipelines.sweep")
-    with sweep.spark_engine(name, master, dict(map(_pair, settings or ()))) as spark:
+    with sweep.spark_engine(name, master) as spark:
         yield spark
 
 
@@ -94,15 +74,3 @@ def cells_bar(what: str) -> Iterator[Callable[[str, float, int], None]]:
             shown.update(task, description=label, completed=done, total=total, said=said)
 
         yield observe
-
-
-def _pair(setting: str) -> tuple[str, str]:
-    key, equals, value = setting.partition("=")
-    if not equals or not key.startswith("spark."):
-        raise ConfigError(
-            "is not a setting of Spark",
-            key="--setting",
-            value=setting,
-            remedy="Write spark.KEY=VALUE.",
-        )
-    return key, value

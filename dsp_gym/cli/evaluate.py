@@ -13,13 +13,11 @@ from dsp_gym.cli.engines import (
 )
 from dsp_gym.cli.only import narrowed
 from dsp_gym.cli.options import (
-    EngineOption,
     MasterOption,
     OnlyOption,
     OverwriteOption,
     PolicyOption,
     ResumeOption,
-    SettingOption,
     StoreOption,
     TrackOption,
     WorkersOption,
@@ -58,7 +56,7 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym evaluate quick --only ds2,justin-artifact\n\n"
         "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     the same evaluation again\n\n"
         "  dsp-gym evaluate core-v1 --workers 4                      four local processes\n\n"
-        "  dsp-gym evaluate core-v1 --engine spark --master spark://host:7077\n\n"
+        "  dsp-gym evaluate core-v1 --master spark://host:7077\n\n"
         "  dsp-gym evaluate core-v1 --resume                         after Ctrl-C, on any engine"
     )(evaluate)
 
@@ -82,9 +80,7 @@ def evaluate(
     ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
-    engine: EngineOption = "local",
     master: MasterOption = None,
-    setting: SettingOption = None,
     workers: WorkersOption = None,
     as_json: Annotated[
         bool,
@@ -116,9 +112,7 @@ def evaluate(
     kept = None
     if folder is not None:
         kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
-    with open_engine(
-        f"dsp-gym evaluate {name}", engine, master, setting, workers, decisions
-    ) as opened:
+    with open_engine(f"dsp-gym evaluate {name}", master, workers, decisions) as opened:
         scorecard = played(benchmark, opened, kept)
     if folder is None or kept is None:
         typer.echo(scorecard.to_json(), nl=False)

@@ -15,14 +15,12 @@ from dsp_gym.cli.engines import (
 from dsp_gym.cli.evaluate import DEFAULT_STORE
 from dsp_gym.cli.only import narrowed
 from dsp_gym.cli.options import (
-    EngineOption,
     JsonOption,
     MasterOption,
     OnlyOption,
     OverwriteOption,
     PolicyOption,
     ResumeOption,
-    SettingOption,
     StoreOption,
     TrackOption,
     WorkersOption,
@@ -50,7 +48,7 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym leaderboard core-v1 --only learned,ds2\n\n"
         "  dsp-gym leaderboard core-v2 --only learned     costs at equal lateness\n\n"
         "  dsp-gym leaderboard core-v1 --workers 4\n\n"
-        "  dsp-gym leaderboard core-v1 --engine spark --master spark://host:7077\n\n"
+        "  dsp-gym leaderboard core-v1 --master spark://host:7077\n\n"
         "  dsp-gym leaderboard runs/leaderboards/core-v1/scorecard.json     rewrite the pages\n\n"
         "  dsp-gym leaderboard submit runs/q11/latest/policy     enter your own policy",
     )(leaderboard)
@@ -133,9 +131,7 @@ def leaderboard(
     ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
-    engine: EngineOption = "local",
     master: MasterOption = None,
-    setting: SettingOption = None,
     workers: WorkersOption = None,
     track: TrackOption = True,
     uri: StoreOption = DEFAULT_STORE,
@@ -175,9 +171,7 @@ def leaderboard(
             with_entries(swept, name, entries, run_code=run_code) as entered,
             open_engine(
                 f"dsp-gym leaderboard {name}",
-                engine,
                 master,
-                setting,
                 workers,
                 decisions_in(entered),
             ) as opened,
@@ -215,9 +209,7 @@ def leaderboard(
         config = narrowed(config, only, policy or ())
         decisions = decisions_of(config)
         unfinished = KeptResults.beside(out or _folder(name), resume=resume, overwrite=overwrite)
-        with open_engine(
-            f"dsp-gym leaderboard {name}", engine, master, setting, workers, decisions
-        ) as opened:
+        with open_engine(f"dsp-gym leaderboard {name}", master, workers, decisions) as opened:
             card = played(config, opened, unfinished)
     folder = out or _folder(name)
     text = board.render_markdown(card, name)

@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
-    "ENGINES",
     "AccountOption",
-    "EngineOption",
     "HomeOption",
     "JsonOption",
     "KeepOption",
@@ -23,7 +21,6 @@ __all__ = [
     "PolicyOption",
     "RegistryOption",
     "ResumeOption",
-    "SettingOption",
     "StoreOption",
     "TrackOption",
     "WorkersOption",
@@ -58,28 +55,11 @@ OnlyOption = Annotated[
 
 # -- where it runs, and what becomes of an interrupted run
 
-ENGINES = ("local", "spark")
-
-EngineOption = Annotated[
-    str,
-    typer.Option(
-        help="local: the cores of this machine; spark, or spark://HOST:PORT: Spark executors. All "
-        "engines give the same results.",
-        autocompletion=lambda: list(ENGINES),
-    ),
-]
-
 MasterOption = Annotated[
     str | None,
     typer.Option(
-        help="Spark's master: local[2], spark://host:7077, yarn, k8s://... Default: local[*]."
-    ),
-]
-
-SettingOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--setting", metavar="KEY=VALUE", help="A setting of Spark, such as spark.executor.cores=4."
+        help="Run on Spark: its master, such as local[2], spark://host:7077, yarn or k8s://... Its "
+        "settings: $SPARK_CONF_DIR/spark-defaults.conf. Results are the same everywhere."
     ),
 ]
 
@@ -87,7 +67,7 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Processes of the local engine. Default: by the amount of work, at most one per core.",
+        help="Processes on this machine. Default: by the amount of work, at most one per core.",
     ),
 ]
 

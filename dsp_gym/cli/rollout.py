@@ -12,7 +12,7 @@ from dsp_gym.cli.engines import (
     cells_bar,
     open_engine,
 )
-from dsp_gym.cli.options import EngineOption, JsonOption, MasterOption, SettingOption, WorkersOption
+from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption
 from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Examples:
 
   dsp-gym rollout nexmark --workers 4                  four processes here
 
-  dsp-gym rollout nexmark --engine spark --master spark://host:7077
+  dsp-gym rollout nexmark --master spark://host:7077
 """
 
 
@@ -51,9 +51,7 @@ def rollout(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds per load. Default: the config's.")
     ] = None,
-    engine: EngineOption = "local",
     master: MasterOption = None,
-    setting: SettingOption = None,
     workers: WorkersOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the output of another configuration.")
@@ -76,9 +74,7 @@ def rollout(
         wanted = wanted.model_copy(update={"seeds": seeds})
     folder = out or Path("runs/rollouts") / file.stem
     with (
-        open_engine(
-            "dsp-gym rollout", engine, master, setting, workers, decisions_of(wanted)
-        ) as opened,
+        open_engine("dsp-gym rollout", master, workers, decisions_of(wanted)) as opened,
         cells_bar("episodes") as observer,
     ):
         manifest = run(wanted, folder, engine=opened, observer=observer, overwrite=overwrite)

@@ -13,12 +13,10 @@ from dsp_gym.cli.engines import (
     open_engine,
 )
 from dsp_gym.cli.options import (
-    EngineOption,
     JsonOption,
     MasterOption,
     OverwriteOption,
     ResumeOption,
-    SettingOption,
     WorkersOption,
 )
 from dsp_gym.cli.output import print_json, print_table
@@ -71,9 +69,7 @@ def submit(
     ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
-    engine: EngineOption = "local",
     master: MasterOption = None,
-    setting: SettingOption = None,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -107,9 +103,7 @@ def submit(
         kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
         with open_engine(
             f"dsp-gym leaderboard submit {label}",
-            engine,
             master,
-            setting,
             workers,
             decisions_in(alone),
         ) as opened:

@@ -17,10 +17,8 @@ from dsp_gym.cli.engines import (
 )
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.options import (
-    EngineOption,
     JsonOption,
     MasterOption,
-    SettingOption,
     TrackOption,
     WorkersOption,
 )
@@ -44,7 +42,7 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym train quickstart\n\n"
         "  dsp-gym train q11 --seed 3 --out runs/q11-seed-3\n\n"
         "  dsp-gym train q11 --workers 1                one seed after the other\n\n"
-        "  dsp-gym train q11 --engine spark --master spark://host:7077\n\n"
+        "  dsp-gym train q11 --master spark://host:7077\n\n"
         "  dsp-gym train q11 --resume                   continue after Ctrl-C"
     )(train)
 
@@ -78,9 +76,7 @@ def train(
             "as runs/NAME/latest.",
         ),
     ] = None,
-    engine: EngineOption = "local",
     master: MasterOption = None,
-    setting: SettingOption = None,
     workers: WorkersOption = None,
     track: TrackOption = True,
     as_json: JsonOption = False,
@@ -106,9 +102,7 @@ def train(
     try:
         with (
             _folder(experiment.name, out, resume, overwrite) as folder,
-            open_engine(
-                f"dsp-gym train {experiment.name}", engine, master, setting, workers, decisions
-            ) as opened,
+            open_engine(f"dsp-gym train {experiment.name}", master, workers, decisions) as opened,
             _progress(training.SeedProgress, _currency(experiment)) as progress,
         ):
             result = training.train(
@@ -123,7 +117,7 @@ def train(
     except training.TrainingInterrupted:
         again = f"dsp-gym train {config} --resume --out {folder}"
         again += f" --seed {seed}" if seed is not None else ""
-        again += f" --engine {engine}" if engine != "local" else ""
+        again += f" --master {master}" if master is not None else ""
         typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     tell_missing(tracker, experiment.tracking.uri)

@@ -15,10 +15,8 @@ from dsp_gym.cli.engines import (
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.evaluate import DEFAULT_STORE, read_config
 from dsp_gym.cli.options import (
-    EngineOption,
     JsonOption,
     MasterOption,
-    SettingOption,
     StoreOption,
     TrackOption,
     WorkersOption,
@@ -48,7 +46,7 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym tune ds2 core-v2 --seeds 1\n\n"
         "  dsp-gym tune agent q11-quickstart --trials 20 --steps 100000\n\n"
         "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings in parallel\n\n"
-        "  dsp-gym tune ds2 core-v1 --at-once 8 --engine spark --master spark://host:7077\n\n"
+        "  dsp-gym tune ds2 core-v1 --at-once 8 --master spark://host:7077\n\n"
         "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
     )(tune)
 
@@ -97,9 +95,7 @@ def tune(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the study in the folder.")
     ] = False,
-    engine: EngineOption = "local",
     master: MasterOption = None,
-    setting: SettingOption = None,
     workers: WorkersOption = None,
     out: Annotated[
         Path | None,
@@ -129,9 +125,7 @@ def tune(
         # The first round holds ten trials and the default; those after it may be smaller.
         decisions = job.objective.decisions * min(trials + 1, max(at_once, FIRST_ROUND))
         with (
-            open_engine(
-                f"dsp-gym tune {job.label}", engine, master, setting, workers, decisions
-            ) as opened,
+            open_engine(f"dsp-gym tune {job.label}", master, workers, decisions) as opened,
             _progress(job, trials, seed, at_once, tracker) as progress,
         ):
             best = search(

@@ -120,10 +120,8 @@ COMPARE = {
         in__yaml=BENCHMARK.replace("[constant]", "[{name: t, load: {form: trace, path: t.csv}}]"),
         t__csv=b"t_seconds,rate\n0,1\n10,\xff\n",
     ),
-    "engine": case("evaluate bench.yaml --engine sparks --no-track", "Did you mean 'spark'?"),
-    "master": case("evaluate bench.yaml --master local[2] --no-track", "Add --engine spark"),
-    "setting": case(
-        "evaluate bench.yaml --engine spark --setting a --no-track", "Write spark.KEY=VALUE"
+    "master": case(
+        "evaluate bench.yaml --master local[2] --workers 2 --no-track", "spark-defaults.conf"
     ),
     "scorecard of nothing": case("leaderboard empty.json", "empty.json: is not valid JSON"),
     "scorecard of another kind": case(

@@ -121,7 +121,6 @@ def test_the_policy_is_shown_and_pulled_from_the_registry(trained, here):
         (("train", "small.yaml", "--resume", "--out", "new"), "no checkpoint"),
         (("train", "quickstart", "--resume"), "no training to resume"),
         (("train", "small.yaml", "--overwrite"), "a folder of its own"),
-        (("train", "small.yaml", "--engine", "sparc"), "no engine 'sparc'"),
     ],
 )
 def test_what_is_not_there_is_named_on_one_screen(here, arguments, says):

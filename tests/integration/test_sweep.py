@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 ROOT = Path(__file__).resolve().parents[2]
 
+ENGINES: dict[str, tuple[str, ...]] = {"local": (), "spark": ("--master", "local[2]")}
+
 LEARNED = {
     "policy": "learned",
     "name": "trained",
@@ -81,7 +83,7 @@ def test_rollouts_on_executors_are_those_of_the_local_engine(spark, tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text(json.dumps(ROLLOUTS))  # JSON is YAML
     for engine in ("local", "spark"):
-        arguments = [str(file), "--engine", engine, "--out", str(tmp_path / engine)]
+        arguments = [str(file), *ENGINES[engine], "--out", str(tmp_path / engine)]
         result = CliRunner().invoke(app, ["rollout", *arguments])
         assert result.exit_code == 0, result.output
     here = contents(tmp_path / "local")
@@ -94,7 +96,7 @@ def test_a_ranking_from_executors_is_that_of_the_local_engine(spark, tmp_path, m
     monkeypatch.setattr("dsp_gym.evaluation.leaderboard.installed", lambda: ("ds2", "justin-paper"))
     Path("small.yaml").write_text(json.dumps(BENCHMARK))
     for engine in ("local", "spark"):
-        arguments = ["small.yaml", "--engine", engine, "--seeds", "1", "--out", engine]
+        arguments = ["small.yaml", *ENGINES[engine], "--seeds", "1", "--out", engine]
         result = CliRunner().invoke(app, ["leaderboard", *arguments, "--no-track"])
         assert result.exit_code == 0, result.output
     assert {"leaderboard.md", "scorecard.json"} <= contents(Path("local")).keys()
@@ -107,7 +109,7 @@ def test_a_scorecard_from_executors_is_that_of_the_local_engine(spark, tmp_path)
     cards = []
     for engine in ("local", "spark"):
         result = CliRunner().invoke(
-            app, ["evaluate", str(file), "--engine", engine, "--json", "--no-track"]
+            app, ["evaluate", str(file), *ENGINES[engine], "--json", "--no-track"]
         )
         assert result.exit_code == 0, result.output
         cards.append(result.stdout)
