@@ -1,4 +1,4 @@
-"""What a configuration carries now: resources held, contention, service times, hit rates."""
+"""Capacity of the running configuration: resources, contention, service times, hit rates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.simulation.options import Parameters
 from dsp_gym.simulation.state import C, SimulationState, X
 
-Row = Floats
+Row = Floats  # one row of an array; numba infers the rank, mypy needs a name
 
 
 @njit(cache=True, nogil=True)
@@ -31,15 +31,17 @@ def bin_pack(
     parallelism: Ints,
     level: Ints,
 ) -> int:
-    """TaskManagers that hold the job's subtasks, sources left out: first fit, largest first.
+    """Count the TaskManagers that hold the job's subtasks: first fit, largest subtask first.
 
-    A TaskManager offers its slots and, for tasks, the memory of that many level-0 subtasks.
+    A TaskManager offers its slots and, to tasks, the memory of that many level-0 subtasks. Sources
+    are left out.
 
     Args:
-        kind: (n,) of each vertex of the job.
-        subtask_mib: (L+1,) of a subtask by memory level, column 0 holds "no memory".
-        slots: Of a TaskManager.
-        levels: Of memory.
+        kind: (n,) kind of each vertex of the job.
+        subtask_mib: (L+1,) MiB of a subtask by memory level; column 0 is a subtask without managed
+            memory.
+        slots: Slots of a TaskManager.
+        levels: Number of memory levels.
         slot_sharing: 1 where subtasks of all vertices share slots.
         parallelism: (V,) subtasks.
         level: (V,) memory levels.
@@ -48,6 +50,7 @@ def bin_pack(
         Number of TaskManagers.
     """
     room = slots * subtask_mib[1]
+    # With slot sharing every slot holds one subtask of each vertex, so the widest vertex decides.
     if slot_sharing:
         widest = 1
         for v in range(len(kind)):
@@ -58,14 +61,18 @@ def bin_pack(
     for v in range(len(kind)):
         if kind[v] != SOURCE:
             total += parallelism[v]
+    # At worst each subtask needs a TaskManager to itself: the arrays have room for that.
     free_slots = np.full(total, slots, np.int64)
     free_mib = np.full(total, room)
     used = 0
+    # x is a column of subtask_mib. First fit decreasing: the largest subtasks choose first, and the
+    # fixed order makes the count repeatable.
     for x in range(levels, -1, -1):
         need = subtask_mib[x]
         for v in range(len(kind)):
             if kind[v] == SOURCE or level[v] + 1 != x:
                 continue
+            # TaskManagers before tm have no room for this vertex's subtasks, which are all alike.
             tm = 0
             for _ in range(parallelism[v]):
                 while tm < used and (free_slots[tm] < 1 or free_mib[tm] < need - 1e-9):
@@ -79,13 +86,15 @@ def bin_pack(
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
-    """What follows from the configuration of job j: resources, TaskManagers, speed, tables.
+    """Derive what follows from the configuration of job j: resources, TaskManagers, speed, tables.
 
     k is the job's row of the tables t; of vertex v, p is the parallelism and x the state.
     """
     cores = mib = 0.0
+    # Totals of the job: cores and MiB without sources, subtasks, and the widest vertex.
     tasks = widest = 0
     for v in range(t.n[k]):
+        # Tables are indexed by parallelism p and by column = memory level + 1 (0: no memory).
         p, x = s.parallelism[j, v], s.vertex[j, v]
         column = s.level[j, v] + 1
         x[X.tasks], x[X.useful], x[X.hot] = p, t.useful[k, v, p], t.hot[k, v, p]
@@ -96,6 +105,7 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         x[X.compaction_s] = t.compaction_s[k, v] * t.miss_factor[k, v, p]
         x[X.miss_s] = t.read_miss_s[k, v] * t.miss_factor[k, v, p]
         x[X.buffer] = t.buffer_records[k, v] * p
+        # Sources run on TaskManagers that are not counted as the job's resources.
         if t.kind[k, v] == SOURCE:
             continue
         cores += p
@@ -112,6 +122,7 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         s.parallelism[j],
         s.level[j],
     )
+    # Subtasks that share a TaskManager slow each other down, linearly in their number.
     used = min(t.slots[k], widest if t.slot_sharing[k] else tasks)
     s.speed[j] = max(0.05, 1.0 - t.contention[k] * (used - 1))
 
@@ -120,14 +131,17 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 def renew_capacity(
     n: int, c: Row, hit_curves: Row, x: Row, speed: float, factor: float, par: Parameters
 ) -> None:
-    """Service time, hit rate and capacity of every vertex of one job, as of now.
+    """Compute service time, hit rate and capacity of every vertex of one job, as of now.
+
+    The chain of a vertex: content of the state -> working set -> hit rate of the block cache
+    (`dsp_gym.job.service`) -> seconds per record -> records/s.
 
     Args:
-        n: Vertices v.
+        n: Number of vertices v.
         c: (V, len(C)) their fixed columns.
         hit_curves: (V, L+1, grid) hit rate over cache / working set.
         x: (V, len(X)) their state, changed in place.
-        speed: Of the TaskManagers, 0..1.
+        speed: Speed of the TaskManagers, 0..1.
         factor: Scale of CPU times.
         par: The simulation's parameters.
     """
@@ -136,10 +150,12 @@ def renew_capacity(
         if c[v, C.stateful] > 0.0:
             held = entries(c[v, C.keys], x[v, X.content], c[v, C.panes], c[v, C.prefilled] > 0)
             x[v, X.state] = held * c[v, C.entry_mib]
+            # A restarted job's cache is cold: only the blocks brought in so far can hit.
             cache = x[v, X.cache]
             if par.warm_up > 0:
                 cache = min(cache, x[v, X.cached])
             wanted = working_set_mib(held, c[v, C.entry_mib], c[v, C.unshared_mib], x[v, X.tasks])
+            # State is spread evenly: `mine` is the MiB of one subtask.
             mine, files = x[v, X.state] / x[v, X.tasks], c[v, C.level0_files]
             covered, lookups, compacted = read_and_compacted(
                 x[v, X.memtable], x[v, X.flush], mine, files, c[v, C.blocks_per_entry]
@@ -148,6 +164,8 @@ def renew_capacity(
             curve = hit_curves[v, int(x[v, X.memory])]
             hit = served_share(hit_rate(curve, cache, wanted), c[v, C.churn], covered)
         x[v, X.hit], x[v, X.covered] = hit, covered
+        # Seconds per record = cpu + reads x (hit or miss) + writes, of which cache misses and
+        # compactions are the part that more memory saves.
         base = service_s(
             c[v, C.cpu_s] * factor,
             c[v, C.reads],
@@ -157,9 +175,12 @@ def renew_capacity(
             c[v, C.write_s] * x[v, X.write_factor] + compacted * x[v, X.compaction_s],
             hit,
         )
+        # Noise is standard normal; half the mean is the floor, so that no draw gives a time <= 0.
         base *= max(0.5, 1.0 + par.service_cv * x[v, X.noise])
-        # Sources stand on TaskManagers of their own.
+        # Sources run on separate TaskManagers, so they do not share this job's contention.
         x[v, X.service_s] = base if c[v, C.kind] == SOURCE else base / speed
+        # A vertex counts with its linear-equivalent subtasks (`useful` <= p), and the hottest
+        # subtask limits all others: capacity = useful / (service_s x hot).
         x[v, X.busy_per] = x[v, X.service_s] / x[v, X.useful]
         x[v, X.load_per] = x[v, X.busy_per] * x[v, X.hot]
         x[v, X.capacity] = 1.0 / x[v, X.load_per]
@@ -167,17 +188,18 @@ def renew_capacity(
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def slowed(speed: float, slow: bool, tm_count: int, par: Parameters) -> float:
-    """Speed of a job while one of its TaskManagers is slow: that one's share suffers.
+    """Return the speed of a job while one of its TaskManagers is slow: that one's share suffers.
 
     Returns:
-        0..1.
+        Speed, 0..1.
     """
     return speed * (1.0 - (1.0 - par.slow_factor) / max(1.0, float(tm_count))) if slow else speed
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def renew(t: JobTables, s: SimulationState, fixed: Row, k: int, j: int, par: Parameters) -> None:
-    """`renew_capacity` of job j of a batch."""
+    """Call `renew_capacity` for job j of a batch, row k of the tables t."""
+    # A slow TaskManager recovers by the clock; until then every sample is computed with less speed.
     speed = slowed(s.speed[j], s.tick[j] < s.slow_until[j], s.tm_count[j], par)
     renew_capacity(
         t.n[k],

@@ -1,10 +1,10 @@
 """The simulation: seconds of a batch of jobs, one compiled loop for one job and for thousands.
 
-A fluid model. Each second: sources take records from their log, vertices process what arrived and
-what is queued up to their capacity, bounded buffers push back, windows hold and release, the block
-cache warms, a savepoint or an outage runs down. Every 5 s capacities are renewed and a sample
-of the metrics is kept; where nothing waits, these 5 s are computed at once. No Python per vertex,
-no allocation per second.
+A fluid model. Each second: sources take records from their log, vertices process new and queued
+records up to their capacity, bounded buffers push back, windows hold and release, the block cache
+warms, a savepoint or an outage counts down. Every 5 s the kernel renews capacities and keeps a
+sample of the metrics; where nothing waits, it computes these 5 s at once. No Python per vertex, no
+allocation per second.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ Row = Floats
 
 
 class Room(NamedTuple):
-    """What a job's seconds are computed in."""
+    """The arrays in which a job's seconds are computed."""
 
     q: Floats  # (V + 1, len(Q), LANES)
     noise: Floats  # (3, V * NOISE_SAMPLES)
 
     @classmethod
     def of(cls, vertices: int) -> Room:
-        """Makes room for jobs of so many vertices.
+        """Allocate room for jobs of so many vertices.
 
         Returns:
-            Arrays of any content.
+            Arrays with undefined content.
         """
         return cls(lanes(vertices), noise_lanes(vertices))
 
@@ -67,20 +67,23 @@ def advance(
 ) -> None:
     """Advance jobs low..high-1 by whole seconds.
 
-    j is a job of the batch, k its row of the tables t; of job j, n is the number of vertices, c
-    their fixed columns (V, len(C)), x their state (V, len(X)) and o its outcome.
+    Letters: j is a job of the batch, k its row of the tables t, v a vertex; of job j, n is the
+    number of vertices, c their fixed columns (V, len(C)), x their state (V, len(X)), o its outcome
+    and q the lanes of a stride (`dsp_gym.simulation.stride`).
 
     Args:
-        model: What is fixed.
-        state: Changed in place.
+        model: What is fixed: tables, fixed columns, parameters.
+        state: State of the batch, changed in place.
         rates: (J, T) records/s offered in each second since reset; the last one stays.
-        seconds: How far.
+        seconds: Seconds to advance.
         low: First job.
         high: One past the last job.
-        outcome: (J, len(OUTCOME)), the truth of the interval is added.
+        outcome: (J, len(OUTCOME)), the true values of the interval are added.
         trace: (J, seconds, len(TRACE)), filled where it has room.
-        room: Written over, so each thread has its own; nothing is allocated between seconds.
+        room: Scratch arrays, one set per thread; nothing is allocated between seconds.
     """
+    # `.arrays` gives the named tuples behind the handles: numba unboxes a handle (one pointer) in
+    # nanoseconds, a tuple of forty arrays in microseconds (`dsp_gym.numba_handles`).
     m, s = model.arrays, state.arrays
     t, row, fixed, par = m.t, m.row, m.fixed, m.par
     q, noise = room
@@ -93,21 +96,27 @@ def advance(
         n, c, x, o = t.n[k], fixed[k], s.vertex[j], outcome[j]
         upstream, in_share, slo_s = t.upstream[k], t.in_share[k], t.slo_s[k]
         hits = t.hit[k]
+        # Sums are local variables, stored once per call, so that LLVM can keep them in registers.
         load, histogram = rates[j], s.histogram[j]
         backlog = processed = offered = latencies = worst = slo = 0.0
         latency = s.latency_s[j]
-        known_bin = (0, math.inf, 0.0)
-        waits = False  # records, as far as is known
+        known_bin = (0, math.inf, 0.0)  # bin, and its two edges, of the last counted latency
+        waits = False  # whether records wait, as far as is known
         drawn_from = -NOISE_SAMPLES * SAMPLE_S  # no noise is drawn yet
         tick = s.tick[j]
         end = tick + seconds
+        # One turn of this loop is a stride: up to the next sample where the job runs, else a
+        # second.
         while tick < end:
             if tick % SAMPLE_S == 0:
+                # Capacities hold for the 5 s of a sample; so does a fault.
                 if faulty and draw_faults(t, s, k, j, par):
                     o[OUTCOME.failures] += 1
                 speed = slowed(s.speed[j], tick < s.slow_until[j], s.tm_count[j], par)
                 renew_capacity(n, c, hits, x, speed, s.service_factor[j], par)
             status = s.status[j]
+            # Until the first sample after a restart the cache warms second by second, if that is
+            # wanted: 5 s are much of a short outage's catch-up.
             warms = par.warms_each_second and status < RESTARTING and s.samples_taken[j] == 0
             if warms:
                 warm(n, c, x)
@@ -119,6 +128,7 @@ def advance(
             o[OUTCOME.core_s] += cores * span
             o[OUTCOME.mib_s] += mib * span
             o[OUTCOME.tm_s] += s.tm_count[j] * span
+            # Down: latency grows by one second per second, because nothing reaches the sinks.
             if status >= RESTARTING:
                 backlog = stand_still(n, c, upstream, x, load[min(tick, last)], tick)
                 offered += load[min(tick, last)]
@@ -137,6 +147,8 @@ def advance(
                 if tick < traced_s:
                     note(trace[j, tick], load[min(tick, last)], 0.0, latency, backlog)
             else:
+                # A quiet stride is the fast path. It changes nothing where it returns False, so
+                # that the same seconds can be taken one by one, with the same result bit for bit.
                 count = stride - tick
                 quiet = (
                     par.quiet_strides
@@ -148,6 +160,8 @@ def advance(
                 if not quiet:
                     waits = each_second(n, c, upstream, in_share, x, load, tick, count, q)
                 lowest, highest = math.inf, 0.0
+                # Row n of the lanes is the job: done = load, now = taken, wait_s = latency, due =
+                # backlog.
                 for i in range(count):
                     latency = q[n, Q.wait_s, i]
                     offered += q[n, Q.done, i]
@@ -156,6 +170,7 @@ def advance(
                     lowest, highest = min(lowest, latency), max(highest, latency)
                 worst = max(worst, highest)
                 backlog = q[n, Q.due, count - 1]
+                # Where the last bin holds all latencies of the stride, one addition counts them.
                 place, least, most = known_bin
                 if least < lowest and highest < most:
                     histogram[place] += span
@@ -171,6 +186,8 @@ def advance(
                     rate, taken = q[n, Q.done, i], q[n, Q.now, i]
                     note(line, rate, taken, q[n, Q.wait_s, i], q[n, Q.due, i])
                 s.tick[j] = stride
+                # At the end of a sample: decide whether it is lost, draw noise for several samples
+                # at once where the last draw is used up, and keep it in the ring.
                 if stride % SAMPLE_S == 0:
                     known = is_known(s.seed[j], stride - 1, s.gap_until[j], par)
                     drawn = (stride - drawn_from) // SAMPLE_S
@@ -182,6 +199,7 @@ def advance(
                     s.sample_known[j, at] = known
                     s.latency_samples[j, at] = latency
                     s.samples_taken[j] += 1
+                # The savepoint counts down while the job still runs; the outage follows.
                 if status == SAVEPOINTING:
                     s.phase_left_s[j] -= 1.0
                     if s.phase_left_s[j] <= 0.0:
@@ -197,9 +215,11 @@ def advance(
         o[OUTCOME.arrived] += offered
         o[OUTCOME.processed] += processed
         o[OUTCOME.pending] = backlog
-        # A log without arrivals is measured by a tenth of the job's reference rate.
+        # pending_s is the backlog over the current arrival rate. A log without arrivals is measured
+        # by a tenth of the job's reference rate.
         arrivals = max(load[max(0, min(tick - 1, last))], 0.1 * t.rate_per_s[k])
         o[OUTCOME.pending_s] = backlog / arrivals
+        # Prices: per core hour and GiB hour of requested resources, and of whole TaskManagers.
         gib_s = o[OUTCOME.mib_s] / 1024.0
         o[OUTCOME.cost] = (o[OUTCOME.core_s] * t.core_hour[k] + gib_s * t.gib_hour[k]) / 3600.0
         tm_hour = t.tm_cores[k] * t.core_hour[k] + t.tm_mib[k] / 1024.0 * t.gib_hour[k]

@@ -34,19 +34,19 @@ GC_MS_PER_BUSY = 20.0
 """Garbage collection time of a fully busy TaskManager, ms per second."""
 
 METASPACE_MIB = 80.0
-"""Metaspace of a job of this size."""
+"""Metaspace of a job of this size, MiB."""
 
 
 class View(NamedTuple):
-    """Over which samples a collector takes its means."""
+    """The samples over which a collector takes its means."""
 
-    window_s: int
+    window_s: int  # length of the metrics window
     stabilization_s: int  # left out after a restart
     gauge_samples: int  # span of the gauges of now where times are counted; 0: samples hold them
 
     @classmethod
     def of(cls, measured: Measurement) -> View:
-        """The view of a measurement's options.
+        """Build the view of a measurement's options.
 
         Returns:
             Numbers for compiled code.
@@ -57,13 +57,13 @@ class View(NamedTuple):
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True, forceinline=True)
 def _gained(row: Floats, begun: Floats, kept: float, column: int) -> float:
-    """What a sum of samples gained from one row (len(S),) of the ring to another.
+    """Return what a sum of samples gained from one row (len(S),) of the ring to another.
 
     Args:
-        row: The later one.
-        begun: The earlier one.
-        kept: 0 where the earlier one is of the time before the job (re)started.
-        column: Of the samples.
+        row: The later row.
+        begun: The earlier row.
+        kept: 0 where the earlier row dates from before the job (re)started.
+        column: Column of the samples.
 
     Returns:
         The difference, in the column's unit.
@@ -84,8 +84,8 @@ def observe(
     """Fill the metrics of jobs low..high-1 in `seen`; NaN where nothing is known.
 
     Status and running configuration are those of now, as Flink's REST interface gives them. All
-    else comes from samples that have arrived: nothing while the job is down, and after a restart
-    only what the new tasks have counted.
+    other values come from samples that have arrived: none while the job is down, and after a
+    restart only those that the new tasks have counted.
 
     j is a job of the batch, k its row of the tables t, v a vertex of p subtasks; s is the state.
     """
@@ -93,6 +93,7 @@ def observe(
     t, row = m.t, m.row
     for j in range(low, high):
         seen.status[j] = s.status[j]
+        # NaN is the answer until a sample has arrived; the functions below fill the rest.
         for i in range(seen.job.shape[0]):
             seen.job[i, j] = np.nan
         for v in range(seen.parallelism.shape[1]):
@@ -113,16 +114,18 @@ def observe(
 def _observe_now(
     t: JobTables, s: SimulationState, k: int, j: int, view: View, seen: SnapshotArrays
 ) -> None:
-    """Counters and gauges of a job as of its newest known sample, if that is fresh."""
+    """Fill counters and gauges of a job from its newest known sample, if that is fresh."""
     ring = s.samples.shape[1]
     arrived = s.samples_taken[j] - s.delay_s[j] // SAMPLE_S  # samples since the restart
     newest = arrived - 1
     while newest >= 0 and not s.sample_known[j, newest % ring]:
         newest -= 1
+    # A gauge older than FRESH_S is not reported: its series has gone stale.
     if newest < max(0, arrived - FRESH_S // SAMPLE_S):
         return
     latest = s.tick[j] - s.tick[j] % SAMPLE_S  # when the last sample was taken
     seen.job[JOB.counted_s, j] = latest - (s.samples_taken[j] - 1 - newest) * SAMPLE_S
+    # The ring holds sums, so the newest sample alone is its row minus the row before.
     begun, kept = s.samples[j, (newest - 1) % ring], 1.0 if newest > 0 else 0.0
     busy_tasks = managed = 0.0
     for v in range(t.n[k]):
@@ -130,8 +133,11 @@ def _observe_now(
         now = s.samples[j, newest % ring, v]
         busy = _gained(now, begun[v], kept, S.busy)
         back = _gained(now, begun[v], kept, S.back)
+        # Where times are counted, the window needs them sample by sample, so the 60 s mean that
+        # Flink's gauges show is taken here.
         if view.gauge_samples > 0:
             busy = back = 0.0
+            # Fewer samples where the job is young, or where the ring has wrapped around.
             spans = min(newest + 1, view.gauge_samples, newest + 1 + ring - s.samples_taken[j])
             for i in range(newest - spans + 1, newest + 1):
                 busy += s.samples[j, i % ring, v, S.raw_busy] / spans
@@ -141,13 +147,15 @@ def _observe_now(
         out[VERTEX.busy_now_ms_per_s] = 1000.0 * busy
         out[VERTEX.backpressured_now_ms_per_s] = 1000.0 * back
         if view.gauge_samples > 0 and newest == 0:
-            # Flink takes what is not idle for busy, and counts idle time from its first update on.
+            # Flink reports all time that is not idle as busy, and counts idle time from its first
+            # update on.
             out[VERTEX.busy_now_ms_per_s], out[VERTEX.backpressured_now_ms_per_s] = 1000.0, 0.0
         out[VERTEX.records_in_total] = now[S.records_in]
         out[VERTEX.records_out_total] = now[S.records_out]
         busy_tasks += busy * p
         if t.kind[k, v] == SOURCE and t.has_log[k]:
             out[VERTEX.pending_records] = now[S.pending]
+            # Kafka partitions are spread over p subtasks as evenly as whole partitions allow.
             if t.partitions[k, v] > 0:
                 on_fullest = np.ceil(t.partitions[k, v] / p)
                 out[VERTEX.pending_partitions_max_subtask] = on_fullest
@@ -158,6 +166,7 @@ def _observe_now(
             out[VERTEX.cache_misses_total] = now[S.misses]
             out[VERTEX.state_mib] = now[S.state]
             managed += now[S.cached] * p
+    # TaskManager metrics are rough: load from busy subtasks per core, heap and GC linear in it.
     job, tms = seen.job[:, j], max(1.0, float(s.tm_count[j]))
     load = min(1.0, busy_tasks / (tms * t.tm_cores[k]))
     heap = t.slots[k] * (t.subtask_mib[k, 0])
@@ -173,13 +182,15 @@ def _observe_now(
 def _observe_window(
     t: JobTables, s: SimulationState, k: int, j: int, view: View, seen: SnapshotArrays
 ) -> None:
-    """Means of a job over the settled samples of the metrics window.
+    """Fill the means of a job over the settled samples of the metrics window.
 
     Counters go on through lost samples, so a rate is their rise from the sample before the first
-    known one to the last; gauges are means over the known ones.
+    known one to the last; gauges are means over the known samples.
     """
     window, ring = view.window_s // SAMPLE_S, s.samples.shape[1]
     newest = s.samples_taken[j] - s.delay_s[j] // SAMPLE_S  # arrived since the restart
+    # The window ends with the newest sample that has arrived, and skips the first samples after a
+    # restart, which show catching up rather than a steady rate.
     settled = newest - view.stabilization_s // SAMPLE_S
     count = min(window, max(0, settled))
     known, latency = 0, 0.0
@@ -194,6 +205,8 @@ def _observe_window(
     if known == 0:
         return
     seen.job[JOB.window_fill, j], seen.job[JOB.latency_p95_s, j] = known / window, latency / known
+    # `base` is the sample before the window. It may be -1, just after a restart: then `kept` is 0,
+    # since the counters began at zero.
     end, base = s.samples[j, last_at % ring], first_at - 1
     begun, kept = s.samples[j, base % ring], 1.0 if base >= 0 else 0.0
     span = (last_at - first_at) * SAMPLE_S
@@ -201,6 +214,7 @@ def _observe_window(
     for v in range(t.n[k]):
         p, out = s.parallelism[j, v], seen.vertex[:, j, v]
         last, first = end[v], begun[v]
+        # Noise may push a mean beyond 0..1; Flink's shares of time add up to 1000 ms/s.
         busy = min(1.0, max(0.0, _gained(last, first, kept, S.busy) / known))
         top = min(1.0, _gained(last, first, kept, S.busy_max) / known)
         back = min(1.0 - busy, max(0.0, _gained(last, first, kept, S.back) / known))
@@ -214,6 +228,8 @@ def _observe_window(
             1000.0 - out[VERTEX.busy_ms_per_s] - out[VERTEX.backpressured_ms_per_s]
         )
         if t.kind[k, v] == SOURCE and t.has_log[k]:
+            # Growth is between first and last sample of the window: a queue has no sum to
+            # difference.
             grown = last[S.pending] - s.samples[j, first_at % ring, v, S.pending]
             out[VERTEX.pending_growth_per_s] = grown / span if span > 0 else 0.0
         if t.stateful[k, v] == 1:
@@ -236,19 +252,20 @@ def snapshot(
     view: View,
     threads: int,
 ) -> MetricsSnapshot:
-    """The snapshot of a batch of simulated jobs as of now.
+    """Take the snapshot of a batch of simulated jobs as of now.
 
     Args:
         topology: J jobs.
         model: The same jobs, compiled.
         state: Their state.
-        view: Over which samples means are taken.
-        threads: How many the jobs are split over.
+        view: The samples over which means are taken.
+        threads: Number of threads the jobs are split over.
 
     Returns:
         Metrics of J jobs; NaN where nothing is known.
     """
     jobs, size_v = len(topology), topology.max_vertices
+    # Uninitialised: `observe` writes every number, NaN where nothing is known.
     seen = SnapshotArrays(
         np.empty(jobs, np.int64),
         np.empty((jobs, size_v), np.int64),

@@ -1,4 +1,4 @@
-"""What can be set about a simulation; the job file describes the job itself."""
+"""Options of a simulation; the job file describes the job itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STREAM = 0x6C6167
 
 
 class Measurement(ConfigModel):
-    """How a job is seen."""
+    """How a collector sees a job."""
 
     window_s: int = Field(120, ge=SAMPLE_S, le=3600, description="metrics window (Justin: 120 s)")
     stabilization_s: int = Field(
@@ -72,23 +72,26 @@ class Measurement(ConfigModel):
 
     @property
     def longest_delay_s(self) -> int:
-        """Age of the newest sample seen, at most."""
+        """Greatest age of the newest sample seen, s."""
         return self.delay_s if self.delay_up_to_s is None else self.delay_up_to_s
 
     def delays_s(self, seeds: Ints) -> Ints:
-        """Draws the age of the newest sample seen for each run.
+        """Draw the age of the newest sample seen for each run.
 
         Args:
-            seeds: (J,) of the runs.
+            seeds: (J,) seeds of the runs.
 
         Returns:
-            (J,) s.
+            (J,) s, whole samples.
         """
         if self.delay_up_to_s is None:
             return np.full(len(seeds), self.delay_s, np.int64)
         drawn = [
-            np.random.Generator(np.random.Philox(key=[seed, STREAM])).random() for seed in seeds
+            np.random.Generator(np.random.Philox(key=[seed, STREAM])).random()
+            for seed in seeds
+            # One draw per run, keyed by its seed: a run sees the same delay in every batch.
         ]
+        # Log-uniform between the two bounds: short delays are common, long ones rare.
         ages = self.delay_s * (self.delay_up_to_s / self.delay_s) ** np.array(drawn)
         return np.asarray(np.rint(ages / SAMPLE_S) * SAMPLE_S, np.int64)
 
@@ -114,7 +117,7 @@ class Faults(ConfigModel):
 
 
 class SimulationOptions(ConfigModel):
-    """Everything that can be set."""
+    """All options of a simulation."""
 
     measurement: Measurement = Field(default_factory=Measurement, description="how jobs are seen")
     faults: Faults = Field(default_factory=Faults, description="fault scenario")
@@ -151,17 +154,18 @@ class SimulationOptions(ConfigModel):
     )
 
     def thread_count(self, jobs: int) -> int:
-        """Threads worth using for a batch of that size.
+        """Return the number of threads worth using for a batch of that size.
 
         Returns:
             At least 1, at most one for every 32 jobs.
         """
         wanted = self.threads or len(os.sched_getaffinity(0))
+        # With fewer than 32 jobs a thread has too little work to be worth the handover.
         return max(1, min(wanted, jobs // 32))
 
 
 def simulated_topology(topology: Topology, mechanisms: MechanismSwitches) -> Topology:
-    """The same jobs, their tables compiled for the mechanisms that are on.
+    """Compile the tables of the same jobs for the mechanisms that are on.
 
     Returns:
         A topology of the same specs and rows.
@@ -176,7 +180,7 @@ class Parameters(NamedTuple):
     service_cv: float  # relative noise of service times
     noise_cv: float  # relative noise of a sample of busyness and latency
     missing: float  # share of samples lost
-    counts_times: bool  # windows are of the times of each sample
+    counts_times: bool  # windows average the times of each sample, not Flink's gauges
     failures_per_hour: float
     recovery_s: float
     slow_per_hour: float  # a TaskManager turns slow
@@ -186,14 +190,14 @@ class Parameters(NamedTuple):
     gap_s: float
     failed_rescale: float  # share of rescales that keep the old configuration
     warm_up: bool  # the cache is cold after a restart
-    warms_each_second: bool  # and warms each second, not each sample
+    warms_each_second: bool  # the cache warms each second, not each sample
     rescale: bool  # a rescale takes a savepoint and an outage
-    checkpoint_s: float  # between checkpoints, which a rescale in place waits for
-    gauge_samples: int  # span of the time gauges
+    checkpoint_s: float  # interval between checkpoints; a rescale in place waits for the next
+    gauge_samples: int  # span of the time gauges, in samples
 
     @classmethod
     def of(cls, options: SimulationOptions) -> Parameters:
-        """The parameters of these options.
+        """Build the parameters of these options.
 
         Returns:
             Numbers for compiled code; a mechanism that is off has the value without effect.

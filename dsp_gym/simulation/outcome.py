@@ -12,7 +12,7 @@ from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S,
 
 
 def simulated_outcome(columns: Floats) -> Outcome:
-    """The outcome in the kernel's columns, (J, len(OUTCOME)), which it keeps.
+    """Return the outcome in the kernel's columns, (J, len(OUTCOME)), which it shares.
 
     Returns:
         The same as named quantities, each (J,).
@@ -30,13 +30,14 @@ def _average(o: Floats) -> None:
 
 
 def histogram_quantile(histogram: Floats, q: float) -> Floats:
-    """Latency in seconds below which a share q of the time lies, from (J, LATENCY_BINS) counts.
+    """Return the latency below which a share q of the time lies, from (J, LATENCY_BINS) counts.
 
-    NaN where nothing was counted. Log-interpolated within a bin.
+    Log-interpolated within a bin, whose edges grow geometrically.
 
     Returns:
-        (J,) seconds.
+        (J,) seconds; NaN where nothing was counted.
     """
+    # The edges of `latency_bin`.
     edges = np.geomspace(LATENCY_MIN_S, LATENCY_MAX_S, LATENCY_BINS + 1)
     cumulated = np.cumsum(histogram, axis=1)
     total = cumulated[:, -1]

@@ -28,6 +28,7 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         s.level[j, v] = s.next_level[j, v]
         x = s.vertex[j, v]
         x[X.cached] = 0.0
+        # Flink's counters begin at zero in new tasks; past_* keep the totals since reset.
         x[X.past_in] += x[X.records_in]
         x[X.past_out] += x[X.records_out]
         x[X.records_in] = x[X.records_out] = x[X.last_in] = 0.0
@@ -54,12 +55,15 @@ def start(model: Handle[Model], state: Handle[SimulationState], jobs: Ints) -> N
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def outage_draw(t: JobTables, k: int, u: float) -> float:
-    """Outage of job file k at quantile u: linear between p10, p50 and p90, short tails beyond.
+    """Return the outage of job file k at quantile u, by its three measured quantiles.
+
+    Linear between p10, p50 and p90, with short linear tails beyond.
 
     Returns:
         Seconds.
     """
     low, middle, high = t.outage_s[k, 0], t.outage_s[k, 1], t.outage_s[k, 2]
+    # u = 0 gives 0.8 p10; u = 1 gives p90 + (p90 - p50) / 4.
     if u < 0.1:
         return float(low * (0.8 + 2.0 * u))
     if u < 0.5:
@@ -72,10 +76,13 @@ def outage_draw(t: JobTables, k: int, u: float) -> float:
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> None:
     """Stop the job; it restarts with its next configuration."""
+    # The draw is keyed by the number of rescales, not by time: the same rescale lasts equally long
+    # whenever it comes.
     word, other = rng.philox(s.seed[j], rng.OUTAGE, s.rescales[j], 0)
     total_mib = 0.0
     for v in range(t.n[k]):
         total_mib += s.vertex[j, v, X.state]
+    # Restoring adds the time to read all state back from the checkpoint.
     s.phase_left_s[j] = outage_draw(t, k, rng.uniform(word)) + total_mib / t.restore_mib_s[k]
     s.rescale_failed[j] = 0
     if rng.uniform(other) < par.failed_rescale:
@@ -107,19 +114,22 @@ def ask(
 
     Args:
         model: Compiled jobs; k is the row of job j.
-        state: Changed in place.
-        parallelism: (J, V) wanted.
-        level: (J, V) wanted.
-        answer: (J,) becomes PENDING where a rescale started, REFUSED where the job was not
-            running; it stays where nothing was asked.
+        state: State of the batch, changed in place.
+        parallelism: (J, V) wanted subtasks.
+        level: (J, V) wanted memory levels.
+        answer: (J,) becomes PENDING where a rescale started, REFUSED where the job was not running;
+            it
+            stays where no change was asked for.
         outcome: (J, len(OUTCOME)), rescales are counted.
     """
     m, s = model.arrays, state.arrays
     t, row, par = m.t, m.row, m.par
+    # Two passes: the first only compares, so that an unchanged job is left alone.
     for j in range(row.shape[0]):
         k = row[j]
         differs = False
         for v in range(t.n[k]):
+            # Requests beyond the job's bounds are clipped before they are compared.
             p = min(max(parallelism[j, v], t.min_parallelism[k, v]), t.max_parallelism[k, v])
             x = min(max(level[j, v], -1), t.levels[k] - 1)
             if p != s.parallelism[j, v] or x != s.level[j, v]:
@@ -138,9 +148,13 @@ def ask(
             )
             s.next_level[j, v] = min(max(level[j, v], -1), t.levels[k] - 1)
             state_mib += x[X.state]
+            # A savepoint waits until the queues before its barrier have drained, vertex after
+            # vertex.
             drain += x[X.queue] / max(x[X.capacity], 1e-9)
         s.rescales[j] += 1
         outcome[j, OUTCOME.rescales] += 1.0
+        # Four kinds of rescale: without cost (mechanism off); in place at once; in place with the
+        # next checkpoint, uniformly far off; or with a savepoint of all state.
         if par.rescale == 0:
             s.outage_begun[j] = s.tick[j]
             restart(t, s, k, j)
@@ -157,11 +171,12 @@ def ask(
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> bool:
-    """Faults of the coming 5 s.
+    """Draw the faults of the coming 5 s.
 
     Returns:
         True where job j, row k of the tables t, just failed.
     """
+    # One word per kind of fault, so that changing one rate does not move the others' draws.
     first, second = rng.philox(s.seed[j], rng.FAULT, s.tick[j], 0)
     third, _ = rng.philox(s.seed[j], rng.FAULT, s.tick[j], 1)
     share = SAMPLE_S / 3600.0
@@ -170,6 +185,7 @@ def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Parameter
     if rng.uniform(third) < par.gaps_per_hour * share:
         s.gap_until[j] = s.tick[j] + int(par.gap_s)
     if rng.uniform(first) < par.failures_per_hour * share and s.status[j] != RESTARTING:
+        # A failure during a savepoint loses the rescale: the old configuration restarts.
         if s.status[j] == SAVEPOINTING:
             s.rescale_failed[j] = 1
         keep_configuration(t, s, k, j)

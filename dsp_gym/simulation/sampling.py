@@ -1,4 +1,4 @@
-"""The 5 s samples of the metrics, and what is kept of every second."""
+"""The 5 s samples of the metrics, and the seconds kept for plots."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BIN_HIGH = np.append(_BIN_EDGES[1:-1] * (1.0 - 1e-9), math.inf)
 
 
 def noise_lanes(vertices: int) -> Floats:
-    """Room for the noise of `NOISE_SAMPLES` samples of a job of that many vertices.
+    """Allocate room for the noise of `NOISE_SAMPLES` samples of a job of that many vertices.
 
     Returns:
         (3, V * NOISE_SAMPLES): of service times, of busyness, of state accesses; the samples of a
@@ -50,9 +50,11 @@ def noise_lanes(vertices: int) -> Floats:
 def draw_noise(n: int, seed: int, tick: int, noise: Row) -> None:
     """Draw the noise of n vertices for the sample that closes in second `tick`, and the next ones.
 
-    One loop over samples and vertices, for vector instructions, and LLVM takes the functions of
-    `philox` into it: a draw by itself takes three times as long. `noise` is as from `noise_lanes`.
+    One loop over samples and vertices lets LLVM inline the functions of `philox` and use vector
+    instructions: a separate draw takes three times as long. `noise` is as from `noise_lanes`.
     """
+    # m counts the samples i of vertex v side by side; the draw is keyed by the second and the
+    # vertex.
     for m in range(n * NOISE_SAMPLES):
         v, i = m // NOISE_SAMPLES, m % NOISE_SAMPLES
         first, second = rng.philox(seed, rng.NOISE, tick + i * SAMPLE_S, v)
@@ -74,17 +76,17 @@ def keep_sample(
 ) -> int:
     """Close the 5 s sample of one job in its ring (R, V, len(S)).
 
-    n vertices v, with fixed columns c (V, len(C)) and state x (V, len(X)); `taken` samples before.
-    Its noise is number `drawn` of each vertex in `noise` (`draw_noise`).
+    n vertices v have fixed columns c (V, len(C)) and state x (V, len(X)); `taken` samples came
+    before. The noise of this sample is number `drawn` of each vertex in `noise` (`draw_noise`).
 
-    The ring holds counters since the restart, and sums of gauges over the samples that are known,
-    so that a window is the difference of two rows however long it is.
+    The ring holds counters since the restart, and sums of gauges over the known samples, so that a
+    window is the difference of two rows however long it is.
 
     Service times are constant within a sample, so busy time and state accesses follow from the
     records. The cache warms, and the time gauges move on.
 
     Returns:
-        Its place in the ring.
+        The place of the sample in the ring.
     """
     size, gauge = ring.shape[0], par.gauge_samples
     at = taken % size
@@ -92,7 +94,7 @@ def keep_sample(
     oldest = at - gauge if at >= gauge else at - gauge + size
     spans = min(taken + 1, gauge)
     noisy = par.noise_cv + par.service_cv > 0
-    kept = 1.0 if taken > 0 else 0.0  # what the ring holds of the time before a restart is over
+    kept = 1.0 if taken > 0 else 0.0  # 0: older rows date from before the restart
     for v in range(n):
         records = x[v, X.records_in] - x[v, X.last_in]
         if c[v, C.window] == NO_WINDOW:
@@ -103,9 +105,10 @@ def keep_sample(
         if noisy:
             m = v * NOISE_SAMPLES + drawn
             x[v, X.noise] = noise[0, m]  # of service times until the next sample
-            # Busy is what idle and backpressured leave: a task that never waits reads 1000.
+            # Busy is the time left by idle and backpressured: a task that never waits reads 1000.
             busy += par.noise_cv * noise[1, m] * min(busy, max(0.0, 1.0 - busy - back))
             factor = max(0.2, 1.0 + par.noise_cv * noise[2, m])
+        # A gauge is a moving sum: subtract the sample that leaves its span, add the new one.
         if taken >= gauge:
             x[v, X.gauge_busy] -= ring[oldest, v, S.raw_busy]
             x[v, X.gauge_back] -= ring[oldest, v, S.raw_back]
@@ -113,6 +116,7 @@ def keep_sample(
         x[v, X.gauge_back] += back
         mean_busy = min(1.0, max(0.0, x[v, X.gauge_busy] / spans))
         mean_back = min(1.0 - mean_busy, max(0.0, x[v, X.gauge_back] / spans))
+        # Flink's gauges average 60 s; counted times are those of this sample alone.
         if par.counts_times:
             mean_busy = min(1.0, max(0.0, busy))
             mean_back = min(1.0 - mean_busy, max(0.0, back))
@@ -121,6 +125,7 @@ def keep_sample(
             ring[at, v, S.busy] = kept * ring[before, v, S.busy] + mean_busy
             ring[at, v, S.busy_max] = kept * ring[before, v, S.busy_max] + top
             ring[at, v, S.back] = kept * ring[before, v, S.back] + mean_back
+        # A lost sample adds nothing to the sums; the counters below go on.
         else:
             for m in range(S.busy, S.back + 1):
                 ring[at, v, m] = kept * ring[before, v, m]
@@ -131,6 +136,8 @@ def keep_sample(
         x[v, X.last_in], x[v, X.sample_back] = x[v, X.records_in], 0.0
         if c[v, C.stateful] == 0.0:
             continue
+        # Per read: `lookups` blocks, of which `covered` need no block cache (the MemTable) and 1 -
+        # `hit` are misses. A data block in the cache brings hits of its index and filter blocks.
         lookups = records * c[v, C.reads] * x[v, X.lookups]
         misses = lookups * (1.0 - x[v, X.hit])
         asked = lookups * (1.0 - x[v, X.covered])  # of the block cache, for data blocks
@@ -156,7 +163,7 @@ def keep_sample(
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def bring(c: Row, x: Row, misses: float) -> None:
-    """Put blocks that missed the cache into it, of a vertex with columns c and state x."""
+    """Put blocks that missed the cache into it, for a vertex with columns c and state x."""
     if misses > 0.0:
         brought = misses / x[X.tasks] * max(BLOCK_MIB, c[C.entry_mib])
         x[X.cached] = min(x[X.cache], x[X.cached] + brought)
@@ -166,7 +173,7 @@ def bring(c: Row, x: Row, misses: float) -> None:
 def warm(n: int, c: Row, x: Row) -> None:
     """Warm the caches of n vertices by what they can read in the coming second.
 
-    They are asked right after a restart, when a backlog keeps them at their capacity.
+    It is called right after a restart, when a backlog keeps vertices at their capacity.
     """
     for v in range(n):
         if c[v, C.stateful] > 0.0:
@@ -176,7 +183,7 @@ def warm(n: int, c: Row, x: Row) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def is_known(seed: int, tick: int, gap_until: int, par: Parameters) -> int:
-    """0 where the sample was lost or fell into a metric gap.
+    """Return 0 where the sample was lost or fell into a metric gap, else 1.
 
     Returns:
         0 or 1.
@@ -192,7 +199,7 @@ def is_known(seed: int, tick: int, gap_until: int, par: Parameters) -> int:
 
 @njit(cache=True, nogil=True)
 def latency_bin(latency: float) -> int:
-    """Bin of the histogram.
+    """Return the bin of a latency in the histogram, whose edges grow geometrically.
 
     Returns:
         0..LATENCY_BINS - 1.
@@ -207,7 +214,8 @@ def count_latency(
 ) -> tuple[int, float, float]:
     """Count a second in the bin of its latency.
 
-    Seconds of one job resemble each other, and a comparison is cheaper than a logarithm.
+    Consecutive latencies of a job are close, and a comparison is cheaper than a logarithm: so the
+    last bin and its edges are passed on.
 
     Args:
         histogram: (LATENCY_BINS,) seconds.
@@ -219,6 +227,8 @@ def count_latency(
     """
     place, least, most = known
     if not least < latency < most:
+        # Walk to the neighbouring bins; the logarithm decides only within rounding of an edge, so
+        # that the result equals `latency_bin` always.
         while place > 0 and latency <= _BIN_LOW[place]:
             place -= 1
         while latency >= _BIN_HIGH[place]:
@@ -232,6 +242,6 @@ def count_latency(
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def note(line: Row, rate: float, taken: float, latency: float, backlog: float) -> None:
-    """Keep a second for plots."""
+    """Keep a second for plots in `line`, (len(TRACE),)."""
     line[TRACE.rate], line[TRACE.processed] = rate, taken
     line[TRACE.latency], line[TRACE.pending] = latency, backlog

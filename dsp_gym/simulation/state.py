@@ -1,8 +1,8 @@
 """The state of a batch of simulated jobs: plain arrays, saved and restored exactly.
 
-Every block of numbers has a table here: one row per column with its name, unit and meaning. The
-order of the rows is the order in memory; compiled code writes `x[v, X.queue]`, where `X.queue` is
-a constant.
+Every array of numbers has a table here: one row per column with its name, unit and meaning. The
+order of the rows is the order in memory; compiled code writes `x[v, X.queue]`, where `X.queue` is a
+constant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LATENCY_MIN_S, LATENCY_MAX_S = 1e-3, 1e5
 
 
 class _Vertex(NamedTuple):
-    """What changes about a vertex."""
+    """The changing state of a vertex."""
 
     queue: Annotated[int, Row("records", "in input buffers")]
     outbox: Annotated[int, Row("records", "window results not yet taken downstream")]
@@ -79,7 +79,7 @@ X = numbered(_Vertex)
 
 
 class _Fixed(NamedTuple):
-    """What the job file fixes about a vertex; columns of `JobTables` but the last two."""
+    """The constants of a vertex, from its job file; columns of `JobTables` but the last two."""
 
     kind: Annotated[int, Row("", "SOURCE, OPERATOR, SINK")]
     source_share: Annotated[int, Row("0..1", "of the job's load a source reads")]
@@ -155,7 +155,7 @@ OUTCOME = indices("OUTCOME", OUTCOME_FIELDS)
 
 
 class Model(NamedTuple):
-    """What does not change while a batch of jobs is simulated."""
+    """The constants of a simulated batch of jobs."""
 
     t: JobTables
     row: Ints  # (J,) row of the tables of each job
@@ -201,23 +201,24 @@ class SimulationState(NamedTuple):
 
 
 def ring_length(options: SimulationOptions) -> int:
-    """Samples kept: window, the gauges' own 60 s before it, and the delay.
+    """Count the samples to keep: the window, the gauges' 60 s before it, and the delay.
 
     Returns:
         Number of 5 s samples.
     """
     measured = options.measurement
     seen = measured.window_s + measured.longest_delay_s
+    # Two more: the row before the window, from which sums are differenced, and the open one.
     return seen // SAMPLE_S + measured.gauge_s // SAMPLE_S + 2
 
 
 def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> SimulationState:
-    """The arrays of a batch of simulated jobs before their reset.
+    """Allocate the arrays of a batch of simulated jobs before their reset.
 
     Args:
         tables: The compiled jobs.
         jobs: J, rows of the batch.
-        options: They say how many samples are kept.
+        options: They give the number of samples kept.
 
     Returns:
         A state of zeros.
@@ -230,21 +231,23 @@ def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> Simula
         "S": len(S),
         "bins": LATENCY_BINS,
     }
+    # `filled` reads the annotations of the fields: dimensions and dtype stand there only.
     return filled(SimulationState, sizes)
 
 
 def fixed_columns(tables: JobTables) -> Floats:
-    """What the kernel reads of a vertex, side by side in memory.
+    """Gather the columns that the kernel reads of a vertex, side by side in memory.
 
     Returns:
         Columns `C` of K jobs of V vertices, (K, V, len(C)).
     """
     shape = tables.kind.shape
-    # What waits is divided by what leaves; a vertex that is blocked for a second leaves nothing, so
-    # at least this rate is taken: a hundredth of what the job is made for.
+    # A queue's delay is its length over the vertex's throughput. A vertex blocked for a whole
+    # second has none, so a hundredth of the rate the job is made for is the least one used.
     made = {
         "has_log": np.broadcast_to(tables.has_log[:, None], shape),
         "least_per_s": np.maximum(1e-9, 0.01 * tables.rate_per_s[:, None] * tables.ratio),
     }
+    # C-contiguous with the columns last: a vertex is three cache lines, read once per second.
     columns = [made[n] if n in made else getattr(tables, n) for n in C._fields]
     return np.ascontiguousarray(np.stack([c.astype(np.float64) for c in columns], axis=-1))

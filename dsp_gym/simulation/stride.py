@@ -1,8 +1,8 @@
 """The seconds of a quiet stride, all at once.
 
-In a stride of 5 s capacities stay as they are. Where no record waits, in a buffer, a log or a
-window's outbox for want of room, and every vertex may process at once what reaches it, a second
-leaves nothing to the next one but its sums. So the limits are the same in each second, one pass
+In a stride of 5 s capacities stay constant. It is quiet where no record waits, in a buffer, a log
+or a window's outbox for want of room, and every vertex may process at once what reaches it. Then a
+second hands only its sums on to the next one, so the limits are the same in each second: one pass
 backwards finds them, and one pass forwards takes every vertex through all seconds.
 
 The arithmetic is that of `dsp_gym.simulation.flow`, operation by operation and in the same order:
@@ -29,7 +29,7 @@ NO_LIMIT = 1e300
 
 
 class _Lanes(NamedTuple):
-    """What a stride holds of a vertex while it is computed; a number for each second."""
+    """The numbers of a vertex while a stride is computed, one for each second."""
 
     done: Annotated[int, Row("records", "it processes, of several inputs")]
     now: Annotated[int, Row("records", "it puts out")]
@@ -41,7 +41,7 @@ class _Lanes(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """What a vertex has taken in and put out by the end of a stride, and how it stands."""
+    """The sums of a vertex at the end of a stride, and its state."""
 
     into: Annotated[int, Row("records", "received since the last restart")]
     out: Annotated[int, Row("records", "sent since the last restart")]
@@ -59,15 +59,15 @@ SUMS = numbered(_Sums)
 
 
 def lanes(vertices: int) -> Floats:
-    """Room for a stride of a job.
+    """Allocate room for a stride of a job.
 
     Args:
         vertices: V, of the largest job.
 
     Returns:
-        (V + 1, len(Q), LANES). Of row n, the first after the n vertices of a job, `done` is the
-        load, `now` what the sources take from the log, `wait_s` the job's latency and `due` the
-        backlog.
+        (V + 1, len(Q), LANES). In row n, the first after the n vertices of a job, `done` is the
+        load,
+        `now` the records taken from the log, `wait_s` the job's latency and `due` the backlog.
     """
     return np.empty((vertices + 1, len(Q), LANES))
 
@@ -87,15 +87,15 @@ def each_second(
     """Take a running job through the coming seconds one by one.
 
     Args:
-        n: As of `quiet_stride`, like all others.
+        n: Number of vertices; this and all others as in `quiet_stride`.
         c: Fixed columns.
         upstream: Inputs.
         in_share: Shares of inputs.
         x: State, changed in place.
         load: Records/s.
         tick: Seconds since reset.
-        seconds: How many, at most `SAMPLE_S`.
-        q: Only row n is filled.
+        seconds: How many seconds, at most `SAMPLE_S`.
+        q: Lanes, of which only row n is filled.
 
     Returns:
         Whether records wait at the end.
@@ -125,17 +125,17 @@ def quiet_stride(
     """Take a running job through the coming `SAMPLE_S` seconds if nothing waits in them.
 
     Args:
-        n: Vertices v of the job, in topological order.
+        n: Number of vertices v of the job, in topological order.
         c: (V, len(C)) their fixed columns.
         upstream: (V, inputs) column u of each input, -1 = none.
         in_share: (V, inputs) share of a vertex's input that comes over each edge.
         x: (V, len(X)) their state, changed in place.
         load: (T,) records/s offered to the whole job in each second since reset.
         tick: Seconds since reset.
-        q: (V + 1, len(Q), LANES) filled; its row n says what happened to the job.
+        q: (V + 1, len(Q), LANES) filled; its row n describes the whole job.
 
     Returns:
-        False where records would wait: nothing has happened then.
+        False where records would wait: the state is unchanged then.
     """
     if not _limits(n, c, upstream, in_share, x, q):
         return False
@@ -146,6 +146,7 @@ def quiet_stride(
     for v in range(n):
         if c[v, C.kind] == SOURCE:
             _read_log(n, c, x, v, q)
+            # The lane of a single input can be read where it stands, without a copy.
             row, column = v, Q.done
         else:
             row, column = _arrivals(c, upstream, v, q)
@@ -153,6 +154,8 @@ def quiet_stride(
         load_per, delay_s = x[v, X.load_per], BURSTINESS * x[v, X.service_s]
         into, out = x[v, X.records_in], x[v, X.records_out]
         fits = True
+        # The hot loop: five seconds side by side in vector registers, so no branch in it. `fits`
+        # collects the test, and the parentheses keep the order of additions of `process`.
         for i in range(SAMPLE_S):
             done = q[row, column, i]
             fits &= done <= allowed
@@ -168,10 +171,11 @@ def quiet_stride(
         entered = fits and c[v, C.window] != NO_WINDOW
         if entered:
             fits = _through_window(c, x, v, tick, q)
+        # Windows changed x while they were tried; all else is still in q, so undoing them suffices.
         if not fits:
             _undo(v + 1 if entered else v, c, x, q)
             return False
-        if q[v, Q.sums, SUMS.room] == NO_LIMIT:  # nothing comes after it: no path is longer
+        if q[v, Q.sums, SUMS.room] == NO_LIMIT:  # a sink ends every longest path
             for i in range(SAMPLE_S):
                 q[n, Q.wait_s, i] = max(q[n, Q.wait_s, i], q[v, Q.wait_s, i])
     _commit(n, c, x, q)
@@ -180,7 +184,7 @@ def quiet_stride(
 
 @njit(cache=True, nogil=True, inline="always")
 def _limits(n: int, c: Floats, upstream: Ints, in_share: Floats, x: Floats, q: Floats) -> bool:
-    """What each vertex may process in each second, the backward half of `flow`.
+    """Limit what each vertex may process in each second, the backward half of `flow`.
 
     The arguments are those of `quiet_stride`.
 
@@ -193,6 +197,7 @@ def _limits(n: int, c: Floats, upstream: Ints, in_share: Floats, x: Floats, q: F
         q[v, Q.sums, SUMS.room] = NO_LIMIT
     for v in range(n - 1, -1, -1):
         room = q[v, Q.sums, SUMS.room]
+        # Exactly zero, not nearly: with any record waiting, `process` would take another path.
         if x[v, X.queue] != 0.0 or x[v, X.pending] != 0.0 or x[v, X.outbox] > room:
             return False
         take, selectivity = x[v, X.capacity], c[v, C.selectivity]
@@ -213,7 +218,7 @@ def _limits(n: int, c: Floats, upstream: Ints, in_share: Floats, x: Floats, q: F
 
 @njit(cache=True, nogil=True, inline="always")
 def _read_log(n: int, c: Floats, x: Floats, v: int, q: Floats) -> None:
-    """What source v reads in each second; the arguments are those of `quiet_stride`."""
+    """Read the log of source v in each second; the arguments are those of `quiet_stride`."""
     share, arrived = c[v, C.source_share], x[v, X.arrived]
     for i in range(SAMPLE_S):
         offered = q[n, Q.done, i] * share
@@ -227,10 +232,12 @@ def _read_log(n: int, c: Floats, x: Floats, v: int, q: Floats) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def _arrivals(c: Floats, upstream: Ints, v: int, q: Floats) -> tuple[int, int]:
-    """What reaches vertex v in each second, and how late; the arguments are `quiet_stride`'s.
+    """Gather what reaches vertex v in each second, and how late; arguments as in `quiet_stride`.
 
     Returns:
-        Row and column of the lane that holds it: the only input's, where nothing else is asked.
+        Row and column of the lane that holds the records: that of the only input where the vertex
+        is
+        no window and nothing was held back.
     """
     u = upstream[v, 0]
     held = q[u, Q.sums, SUMS.held] > 0.0 or _fires(c, u)
@@ -238,6 +245,8 @@ def _arrivals(c: Floats, upstream: Ints, v: int, q: Floats) -> tuple[int, int]:
     q[v, Q.sums, SUMS.held] = 1.0 if held else 0.0
     if alone and not held and c[v, C.window] == NO_WINDOW:
         return u, Q.now
+    # Inputs are added in the order of `upstream`, as `process` does: floating-point addition is not
+    # associative.
     for i in range(SAMPLE_S):
         q[v, Q.done, i], q[v, Q.wait_s, i] = q[u, Q.now, i], q[u, Q.wait_s, i]
         q[v, Q.due, i] = q[u, Q.offer, i] if held else q[u, Q.now, i]
@@ -263,9 +272,10 @@ def _fires(c: Floats, v: int) -> bool:
 
 @njit(cache=True, nogil=True, inline="always")
 def _offer(c: Floats, x: Floats, v: int, q: Floats) -> None:
-    """What follows from vertex v as if no window held it back; arguments as in `quiet_stride`.
+    """Compute what would follow from vertex v if no window held records back.
 
-    Before the first window this is what the vertex puts out.
+    Before the first window this is what the vertex puts out. The arguments are those of
+    `quiet_stride`.
     """
     behind, selectivity = x[v, X.behind], c[v, C.selectivity]
     for i in range(SAMPLE_S):
@@ -276,16 +286,18 @@ def _offer(c: Floats, x: Floats, v: int, q: Floats) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def _through_window(c: Floats, x: Floats, v: int, tick: int, q: Floats) -> bool:
-    """The seconds of a window, one by one; the arguments are those of `quiet_stride`.
+    """Take a window through the seconds one by one; the arguments are those of `quiet_stride`.
 
     Returns:
         False where its results have no room.
     """
+    # The columns outbox..content stand side by side in `_Vertex`, so that one loop saves them.
     for m in range(X.outbox, X.content + 1):
         q[v, Q.before, m - X.outbox] = x[v, m]
     fires, room, fits = _fires(c, v), q[v, Q.sums, SUMS.room], True
     out = x[v, X.records_out]
     slide = slide_s(c, v)
+    # Counting up spares the modulo of every second.
     phase = tick % slide
     for i in range(SAMPLE_S):
         phase += 1
@@ -316,7 +328,7 @@ def _undo(n: int, c: Floats, x: Floats, q: Floats) -> None:
 def _commit(n: int, c: Floats, x: Floats, q: Floats) -> None:
     """Keep the sums; the arguments are those of `quiet_stride`.
 
-    What belongs to a second alone is left as the last second leaves it.
+    Columns that describe a single second keep the values of the last one.
     """
     end = SAMPLE_S - 1
     for v in range(n):
