@@ -1,11 +1,11 @@
-"""What a firing window does to throughput: the rule, and loads carried over whole periods of it.
+"""The effect of firing windows on throughput: the rule, and loads over whole window periods.
 
 A window puts out the results of a period at once. They go into the buffers of the vertices after it
-as fast as those read; until the last one has left, the window is blocked and takes nothing in
-(Flink: results are emitted in the task's own thread, which waits for a free network buffer). Over a
+as fast as those read; until the last one has left, the window is blocked and takes no records in
+(Flink: results are emitted in the task's thread, which waits for a free network buffer). Over a
 period the window's own work and the time it is blocked add up. With C the window's capacity, s its
-selectivity, D what the vertex after it reads, b that vertex's buffers and T the period, one window
-before one slow vertex carries
+selectivity, D the rate at which the vertex after it reads, b that vertex's buffers and T the
+period, one window before one slow vertex carries
 
     min(C, D / s, (1 + b / (D T)) / (1 / C + s / D))
 
@@ -31,12 +31,13 @@ LONGEST_S = 7200
 PERIODS, FEWEST_PERIODS = 16, 4
 """Periods over which a mean backlog is taken, as far as they fit into `LONGEST_S`, and at least.
 
-The mean over the third so many is compared with the fourth: by then queues and windows have found
-their rhythm, and over many periods a rhythm that drifts against the clock shows its trend.
+A run has four spans of so many periods. The mean of the third is compared with that of the fourth:
+by then queues and windows have found their rhythm, and over many periods a rhythm that drifts
+against the clock shows its trend.
 """
 
 LEAST_S = 60
-"""Seconds over which a mean backlog is taken at least."""
+"""Fewest seconds over which a mean backlog is taken."""
 
 GROWTH = 1e-4
 """Growth of a backlog over arrivals that counts as rounding."""
@@ -44,7 +45,7 @@ GROWTH = 1e-4
 
 @compiled
 def blocked_share(results: float, free: float, taken_per_s: float) -> float:
-    """Share of the coming second in which a window waits to be rid of its results.
+    """Return the share of the coming second in which a window waits for room for its results.
 
     Args:
         results: records it has to put out.
@@ -52,7 +53,7 @@ def blocked_share(results: float, free: float, taken_per_s: float) -> float:
         taken_per_s: records/s that leave those buffers meanwhile.
 
     Returns:
-        0..1; 1 where they are not gone by the end of the second.
+        0..1; 1 where results are left at the end of the second.
     """
     waiting = results - free
     if waiting <= 0.0:
@@ -64,22 +65,24 @@ def blocked_share(results: float, free: float, taken_per_s: float) -> float:
 
 @compiled
 def fired_share(since: float, missing: float, periods: float) -> float:
-    """Share of what a window holds that fires now, if any.
+    """Return the share of a window's records that fires now, if any.
 
     A period fires when all records offered in it have come in: on time where the job keeps up,
-    later with a backlog (Flink: the watermark follows the records). Of several periods that have
-    ended, each counts for as many records.
+    later with a backlog (Flink: the watermark follows the records). Several ended periods count as
+    having equally many records.
 
     Args:
         since: records taken in since it last fired.
-        missing: records still to come in before all ended periods have fired; below 0 where
-            records of the open period came in, too.
-        periods: that have ended and not fired, at least 1.
+        missing: records still to come in before all ended periods have fired; below 0 where records
+            of
+            the open period came in, too.
+        periods: number of periods that have ended and not fired, at least 1.
 
     Returns:
-        0..1; -1 where nothing fires.
+        0..1; -1 where no period fires.
     """
     of_one = (since + missing) / periods
+    # Relative and absolute slack: `since` is a sum of many small additions.
     if since < of_one - (1e-6 * since + 1e-9):
         return -1.0
     return 1.0 if of_one >= since else max(0.0, of_one / since)
@@ -87,13 +90,14 @@ def fired_share(since: float, missing: float, periods: float) -> float:
 
 @compiled
 def _fires(tables: JobTables, k: int, v: int) -> bool:
+    # Sessions end all the time, so their results leave evenly; a selectivity of 0 emits none.
     window = tables.window[k, v]
     return bool(window != NO_WINDOW and window != SESSION and tables.selectivity[k, v] > 0.0)
 
 
 @compiled
 def period_s(tables: JobTables, k: int) -> int:
-    """Seconds after which all windows of a job fire together again.
+    """Return the seconds after which all windows of a job fire together again.
 
     Returns:
         The least common multiple of their slides, cut to `LONGEST_S`; 0 without such a window.
@@ -103,6 +107,8 @@ def period_s(tables: JobTables, k: int) -> int:
         if _fires(tables, k, v):
             slide = max(1, int(tables.slide_s[k, v]))
             a, b = max(period, 1), slide
+            # Euclid's algorithm: a ends as the greatest common divisor, for the least common
+            # multiple.
             while b > 0:
                 a, b = b, a % b
             period = max(period, 1) // a * slide
@@ -113,7 +119,7 @@ def period_s(tables: JobTables, k: int) -> int:
 
 @compiled
 def is_blocked(tables: JobTables, k: int, buffer: Floats, rate_per_s: float) -> bool:
-    """Whether any window has more results at once than the buffers after it hold.
+    """Return whether any window has more results at once than the buffers after it hold.
 
     Args:
         tables: compiled jobs.
@@ -131,6 +137,8 @@ def is_blocked(tables: JobTables, k: int, buffer: Floats, rate_per_s: float) -> 
                 break
             if not _fires(tables, k, u):
                 continue
+            # Records/s into the buffers: load x ratio (records per record of load) x selectivity. A
+            # period's results are that rate times the slide.
             into = rate_per_s * tables.ratio[k, u] * tables.selectivity[k, u]
             if into * tables.slide_s[k, u] > buffer[v] * tables.in_share[k, v, i]:
                 return True
@@ -141,7 +149,7 @@ def is_blocked(tables: JobTables, k: int, buffer: Floats, rate_per_s: float) -> 
 def carried(
     tables: JobTables, k: int, capacity: Floats, buffer: Floats, rate_per_s: float, blocked: Floats
 ) -> bool:
-    """Whether the sources' backlog stays bounded under a constant load.
+    """Return whether the sources' backlog stays bounded under a constant load.
 
     Args:
         tables: compiled jobs.
@@ -154,7 +162,7 @@ def carried(
     Returns:
         True where no backlog grows from period to period.
     """
-    # Columns once: each call that takes the tables counts the references of all their arrays.
+    # Take columns once: each call with the tables counts references of all their arrays.
     n, inputs = tables.n[k], tables.upstream.shape[2]
     upstream, in_share, selectivity = tables.upstream[k], tables.in_share[k], tables.selectivity[k]
     ratio, source_share = tables.ratio[k], tables.source_share[k]
@@ -166,18 +174,22 @@ def carried(
     period = max(1, period_s(tables, k))
     periods_meant = max(FEWEST_PERIODS, min(PERIODS, LONGEST_S // period))
     quarter = period * max(periods_meant, math.ceil(LEAST_S / period))
+    # Records of each vertex: waiting in its buffers, results not yet taken, results of the open
+    # period, and records sent in this second. The rest as in `dsp_gym.simulation.flow`.
     queue, outbox, pane, now = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     allowed, emit, share = np.zeros(n), np.zeros(n), np.zeros(n)
     since, missing, behind, periods = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     before = after = 0.0
     blocked[:] = 0.0
     for tick in range(4 * quarter):
+        # Sum queues over the third and the fourth quarter; the first two let the rhythm settle.
         if tick >= 3 * quarter:
             after += queue.sum()
         elif tick >= 2 * quarter:
             before += queue.sum()
         allowed[:] = 1e300
         share[:] = 0.0
+        # Backwards: how much each vertex may process, given the room after it.
         for v in range(n - 1, -1, -1):
             take = capacity[v]
             if fires[v]:
@@ -196,6 +208,7 @@ def carried(
                 part = in_share[v, i]
                 allowed[u] = min(allowed[u], (take + free) * part)
                 share[u] = max(share[u], blocked_share(outbox[u], free * part, take * part))
+        # Forwards: what it does process. A source's queue is its log, so the backlog is in `queue`.
         for v in range(n):
             have = queue[v]
             if is_source[v]:
@@ -226,4 +239,5 @@ def carried(
                     pane[v] *= 1.0 - fired
                     since[v] *= 1.0 - fired
                     periods[v] -= 1.0
+    # Mean backlog of the fourth quarter over that of the third, in records, against arrivals.
     return bool((after - before) / quarter <= GROWTH * rate_per_s * quarter)

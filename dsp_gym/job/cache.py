@@ -1,6 +1,6 @@
-"""Hit rate of the block cache, and what a small MemTable costs a write.
+"""Hit rate of the block cache, and the cost of writes with a small MemTable.
 
-RocksDB caches blocks, and keys lie in them at random as far as their popularity goes. Che's
+RocksDB caches blocks, and keys lie in them at random, whatever their popularity. Che's
 approximation (Che, Tung, Wang, 2002) of an LRU cache says: a block of access rate r is cached with
 probability 1 - exp(-r T), where the characteristic time T follows from the cache's size. With n
 random keys to a block the sum over blocks has a closed form: their Laplace transform is the n-th
@@ -36,21 +36,21 @@ __all__ = [
 ]
 
 HALF_GRID = 64
-"""Points of a hit curve until cache / working set is 1."""
+"""Points of a hit curve up to cache / working set = 1."""
 GRID = 2 * HALF_GRID + 1
-"""Points of a hit curve, dense where the cache is small, until 4 working sets."""
+"""Points of a hit curve, dense where the cache is small, up to 4 working sets."""
 CURVE_X = (np.arange(GRID) / HALF_GRID) ** 2
 """(GRID,) cache / working set at the points of a hit curve."""
 
 KEY_CLASSES = 256
-"""Classes of keys of about one popularity."""
+"""Number of classes that group keys of similar popularity."""
 TIMES = 384
-"""Characteristic times between which a curve is linear."""
+"""Number of characteristic times, between which a curve is linear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What a cache of blocks holds, and how it is looked up.
+    """Content of a cache of blocks, and how lookups use it.
 
     The state is a log-structured merge tree: a read looks into its upper levels, which are small,
     before it finds its key in the last one. Without Bloom filters (Flink's default) each level
@@ -68,7 +68,7 @@ class Blocks:
 
     @classmethod
     def of_state(cls, state: State) -> Blocks:
-        """Blocks of a vertex's state as its job file describes them.
+        """Build the blocks of a vertex's state as its job file describes them.
 
         Returns:
             Keys per block from the entry's size, and the tree's form. Churn is left out: the share
@@ -94,17 +94,18 @@ class LruCurve:
     index: Floats  # (T,) share of index block lookups that hit
 
     def overall(self, blocks: Blocks) -> Floats:
-        """The hit rate over data and index blocks, as RocksDB's tickers count it.
+        """Return the hit rate over data and index blocks, as RocksDB's tickers count it.
 
         Returns:
             (T,) hit rates.
         """
+        # One lookup of a data block comes with i lookups of index and filter blocks.
         i = blocks.index_lookups
         return (self.data + i * self.index) / (1.0 + i)
 
 
 def hit_curve(blocks: Blocks) -> Floats:
-    """Hit rate of data blocks on the points `CURVE_X`, of the lookups that are not cold.
+    """Return the hit rate of data blocks on the points `CURVE_X`, of the lookups that are not cold.
 
     Returns:
         (GRID,) hit rates, 0..1, rising.
@@ -112,17 +113,19 @@ def hit_curve(blocks: Blocks) -> Floats:
     >>> bool(hit_curve(Blocks(Popularity(), 1e6))[32] == 0.25)  # uniform: the cached share
     True
     """
+    # Uniform popularity and one level need no approximation: the cached share is the hit rate.
     plain = blocks.popularity.form == "uniform" or blocks.popularity.exponent == 0
     if plain and not (blocks.upper_lookups or blocks.index_share or blocks.cold):
         return np.minimum(CURVE_X, 1.0)
     found = lru_curve(blocks)
     curve = np.interp(CURVE_X, found.size, found.data) / (1.0 - blocks.cold)
+    # The grid ends beyond the last characteristic time; rounding must not let the curve fall.
     curve[0], curve[-1] = 0.0, 1.0
     return np.asarray(np.maximum.accumulate(np.minimum(curve, 1.0)))
 
 
 def lru_curve(blocks: Blocks) -> LruCurve:
-    """Che's approximation over the levels of a tree, its index blocks and its cold blocks.
+    """Apply Che's approximation to the levels of a tree, its index blocks and its cold blocks.
 
     Cold blocks are read once and take their space until they are the oldest. Index blocks are
     uniform. A level's popularity is that of its keys.
@@ -130,6 +133,7 @@ def lru_curve(blocks: Blocks) -> LruCurve:
     Returns:
         Hit rates at rising characteristic times; the first is 0.
     """
+    # `upper` is the share of lookups in upper levels, `small` their share of the bytes.
     law = _Law.of(blocks)
     upper = blocks.upper_lookups / (1.0 + blocks.upper_lookups)
     small = 1.0 / (1.0 + blocks.level_ratio)
@@ -152,18 +156,18 @@ def lru_curve(blocks: Blocks) -> LruCurve:
 def level0_hit_curve(
     blocks: Blocks, files: float, memtable_over_cache: float, reads_per_write: float = 1.0
 ) -> Floats:
-    """Hit rate of data blocks on the points `CURVE_X` while flushes and compactions replace them.
+    """Return the hit rate of data blocks on `CURVE_X` while compactions replace the blocks.
 
     Level 0 shares the cache with the level below, which is the state. Its size and its lookups
-    (`service.level0_lookups`) follow from MemTable over state, and that from the cache's size and
-    the point of the curve. A compaction replaces every block: the new ones are cold, the old ones
-    stay until they are the oldest. `upper_lookups`, index blocks and `cold` are left out.
+    (`service.level0_lookups`) follow from MemTable over state, and that ratio from the cache's size
+    and the point of the curve. A compaction replaces every block: the new ones are cold, the old
+    ones stay until they are the oldest. `upper_lookups`, index blocks and `cold` are left out.
 
     Args:
         blocks: the state's blocks.
-        files: of level 0 that start a compaction.
-        memtable_over_cache: a MemTable when it is flushed, over the block cache.
-        reads_per_write: how often the state is read for one write.
+        files: number of level-0 files that starts a compaction.
+        memtable_over_cache: size of a MemTable when it is flushed, over the block cache.
+        reads_per_write: state reads for one write.
 
     Returns:
         (GRID,) hit rates of all lookups, 0..1.
@@ -173,20 +177,25 @@ def level0_hit_curve(
     return _level0_hit_curve(plain, files, memtable_over_cache, reads).copy()
 
 
-@lru_cache(maxsize=64)  # a job's levels and the steps of a fit mostly share it
+@lru_cache(maxsize=64)  # a job's levels and the steps of a fit share it
 def _level0_hit_curve(
     blocks: Blocks, files: float, memtable_over_cache: float, reads_per_write: float
 ) -> Floats:
     law = _Law.of(blocks)
+    # u = flushed MemTable / state at each point of the curve. `below` is the share of reads that
+    # find their key in no level-0 file, `above` the lookups per read in level 0 (both as in
+    # `level0_lookups`).
     u = np.maximum(CURVE_X * memtable_over_cache, 1e-6)
     below = np.exp(-0.5 * (files - 1.0) * u)
     above = (1.0 - below) / -np.expm1(-u)
     level0 = -0.5 * (files - 1.0) * np.expm1(-u)  # its size over the state's
-    # Times are in reads over blocks of the state; of those a MemTable serves, none comes here.
+    # Times are in reads over blocks of the state; reads that a MemTable serves do not count.
     lasts = files * blocks.keys_per_block * reads_per_write * -np.expm1(-u)
+    # Of each level: its lookups per block, its size over the state's, and how long a block lives
+    # until a compaction replaces it (level-0 files on average half as long).
     shares = ((below, 1.0, lasts), (above / level0, level0, 0.5 * lasts))
     low, high = np.full(GRID, -16.0), np.full(GRID, 16.0)
-    for _ in range(40):  # the characteristic time, as a logarithm
+    for _ in range(40):  # bisect the logarithm of the characteristic time
         middle = 0.5 * (low + high)
         t = np.exp(middle)
         occupied = sum(size * law.occupied(rate * t, rate * life) for rate, size, life in shares)
@@ -201,7 +210,7 @@ def _level0_hit_curve(
 
 @dataclass(frozen=True, slots=True)
 class _Law:
-    """Shares of a level over time, which counts the lookups of a block of mean popularity."""
+    """Shares of a level over time, in lookups of a block of mean popularity."""
 
     time: Floats  # (T,) from 0
     cached: Floats  # (T,) share of blocks looked up within the time
@@ -213,6 +222,7 @@ class _Law:
     def of(cls, blocks: Blocks) -> _Law:
         share, weight = _keys(blocks)
         n = blocks.keys_per_block
+        # The rarest key and the most popular one bound the times at which the shares change.
         t = np.geomspace(1e-4 / float(weight.max()), 1e4 / min(1.0, float(weight.min())), TIMES)
         t = np.r_[0.0, t]
         decay = np.exp(-np.outer(t / n, weight))
@@ -221,7 +231,7 @@ class _Law:
         return cls(t, cached, hits, _integral(t, cached), _integral(t, hits))
 
     def occupied(self, time: Floats, life: Floats) -> Floats:
-        """Blocks in the cache over blocks of the level, replaced ones included."""
+        """Return the blocks in the cache over the blocks of the level, replaced ones included."""
         young = np.minimum(time, life)  # the age of a block is uniform up to its life
         alive = self._at(young, self.cached) * (1.0 - young / life)
         alive += self._at(young, self.cached_sum) / life
@@ -230,7 +240,8 @@ class _Law:
         return np.asarray(alive + replaced / life)
 
     def hit(self, time: Floats, life: Floats) -> Floats:
-        """Share of lookups that find their block in the cache."""
+        """Return the share of lookups that find their block in the cache."""
+        # A block younger than the characteristic time can be hit only by a lookup of its own life.
         young = np.minimum(time, life)
         old_enough = self._at(young, self.hits) * (1.0 - young / life)
         return np.asarray(old_enough + self._at(young, self.hits_sum) / life)
@@ -240,15 +251,17 @@ class _Law:
 
 
 def _integral(time: Floats, values: Floats) -> Floats:
-    """Trapezoids from the first point on."""
+    """Integrate by trapezoids from the first point on."""
     return np.asarray(np.r_[0.0, np.cumsum(0.5 * np.diff(time) * (values[1:] + values[:-1]))])
 
 
 def _keys(blocks: Blocks) -> tuple[Floats, Floats]:
-    """Classes of keys: share of the keys, and popularity over the mean."""
+    """Classify keys: (classes,) share of the keys, and (classes,) popularity over the mean."""
     law = blocks.popularity
     if law.form == "uniform" or law.exponent == 0:
         return np.ones(1), np.ones(1)
+    # Classes widen geometrically with the rank of a key, since popularity falls as a power of it;
+    # each is weighed by the popularity at its geometric middle.
     edges = np.unique(np.round(np.geomspace(1, blocks.keys + 1, KEY_CLASSES)))
     count = np.diff(edges)
     middle = np.sqrt(edges[:-1] * np.maximum(edges[1:] - 1, edges[:-1]))
@@ -258,7 +271,7 @@ def _keys(blocks: Blocks) -> tuple[Floats, Floats]:
 
 
 def write_factor(memtable_mib: float, penalty: float) -> float:
-    """Cost of a write relative to one with a full MemTable; grows by `penalty` per halving.
+    """Return the cost of a write over one with a full MemTable; it grows by `penalty` per halving.
 
     Returns:
         A factor, at least 1.
@@ -267,5 +280,6 @@ def write_factor(memtable_mib: float, penalty: float) -> float:
     (1.03, 1.0)
     """
     if memtable_mib <= 0:
+        # Without managed memory: as a MemTable of a sixteenth of the full size.
         return 1.0 + 4 * penalty
     return 1.0 + penalty * max(0.0, math.log2(FULL_MEMTABLE_MIB / min(memtable_mib, 64.0)))

@@ -1,4 +1,4 @@
-"""How much load a configuration can carry for ever: the maximal sustainable throughput (MST).
+"""The greatest load a configuration can carry forever: maximal sustainable throughput (MST).
 
 The analytic counterpart of the simulation: the same tables, the same service time. A vertex with p
 subtasks carries
@@ -12,6 +12,9 @@ largest load that every vertex can carry, found by bisection. Windows are taken 
 A window whose results do not fit into the buffers after it is blocked while they leave, so the job
 carries less than its weakest vertex: then the MST is the largest load whose backlog does not grow
 over whole periods of the windows (`dsp_gym.job.bursts`).
+
+Letters: k is the job's row of the tables, v a vertex (its column, in topological order), V their
+number and p a parallelism.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ __all__ = [
 ]
 
 _RATE_STEPS = 60
-"""Halvings of the load interval: below 1e-15 of its width."""
+"""Halvings of the load interval: to less than 1e-15 of its width."""
 
 _BURST_STEPS = 16
 """The same where windows are blocked: to 2e-5 of the load that the weakest vertex carries."""
@@ -72,12 +75,12 @@ class VertexLoad:
     capacity_per_s: float  # records/s it could process at that load
     utilization: float  # input rate / capacity; with `blocked` 1 at the bottleneck
     hit_rate: float | None  # None: stateless
-    blocked: float  # 0..1 of the time a window takes nothing in, its results not yet gone
+    blocked: float  # 0..1 of the time a window waits for its results to leave
 
 
 @dataclass(frozen=True, slots=True)
 class MstResult:
-    """What a configuration sustains."""
+    """The load that a configuration sustains."""
 
     rate_per_s: float
     bottleneck: str
@@ -86,7 +89,8 @@ class MstResult:
 
 @compiled
 def _held(tables: JobTables, k: int, v: int, input_per_s: float) -> float:
-    """State entries of vertex v while records arrive at a rate, its window full."""
+    """Return the state entries of vertex v while records arrive at a rate, its window full."""
+    # Without a window the state has had time to see every key.
     content = math.inf
     if tables.window[k, v] != NO_WINDOW:
         content = input_per_s * tables.length_s[k, v]
@@ -96,14 +100,14 @@ def _held(tables: JobTables, k: int, v: int, input_per_s: float) -> float:
 
 @compiled
 def working_set(tables: JobTables, k: int, v: int, parallelism: int, input_per_s: float) -> float:
-    """Working set of one subtask of a stateful vertex while records arrive at a rate.
+    """Return the working set of one subtask of a stateful vertex while records arrive at a rate.
 
     Args:
         tables: compiled jobs.
         k: row of the job.
         v: column of the vertex.
         parallelism: its subtasks.
-        input_per_s: records/s that arrive, which fill its window.
+        input_per_s: records/s that arrive and fill its window.
 
     Returns:
         MiB.
@@ -117,7 +121,7 @@ def working_set(tables: JobTables, k: int, v: int, parallelism: int, input_per_s
 def read_shares(
     tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
 ) -> tuple[float, float]:
-    """Share of a vertex's reads that go to no SST file, and share its MemTable serves.
+    """Return the share of a vertex's reads that go to no SST file, and the share of its MemTable.
 
     Args:
         tables: compiled jobs.
@@ -125,7 +129,7 @@ def read_shares(
         v: column of the vertex.
         parallelism: its subtasks.
         level: its memory level, -1 for none.
-        input_per_s: records/s that arrive, which fill its window.
+        input_per_s: records/s that arrive and fill its window.
 
     Returns:
         Both as 0..1.
@@ -145,7 +149,7 @@ def read_shares(
 def block_reads(
     tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
 ) -> tuple[float, float]:
-    """Data blocks a vertex's read looks up past the MemTable, and those compactions read per write.
+    """Return the data blocks looked up per read past the MemTable, and compacted per write.
 
     Args:
         tables: compiled jobs.
@@ -153,10 +157,10 @@ def block_reads(
         v: column of the vertex.
         parallelism: its subtasks.
         level: its memory level, -1 for none.
-        input_per_s: records/s that arrive, which fill its window.
+        input_per_s: records/s that arrive and fill its window.
 
     Returns:
-        Both as blocks.
+        Blocks that a read looks up, and blocks that compactions read for one write.
     """
     if tables.stateful[k, v] == 0:
         return 1.0, 0.0
@@ -171,7 +175,7 @@ def block_reads(
 def vertex_capacity(
     tables: JobTables, k: int, v: int, parallelism: int, level: int, input_per_s: float
 ) -> tuple[float, float]:
-    """Records/s a vertex can process, contention left out, and its hit rate.
+    """Return the records/s a vertex can process, contention left out, and its hit rate.
 
     Args:
         tables: compiled jobs.
@@ -179,13 +183,14 @@ def vertex_capacity(
         v: column of the vertex.
         parallelism: its subtasks.
         level: its memory level, -1 for none.
-        input_per_s: records/s that arrive, which fill its window.
+        input_per_s: records/s that arrive and fill its window.
 
     Returns:
         Records/s, and a share 0..1.
     """
     hit, _ = read_shares(tables, k, v, parallelism, level, input_per_s)
     lookups, compacted = block_reads(tables, k, v, parallelism, level, input_per_s)
+    # Subtasks share a disk: misses and compactions grow dearer with their number.
     shared = tables.miss_factor[k, v, parallelism]
     seconds = service_s(
         tables.cpu_s[k, v],
@@ -197,13 +202,14 @@ def vertex_capacity(
         + compacted * tables.compaction_s[k, v] * shared,
         hit,
     )
+    # Linear-equivalent subtasks, limited by the hottest one (see the module's formula).
     tasks = tables.useful[k, v, parallelism] / tables.hot[k, v, parallelism]
     return tasks / seconds, hit
 
 
 @compiled
 def slots_in_use(tables: JobTables, k: int, parallelism: Ints) -> int:
-    """Slots in use on the fullest TaskManager; sources stand on TaskManagers of their own.
+    """Return the slots in use on the fullest TaskManager; sources run on separate ones.
 
     Returns:
         Slots, at least 1.
@@ -228,7 +234,7 @@ def _carries(
     crowd: float,
     rate: float,
 ) -> bool:
-    """Whether every vertex keeps up with that load."""
+    """Return whether every vertex keeps up with that load."""
     for v in range(tables.n[k]):
         needed = rate * tables.ratio[k, v]
         factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
@@ -240,7 +246,8 @@ def _carries(
 
 @compiled
 def _vertices_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> float:
-    """Largest load that every vertex can carry, bursts left out."""
+    """Return the largest load that every vertex can carry, bursts left out."""
+    # `crowd` is the speed that contention leaves, 0..1.
     crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
     low, high = 0.0, math.inf
     for v in range(tables.n[k]):  # an empty window is the best case
@@ -249,8 +256,10 @@ def _vertices_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) 
             factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
             free, _ = vertex_capacity(tables, k, v, parallelism[v], levels[v], 0.0)
             high = min(high, free * factor / ratio)
+    # Shaved by 1e-12, so that rounding does not deny a load that is carried exactly.
     if _carries(tables, k, parallelism, levels, crowd, high * _JUST_BELOW):
-        return high  # no state grows with the load: the best case is the case
+        return high  # no state grows with the load: the best case holds
+    # State grows with the load, so capacity falls with it, and bisection is safe.
     for _ in range(_RATE_STEPS):
         rate = 0.5 * (low + high)
         if _carries(tables, k, parallelism, levels, crowd, rate):
@@ -264,7 +273,7 @@ def _vertices_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) 
 def _carries_bursts(
     tables: JobTables, k: int, parallelism: Ints, levels: Ints, rate: float, blocked: Floats
 ) -> bool:
-    """Whether no backlog grows from period to period of the job's windows."""
+    """Return whether no backlog grows from period to period of the job's windows."""
     n = tables.n[k]
     crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
     capacity, buffer = np.zeros(n), np.zeros(n)
@@ -275,6 +284,7 @@ def _carries_bursts(
         capacity[v] = free * (1.0 if tables.kind[k, v] == SOURCE else crowd)
         buffer[v] = tables.buffer_records[k, v] * parallelism[v]
     blocked[:] = 0.0
+    # The common case is cheap: no window overfills the buffers after it.
     if not is_blocked(tables, k, buffer, rate):
         return True
     return carried(tables, k, capacity, buffer, rate, blocked)
@@ -282,7 +292,7 @@ def _carries_bursts(
 
 @compiled
 def _mst(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> tuple[float, Floats]:
-    """The MST, and the share of the time each window is blocked at it, (V,)."""
+    """Return the MST, and the share of the time each window is blocked at it, (V,)."""
     blocked = np.zeros(tables.n[k])
     high = _vertices_per_s(tables, k, parallelism, levels)
     if not 0.0 < high < math.inf or _carries_bursts(
@@ -296,13 +306,14 @@ def _mst(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> tuple[fl
             low = rate
         else:
             high = rate
+    # Once more at the result: the last try above may have been a load that is not carried.
     _carries_bursts(tables, k, parallelism, levels, low, blocked)
     return low, blocked
 
 
 @compiled
 def mst_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> float:
-    """Largest load, records/s over all sources, that the configuration carries for ever.
+    """Return the largest load, records/s over all sources, that a configuration sustains.
 
     Args:
         tables: compiled jobs.
@@ -318,7 +329,7 @@ def mst_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> flo
 
 
 def starting_configuration(spec: JobSpec) -> tuple[dict[str, int], dict[str, int]]:
-    """Parallelism and memory level by vertex name that the job file starts with.
+    """Return parallelism and memory level by vertex name that the job file starts with.
 
     Returns:
         Subtasks by name, and memory level by name (-1: no managed memory).
@@ -335,7 +346,7 @@ def mst(
     levels: Mapping[str, int] | None = None,
     tables: JobTables | None = None,
 ) -> MstResult:
-    """Maximal sustainable throughput of a configuration.
+    """Compute the maximal sustainable throughput of a configuration.
 
     Args:
         spec: the job.
@@ -374,6 +385,7 @@ def mst(
                 float(blocked[v]),
             )
         )
+    # A window's busy and blocked time add up: the vertex with no time left is the bottleneck.
     bottleneck = max(loads, key=lambda load: load.utilization + load.blocked)
     return MstResult(float(rate), bottleneck.name, tuple(loads))
 

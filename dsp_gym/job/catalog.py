@@ -11,11 +11,11 @@ from dsp_gym.job.spec import JobSpec
 __all__ = ["list_jobs", "load_job", "random_job"]
 
 _RANDOM = "random-dag:"
-"""Begins the name of a random graph; its seed follows, and the number of its vertices if given."""
+"""Prefix of a random graph's name; its seed follows, and the number of vertices if given."""
 
 
 def list_jobs() -> list[JobSpec]:
-    """Every shipped job, by name.
+    """List every shipped job, by name.
 
     Returns:
         Job files, sorted by name.
@@ -24,11 +24,11 @@ def list_jobs() -> list[JobSpec]:
 
 
 def random_job(seed: int, vertices: int | None = None) -> str:
-    """The name of a random graph.
+    """Return the name of a random graph.
 
     Args:
-        seed: Of the graph.
-        vertices: How many it has; None: drawn from 4 to 8.
+        seed: Seed of the graph.
+        vertices: Number of its vertices; None: drawn from 4 to 8.
 
     Returns:
         A name that `load_job` takes.
@@ -42,7 +42,7 @@ def random_job(seed: int, vertices: int | None = None) -> str:
 
 
 def load_job(name_or_path: str | Path) -> JobSpec:
-    """The job of a shipped name, of a YAML file, or of the seed in `random-dag:SEED`.
+    """Load the job of a shipped name, of a YAML file, or of the seed in `random-dag:SEED`.
 
     `random-dag:SEED:VERTICES` has that many vertices.
 
@@ -50,7 +50,7 @@ def load_job(name_or_path: str | Path) -> JobSpec:
         The checked job file.
 
     Raises:
-        ConfigError: No shipped job has that name, the job file is wrong, or the seed is none.
+        ConfigError: No shipped job has that name, the job file is wrong, or the seed is no number.
     """
     if isinstance(name_or_path, str) and name_or_path.startswith(_RANDOM):
         return _drawn(name_or_path)
@@ -58,7 +58,7 @@ def load_job(name_or_path: str | Path) -> JobSpec:
 
 
 def _drawn(name: str) -> JobSpec:
-    # Drawing sizes every vertex with the model of its capacity, which need not be imported before.
+    # Imported here: drawing sizes every vertex with the capacity model, which takes long to import.
     from dsp_gym.job.random_dag import random_dag
 
     seed, _, count = name.removeprefix(_RANDOM).partition(":")

@@ -1,4 +1,4 @@
-"""What a configuration costs: requested by the job, and provisioned in whole TaskManagers.
+"""The cost of a configuration: requested by the job, and provisioned in whole TaskManagers.
 
 `requested` leaves sources out, as DS2 and Justin do, and counts every other subtask with one core
 and heap + network + managed memory of its level; this reproduces Justin's published savings.
@@ -19,7 +19,7 @@ from dsp_gym.job.spec import JobSpec
 __all__ = ["HOURS_A_MONTH", "Resources", "one_currency", "refuse_free", "requested"]
 
 HOURS_A_MONTH = 730
-"""A year of 365 days in twelve."""
+"""Hours of a month: a year of 365 days in twelve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Resources:
     memory_mib: float
 
     def money_per_hour(self, spec: JobSpec) -> float:
-        """Price of holding these for an hour, in the job file's currency.
+        """Return the price of holding these for an hour, in the job file's currency.
 
         Returns:
             Money per hour.
@@ -39,7 +39,7 @@ class Resources:
 
 
 def one_currency(specs: Iterable[JobSpec]) -> str:
-    """The currency that all jobs have their prices in.
+    """Return the currency in which all jobs have their prices.
 
     Returns:
         An ISO 4217 code.
@@ -65,7 +65,7 @@ def one_currency(specs: Iterable[JobSpec]) -> str:
 def requested(
     spec: JobSpec, parallelism: Mapping[str, int], levels: Mapping[str, int]
 ) -> Resources:
-    """Resources the job asks for, sources left out.
+    """Sum the resources that the job requests, sources left out.
 
     Args:
         spec: the job.
@@ -87,7 +87,7 @@ def requested(
 
 
 def refuse_free(specs: Iterable[JobSpec]) -> None:
-    """Refuses jobs without prices: rewards and scorecards count costs as shares of each other.
+    """Refuse jobs without prices: rewards and scorecards count costs as shares of each other.
 
     Raises:
         ConfigError: Both prices of a job are zero.

@@ -1,8 +1,8 @@
-"""The two ways to deploy a job, by the scheduler of its cluster, and what each of them can do.
+"""The two ways to deploy a job, one for each scheduler of Flink, and what each of them can do.
 
-Flink's default scheduler gives every vertex slots of its own size and rescales by a savepoint and a
-new submission. Its adaptive scheduler changes parallelism in place, but cuts every TaskManager into
-equal slots: one memory level for all vertices. A stock cluster runs one of the two.
+Flink's default scheduler sizes the slots of each vertex separately and rescales by a savepoint and
+a new submission. Its adaptive scheduler changes parallelism in place, but cuts every TaskManager
+into equal slots: one memory level for all vertices. A stock cluster runs one of the two.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
 Scheduler = Literal["default", "adaptive"]
 
 IN_PLACE_S = (6.0, 10.0, 20.0)
-"""Seconds of outage of a rescale in place, p10, p50, p90 (demeter_cars_outages.csv, reactive)."""
+"""Outage of a rescale in place, s: p10, p50, p90 (demeter_cars_outages.csv, reactive)."""
 
 _HEADROOM = 0.7
 
 
 def deployed(spec: JobSpec, scheduler: Scheduler, level: int | None = None) -> JobSpec:
-    """A job as a cluster with this scheduler runs it.
+    """Describe a job as a cluster with this scheduler runs it.
 
     Args:
         spec: The job.
@@ -48,10 +48,10 @@ def deployed(spec: JobSpec, scheduler: Scheduler, level: int | None = None) -> J
             reference rate costs least.
 
     Returns:
-        The job as it is for the scheduler it is described for, else another description of it.
+        The job itself where its file describes it for this scheduler, else a changed copy.
 
     Raises:
-        ConfigError: There is no such memory level, or one is named for the default scheduler.
+        ConfigError: There is no such memory level, or one is given for the default scheduler.
     """
     if scheduler == "adaptive":
         return adaptive(spec, cheapest_level(spec) if level is None else level)
@@ -62,21 +62,23 @@ def deployed(spec: JobSpec, scheduler: Scheduler, level: int | None = None) -> J
         )
     if spec.rescale.mode == "redeploy":
         return spec
+    # Outages of the default scheduler are those of a job file that gives none.
     costs = {"outage_s": Rescale().outage_s, "mode": "redeploy"}
     return spec.model_copy(update={"rescale": spec.rescale.model_copy(update=costs)})
 
 
 def adaptive(spec: JobSpec, level: int) -> JobSpec:
-    """A job under the adaptive scheduler, every slot with the memory of one level.
+    """Describe a job under the adaptive scheduler, every slot with the memory of one level.
 
     Args:
         spec: The job.
-        level: 0 to the largest of the job.
+        level: Memory level, 0 to the largest of the job.
 
     Returns:
-        A job of one memory level that rescales in place, never slower than by the redeployments it
-        is described with; without managed memory a task costs as much as with it, because its slot
-        holds it all the same.
+        A job of one memory level that rescales in place, never slower than by the redeployments of
+        its
+        job file; without managed memory a task costs as much as with it, because its slot holds the
+        memory all the same.
     """
     memory = spec.memory
     if not 0 <= level < memory.levels:
@@ -93,11 +95,11 @@ def adaptive(spec: JobSpec, level: int) -> JobSpec:
 
 
 def found_in_place(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
-    """A job file of several memory levels, for a job that runs on the adaptive scheduler.
+    """Restrict a job file of several memory levels to a job on the adaptive scheduler.
 
     Policies then decide on tasks alone, and price slots and rescales as that cluster has them.
-    Levels keep their numbers, so that what is recorded can be read with the job file: a job that
-    runs above level 0 keeps all its levels, and requests to move one are refused.
+    Levels keep their numbers, so that recordings can be read with the job file: a job that runs
+    above level 0 keeps all its levels, and requests to move one are refused.
 
     Args:
         spec: The job, as its file describes it.
@@ -105,13 +107,14 @@ def found_in_place(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
 
     Returns:
         The job with one level, where it runs at level 0; else with all of them. It rescales in
-        place either way.
+        place
+        either way.
     """
     return rescaled_in_place(_level_0_alone(spec, levels))
 
 
 def kept_memory(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
-    """A job file of several memory levels, for a job whose memory nobody can change.
+    """Restrict a job file of several memory levels to a job whose memory nobody can change.
 
     Policies then decide on tasks alone. Levels keep their numbers, as in `found_in_place`.
 
@@ -137,7 +140,7 @@ def kept_memory(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
 
 
 def _level_0_alone(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
-    """The job with that level in every slot, where it runs at it; else the job itself."""
+    """Return the job with level 0 in every slot, where it runs at it; else the job itself."""
     if spec.memory.levels == 1 or max(levels.values(), default=0) > 0:
         return spec
     one = {"levels": 1, "start_level": 0, "uniform": True}
@@ -145,26 +148,25 @@ def _level_0_alone(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
 
 
 def slot_levels(spec: JobSpec) -> dict[str, int]:
-    """Memory levels where every slot has the same memory.
+    """Return the memory levels where every slot has the same memory.
 
     Args:
         spec: A job of uniform slots.
 
     Returns:
-        By vertex, 0 where it keeps state, else -1: its slot has the memory, and it has no use for
-        it.
+        By vertex, 0 where it keeps state, else -1: its slot has memory that it does not use.
     """
     return {v.name: NO_MEMORY if v.state is None else 0 for v in spec.topological_order()}
 
 
 def rescaled_in_place(spec: JobSpec) -> JobSpec:
-    """A job whose rescales cost what they do in place; its memory is as described.
+    """Return a job whose rescales cost as much as they do in place; its memory is unchanged.
 
     Args:
         spec: The job.
 
     Returns:
-        The job itself where it is described so already.
+        The job itself where its file says so already.
     """
     if spec.rescale.mode == "in_place":
         return spec
@@ -174,12 +176,12 @@ def rescaled_in_place(spec: JobSpec) -> JobSpec:
 
 
 def cheapest_level(spec: JobSpec) -> int:
-    """The memory level at which a job's reference rate costs least, if all vertices have it.
+    """Return the memory level at which a job's reference rate costs least, if all vertices have it.
 
     Returns:
         0 to the largest level of the job; the lowest of equals.
     """
-    # Tasks beyond the quota count, so that a level too small for the rate does not look cheap.
+    # The quota is lifted, so that a level too small for the rate does not look cheap.
     free = spec.model_copy(update={"max_parallelism_per_vertex": 2048})
     choices = [adaptive(free, level) for level in range(spec.memory.levels)]
     cost = reference_cost_per_s(compile_jobs(choices), np.arange(len(choices)), _HEADROOM)

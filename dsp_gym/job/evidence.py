@@ -1,6 +1,6 @@
-"""What a job file's numbers were fitted to, and how far the fit was off where it had not seen.
+"""The data a job file's numbers were fitted to, and the error of the fit outside them.
 
-The section `fitted` of a job file. A calibration writes it; a job nobody fitted has none. It says
+The section `fitted` of a job file. A calibration writes it; a job without a fit has none. It says
 nothing about how the job behaves, so it is no part of the job's identity.
 """
 
@@ -16,7 +16,7 @@ from dsp_gym.config.model import ConfigModel
 __all__ = ["LEVEL", "Evidence", "FitError", "Range"]
 
 LEVEL = 0.9
-"""Share of truths that an interval is to hold."""
+"""Share of true values that an interval is to hold."""
 
 
 def _rises(pair: tuple[float, float]) -> tuple[float, float]:
@@ -28,17 +28,16 @@ def _rises(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 Range = Annotated[tuple[float, float], AfterValidator(_rises)]
-"""Smallest and largest value that the fit saw."""
+"""Smallest and largest value in the fitted data."""
 CountRange = Annotated[tuple[int, int], AfterValidator(_rises)]
-"""Smallest and largest count that the fit saw."""
+"""Smallest and largest count in the fitted data."""
 
 
 class FitError(ConfigModel):
     """Error of predictions of measured rates that the fit had not seen, by distance.
 
-    Median and p90 are of those whose memory lies in what their fit saw.
-
-    Errors are absolute natural logarithms of predicted over measured: 0.1 is about 10 %.
+    Median and p90 are over predictions whose memory lies in the range of their fit. Errors are
+    absolute natural logarithms of predicted over measured: 0.1 is about 10 %.
     """
 
     left_out: str = Field(
@@ -91,7 +90,7 @@ class Evidence(ConfigModel):
     )
 
     def sentences(self) -> list[str]:
-        """What was seen and how far predictions were off, for people.
+        """Say what the fit saw and how far predictions were off, for people.
 
         Returns:
             One sentence each, without a full stop.

@@ -1,4 +1,4 @@
-"""Which job a dataset, a policy or a result is of, in a hash that outlives releases."""
+"""A hash of a job, for datasets, policies and results, that outlives releases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["job_hash"]
 
 
 def job_hash(spec: JobSpec) -> str:
-    """Hash of everything a job file says but the evidence of its fit.
+    """Hash all of a job file but the evidence of its fit.
 
-    The module that fitted a shipped job has moved to the studies; the hash names it as the first
-    release did, so that datasets, policies and results of that release stay those of the same job.
+    The module that fitted a shipped job has moved to the studies; the hash uses its first name, so
+    that existing datasets, policies and results still belong to the same job.
 
     Returns:
         16 hexadecimal digits.

@@ -1,4 +1,4 @@
-"""Memory of a subtask: what a level holds, and how RocksDB shares it out.
+"""Memory of a subtask: the size of a level, and how RocksDB divides it.
 
 Sources: Justin, section 3 (MemTable and cache of 128, 256 and 512 MB); Flink's
 RocksDBMemoryControllerUtils (block cache (3-w)/3, write buffers 2w/3 of managed memory for
@@ -13,9 +13,12 @@ FULL_MEMTABLE_MIB = 64.0
 """Largest MemTable RocksDB uses here (Justin, section 3: one first-level SSTable)."""
 
 LEAST_ROCKSDB_MIB = 3 * 8 * 8 / 7
-"""Managed memory of a subtask from which MemTables are not flushed all the time: an arena block of
-an eighth of 64 MiB in seven eighths of the third that MemTables get (Flink 2.1,
-RocksDBMemoryControllerUtils.validateArenaBlockSize, which warns below it)."""
+"""Least managed memory of a subtask with which MemTables are not flushed all the time.
+
+An arena block is an eighth of 64 MiB; it must fit into seven eighths of the third of managed memory
+that MemTables get (Flink 2.1, RocksDBMemoryControllerUtils.validateArenaBlockSize, which warns
+below it).
+"""
 
 FLUSHED_AT = 7 / 8
 """Share of its memory at which RocksDB's write buffer manager flushes a MemTable."""
@@ -25,7 +28,7 @@ NO_MEMORY = -1
 
 
 def level_mib(base_mib: float, level: int) -> float:
-    """Managed memory of one subtask at a level, MiB; 0 without managed memory.
+    """Return the managed memory of one subtask at a level, MiB; 0 without managed memory.
 
     Returns:
         MiB: the base at level 0, twice as much with every level above.
@@ -37,7 +40,7 @@ def level_mib(base_mib: float, level: int) -> float:
 
 
 def justin_split(managed_mib: float) -> tuple[float, float]:
-    """MemTable and block cache of one subtask as Justin's text gives them, MiB.
+    """Return MemTable and block cache of one subtask as Justin's text gives them, MiB.
 
     The MemTable is the largest power of two up to a quarter of managed memory, at most 64.
 
@@ -54,7 +57,7 @@ def justin_split(managed_mib: float) -> tuple[float, float]:
 
 
 def flink_split(managed_mib: float, *, writes: bool) -> tuple[float, float]:
-    """MemTable and block cache left to reads with Flink's managed RocksDB memory, MiB.
+    """Return MemTable and the block cache left to reads with Flink's managed RocksDB memory, MiB.
 
     The cache is 5/6 of managed memory; MemTables (1/3) are charged to it when there are writes.
 
@@ -70,10 +73,10 @@ def flink_split(managed_mib: float, *, writes: bool) -> tuple[float, float]:
 
 
 def managed_mib_per_slot(slot_memory_mib: float, slots: int = 16, fraction: float = 0.4) -> float:
-    """Managed memory of one slot from TaskManager process memory per slot, MiB.
+    """Return the managed memory of one slot from TaskManager process memory per slot, MiB.
 
     Flink's model: JVM overhead is 10 % of process memory, between 192 MiB and 1 GiB, and metaspace
-    256 MiB, per TaskManager; managed memory is `fraction` of what is left.
+    256 MiB, per TaskManager; managed memory is `fraction` of the rest.
 
     Args:
         slot_memory_mib: TaskManager process memory / slots.

@@ -1,9 +1,9 @@
-"""Which parallelism makes the most of a number of task slots.
+"""The parallelism that makes the most of a number of task slots.
 
-A small exact search: for a load, each vertex needs a smallest parallelism whatever the others do,
-so the load fits if those add up to at most the slots; the largest load that fits is found by
-bisection. It solves the integer program of StreamBed's BIDS2 (max s; s * ratio_i <= capacity_i;
-sum p_i <= P; sources left out, sinks counted) for capacities that are not linear in p.
+A small exact search: for a load, each vertex needs a smallest parallelism, independent of the
+others, so the load fits if those add up to at most the slots; bisection finds the largest load that
+fits. It solves the integer program of StreamBed's BIDS2 (max s; s * ratio_i <= capacity_i; sum p_i
+<= P; sources left out, sinks counted) for capacities that are not linear in p.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _GROWTH = 1.1
-"""By how much tasks grow while windows that wait leave less than asked for."""
+"""Factor by which tasks grow in each try while waiting windows leave less than the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Placement:
 
 
 def slots_of(parallelism: Mapping[str, int], *, shared: bool) -> int:
-    """Task slots that vertices take.
+    """Count the task slots that vertices take.
 
     Where they share slots it is the largest parallelism, elsewhere the sum.
 
@@ -62,14 +62,14 @@ def slots_of(parallelism: Mapping[str, int], *, shared: bool) -> int:
 def needed_parallelism(
     tables: JobTables, k: int, levels: Ints, rate_per_s: float, crowd: float
 ) -> Ints:
-    """Smallest parallelism per vertex that carries the load; 0 where none does.
+    """Find the smallest parallelism per vertex that carries the load; 0 where none does.
 
     Args:
         tables: compiled jobs.
         k: row of the job.
-        levels: memory level per vertex.
+        levels: (V,) memory level per vertex.
         rate_per_s: load of the job.
-        crowd: share of its rate a subtask keeps beside the others on its TaskManager.
+        crowd: share of its rate that a subtask keeps beside others on its TaskManager.
 
     Returns:
         (V,) subtasks, in topological order.
@@ -91,6 +91,7 @@ def _largest_rate(
     tables: JobTables, k: int, levels: Ints, slots: int, crowd: float, bound: float
 ) -> float:
     low, high = 0.0, bound
+    # 60 halvings exhaust a double's mantissa.
     for _ in range(60):
         rate = 0.5 * (low + high)
         needed = needed_parallelism(tables, k, levels, rate, crowd)
@@ -108,10 +109,10 @@ def _largest_rate(
 
 
 def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
-    """The parallelism that carries the most load on `slots` slots.
+    """Find the parallelism that carries the most load on `slots` slots.
 
-    Slots without sources, with sinks; every vertex in slots of its own (with slot sharing, all
-    vertices share one parallelism at most `slots`).
+    Slots are counted without sources and with sinks. Each subtask has a slot to itself; with slot
+    sharing, all vertices share one parallelism of at most `slots`.
 
     Args:
         spec: the job.
@@ -142,7 +143,7 @@ def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
         return Placement(slots, result)
     bound = _bound_per_s(tables, levels)
     best: tuple[float, int, float] | None = None
-    # Fewer slots on a TaskManager run faster: each number of slots in use is tried.
+    # Subtasks on an emptier TaskManager run faster, so each number of slots in use is tried.
     for crowded in range(min(least, int(tables.slots[0])), min(slots, int(tables.slots[0])) + 1):
         budget = slots if crowded == tables.slots[0] else crowded
         crowd = 1.0 - tables.contention[0] * (crowded - 1)
@@ -159,11 +160,11 @@ def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
 def smallest(
     spec: JobSpec, rate_per_s: float, level: int, tables: JobTables | None = None
 ) -> MstResult | None:
-    """The fewest tasks that carry a load for ever.
+    """Find the fewest tasks that carry a load forever.
 
     Each vertex takes the fewest tasks that carry its share. Where windows wait for their results to
-    leave (`dsp_gym.job.bursts`), all get more until the job carries the load, then each as few as
-    still do.
+    leave (`dsp_gym.job.bursts`), all get more until the job carries the load, then each is cut to
+    the fewest tasks that still carry it.
 
     Args:
         spec: the job.
@@ -172,7 +173,7 @@ def smallest(
         tables: the compiled job, if at hand (its only row).
 
     Returns:
-        The configuration and what it carries; None where the bounds allow none.
+        The configuration and the load it carries; None where the bounds allow none.
     """
     tables = compile_jobs([spec]) if tables is None else tables
     order = spec.topological_order()
@@ -196,7 +197,7 @@ def smallest(
 
 
 def _widened(tables: JobTables, needed: Ints, levels: Ints, rate_per_s: float) -> Ints | None:
-    """More tasks than each vertex needs by itself, because windows wait; trimmed one by one."""
+    """Add tasks beyond each vertex's own need, because windows wait; then trim one by one."""
     most = tables.max_parallelism[0, : len(needed)]
     p, factor = needed, 1.0
     while mst_per_s(tables, 0, p, levels) < rate_per_s:
@@ -204,6 +205,7 @@ def _widened(tables: JobTables, needed: Ints, levels: Ints, rate_per_s: float) -
             return None
         factor *= _GROWTH
         p = np.minimum(most, np.ceil(needed * factor - 1e-9).astype(np.int64))
+    # The widest vertex first, by bisection: it has the most tasks to save.
     for v in np.argsort(-p, kind="stable").tolist():
         low, high = int(needed[v]), int(p[v])  # high carries the rate
         while low < high:
@@ -218,7 +220,7 @@ def _widened(tables: JobTables, needed: Ints, levels: Ints, rate_per_s: float) -
 
 
 def with_quota(spec: JobSpec, slots: int) -> JobSpec:
-    """The job with a higher quota: every vertex that scales may have so many tasks.
+    """Raise a job's quota: every vertex that scales may have so many tasks.
 
     Returns:
         A copy of the job file; bounds that are higher stay.
@@ -234,7 +236,7 @@ def with_quota(spec: JobSpec, slots: int) -> JobSpec:
 
 
 def with_slot_memory(spec: JobSpec, slot_memory_mib: float) -> JobSpec:
-    """The job with level 0 holding the managed memory of slots of that size.
+    """Give level 0 of a job the managed memory of slots of that size.
 
     Args:
         spec: the job.
@@ -242,6 +244,9 @@ def with_slot_memory(spec: JobSpec, slot_memory_mib: float) -> JobSpec:
 
     Returns:
         A copy of the job file.
+
+    Raises:
+        ConfigError: Such a slot has no managed memory.
     """
     managed = managed_mib_per_slot(slot_memory_mib, spec.taskmanager.slots)
     if not math.isfinite(managed) or managed <= 0:
@@ -259,7 +264,7 @@ def _shared(tables: JobTables, v: int, slots: int) -> int:
 
 
 def _bound_per_s(tables: JobTables, levels: Ints) -> float:
-    """A load no parallelism within the bounds can carry."""
+    """Return a load that no parallelism within the bounds can carry."""
     bound = math.inf
     for v in range(int(tables.n[0])):
         if tables.ratio[0, v] > 0:

@@ -1,10 +1,10 @@
-"""Jobs of random shape, sized so that they are sensible: the same seed gives the same job file.
+"""Jobs of random shape and sensible size: the same seed gives the same job file.
 
     python -m dsp_gym.job.random_dag 7 > my-job.yaml
 
 Every vertex takes between one and fourteen tasks at the reference rate, 70 % busy with the least
 memory, so that load above the reference still fits under the quota and load below it leaves
-something to save. What a record costs follows from that; shapes, selectivities, losses with
+something to save. The cost of a record follows from that; shapes, selectivities, losses with
 parallelism and states are drawn from the ranges that the measured jobs span.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["random_dag"]
 
 MAX_TASKS = 14
 UTILIZATION = 0.7
-"""Of a vertex with its number of tasks at the reference rate: the operator's target."""
+"""Utilization of a vertex with its number of tasks at the reference rate: the operator's target."""
 
 QUOTA = 24
 COSTS = ("read_hit_us", "read_miss_us", "write_us")
@@ -40,13 +40,13 @@ _T = TypeVar("_T")
 
 
 class _Draw:
-    """Numbers from raw uniform ones, which NumPy gives alike in every release."""
+    """Numbers made from raw uniform draws, which NumPy keeps equal from release to release."""
 
     def __init__(self, seed: int) -> None:
         self._stream = np.random.Generator(np.random.Philox(key=seed))
 
     def whole(self, low: int, high: int) -> int:
-        """Both ends included."""
+        """Draw a whole number, both ends included."""
         return low + int(self._stream.random() * (high - low + 1))
 
     def real(self, low: float, high: float) -> float:
@@ -60,17 +60,19 @@ class _Draw:
 
 
 def random_dag(seed: int, name: str | None = None, vertices: int | None = None) -> Document:
-    """The document of a job file.
+    """Draw the document of a job file.
 
     Args:
         seed: Any number from 0 on.
-        name: Of the job; `random-dag-SEED` when None.
-        vertices: How many, at least 2; None: drawn, from 4 to 8. Given, operators pass on as many
-            records as they read, since few would come through many in a row.
+        name: Name of the job; `random-dag-SEED` when None.
+        vertices: Number of vertices, at least 2; None: drawn, from 4 to 8. Given, operators pass on
+            as
+            many records as they read, since few would come through many in a row.
 
     Returns:
         A document that `JobSpec` accepts.
     """
+    # The order of draws is part of the result: a new draw belongs at the end.
     draw = _Draw(seed)
     sources, operators = draw.whole(1, 2), draw.whole(2, 5)
     if vertices is not None:
@@ -120,7 +122,7 @@ def random_dag(seed: int, name: str | None = None, vertices: int | None = None) 
 
 
 def _keep_windows_last(vertices: list[Document], last: list[str]) -> None:
-    """Takes windows that fire at once from vertices that another operator reads.
+    """Remove windows that fire in bursts from vertices that another operator reads.
 
     A minute's results in one burst would need that operator twenty times over-provisioned to stay
     within any bound on latency: no policy could do right.
@@ -132,7 +134,7 @@ def _keep_windows_last(vertices: list[Document], last: list[str]) -> None:
 
 
 def _operator(draw: _Draw, name: str, inputs: list[str]) -> Document:
-    """A vertex with costs in the right proportion; their size follows from the job's rate."""
+    """Draw a vertex with costs in the right proportion; their size follows from the job's rate."""
     stateful = len(inputs) > 1 or draw.real(0, 1) < 0.5
     vertex: Document = {
         "name": name,
@@ -169,7 +171,7 @@ def _state(draw: _Draw) -> Document:
 
 
 def _sized(document: Document, tasks: dict[str, int]) -> Document:
-    """The document with costs at which each vertex is as busy as wanted with its tasks."""
+    """Set costs such that each vertex is as busy as wanted with its tasks."""
     rate_per_s = document["source"]["rate_per_s"]
     unsized = JobSpec.model_validate(document)
     tables = compile_jobs([unsized])
@@ -179,6 +181,7 @@ def _sized(document: Document, tasks: dict[str, int]) -> Document:
             continue
         vertex, needed = by_name[spec.name], rate_per_s * float(tables.ratio[0, v])
         level = 0 if spec.state is not None else -1
+        # Costs scale time linearly, so one factor brings the capacity to needed / UTILIZATION.
         capacity, _ = vertex_capacity(tables, 0, v, tasks[spec.name], level, needed)
         factor = capacity * UTILIZATION / needed
         vertex["cpu_us_per_record"] = _short(factor)
@@ -189,12 +192,12 @@ def _sized(document: Document, tasks: dict[str, int]) -> Document:
 
 
 def _short(value: float) -> float:
-    """Three digits that matter."""
+    """Round to three significant digits."""
     return round(value, 2 - math.floor(math.log10(value)))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line: writes the job file of a seed.
+    """Write the job file of a seed (command line).
 
     Returns:
         The exit code, 0.

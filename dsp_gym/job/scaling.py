@@ -1,4 +1,4 @@
-"""How a vertex's rate grows with parallelism: efficiency, and the hottest subtask."""
+"""The growth of a vertex's rate with parallelism: efficiency, and the hottest subtask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dsp_gym.job.spec import Efficiency, Vertex
 
 
 def share_kept(form: str, a: float, b: float, q: Floats) -> Floats:
-    """Share of linear scaling a form keeps at parallelism q, from its bare parameters (for fits).
+    """Return the share of linear scaling a form keeps at parallelism q, from its bare parameters.
 
     Returns:
         Shares, 0..1, of the shape of q.
@@ -17,6 +17,7 @@ def share_kept(form: str, a: float, b: float, q: Floats) -> Floats:
     >>> share_kept("usl", 0.1, 0.0, np.array([1.0, 11.0])).tolist()
     [1.0, 0.5]
     """
+    # The forms of `spec.Efficiency`; usl is Gunther's universal scalability law, 2007.
     if form == "power":
         return np.asarray(q**-a)
     if form in ("contention", "few_keys"):
@@ -27,7 +28,7 @@ def share_kept(form: str, a: float, b: float, q: Floats) -> Floats:
 
 
 def efficiency(form: Efficiency, p: Ints) -> Floats:
-    """Share of linear scaling kept at parallelism p; 1 at p = 1, never increasing.
+    """Return the share of linear scaling kept at parallelism p; 1 at p = 1, never increasing.
 
     Returns:
         Shares, 0..1, of the shape of p.
@@ -39,7 +40,7 @@ def efficiency(form: Efficiency, p: Ints) -> Floats:
 
 
 def useful_tasks(form: Efficiency, p: Ints) -> Floats:
-    """Linear-equivalent tasks p * e(p), made non-decreasing (more tasks are never slower).
+    """Return linear-equivalent tasks p * e(p), made non-decreasing: more tasks never slow it.
 
     Returns:
         Tasks, of the shape of p.
@@ -48,11 +49,11 @@ def useful_tasks(form: Efficiency, p: Ints) -> Floats:
 
 
 def hottest_share(vertex: Vertex, p: Ints) -> Floats:
-    """Load of the hottest subtask over the mean at parallelism p, at least 1.
+    """Return the load of the hottest subtask over the mean at parallelism p, at least 1.
 
-    Key groups are spread as Flink spreads them: a subtask holds ceil or floor of
-    groups / p. The most popular key of a Zipf law, or few distinct keys, bound it further: one
-    key is always on one subtask.
+    Key groups are spread as Flink spreads them: a subtask holds ceil or floor of groups / p. The
+    most popular key of a Zipf law, or few distinct keys, bound it further: one key is always on one
+    subtask.
 
     Returns:
         Factors of the shape of p.
@@ -68,7 +69,8 @@ def hottest_share(vertex: Vertex, p: Ints) -> Floats:
 
 
 def _top_key(keys: float, exponent: float) -> float:
-    """Share of all accesses that go to the most popular key of a Zipf law."""
+    """Return the share of all accesses that go to the most popular key of a Zipf law."""
+    # The k-th key has popularity k^-exponent over the generalised harmonic number.
     n = np.arange(1, int(min(keys, 1e5)) + 1, dtype=np.float64)
     harmonic = float(np.sum(n**-exponent))
     if keys > n[-1]:  # integral of the tail

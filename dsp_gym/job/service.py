@@ -30,15 +30,17 @@ __all__ = [
 ]
 
 BLOCK_MIB = 4096 / (1024.0 * 1024.0)
-"""What a miss brings into the block cache: a block of RocksDB's default size."""
+"""MiB that a miss brings into the block cache: a block of RocksDB's default size."""
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
+# Compiled functions take the tables by address: passed as a tuple, numba would copy the descriptors
+# of all their arrays at each call.
 by_address(JobTables)
 
 
 def compiled(function: _F) -> _F:
-    """Compiles on first call and keeps the machine code on disk.
+    """Compile a function on its first call and keep the machine code on disk.
 
     Returns:
         The compiled function, called as the original.
@@ -48,27 +50,29 @@ def compiled(function: _F) -> _F:
 
 @compiled
 def entries(keys: float, content: float, panes: float, prefilled: bool) -> float:
-    """State entries over all subtasks.
+    """Count the state entries over all subtasks.
 
     Args:
         keys: distinct keys.
-        content: records that are in the window (or have arrived, without a window); infinity
-            where the state has had time to see every key.
+        content: records that are in the window (or have arrived, without a window); infinity where
+            the
+            state has had time to see every key.
         panes: windows each record belongs to.
-        prefilled: every key has a value whatever has arrived.
+        prefilled: every key has a value, whichever records have arrived.
 
     Returns:
         Entries.
     """
     if prefilled:
         return keys * panes
-    # Uniform balls into bins: keys touched by `content` records.
+    # Balls into bins, uniform: keys touched by `content` records are keys (1 - exp(-content /
+    # keys)); expm1 keeps digits where content is small.
     return keys * -math.expm1(-content / keys) * panes
 
 
 @compiled
 def hit_rate(hit_curve_row: Floats, cache_mib: float, working_set_mib: float) -> float:
-    """Share of reads served from the block cache, linear between the points of the hit curve.
+    """Return the share of reads served from the block cache, linear between points of the curve.
 
     The points lie at cache / working set = (i / half)^2 (`cache.CURVE_X`), dense where it is small.
 
@@ -82,6 +86,7 @@ def hit_rate(hit_curve_row: Floats, cache_mib: float, working_set_mib: float) ->
     if cache_mib >= 4.0 * working_set_mib:
         return float(hit_curve_row[last])
     x = cache_mib / working_set_mib
+    # The square root inverts the spacing of the points, so no search is needed.
     left = min(int(half * math.sqrt(x)), last - 1)
     below, above = left / half, (left + 1) / half
     share = (x - below * below) / (above * above - below * below)
@@ -90,28 +95,29 @@ def hit_rate(hit_curve_row: Floats, cache_mib: float, working_set_mib: float) ->
 
 @compiled
 def memtable_share(memtable_mib: float, state_mib: float) -> float:
-    """Share of reads served by a MemTable that holds random keys of a subtask's state.
+    """Return the share of reads served by a MemTable with random keys of a subtask's state.
 
     Returns:
         0..1.
     """
     if memtable_mib <= 0.0:
         return 0.0
+    # Sampling keys with replacement: 1 - exp(-MemTable / state) of them are in the MemTable.
     return -math.expm1(-memtable_mib / max(state_mib, 1e-9))
 
 
 @compiled
 def level0_lookups(memtable_mib: float, state_mib: float, files: float) -> float:
-    """Data blocks that a read looks up which no MemTable serves.
+    """Return the data blocks that a read looks up when no MemTable serves it.
 
     Level 0 holds up to `files` - 1 files, half of them on average, each a flushed MemTable of
     random keys of the state. A read opens them from the newest on until one has its key, then the
     level below.
 
     Args:
-        memtable_mib: a MemTable when it is flushed.
+        memtable_mib: size of a MemTable when it is flushed.
         state_mib: live state of the subtask.
-        files: of level 0 that start a compaction; 0: there is one level.
+        files: number of level-0 files that starts a compaction; 0: there is one level.
 
     Returns:
         Lookups, at least 1.
@@ -121,9 +127,12 @@ def level0_lookups(memtable_mib: float, state_mib: float, files: float) -> float
     """
     if files <= 1.0:
         return 1.0
+    # Below 1e-6 the quotient loses its digits; the limit u -> 0 is half the files and the level
+    # below.
     u = memtable_mib / max(state_mib, 1e-9)
     if u < 1e-6:
         return 0.5 * (files - 1.0) + 1.0
+    # A geometric series: each file has the key with probability 1 - exp(-u).
     below = math.exp(-0.5 * (files - 1.0) * u)
     return (1.0 - below) / -math.expm1(-u) + below
 
@@ -132,15 +141,15 @@ def level0_lookups(memtable_mib: float, state_mib: float, files: float) -> float
 def compacted_blocks(
     memtable_mib: float, state_mib: float, files: float, blocks_per_entry: float
 ) -> float:
-    """Blocks that compactions read for one write.
+    """Return the blocks that compactions read for one write.
 
     `files` flushed MemTables are merged with the whole level below, which is the state. A MemTable
-    holds each version of a key; what is flushed of it, the last ones.
+    holds each version of a key; a flush keeps only the last ones.
 
     Args:
-        memtable_mib: a MemTable when it is flushed.
+        memtable_mib: size of a MemTable when it is flushed.
         state_mib: live state of the subtask.
-        files: of level 0 that start a compaction; 0: there are no compactions.
+        files: number of level-0 files that starts a compaction; 0: there are no compactions.
         blocks_per_entry: size of an entry in blocks.
 
     Returns:
@@ -152,6 +161,8 @@ def compacted_blocks(
     if files <= 0.0 or memtable_mib <= 0.0 or state_mib <= 0.0:
         return 0.0
     u = memtable_mib / state_mib
+    # Per compaction, in units of the state: files (1 - exp(-u)) from level 0 and 1 from below,
+    # shared by files u writes.
     return blocks_per_entry * (-math.expm1(-u) + 1.0 / files) / u
 
 
@@ -164,17 +175,19 @@ def read_and_compacted(
     They share an exponential, which is most of their work.
 
     Args:
-        memtable_mib: of the first.
-        flush_mib: a MemTable when it is flushed, of the others.
+        memtable_mib: MemTable of `memtable_share`.
+        flush_mib: size of a MemTable when it is flushed, for the other two.
         state_mib: live state of the subtask.
-        files: of level 0 that start a compaction.
+        files: number of level-0 files that starts a compaction.
         blocks_per_entry: size of an entry in blocks.
 
     Returns:
-        What the three return, bit for bit.
+        The results of the three, bit for bit.
     """
     lookups, compacted = 1.0, 0.0
     new = 0.0  # share of the state that a flushed MemTable holds
+    # Every branch repeats the arithmetic of the three functions above in the same order: tests hold
+    # the results bit for bit.
     if files > 0.0 and (files > 1.0 or flush_mib > 0.0):
         u = flush_mib / max(state_mib, 1e-9)
         new = -math.expm1(-u)
@@ -194,7 +207,7 @@ def read_and_compacted(
 
 @compiled
 def served_share(hit: float, churn: float, memtable: float) -> float:
-    """Share of reads that go to no SST file.
+    """Return the share of reads that go to no SST file.
 
     Args:
         hit: hit rate of the block cache, were its blocks never replaced.
@@ -209,7 +222,9 @@ def served_share(hit: float, churn: float, memtable: float) -> float:
 
 @compiled
 def ticker_ratio(served: float, memtable: float, index_hits: float, compacted: float) -> float:
-    """Hit ratio of RocksDB's block cache tickers: MemTable reads count none, index blocks hit.
+    """Return the hit ratio of RocksDB's block cache tickers.
+
+    Reads that the MemTable serves count neither as hit nor as miss; index blocks hit.
 
     Args:
         served: share of the lookups of data blocks that go to no SST file.
@@ -235,7 +250,7 @@ def ticker_ratio(served: float, memtable: float, index_hits: float, compacted: f
 def working_set_mib(
     entry_count: float, entry_mib: float, unshared_mib: float, parallelism: float
 ) -> float:
-    """Working set of one subtask: its part of the entries and what every subtask has.
+    """Return the working set of one subtask: its part of the entries and its unshared part.
 
     Returns:
         MiB.
@@ -253,7 +268,7 @@ def service_s(
     write_s: float,
     hit: float,
 ) -> float:
-    """Seconds one subtask needs for one record; a miss costs `read_miss_s` on top of a hit.
+    """Return the seconds one subtask needs for a record; a miss costs `read_miss_s` besides a hit.
 
     Returns:
         Seconds of busy time per record, before noise.

@@ -19,13 +19,14 @@ def sized(
     service_factor: Floats,
     level: Ints,
 ) -> Ints:
-    """Smallest parallelism (J, V) at which no vertex is busier than `utilization`.
+    """Find the smallest parallelism (J, V) at which no vertex is busier than `utilization`.
 
-    Full TaskManagers are assumed. Where not even the largest suffices, the largest.
+    Full TaskManagers are assumed. A vertex that even its largest parallelism would leave too busy
+    gets the largest.
 
     Args:
         t: compiled jobs.
-        row: (J,) which job each row is.
+        row: (J,) row of the tables of each job.
         rate_per_s: (J,) load of the whole job.
         utilization: 0..1.
         service_factor: (J,) scale of CPU times.
@@ -37,6 +38,7 @@ def sized(
     parallelism = np.ones(level.shape, np.int64)
     for j in range(row.shape[0]):
         k = row[j]
+        # j counts rows of the batch, k rows of the tables, v vertices.
         crowd = 1.0 - t.contention[k] * (t.slots[k] - 1)
         for v in range(t.n[k]):
             needed = rate_per_s[j] * t.ratio[k, v]
@@ -52,7 +54,7 @@ def sized(
 
 @njit(cache=True, nogil=True)
 def cost_per_s(t: JobTables, row: Ints, parallelism: Ints, level: Ints) -> Floats:
-    """What requested resources cost, sources left out.
+    """Return the cost of requested resources, sources left out.
 
     Returns:
         Money per second, (J,).
@@ -69,14 +71,14 @@ def cost_per_s(t: JobTables, row: Ints, parallelism: Ints, level: Ints) -> Float
 
 
 def reference_cost_per_s(t: JobTables, row: Ints, headroom: float) -> Floats:
-    """The unit in which a reward counts cost.
+    """Return the unit in which a reward counts cost.
 
-    It is what the smallest configuration costs that carries the job's reference rate at the start
+    It is the cost of the smallest configuration that carries the job's reference rate at the start
     level. Every reward uses this unit, so rewards of different origin can be compared.
 
     Args:
         t: Compiled jobs.
-        row: (J,) which job each row is.
+        row: (J,) row of the tables of each job.
         headroom: Utilization the configuration aims at, 0..1; `start_headroom` of an environment.
 
     Returns:

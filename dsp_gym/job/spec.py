@@ -1,4 +1,4 @@
-"""What a job file says: vertices, state, memory, TaskManagers, rescale cost, SLO and prices.
+"""The content of a job file: vertices, state, memory, TaskManagers, rescale cost, SLO, prices.
 
 A number is bare or `{value, source, ci}`; the source is kept beside the value in `sources`.
 """
@@ -15,17 +15,17 @@ from dsp_gym.errors import did_you_mean
 from dsp_gym.job.evidence import Evidence
 
 CURRENCY = "USD"
-"""Of prices that name none."""
+"""Currency of prices that name none."""
 
 MOST_PARTITIONS = 10**6
-"""Of a source's log; Kafka has clusters of fewer."""
+"""Most partitions of a source's log; Kafka has clusters of fewer."""
 
 MAX_INPUTS = 4
-"""Inputs of one vertex the simulation has room for (Nexmark and word count need two)."""
+"""Most inputs of one vertex the simulation has room for (Nexmark and word count need two)."""
 
 
 class Sourced(ConfigModel):
-    """A number with where it came from."""
+    """A number with its source."""
 
     value: float = Field(description="the number itself")
     source: str = Field(description="paper, table, file or fit the number comes from")
@@ -33,7 +33,7 @@ class Sourced(ConfigModel):
 
 
 def _bare(value: object) -> object:
-    """The value of `{value, source, ci}`; anything else unchanged."""
+    """Return the value of `{value, source, ci}`; anything else unchanged."""
     if isinstance(value, dict) and "value" in value:
         return Sourced.model_validate(value).value
     return value
@@ -82,14 +82,14 @@ class Window(ConfigModel):
 
 
 class Popularity(ConfigModel):
-    """How often records read each key."""
+    """The frequency with which records read each key."""
 
     form: Literal["uniform", "zipf"] = Field("uniform", description="popularity law of the keys")
     exponent: Number = Field(0.0, ge=0, le=2, description="Zipf exponent; 0 is uniform")
 
 
 class State(ConfigModel):
-    """Keyed state in RocksDB: what a record reads and writes, and how large it grows."""
+    """Keyed state in RocksDB: its reads and writes per record, and its size."""
 
     reads: Number = Field(0.0, ge=0, description="state reads per record")
     writes: Number = Field(0.0, ge=0, description="state writes per record")
@@ -208,7 +208,7 @@ class State(ConfigModel):
 
 
 class Vertex(ConfigModel):
-    """What Flink scales: one job vertex, possibly several chained operators."""
+    """The unit that Flink scales: one job vertex, possibly several chained operators."""
 
     name: str = Field(min_length=1, description="unique within the job")
     kind: Literal["source", "operator", "sink"] = Field("operator", description="role in the graph")
@@ -286,7 +286,7 @@ class TaskManager(ConfigModel):
 
 
 class Rescale(ConfigModel):
-    """What a change of configuration costs."""
+    """The cost of a change of configuration."""
 
     mode: Literal["redeploy", "in_place"] = Field("redeploy", description="how Flink rescales")
     outage_s: tuple[float, float, float] = Field(
@@ -346,11 +346,11 @@ class Source(ConfigModel):
 
 
 class FlinkProgram(ConfigModel):
-    """How the job is submitted to a real Flink.
+    """The way the job is submitted to a real Flink.
 
     The program takes `--job-name NAME`, `--parallelism VERTEX=P,...`, `--managed-mib VERTEX=M,...`,
-    `--slot-sharing per-vertex|default`, what describes its load, and its own arguments; every
-    vertex is one operator (or chain) whose name and uid are the vertex's name.
+    `--slot-sharing per-vertex|default`, options that describe its load, and its own arguments;
+    every vertex is one operator (or chain) whose name and uid are the vertex's name.
     """
 
     program: str = Field(min_length=1, description="name of the job in the jar (--program)")
@@ -456,11 +456,11 @@ class JobSpec(ConfigModel):
         return self
 
     def behaviour_json(self) -> str:
-        """Everything the job file says about how the job behaves, for hashes of its identity.
+        """Return all of the job file that says how the job behaves, for hashes of its identity.
 
-        The section `fitted` is left out: it tells how good the numbers are and changes none of
-        them, so that a dataset, a policy or a result stays that of the same job when a fit is
-        tested anew.
+        The section `fitted` is left out: it says how good the numbers are and changes none of them,
+        so that a dataset, a policy or a result still belongs to the same job after a fit is tested
+        again.
 
         Returns:
             JSON text.
@@ -468,7 +468,7 @@ class JobSpec(ConfigModel):
         return self.model_dump_json(by_alias=True, exclude={"fitted"})
 
     def topological_order(self) -> tuple[Vertex, ...]:
-        """Vertices such that every one stands after its inputs; shorter if there is a cycle.
+        """Sort vertices so that each one stands after its inputs; shorter if there is a cycle.
 
         Returns:
             The vertices, sources first.
@@ -484,7 +484,7 @@ class JobSpec(ConfigModel):
         return tuple(done.values())
 
     def vertex(self, name: str) -> Vertex:
-        """The vertex of that name; KeyError if there is none.
+        """Return the vertex of that name; KeyError if there is none.
 
         Returns:
             Its description in the job file.
@@ -493,7 +493,7 @@ class JobSpec(ConfigModel):
 
 
 class UntimedJob(JobSpec):
-    """A job whose times per record nobody told, such as one known from its snapshots alone.
+    """A job whose times per record are unknown, such as one known from its snapshots alone.
 
     They hold neutral values, which say nothing about its speed.
     """

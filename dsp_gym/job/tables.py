@@ -1,7 +1,7 @@
 """Job files compiled to arrays: one row per job, one column per vertex in topological order.
 
 The simulation and the analytic capacity read only these; forms of efficiency, popularity and skew
-become lookup tables here, so that hot loops know no cases.
+become lookup tables here, so that hot loops need not distinguish them.
 """
 
 from __future__ import annotations
@@ -141,13 +141,15 @@ class JobTables(NamedTuple):
 def compile_jobs(
     specs: Sequence[JobSpec], mechanisms: MechanismSwitches | None = None
 ) -> JobTables:
-    """Arrays of the given jobs, padded to the largest.
+    """Compile the given jobs to arrays, padded to the largest.
 
     Returns:
         One row per job, in the given order.
     """
     mechanisms = mechanisms or MechanismSwitches()
     orders = [spec.topological_order() for spec in specs]
+    # Padding: V vertices, P subtasks and L memory levels of the largest job; index 0 of P + 1 means
+    # no subtask, index 0 of L + 1 no managed memory.
     size_v = max(len(order) for order in orders)
     size_p = max(_cap(spec, vertex) for spec in specs for vertex in spec.vertices)
     size_l = max(spec.memory.levels for spec in specs)
@@ -172,7 +174,7 @@ def compile_jobs(
 
 
 def _cap(spec: JobSpec, vertex: Vertex) -> int:
-    """Highest parallelism of a vertex: key groups and quota; sources and fixed vertices stay."""
+    """Return the highest parallelism of a vertex: key groups and quota; some vertices are fixed."""
     if vertex.kind == "source" or not vertex.scalable:
         return vertex.parallelism
     return min(vertex.max_parallelism, spec.max_parallelism_per_vertex)
@@ -187,8 +189,8 @@ def _fill_job(tables: JobTables, k: int, spec: JobSpec, on: MechanismSwitches) -
             memory.heap_mib + memory.network_mib + level_mib(memory.base_mib, level)
         )
     if memory.uniform:
-        # A task that uses none pays for its slot all the same, but for a MiB: some divide by the
-        # managed memory of level 0, which is the difference.
+        # A task without managed memory pays for its slot all the same, but for one MiB: some code
+        # divides by the difference, the managed memory of level 0.
         tables.subtask_mib[k, 0] = tables.subtask_mib[k, 1] - 1.0
     tables.slots[k], tables.tm_mib[k], tables.tm_cores[k] = tm.slots, tm.memory_mib, tm.cores
     tables.contention[k] = tm.contention if on.contention else 0.0
@@ -204,7 +206,7 @@ def _fill_job(tables: JobTables, k: int, spec: JobSpec, on: MechanismSwitches) -
 
 
 def _fill_graph(tables: JobTables, k: int, order: Sequence[Vertex]) -> None:
-    """Edges, and the input each vertex gets per record of job load."""
+    """Fill edges, and the input each vertex gets per record of job load."""
     column = {vertex.name: v for v, vertex in enumerate(order)}
     sources = [vertex for vertex in order if vertex.kind == "source"]
     shares = [1 / len(sources) if s.share is None else s.share for s in sources]
@@ -217,6 +219,7 @@ def _fill_graph(tables: JobTables, k: int, order: Sequence[Vertex]) -> None:
             tables.ratio[k, u] * order[u].selectivity
             for u in (column[edge.from_] for edge in vertex.inputs)
         ]
+        # DS2's cumulated selectivity: records into v per record of load, summed over its inputs.
         tables.ratio[k, v] = sum(inflow)
         for i, edge in enumerate(vertex.inputs):
             tables.upstream[k, v, i] = column[edge.from_]
@@ -243,10 +246,11 @@ def _fill_vertex(
     tables.useful[k, v, 1:] = (
         scaling.useful_tasks(vertex.efficiency, p) if on.efficiency else p.astype(float)
     )
+    # Only hashed input is bound to keys; rebalanced input spreads evenly.
     hashed = any(edge.ship == "HASH" for edge in vertex.inputs)
     if on.skew and hashed:
         tables.hot[k, v, 1:] = scaling.hottest_share(vertex, p)
-    if vertex.efficiency.form == "few_keys":  # what is lost is not busy: the load is uneven
+    if vertex.efficiency.form == "few_keys":  # loss is idle time: the load is uneven
         tables.hot[k, v, 1:] *= p / tables.useful[k, v, 1:]
         tables.useful[k, v, 1:] = p
     tables.useful[k, v, 0], tables.hot[k, v, 0] = 0.0, 1.0
@@ -266,8 +270,10 @@ def _fill_state(
         panes = window.length_s / (window.slide_s or window.length_s)
     tables.stateful[k, v] = 1
     tables.panes[k, v] = panes
+    # A sliding window keeps a record in length / slide panes, each read and written separately.
     tables.reads[k, v], tables.writes[k, v] = state.reads * panes, state.writes * panes
     tables.read_hit_s[k, v] = state.read_hit_us * 1e-6
+    # Lookups in upper levels make each miss dearer by as many blocks.
     looked_up = 1.0 + state.upper_lookups
     tables.read_miss_s[k, v] = state.read_miss_us * 1e-6 * looked_up if on.cache else 0.0
     tables.write_s[k, v] = state.write_us * 1e-6
@@ -290,6 +296,7 @@ def _fill_state(
             if spec.memory.split == "justin"
             else flink_split(managed, writes=state.writes > 0)
         )
+        # Without the mechanism "cache" every block is cached.
         tables.cache_mib[k, v, level + 1] = cached if on.cache else np.inf
         tables.memtable_mib[k, v, level + 1] = state.memtable_coverage * memtable
         flushed = FLUSHED_AT * memtable

@@ -1,13 +1,12 @@
-"""How far a configuration and a rate lie outside what a job's model was fitted to.
+"""The distance of a configuration and a rate from the data a job's model was fitted to.
 
 Distances are doublings (log2 of a ratio) beyond the fitted range, 0 inside it. The 90 % interval of
-a predicted rate widens with them, by the line that was measured on predictions of what the fit had
-not seen:
+a predicted rate widens with them, along a line measured on predictions that the fit had not seen:
 
     |ln(predicted / true)| <= within + per_doubling * d + per_memory_doubling * d_memory
 
-where d is the largest distance of slots, tasks, rate and skew. Memory has a slope of its own: where
-a state no longer fits, throughput falls off a cliff.
+where d is the largest distance of slots, tasks, rate and skew. Memory has a separate slope: where a
+state no longer fits, throughput falls off a cliff.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ __all__ = [
 ]
 
 LEAST_MIB = 1.0
-"""Managed memory below which a level counts as this much, so that none at all has a distance."""
+"""Managed memory that smaller levels count as, MiB, so that no memory at all has a distance."""
 NEAR = float(np.log2(1.05))
-"""Doublings that are no distance: 5 % beyond a range is as good as its end."""
+"""Doublings that count as no distance: 5 % beyond a range is as good as its end."""
 MEMORY = "managed_memory_mib"
-"""Name of the quantity with a slope of its own."""
+"""Name of the quantity with a separate slope."""
 NAMED = 3
-"""Quantities beyond the fit that are named in sentences."""
+"""Most quantities beyond the fit that sentences name."""
 ONE_SIDED = ("rate_per_s", "skew")
 """Quantities that are inside below their range: less load and less skew are easier."""
 
@@ -62,7 +61,7 @@ class Beyond:
 
     @property
     def sentence(self) -> str:
-        """Like "179 slots; fitted on 1 to 48 (3.7 times the largest)"."""
+        """A sentence like "179 slots; fitted on 1 to 48 (3.7 times the largest)"."""
         seen = f"fitted on {_number(self.low)}"
         if self.high > self.low:
             seen += f" to {_number(self.high)}"
@@ -115,7 +114,7 @@ class Distances:
         return np.asarray(kept.max(axis=1, initial=0.0))
 
     def beyond(self, row: int) -> tuple[Beyond, ...]:
-        """The quantities of one configuration that lie outside, the farthest first.
+        """List the quantities of one configuration that lie outside, the farthest first.
 
         Returns:
             Empty where everything lies inside.
@@ -135,7 +134,7 @@ class Distances:
         return tuple(sorted(found, key=lambda one: -one.doublings))
 
     def validity(self, spec: JobSpec, row: int) -> Validity:
-        """What a prediction for one configuration rests on.
+        """Describe the evidence behind a prediction for one configuration.
 
         Returns:
             Everything outside the fit of the job, and the interval's width there.
@@ -153,7 +152,7 @@ class Distances:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """What one prediction rests on."""
+    """The evidence behind one prediction."""
 
     job: str
     fitted: bool  # false: the job file says nothing about a fit
@@ -172,7 +171,7 @@ class Validity:
         return self.beyond[0].doublings if self.beyond else 0.0
 
     def interval(self, rate: float) -> tuple[float, float] | None:
-        """The 90 % interval of a predicted rate.
+        """Return the 90 % interval of a predicted rate.
 
         Returns:
             Its ends in the unit of the rate; None where no error was measured.
@@ -180,7 +179,7 @@ class Validity:
         return None if self.factor is None else (rate / self.factor, rate * self.factor)
 
     def sentences(self) -> list[str]:
-        """What a reader must know: everything outside the fit, the farthest first.
+        """Say what a reader must know: everything outside the fit, the farthest first.
 
         Returns:
             Sentences without a full stop; empty inside the fit.
@@ -195,7 +194,7 @@ class Validity:
         return found
 
     def to_json(self, rate: float | None = None) -> dict[str, object]:
-        """Plain values; with a rate, its interval.
+        """Return plain values; with a rate, its interval.
 
         Returns:
             Keys `fitted`, `doublings`, `beyond`, `sentences` and `interval`.
@@ -224,13 +223,13 @@ class Validity:
 def distances(
     spec: JobSpec, parallelism: Ints, level: Ints, rate_per_s: Floats | None = None
 ) -> Distances:
-    """Distances of configurations from what the job was fitted to.
+    """Measure the distances of configurations from the data the job was fitted to.
 
     Args:
         spec: the job.
         parallelism: (N, V) tasks, vertices in topological order.
         level: (N, V) memory levels, -1 for none.
-        rate_per_s: (N,) records/s over all sources; None: not asked.
+        rate_per_s: (N,) records/s over all sources; None: left out.
 
     Returns:
         As `distances_at`.
@@ -242,17 +241,18 @@ def distances(
 def distances_at(
     spec: JobSpec, parallelism: Ints, managed_mib: Floats, rate_per_s: Floats | None = None
 ) -> Distances:
-    """Distances of configurations whose memory is given in MiB.
+    """Measure the distances of configurations whose memory is given in MiB.
 
     Args:
         spec: the job.
         parallelism: (N, V) tasks, vertices in topological order.
         managed_mib: (N, V) managed memory of one task, 0 for none.
-        rate_per_s: (N,) records/s over all sources; None: not asked.
+        rate_per_s: (N,) records/s over all sources; None: left out.
 
     Returns:
         (N, Q) for the quantities that the job file's section `fitted` names; none without one.
-        Rates and skew count above their range only.
+        Rates
+        and skew count above their range only.
     """
     return _distances(spec, slots_taken(spec, parallelism), parallelism, managed_mib, rate_per_s)
 
@@ -260,7 +260,7 @@ def distances_at(
 def _distances(
     spec: JobSpec, slots: Floats, parallelism: Ints, managed_mib: Floats, rate_per_s: Floats | None
 ) -> Distances:
-    """`distances_at` with the slots in use, (N,)."""
+    """Do the same as `distances_at`, given the slots in use, (N,)."""
     seen = spec.fitted
     order = spec.topological_order()
     column = {vertex.name: v for v, vertex in enumerate(order)}
@@ -294,6 +294,7 @@ def _distances(
     two_sided = np.array([quantity not in ONE_SIDED for quantity, _ in names], np.bool_)
     with np.errstate(divide="ignore"):  # a rate of 0
         above, below = np.log2(values / high), np.log2(low / values)
+    # NEAR spares configurations just beyond a range, where rounding of a rate would decide.
     found = np.maximum(above, np.where(two_sided, below, 0.0))
     return Distances(tuple(names), values, low, high, np.where(found > NEAR, found, 0.0))
 
@@ -304,13 +305,13 @@ def validity_of(
     levels: Mapping[str, int] | None = None,
     rate_per_s: float | None = None,
 ) -> Validity:
-    """What a prediction for one configuration and rate rests on.
+    """Describe the evidence behind a prediction for one configuration and rate.
 
     Args:
         spec: the job.
         parallelism: tasks by vertex name; vertices left out keep the job file's.
         levels: memory level by vertex name; vertices left out keep the job file's.
-        rate_per_s: records/s over all sources; None: not asked.
+        rate_per_s: records/s over all sources; None: left out.
 
     Returns:
         Everything outside the fit, and the error that was measured.
@@ -330,7 +331,7 @@ def validity_of(
 class Extremes:
     """Smallest and largest configuration and rate of J jobs over many steps.
 
-    Every distance grows away from its range, so these alone say how far the steps went.
+    Every distance grows away from its range, so these alone determine how far the steps went.
 
     Args:
         specs: the jobs, one per row; rows may share one.
@@ -347,7 +348,7 @@ class Extremes:
         self._ends: list[tuple[Floats, Floats]] = []
 
     def take(self, parallelism: Ints, level: Ints, rate_per_s: Floats) -> None:
-        """Takes in one step.
+        """Take in one step.
 
         Args:
             parallelism: (J, V) tasks, vertices in topological order.
@@ -364,10 +365,10 @@ class Extremes:
             np.maximum(high, one, out=high)
 
     def validity(self, rows: Ints) -> Validity:
-        """What the steps of some rows of one job rest on.
+        """Describe the evidence behind the steps of some rows of one job.
 
         Args:
-            rows: (R,) their places, at least one.
+            rows: (R,) rows of the job, at least one.
 
         Returns:
             Every quantity where it went farthest.
@@ -391,7 +392,7 @@ class Extremes:
 
 
 def slots_taken(spec: JobSpec, parallelism: Ints) -> Floats:
-    """Task slots of configurations, sources left out.
+    """Count the task slots of configurations, sources left out.
 
     Args:
         spec: the job.
@@ -406,7 +407,7 @@ def slots_taken(spec: JobSpec, parallelism: Ints) -> Floats:
 
 
 def half_width(error: FitError, far: Floats, memory: Floats) -> Floats:
-    """Half of the 90 % interval of a rate, natural logarithm.
+    """Return half of the 90 % interval of a rate, natural logarithm.
 
     Args:
         error: the measured line.
@@ -421,7 +422,7 @@ def half_width(error: FitError, far: Floats, memory: Floats) -> Floats:
 
 
 def _farthest(mib: Floats, span: tuple[float, float]) -> Floats:
-    """Of the memories (N, S) of each configuration the one farthest outside a range, (N,)."""
+    """Return, of each configuration's memories (N, S), the one farthest outside a range, (N,)."""
     some = np.maximum(mib, LEAST_MIB)
     outside = np.maximum(np.log2(some / span[1]), np.log2(span[0] / some))
     return np.asarray(some[np.arange(len(some)), outside.argmax(axis=1)])
