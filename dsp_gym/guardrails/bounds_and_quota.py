@@ -20,7 +20,7 @@ __all__ = ["BoundsAndQuota", "BoundsAndQuotaConfig"]
 
 
 class BoundsAndQuotaConfig(ConfigModel):
-    """VertexBounds on top of the job file's."""
+    """Bounds of vertices on top of the job file's."""
 
     kind: Literal["bounds_and_quota"] = Field("bounds_and_quota", description="this guardrail")
     min_parallelism: int = Field(1, ge=1, description="fewest tasks of a vertex that can be scaled")
@@ -45,7 +45,7 @@ class BoundsAndQuotaConfig(ConfigModel):
 
 
 class BoundsAndQuota(Restriction):
-    """Keeps every vertex inside its bounds; over the quota nothing may grow.
+    """Keep every vertex inside its bounds; over the quota no vertex may grow.
 
     Only a vertex without state may go without managed memory.
     """
@@ -55,6 +55,7 @@ class BoundsAndQuota(Restriction):
     def __init__(self, config: BoundsAndQuotaConfig | None = None) -> None:
         super().__init__()
         self.config = c = config or BoundsAndQuotaConfig()
+        # A quota makes vertices depend on each other: the chain then takes several passes.
         self.coupled = c.cores is not None or c.memory_mib is not None
         self.rules = VertexBounds(
             c.min_parallelism,
@@ -76,20 +77,20 @@ class BoundsAndQuota(Restriction):
 
 
 class VertexBounds(NamedTuple):
-    """The configuration for compiled code; what is not bounded has the largest value."""
+    """The configuration for compiled code; missing bounds have the largest value."""
 
-    least: int
-    most: int
-    level: int
-    cores: float
-    mib: float
+    least: int  # fewest tasks of a scalable vertex
+    most: int  # most tasks
+    level: int  # highest memory level
+    cores: float  # quota of the job, sources left out
+    mib: float  # quota of the job, MiB
 
 
 @njit(cache=True, nogil=True, borrows=True)
 def bound(t: JobFacts, seen: SnapshotArrays, bounds: VertexBounds, work: Working) -> None:
     """Move every vertex v of every job j (job file k) into its bounds, then the job into its quota.
 
-    `p` and `level` are the decision, `running` and `running_level` what is observed.
+    `p` and `level` are the decision, `running` and `running_level` the observed configuration.
     """
     p, level = work.parallelism, work.memory_level
     running, running_level = seen.parallelism, seen.memory_level
@@ -102,10 +103,11 @@ def bound(t: JobFacts, seen: SnapshotArrays, bounds: VertexBounds, work: Working
             if t.kind[k, v] < 0:
                 continue
             least, most = t.min_parallelism[k, v], t.max_parallelism[k, v]
+            # Vertices of fixed parallelism (least = most) have no room for these bounds.
             if least < most:
                 most = max(least, min(most, bounds.most))
                 least = min(most, max(least, bounds.least))
-            # A job that already runs without the memory it should have is not forced to restart.
+            # A job that already runs without its managed memory is not forced to restart.
             lowest = min(0, running_level[j, v]) if t.stateful[k, v] == 1 else -1
             lowest = max(-1, lowest)
             to_p = min(max(p[j, v], least), most)
@@ -116,6 +118,8 @@ def bound(t: JobFacts, seen: SnapshotArrays, bounds: VertexBounds, work: Working
             if t.kind[k, v] != SOURCE:
                 cores += to_p
                 mib += to_p * t.subtask_mib[k, to_level + 1]
+        # Over the quota: take back what the decision adds to the running configuration, which is
+        # not shrunk. Which vertex would shrink is for a policy to decide.
         if cores > bounds.cores or mib > bounds.mib:
             for v in range(vertices):
                 least, most = t.min_parallelism[k, v], t.max_parallelism[k, v]

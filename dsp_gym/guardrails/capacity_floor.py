@@ -1,4 +1,4 @@
-"""No less capacity than DS2, or Justin, computes for the observed demand."""
+"""A floor under decisions: the capacity that DS2, or Justin, computes for the observed demand."""
 
 from __future__ import annotations
 
@@ -69,22 +69,23 @@ class CapacityFloorConfig(ConfigModel):
 class Shortage(NamedTuple):
     """The memory for compiled code."""
 
-    since_s: Floats  # (J,) since when less runs than is required; NaN: it does not
+    since_s: Floats  # (J,) start of a shortage of capacity, s; NaN: none
 
 
 SHORT: dict[str, tuple[Per, bool | int | float]] = {"since_s": ("job", float("nan"))}
-"""What `Shortage` holds, and its first values."""
+"""Fields of `Shortage`, and their first values."""
 
 
 class CapacityFloor(Restriction):
-    """Raises a decision to what the named policy's model requires for the observed demand.
+    """Raise a decision to the configuration that the named policy's model requires.
 
-    A decision never takes away what is required. More than the running configuration is asked for
-    once the shortage has lasted, so that the policy answers first: two rescales are two outages.
-    With `keep_when_late` a late job keeps what it has, to catch up.
+    A decision never goes below the requirement of the observed demand. The floor asks for more than
+    the running configuration only once the shortage has lasted, so that the policy answers first:
+    two rescales are two outages. With `keep_when_late` a late job keeps its tasks and memory, to
+    catch up.
 
-    More memory may stand for more tasks: where the model itself chooses memory and the decision
-    gives as much, its lower parallelism is the floor.
+    More memory may replace tasks: where the model itself chooses memory and the decision gives as
+    much, the model's lower parallelism is the floor.
     """
 
     name = "capacity_floor"
@@ -102,10 +103,10 @@ class CapacityFloor(Restriction):
         self._shadow.reset(jobs, seeds, mask)
 
     def table(self) -> Shortage:
-        """The memory for compiled code, the same until `reset` or `restore`.
+        """Return the memory for compiled code, the same until `reset` or `restore`.
 
         Returns:
-            Since when jobs are short of capacity.
+            Starts of shortages of capacity, (J,).
         """
         return self._memory.arrays(Shortage)
 
@@ -117,13 +118,13 @@ class CapacityFloor(Restriction):
         return work.trips
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
-        """What the named policy's model requires, computed once for each snapshot.
+        """Return the configuration that the named policy's model requires, once for each snapshot.
 
         Returns:
             Configurations (J, V).
         """
         required = self._shadow.required(snapshot)
-        assert required is not None  # the shadow was asked for with a model
+        assert required is not None  # the shadow was made with a model
         return required
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
@@ -166,11 +167,11 @@ class FloorRule(NamedTuple):
     release: float
     min_fill: float
     patience_s: float
-    keep: bool  # what a late job runs is required
+    keep: bool  # a late job keeps its configuration
 
     @classmethod
     def of(cls, c: CapacityFloorConfig) -> FloorRule:
-        """Reads a configuration.
+        """Read a configuration.
 
         Returns:
             Numbers for compiled code.
@@ -194,7 +195,7 @@ def lift(
     short: Shortage,
     work: Working,
 ) -> None:
-    """Raise every vertex v of every running job j (job file k) to what is required."""
+    """Raise every vertex v of every running job j (job file k) to the requirement."""
     p, level = work.parallelism, work.memory_level
     fill, hit = seen.job[JOB.window_fill], seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape
@@ -203,9 +204,9 @@ def lift(
             continue
         k = t.row[j]
         measured = fill[j] >= floor.min_fill - 1e-9
-        lasting = is_due(seen.job[JOB.t_s, j], short.since_s[j], floor.patience_s)  # False: NaN
+        lasting = is_due(seen.job[JOB.t_s, j], short.since_s[j], floor.patience_s)  # no for NaN
         may_raise = measured and (floor.patience_s == 0.0 or lasting)
-        keeps = floor.keep and seen.job[JOB.latency_p95_s, j] > t.slo_s[k]  # False: NaN
+        keeps = floor.keep and seen.job[JOB.latency_p95_s, j] > t.slo_s[k]  # False for NaN
         for v in range(vertices):
             if t.kind[k, v] < 0:
                 continue
@@ -213,6 +214,8 @@ def lift(
             if keeps and level[j, v] < now_level:
                 level[j, v] = now_level
                 work.trips[j] = True
+            # Memory may go only where the cache still hits well, or where the model lets it go; an
+            # unknown hit rate (NaN) belongs to a vertex without state.
             if not (np.isnan(hit[j, v]) or hit[j, v] >= floor.release):
                 least_level = min(now_level, chosen)
                 if level[j, v] < least_level:
@@ -220,9 +223,11 @@ def lift(
                     work.trips[j] = True
             if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
                 continue
+            # 1e-9 absorbs rounding: 3.0000000001 required tasks are 3.
             tasks = np.ceil(required.horizontal[j, v] * floor.margin - 1e-9)
             if level[j, v] > now_level:
                 tasks = np.ceil(tasks / floor.memory_factor - 1e-9)
+                # As much memory as the model chose: its tasks for that memory are enough.
                 if level[j, v] >= chosen and chosen > now_level:
                     tasks = min(tasks, np.ceil(required.parallelism[j, v] * floor.margin - 1e-9))
             least = min(int(tasks), t.max_parallelism[k, v])
@@ -251,7 +256,7 @@ def _notice(
     t, since_s = facts.arrays, shortage.arrays.since_s
     for j in range(seen.status.shape[0]):
         if seen.status[j] != RUNNING or seen.job[JOB.window_fill, j] < floor.min_fill - 1e-9:
-            continue  # what is required is unknown
+            continue  # the requirement is unknown
         k, is_short = t.row[j], False
         for v in range(t.n[k]):
             tasks = int(np.ceil(required.horizontal[j, v] * floor.margin - 1e-9))

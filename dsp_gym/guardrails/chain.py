@@ -53,10 +53,10 @@ ORDER = (
     "freeze",
     "bounds_and_quota",
 )
-"""First what narrows the policy's decision, then what lets another policy decide, then hard bounds.
+"""First limits on the policy's decision, then guardrails that hand over, then hard bounds.
 
-The fallback's decisions are therefore not slowed down by limits meant for the policy, and hard
-bounds hold for all.
+So the fallback's decisions are not slowed down by limits meant for the policy, and hard bounds hold
+for all.
 """
 
 _SHIPPED = frozenset(
@@ -74,11 +74,11 @@ _SHIPPED = frozenset(
 )
 
 PASSES = 4
-"""Passes until a chain with a quota is at rest: a quota may undo what an earlier guardrail did."""
+"""Most passes of a chain with a quota: a quota may undo changes of an earlier guardrail."""
 
 
 class Chain:
-    """A guardrail made of guardrails, in the order of `ORDER`; others act first, as given."""
+    """A guardrail made of guardrails, in the order of `ORDER`; unknown ones act first, as given."""
 
     def __init__(self, guardrails: Sequence[Guardrail] = (), *, explain: bool = True) -> None:
         place = {name: position for position, name in enumerate(ORDER)}
@@ -88,11 +88,12 @@ class Chain:
         self.name = "chain"
         self.names = tuple(guardrail.name for guardrail in self.guardrails)
         self.explain = explain
-        """Whether `allow` says in words what it changed; a large batch does without."""
+        """Whether `allow` explains its changes in words; a large batch does without."""
         self._coupled = [p for p, g in enumerate(self.guardrails) if is_coupled(g)]
-        # Asking in Python who never steps in takes as long as all that is compiled.
+        # Asking an inert guardrail in Python takes as long as the whole compiled pass.
         self._active = [p for p, g in enumerate(self.guardrails) if not _is_inert(g)]
         self._pass = ShippedPass([self.guardrails[p] for p in self._active])
+        # Only guardrails with their own `commit` or `watch` are called there, once per decision.
         self._committing = tuple(
             guardrail
             for guardrail in self.guardrails
@@ -138,7 +139,7 @@ class Chain:
                 guardrail.watch(snapshot)
 
     def memories(self) -> tuple[RowMemory, ...] | None:
-        """All that the guardrails remember; None where one is not shipped, and may remember more.
+        """Return all memory of the guardrails; None where one is not shipped, and may keep more.
 
         Returns:
             The memories, in the order of the guardrails.
@@ -173,8 +174,8 @@ class Chain:
 
         changes, some = self._passed(snapshot, parallelism, level, otherwise)
         if self._coupled:
-            # A job at rest comes out of another pass as it went in; what happens to it on the
-            # way is no intervention, and must not depend on its neighbours in the batch.
+            # A job at rest leaves another pass unchanged; its changes on the way are no
+            # interventions, and must not depend on its neighbours in the batch.
             at_work = changes[self._coupled].any(axis=0)
             for _ in range(1, PASSES):
                 if not at_work.any():
@@ -203,8 +204,13 @@ class Chain:
         level: Ints,
         otherwise: Callable[[Guardrail], Bools],
     ) -> tuple[Bools, bool]:
-        """Let every guardrail restrict once; flags by guardrail and job, and whether one is set."""
+        """Let every guardrail restrict once.
+
+        Returns:
+            Flags by guardrail and job, (guardrails, J), and whether one is set.
+        """
         changes, some = self._pass.run(snapshot, parallelism, level, otherwise)
+        # The compiled pass knows the active guardrails only; inert ones have no flags.
         if len(self._active) == len(self.guardrails):
             return changes, some
         of_all = np.zeros((len(self.guardrails), len(snapshot)), np.bool_)
@@ -214,7 +220,7 @@ class Chain:
     def _interventions(
         self, snapshot: MetricsSnapshot, trips: Bools, explain: bool
     ) -> tuple[Intervention, ...]:
-        """One entry per job and guardrail that changed its decision; with a reason if asked."""
+        """List the changes: one entry per job and guardrail; with a reason where wanted."""
         found = []
         for job, position in zip(*(at.tolist() for at in trips.nonzero()), strict=True):
             guardrail = self.guardrails[position]
@@ -226,7 +232,7 @@ class Chain:
         return tuple(found)
 
     def _replaced_by(self, snapshot: MetricsSnapshot) -> tuple[str | None, ...]:
-        """The policy that decides instead, (J,); of several, the last guardrail's."""
+        """Name the policy that decides instead, (J,); of several, the last guardrail's."""
         names: list[str | None] = [None] * len(snapshot)
         for guardrail, replacement in self._replacing:
             for job, replaces in enumerate(guardrail.replaces(snapshot).tolist()):
@@ -235,7 +241,7 @@ class Chain:
         return tuple(names)
 
     def _unfamiliar(self, snapshot: MetricsSnapshot) -> tuple[tuple[str, ...] | None, ...]:
-        """Features outside the range of the training, (J,); None without a training."""
+        """List the features outside the range of the training, (J,); None without a training."""
         if self._trained is None:
             return (None,) * len(snapshot)
         return tuple(self._trained.unfamiliar(snapshot, job) for job in range(len(snapshot)))
@@ -266,19 +272,21 @@ def build(
     features: Features | None = None,
     explain: bool = True,
 ) -> Chain:
-    """The chain of a configuration, of a shipped name (`default`, `none`) or of a file.
+    """Build the chain of a configuration, of a shipped name (`default`, `none`) or of a file.
 
     Args:
         config: the configuration, its name or its path.
-        features: computes the features the out-of-distribution check looks at; without it the
-            bounds name snapshot metrics.
-        explain: whether `allow` says in words what was changed.
+        features: computes the features of the out-of-distribution check; without it the bounds name
+            snapshot metrics.
+        explain: whether `allow` explains its changes in words.
 
     Returns:
-        The guardrails in the order of the configuration, ready to be reset.
+        The guardrails in the order of `ORDER`, ready to be reset.
     """
     if not isinstance(config, GuardrailsConfig):
         config = files.load_model(GuardrailsConfig, "guardrails", config)
+    # Guardrails that name the same policy share one shadow of it; the floor is shared with the step
+    # limit, so that both compute the requirement once.
     shadows = Shadows()
     floor = next(
         (
@@ -313,10 +321,10 @@ class KnowsItsTraining(Protocol):
 
     @property
     def training_box(self) -> Mapping[str, tuple[float, float]]:
-        """Lowest and highest value by feature."""
+        """The lowest and highest value by feature."""
 
     def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats | Floats32]:
-        """The same features of a snapshot.
+        """Compute the same features of a snapshot.
 
         Returns:
             Values by feature, (J,) or (J, V) each.
@@ -324,13 +332,10 @@ class KnowsItsTraining(Protocol):
 
 
 def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> Chain | None:
-    """The chain around a policy; None without a configuration.
+    """Build the chain around a policy; None without a configuration.
 
-    An out-of-distribution check without bounds of its own takes those of the policy's training;
-    around a policy that was not trained it finds nothing to check.
-
-    Returns:
-        The chain, ready to be reset, with the bounds of the policy's training filled in.
+    An out-of-distribution check without bounds takes those of the policy's training; around a
+    policy without training it does nothing.
     """
     if config is None:
         return None

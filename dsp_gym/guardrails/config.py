@@ -118,7 +118,7 @@ class GuardrailsConfig(ConfigModel):
 def policies_of(
     config: GuardrailsConfig | str | Path | None,
 ) -> list[tuple[str, str | PolicyConfig]]:
-    """The policies that guardrails ask, or let decide.
+    """List the policies that guardrails ask, or hand over to.
 
     Args:
         config: the guardrails, their name or their file; None: there are none.

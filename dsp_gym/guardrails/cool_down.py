@@ -45,7 +45,7 @@ class RestPeriods(NamedTuple):
 class LastMoves(NamedTuple):
     """The memory for compiled code: the last observed configuration, and the move to it."""
 
-    seen: Bools  # (J,) False: nothing yet
+    seen: Bools  # (J,) False: no configuration yet
     parallelism: Ints  # (J, V)
     level: Ints  # (J, V)
     moved: Ints  # (J, V) direction of the last move: -1, 0, 1
@@ -59,13 +59,13 @@ MOVES: dict[str, tuple[Per, bool | int | float]] = {
     "moved": ("vertex", 0),
     "moved_s": ("vertex", -1e18),
 }
-"""What `LastMoves` holds, and its first values."""
+"""Fields of `LastMoves`, and their first values."""
 
 
 class CoolDown(Restriction):
-    """Holds back moves that come too soon after a rescale, or against the last move.
+    """Hold back moves that come too soon after a rescale, or against the last move.
 
-    The last move follows from the running configurations.
+    The last move follows from the running configurations, so a move of another client counts, too.
     """
 
     name = "cool_down"
@@ -81,7 +81,7 @@ class CoolDown(Restriction):
         return work.trips
 
     def table(self) -> LastMoves:
-        """The memory for compiled code, the same until `reset` or `restore`.
+        """Return the memory for compiled code, the same until `reset` or `restore`.
 
         Returns:
             The last moves.
@@ -102,7 +102,7 @@ class CoolDown(Restriction):
 
 @njit(cache=True, nogil=True)
 def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
-    """1 for more tasks or memory, -1 for less, 0 for neither or a trade of one for the other."""
+    """Return 1 for more tasks or memory, -1 for less, 0 for neither or a trade between them."""
     tasks, memory = np.sign(p - p_before), np.sign(level - level_before)
     if tasks * memory < 0:
         return 0
@@ -126,11 +126,15 @@ def rest(
             now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
             last, last_s = moves.moved[j, v], moves.moved_s[j, v]
             p_seen, level_seen = moves.parallelism[j, v], moves.level[j, v]
+            # The running configuration differs from the last one seen: a move has just been
+            # enacted, and `watch` has not recorded it yet.
             if moves.seen[j] and (now != p_seen or now_level != level_seen):
                 last = _direction(now, now_level, p_seen, level_seen)
                 last_s = since[j]
             fresh = t_s[j] - last_s < rests.reversal
             to_p, to_level = p[j, v], level[j, v]
+            # Clamp against the running configuration: upwards within the rest, or against a move
+            # down; downwards likewise.
             if age < rests.up or (fresh and last < 0):
                 to_p, to_level = min(to_p, now), min(to_level, now_level)
             if age < rests.down or (fresh and last > 0):

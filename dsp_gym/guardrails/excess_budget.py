@@ -1,10 +1,10 @@
 """A bound on the excess of a policy's cost and lateness over its fallback's.
 
-The fallback drives a twin of the job. What the policy costs above the twin, and the seconds of
-outage and lateness it causes above the twin's, are counted over a rolling window; what it saves may
-pay for lateness. Once the budget is spent, or does not cover one more rescale, the fallback decides
-until the window has moved on. After a burst of lateness alone the policy goes on where the running
-configuration is through it no later than after a hand-over, which is a rescale, too.
+The fallback drives a twin of the job. Two excesses over the twin are counted over a rolling window:
+the policy's cost, and its seconds of outage and lateness; savings may pay for lateness. Once the
+budget is spent, or does not cover one more rescale, the fallback decides until the window has moved
+on. After a burst of lateness alone the policy goes on where the running configuration catches up no
+later than a hand-over would, which is a rescale, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
 
 
 BUCKETS = 48
-"""Parts of the rolling window; what is older than the window drops out part by part."""
+"""Parts of the rolling window; old counts drop out part by part."""
 
 BURST_PARTS = 2
 """Parts over which a burst is counted: half an hour to an hour of a window of a day."""
@@ -108,13 +108,13 @@ class BudgetRule(NamedTuple):
     cost_share: float
     outage_share: float
     rescale_s: float  # seconds counted for one rescale; NaN: as observed
-    late_price: float  # seconds of the fallback's cost for a late one; infinite: nothing is sold
+    late_price: float  # late second in seconds of the fallback's cost; infinite: none
     burst_s: float  # infinite: no bound
     hand_over_s: float  # NaN: until the window has moved on
 
     @classmethod
     def of(cls, c: ExcessBudgetConfig) -> BudgetRule:
-        """Reads a configuration.
+        """Read a configuration.
 
         Returns:
             Numbers for compiled code.
@@ -133,10 +133,10 @@ class BudgetRule(NamedTuple):
 class ExcessCounts(NamedTuple):
     """The excess of J jobs in BUCKETS parts of the window."""
 
-    part: Ints  # (J, BUCKETS) which part of time is counted there
+    part: Ints  # (J, BUCKETS) number of the part of time that is counted there
     cost: Floats  # (J, BUCKETS) money above the fallback's
     outage_s: Floats  # (J, BUCKETS) seconds above the fallback's
-    saved_s: Floats  # (J, BUCKETS) late seconds that what was saved pays for
+    saved_s: Floats  # (J, BUCKETS) late seconds that savings pay for
 
 
 COUNTS: dict[str, tuple[Per, bool | int | float]] = {
@@ -145,11 +145,11 @@ COUNTS: dict[str, tuple[Per, bool | int | float]] = {
     "outage_s": ("job", 0.0),
     "saved_s": ("job", 0.0),
 }
-"""What `ExcessCounts` holds, and its first values."""
+"""Fields of `ExcessCounts`, and their first values."""
 
 
 class BudgetSpent(NamedTuple):
-    """Shares of the budget that are spent, (J,) each."""
+    """Spent shares of the budget, (J,) each."""
 
     cost: Floats
     outage: Floats
@@ -157,7 +157,7 @@ class BudgetSpent(NamedTuple):
 
     @classmethod
     def of(cls, jobs: int) -> BudgetSpent:
-        """Room for J jobs.
+        """Allocate room for J jobs.
 
         Returns:
             Arrays that are not filled in yet.
@@ -166,7 +166,7 @@ class BudgetSpent(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What was decided on a snapshot, for compiled code; configurations (J, V)."""
+    """The decision on a snapshot, for compiled code; configurations (J, V)."""
 
     taken: Ints
     taken_level: Ints
@@ -175,9 +175,9 @@ class _Asked(NamedTuple):
 
 
 class ExcessBudget(Restriction):
-    """Hands over to the fallback once the policy's excess over it has used up the budget.
+    """Hand over to the fallback once the policy's excess over it has used up the budget.
 
-    While the fallback decides, and where nothing is enacted, its twin follows the job itself.
+    While the fallback decides, and where no decision is enacted, its twin follows the job itself.
     """
 
     name = "excess_budget"
@@ -189,10 +189,10 @@ class ExcessBudget(Restriction):
         super().__init__(RowMemory(FALLEN))
         self.config = c = config or ExcessBudgetConfig()
         self.rules = BudgetRule.of(c)
-        # Without a bound on bursts a hand-over asks for no outage that the load does not need.
+        # Without a bound on bursts a hand-over causes no outage that the load does not require.
         self._dear = np.inf if c.burst_s is None else c.cost_share
         self._shadow = (shadows or Shadows()).of(self.config.policy, self.name)
-        self._driver = Shadows().of(self.config.policy, self.name)  # of the twin
+        self._driver = Shadows().of(self.config.policy, self.name)  # drives the twin
         self._known: tuple[MetricsSnapshot, BudgetSpent] | None = None
         self._counts = RowMemory(COUNTS, depth=BUCKETS)
 
@@ -204,9 +204,9 @@ class ExcessBudget(Restriction):
         self._driver.reset(jobs, seeds, mask)
 
     def spent(self, snapshot: MetricsSnapshot) -> tuple[Floats, Floats]:
-        """Share of the cost and of the outage budget that is spent, (J,) each.
+        """Return the spent shares of the cost and of the outage budget, (J,) each.
 
-        Outage is spent (1 or more) as soon as what is left does not cover one rescale.
+        Outage is spent (1 or more) as soon as the remainder does not cover one rescale.
 
         Returns:
             Cost and outage as shares of their budgets, 1 for one that is used up.
@@ -215,7 +215,7 @@ class ExcessBudget(Restriction):
         return spent.cost, spent.outage
 
     def tables(self) -> tuple[FallbackRuns, ExcessCounts]:
-        """The memory for compiled code, the same until `reset` or `restore`.
+        """Return the memory for compiled code, the same until `reset` or `restore`.
 
         Returns:
             The fallback's configuration, and the excess counted.
@@ -223,14 +223,11 @@ class ExcessBudget(Restriction):
         return self._memory.arrays(FallbackRuns), self._counts.arrays(ExcessCounts)
 
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """What is to run where the budget is spent; the fallback is asked once for each snapshot.
+        """Return the configuration where the budget is spent; ask the fallback once per snapshot.
 
         A job whose configuration does not carry the load, or is dearer than the budget of cost
-        allows while its twin's carries it, first gets that of the twin: the fallback alone may
-        need many steps from where the policy has left it, or be content to stay there.
-
-        Returns:
-            The twin's configuration of such jobs, the fallback's decision on others.
+        allows while its twin's carries it, first gets the configuration of the twin: the fallback
+        alone may need many steps from where the policy has left it, or be content to stay there.
         """
         decided, own = self._shadow.decided(snapshot), self._memory.arrays(FallbackRuns)
         fallen, share = self._memory.handle(FallbackRuns), self._dear
@@ -242,7 +239,7 @@ class ExcessBudget(Restriction):
         )
 
     def know(self, snapshot: MetricsSnapshot, spent: BudgetSpent) -> None:
-        """Take over what was found out about a snapshot elsewhere."""
+        """Take over the counts of a snapshot that the compiled pass has added up."""
         self._known = snapshot, spent
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
@@ -292,7 +289,7 @@ class ExcessBudget(Restriction):
 
     def restore(self, state: State) -> None:
         kept = {name: values for name, values in state["memory"].items() if name in FALLEN}
-        self._memory.restore(kept)  # an earlier release kept more, and no twin
+        self._memory.restore(kept)  # older saved states
         self._counts.restore(state["counts"])
         self._known = None
         self._shadow.restore(state["policy"])
@@ -303,7 +300,7 @@ class ExcessBudget(Restriction):
         return self._shadow.name
 
     def _spent(self, snapshot: MetricsSnapshot) -> BudgetSpent:
-        """What is spent of the budget; kept until the next `commit`."""
+        """Return the spent budget, (J,) each; kept until the next `commit`."""
         if self._known is not None and self._known[0] is snapshot:
             return self._known[1]
         spent = BudgetSpent.of(len(snapshot))
@@ -313,7 +310,7 @@ class ExcessBudget(Restriction):
         return spent
 
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
-        """True for the jobs whose budget is spent, (J,); kept until the next `commit`.
+        """Return True for the jobs whose budget is spent, (J,); kept until the next `commit`.
 
         Returns:
             Flags by job; the same array for a repeated question about one snapshot.
@@ -348,6 +345,8 @@ def add_up(
     size = part.shape[1]
     for j in range(t_s.shape[0]):
         k = t.row[j]
+        # Parts are numbered from the start of time; number modulo size is the place in the ring, so
+        # a part older than the window shows by its number.
         newest = int(t_s[j] * size / window)
         more = seconds = saved = burst = 0.0
         for b in range(size):
@@ -359,21 +358,24 @@ def add_up(
                 burst += counted.outage_s[j, b]
         now = money_per_s(t, j, seen.parallelism, seen.memory_level)
         fallback = now
-        if own.started[j]:  # and what has run since the last count
+        if own.started[j]:  # and the time since the last count
             fallback = money_per_s(t, j, own.parallelism, own.level)
             more += (now - fallback) * max(0.0, t_s[j] - own.counted_s[j])
+        # Budget of money: a share of the fallback's cost over the whole window. With a free
+        # fallback any excess spends it.
         money = budget.cost_share * fallback * window
         spent.cost[j] = more / money if money > 0.0 else (1.0 if more > 0.0 else 0.0)
         rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
         allowed = budget.outage_share * window + max(0.0, saved) - rescale
         behind = catch_up_s(t, seen, own, j)  # still to be late
         seconds, burst = seconds + behind, burst + behind
-        # A share of the budget less one whole rescale; a budget below one rescale is spent.
+        # The spent share of the budget less one whole rescale; less than one rescale counts as
+        # spent.
         whole = max(0.0, seconds) / allowed if allowed > 0.0 else 1.0
         spent.outage[j] = max(whole, burst / budget.burst_s)
         spent.over[j] = spent.cost[j] >= 1.0 or t_s[j] < own.until_s[j]
         if spent.outage[j] >= 1.0 and not spent.over[j]:
-            # After a burst the policy may still answer; a spent window waits for nobody.
+            # After a burst the policy may still answer; a spent window is handed over at once.
             spent.over[j] = own.handed[j] or whole >= 1.0 or not gets_by(t, seen, own, j, rescale)
         some = some or spent.over[j]
     return some
@@ -381,7 +383,7 @@ def add_up(
 
 @njit(cache=True, nogil=True)
 def _part(counted: ExcessCounts, t_s: float, window_s: float, j: int) -> int:
-    """The part of the window of job j that is counted into now, emptied if it is a new one."""
+    """Return the part of the window that job j counts into now, emptied if it is a new one."""
     size = counted.part.shape[1]
     newest = int(t_s * size / window_s)
     b = newest % size
@@ -402,7 +404,7 @@ def _count(
     fallen: Handle[FallbackRuns],
     counts: Handle[ExcessCounts],
 ) -> None:
-    """Count what job j (job file k) cost above its twin, and was late above it.
+    """Count how far cost and lateness of job j (job file k) exceed its twin's.
 
     p and level are the running configuration of vertex v, `own` the twin.
     """
@@ -415,6 +417,7 @@ def _count(
     running, running_level = seen.parallelism, seen.memory_level
     for j in range(running.shape[0]):
         k = t.row[j]
+        # The first count: the twin begins as the job runs.
         if not own.started[j]:
             follow(seen, own, j)
         seconds = max(0.0, t_s[j] - own.counted_s[j])
@@ -422,6 +425,8 @@ def _count(
         b = _part(counted, t_s[j], budget.window_s, j)
         fallback = money_per_s(t, j, own.parallelism, own.level)
         more = money_per_s(t, j, running, running_level) - fallback
+        # Money above the twin's, and the late seconds it would have paid for: a saving is a
+        # negative excess, so `saved_s` rises with it.
         counted.cost[j, b] += seconds * more
         if fallback > 0.0:
             counted.saved_s[j, b] -= seconds * more / fallback / budget.late_price
@@ -430,6 +435,8 @@ def _count(
             p, level = running[j, v], running_level[j, v]
             acts = acts or asked.taken[j, v] != p or asked.taken_level[j, v] != level
         late_s = flow(t, seen, rates, own, j, seconds)
+        # The fallback decides: the twin follows the job, once the job has the configuration it was
+        # handed over with, and savings and excesses end.
         if asked.spent.over[j]:
             timed = not np.isnan(budget.hand_over_s)
             if timed and t_s[j] >= own.until_s[j]:
@@ -438,16 +445,17 @@ def _count(
                 follow(seen, own, j)
                 own.handed[j] = True
                 own.parallelism[j], own.level[j] = asked.taken[j], asked.taken_level[j]
-            for i in range(counted.cost.shape[1]):  # what was saved is spent, too
+            for i in range(counted.cost.shape[1]):  # savings are spent, too
                 counted.cost[j, i] = 0.0 if timed else max(0.0, counted.cost[j, i])
                 counted.outage_s[j, i] *= 0.0 if timed else 1.0
                 counted.saved_s[j, i] = 0.0
             continue
         own.handed[j] = False
-        # Late in a configuration that is not the fallback's: counted like an outage.
+        # Lateness in a configuration that is not the fallback's counts like an outage.
         if other:
             if seen.status[j] == RUNNING and latency[j] > t.slo_s[k]:
                 counted.outage_s[j, b] += seconds
+            # What the twin was late itself is not the policy's excess.
             counted.outage_s[j, b] -= late_s
         if acts:
             rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
@@ -481,6 +489,7 @@ def _drive(
             own.parallelism[j, v], own.level[j, v] = p, level
         if anew:
             rescale = _rescale_s(budget.rescale_s, outage_seen[j], t.outage_s[k, 1])
+            # The twin's outage lowers the policy's excess, and its backlog grows meanwhile.
             counted.outage_s[j, _part(counted, t_s[j], budget.window_s, j)] -= rescale
             own.since_s[j] = t_s[j] + rescale
             if not np.isnan(own.offered_per_s[j]):
@@ -493,6 +502,6 @@ _add_up = direct(add_up)
 @direct
 @njit(cache=True, nogil=True)
 def _follow(seen: SnapshotArrays, fallen: Handle[FallbackRuns]) -> None:
-    """Begin anew from the running configuration of every job j: nobody's decision was enacted."""
+    """Restart twins from the running configurations of all jobs j: no decision was enacted."""
     for j in range(seen.parallelism.shape[0]):
         follow(seen, fallen.arrays, j)

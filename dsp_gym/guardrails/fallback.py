@@ -27,7 +27,7 @@ class Demanding(Protocol):
     name: str
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
-        """Name the jobs for which it asks for the fallback.
+        """Mark the jobs for which it asks for the fallback.
 
         Returns:
             (J,) flags; True asks for the fallback policy.
@@ -44,7 +44,7 @@ class FallbackConfig(ConfigModel):
 
 
 class Fallback(Restriction):
-    """Lets the named policy decide for jobs where another guardrail asks for it."""
+    """Let the named policy decide for jobs where another guardrail asks for it."""
 
     name = "fallback"
     kind = "replaced"

@@ -1,4 +1,4 @@
-"""Nothing is changed while a job restarts, takes a savepoint, or catches up."""
+"""No changes while a job restarts, takes a savepoint, or catches up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FreezeConfig(ConfigModel):
 
 
 class Freeze(Restriction):
-    """Holds while the status is not RUNNING, and while a large backlog is being worked off."""
+    """Hold while the status is not RUNNING, and while a large backlog is being worked off."""
 
     name = "freeze"
     kind = "held"
@@ -69,9 +69,11 @@ def find_frozen(t: JobFacts, seen: SnapshotArrays, limit_s: float, frozen: Bools
     for j in range(pending.shape[0]):
         waiting = arriving = growing = 0.0
         for v in range(pending.shape[1]):
+            # A sum with NaN is NaN: one test for both metrics.
             if t.kind[t.row[j], v] == SOURCE and not np.isnan(pending[j, v] + growth[j, v]):
                 waiting += pending[j, v]
                 growing += growth[j, v]
+                # Arrivals are what is read and what the backlog grows by.
                 arriving += max(0.0, records_in[j, v] + growth[j, v])
         down = seen.status[j] != RUNNING
         frozen[j] = down or (growing < 0 and waiting > limit_s * arriving)

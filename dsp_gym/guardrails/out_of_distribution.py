@@ -20,11 +20,11 @@ __all__ = ["Features", "OutOfDistribution", "OutOfDistributionConfig", "outside"
 
 
 Features = Callable[[MetricsSnapshot], Mapping[str, Floats | Floats32]]
-"""Features by name from a snapshot, (J,) or (J, V); unknown is NaN."""
+"""A function from a snapshot to features by name, (J,) or (J, V); NaN: unknown."""
 
 
 class OutOfDistributionConfig(ConfigModel):
-    """The box seen in training."""
+    """The box of values seen in training."""
 
     kind: Literal["out_of_distribution"] = Field(
         "out_of_distribution", description="this guardrail"
@@ -56,10 +56,10 @@ class OutOfDistributionConfig(ConfigModel):
 
 
 class OutOfDistribution(Restriction):
-    """Steps in where features lie outside the box learned at training.
+    """Step in where features lie outside the box learned at training.
 
-    A feature of many vertices is outside if it is for one of them. Unknown values are not counted
-    here; that is what `stale_metrics` is for.
+    A feature of many vertices is outside if it is for one of them. Unknown values do not count
+    here; `stale_metrics` guards against them.
     """
 
     name = "out_of_distribution"
@@ -72,7 +72,7 @@ class OutOfDistribution(Restriction):
         self.config = config or OutOfDistributionConfig()
         self._features = features
         self._known: tuple[MetricsSnapshot, dict[str, Bools]] | None = None
-        self._asks: Bools | None = None  # what `demands` says of the known snapshot
+        self._asks: Bools | None = None  # answer of `demands` for the known snapshot
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         super().reset(jobs, seeds, mask)
@@ -83,7 +83,7 @@ class OutOfDistribution(Restriction):
         return not self.config.bounds
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
-        """True where more features than tolerated are outside, or one of `alone`, (J,).
+        """Return True where more features than tolerated are outside, or one of `alone`, (J,).
 
         Returns:
             Flags by job; all False without bounds.
@@ -99,7 +99,7 @@ class OutOfDistribution(Restriction):
         return self._asks.copy()
 
     def unfamiliar(self, snapshot: MetricsSnapshot, job: int) -> tuple[str, ...]:
-        """Features of a job outside their bounds; none where no more are outside than tolerated.
+        """List features of a job outside their bounds; none where no more are than tolerated.
 
         Returns:
             Names of the features, in the order of the bounds.
@@ -118,7 +118,7 @@ class OutOfDistribution(Restriction):
         return f"unlike anything seen in training: {', '.join(names)}"
 
     def _outside(self, snapshot: MetricsSnapshot) -> dict[str, Bools]:
-        """Flags by feature, kept for the tick: a chain asks more than once."""
+        """Return flags by feature, kept for the snapshot: a chain asks more than once."""
         if self._known is None or self._known[0] is not snapshot:
             self._known, self._asks = (snapshot, self._looked(snapshot)), None
         return self._known[1]
@@ -146,13 +146,14 @@ def outside(
     """Mark the jobs whose features lie outside their bounds.
 
     Args:
-        features: Values by name, (J,) or (J, V); NaN lies outside of nothing.
+        features: Values by name, (J,) or (J, V); NaN is never outside.
         bounds: Lowest and highest value by feature, as `quantile_box` learns them.
-        mask: (J, V) vertices there are.
+        mask: (J, V) True for existing vertices.
 
     Returns:
         Flags (J,) by feature, in the order of the bounds; a feature of many vertices is outside if
-        it is for one of them.
+        it
+        is for one of them.
 
     >>> outside({"swing": np.array([0.5, 2.0])}, {"swing": (0.0, 1.0)}, np.ones((2, 1), bool))
     {'swing': array([False,  True])}
@@ -162,7 +163,8 @@ def outside(
         alike.setdefault((features[name].ndim, features[name].dtype), []).append(name)
     found: dict[str, Bools] = {}
     for (dimensions, _), names in alike.items():
-        # Features of a kind are looked at together: one at a time, one job takes as long as 64.
+        # Features of the same shape and type are compared at once: one by one, a single job would
+        # take as long as 64.
         block = np.stack([features[name] for name in names])
         limits = np.array([bounds[name] for name in names], block.dtype)
         low, high = limits.T.reshape(2, -1, *[1] * dimensions)
@@ -176,11 +178,12 @@ def outside(
 def quantile_box(
     samples: Mapping[str, Floats | Floats32], tail: float = 0.001, widen: float = 0.1
 ) -> dict[str, tuple[float, float]]:
-    """Bounds by feature that hold all but the tails of the samples, widened by a share.
+    """Learn bounds by feature that hold all but the tails of the samples, widened by a share.
 
     Returns:
         Lower and upper bound by feature, in the feature's unit; features without a finite sample
-        are left out.
+        are
+        left out.
 
     >>> quantile_box({"busy_ms_per_s": np.array([0.0, 1000.0])}, tail=0.0)
     {'busy_ms_per_s': (-100.0, 1100.0)}

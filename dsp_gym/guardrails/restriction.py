@@ -1,8 +1,8 @@
-"""What all guardrails share: a change made in place to a working copy, and the protocol around it.
+"""The base of all guardrails: a change in place to a working copy, and the protocol around it.
 
 A guardrail only ever clamps a vertex to a range, or replaces a whole job by a configuration, and
-both the range and the choice follow from the snapshot and its own memory, not from the decision.
-Such steps, one after the other, change nothing when done again: a chain is idempotent.
+both follow from the snapshot and the guardrail's memory, not from the decision. Such steps, one
+after the other, change nothing when done again: a chain is idempotent.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ __all__ = ["Restriction", "Working", "copied", "hold", "is_coupled", "replace", 
 
 
 class Restriction:
-    """One guardrail. Subclasses say `restrict` and `reason`.
+    """One guardrail. Subclasses implement `restrict` and `reason`.
 
-    What they remember of a snapshot they say in `watch`, what they count of a decision in `commit`.
+    A guardrail remembers snapshots in `watch`, and counts decisions in `commit`.
     """
 
     name: str = ""
     coupled: bool = False
-    """True if what it does to one vertex depends on what is decided for another."""
+    """True if its change to one vertex depends on the decision for another."""
 
     kind: ClassVar[InterventionKind] = "limited"
-    """What it does where it steps in."""
+    """Kind of its interventions."""
 
     @property
     def replacement(self) -> str | None:
-        """Name of the policy that it lets decide; None where it only restricts."""
+        """Name of the policy that decides instead; None where it only restricts."""
         return None
 
     @property
     def is_inert(self) -> bool:
-        """Whether it steps in nowhere, whatever it sees: its configuration gives it nothing."""
+        """Whether it never steps in, because its configuration asks for nothing."""
         return False
 
     def __init__(self, memory: RowMemory | None = None) -> None:
@@ -70,7 +70,7 @@ class Restriction:
         raise NotImplementedError
 
     def replaces(self, snapshot: MetricsSnapshot) -> Bools:
-        """True for the jobs in which `replacement` decides, changed or not, (J,).
+        """Return True for the jobs in which `replacement` decides, changed or not, (J,).
 
         Returns:
             Flags by job; all False for a guardrail that only restricts.
@@ -80,7 +80,7 @@ class Restriction:
     def intervention(
         self, snapshot: MetricsSnapshot, job: int, *, explain: bool = True
     ) -> Intervention:
-        """What it changed in one job; to be called for the jobs it changed, before `commit`.
+        """Describe its change to one job; to be called for the jobs it changed, before `commit`.
 
         Returns:
             The job, the guardrail's name, its kind and the reason, empty without `explain`.
@@ -95,14 +95,14 @@ class Restriction:
         return GuardedDecision(parallelism, level, decision, trips[:, None], said)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        """Record the decision that was enacted; most guardrails keep what they see, or nothing."""
+        """Record the decision that was enacted; most guardrails watch the snapshot alone."""
         self.watch(snapshot)
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
-        """Remember a snapshot on which nothing was enacted; most guardrails keep nothing."""
+        """Remember a snapshot on which no decision was enacted; most guardrails keep nothing."""
 
     def memories(self) -> tuple[RowMemory, ...] | None:
-        """All that it remembers; None where a part of it is not rows.
+        """Return all of its memory; None where a part of it is not kept by rows.
 
         Returns:
             The memories, in a fixed order.
@@ -125,7 +125,7 @@ class Working(NamedTuple):
 
 
 def copied(decision: Configured) -> tuple[Ints, Ints]:
-    """Copies of a decision for guardrails to change.
+    """Copy a decision for guardrails to change.
 
     Returns:
         Parallelism and memory level, (J, V) each, as compiled code takes them.
@@ -137,7 +137,7 @@ def copied(decision: Configured) -> tuple[Ints, Ints]:
 
 
 def working(parallelism: Ints, level: Ints) -> Working:
-    """A working copy (J, V) as compiled code takes it, with nothing changed yet.
+    """Make a working copy (J, V) as compiled code takes it, without changes yet.
 
     Returns:
         The given arrays themselves, and flags (J,) that are all False.
@@ -146,7 +146,7 @@ def working(parallelism: Ints, level: Ints) -> Working:
 
 
 def is_coupled(guardrail: Guardrail) -> bool:
-    """Whether what a guardrail does to one vertex depends on what is decided for another.
+    """Return whether a guardrail's change to one vertex depends on the decision for another.
 
     Returns:
         True where all vertices of a job have to be decided together.
@@ -190,7 +190,7 @@ def replace_rows(
     wanted_level: Ints,
     work: Working,
 ) -> None:
-    """In the given rows j, take what is wanted at every vertex v."""
+    """Take the wanted configuration at every vertex v of the given rows j."""
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         if not rows[j]:

@@ -1,4 +1,4 @@
-"""A policy that runs alongside: asked on every tick, followed only when a guardrail says so."""
+"""A policy that runs alongside: asked about every snapshot, followed where a guardrail says so."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["ShadowPolicy", "Shadows"]
 
 
 class ShadowPolicy:
-    """A policy made by name whose answer is kept for the tick.
+    """A policy made by name whose answer is kept for the snapshot.
 
-    A policy advances when it decides, and a guardrail may be asked several times in a tick; the
-    answer to a snapshot is therefore kept until the next one comes.
+    A policy advances when it decides, and a guardrail may be asked several times about one
+    snapshot; the answer is therefore kept until the next snapshot comes.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = without_words(policy)
-        # Checked once: the check of a protocol takes longer than the model.
+        # Checked once: an isinstance check of a protocol takes longer than the model.
         self.model = policy if isinstance(policy, CapacityModel) else None
         self._seen: MetricsSnapshot | None = None
         self._decision: ScalingDecision | None = None
@@ -65,12 +65,12 @@ class ShadowPolicy:
         return self._needed
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
-        """Lets the model remember the snapshot without a decision."""
+        """Let the model remember the snapshot without a decision."""
         if self.model is not None and self._seen is not snapshot:
             self.model.observe(snapshot)
 
     def memories(self) -> tuple[RowMemory, ...] | None:
-        """What the policy remembers, where that is rows.
+        """Return the policy's memory, where it is kept by rows.
 
         Returns:
             Its memories; None where they are not known to be all.
@@ -94,15 +94,18 @@ class Shadows:
     def of(
         self, policy: str | PolicyConfig, guardrail: str, *, model: bool = False
     ) -> ShadowPolicy:
-        """The shadow of a policy.
+        """Return the shadow of a policy.
 
         Args:
             policy: its name, file or configuration.
             guardrail: name of the guardrail, for errors.
-            model: whether it must have a model of the tasks required.
+            model: whether it must have a model of the required tasks.
 
         Returns:
             The shadow, one and the same for equal policies.
+
+        Raises:
+            ConfigError: The policy needs the future load, or lacks the model.
         """
         key = policy if isinstance(policy, str) else policy.model_dump_json()
         if key not in self._made:

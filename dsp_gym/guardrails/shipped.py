@@ -1,7 +1,7 @@
 """The shipped guardrails of a chain in one compiled pass.
 
-What a guardrail does stands in its own module; here the functions are called one after the other.
-A guardrail of another distribution, or one that needs another's answer in Python, takes its turn
+Each guardrail's rule stands in its own module; here the functions are called one after the other. A
+guardrail of another distribution, or one that needs another's answer in Python, takes its turn
 between them: the pass stops there and continues after it.
 """
 
@@ -53,7 +53,7 @@ T = TypeVar("T", bound=Restriction)
 PYTHON, STEP_LIMIT, COOL_DOWN, CAPACITY_FLOOR, EXCESS_BUDGET, STALE_METRICS, FREEZE, BOUNDS = range(
     8
 )
-"""What stands at a position of the chain."""
+"""Kinds of guardrails at a position of the chain."""
 
 COMPILED: dict[Callable[..., Bools], int] = {
     StepLimit.restrict: STEP_LIMIT,
@@ -64,7 +64,7 @@ COMPILED: dict[Callable[..., Bools], int] = {
     Freeze.restrict: FREEZE,
     BoundsAndQuota.restrict: BOUNDS,
 }
-"""By the method it does the work of; a subclass with another `restrict` is none of these."""
+"""Kind by `restrict` method: a subclass that overrides it runs in Python."""
 
 
 class ShippedRules(NamedTuple):
@@ -80,9 +80,9 @@ class ShippedRules(NamedTuple):
 
 
 class ChainPass(NamedTuple):
-    """What stays from one decision to the next."""
+    """The constant argument of a pass: it stays from one decision to the next."""
 
-    order: Ints  # what stands at each position of the chain
+    order: Ints  # kind at each position of the chain
     rules: ShippedRules
     moves: LastMoves
     short: Shortage
@@ -95,11 +95,11 @@ class FallbackDecision(NamedTuple):
 
     parallelism: Ints
     memory_level: Ints
-    known: bool  # False: nobody has asked yet, and the pass stops where it is needed
+    known: bool  # False: not asked for yet, and the pass stops where it is needed
 
 
 class ShippedPass:
-    """Runs the shipped guardrails of a chain.
+    """A runner of the shipped guardrails of a chain.
 
     Args:
         guardrails: the chain, in order.
@@ -120,6 +120,8 @@ class ShippedPass:
             (self._find(Freeze, FREEZE) or Freeze()).rules,
             (self._find(BoundsAndQuota, BOUNDS) or BoundsAndQuota()).rules,
         )
+        # Compiled code has one signature: guardrails that are absent get empty tables of the same
+        # types, so that numba compiles `_run` once.
         self._no_moves = RowMemory.of_none(MOVES).arrays(LastMoves)
         self._none_short = RowMemory.of_none(SHORT).arrays(Shortage)
         self._nothing_counted = (
@@ -140,14 +142,15 @@ class ShippedPass:
         """Restrict a decision by every guardrail once.
 
         Args:
-            snapshot: what was seen.
+            snapshot: the observed metrics.
             parallelism: (J, V) the working copy, changed in place.
             level: (J, V) likewise.
             otherwise: runs a guardrail that is not compiled on the working copy, and flags the jobs
-                it changed.
+                it
+                changed.
 
         Returns:
-            (guardrails, J) flags, True where the decision was changed; and whether it was anywhere.
+            (guardrails, J) flags, True where the decision was changed; and whether any is set.
         """
         seen, facts, held = snapshot.arrays, snapshot.topology.handle, self._held()
         jobs = len(parallelism)
@@ -161,6 +164,8 @@ class ShippedPass:
             else self._floor.required(snapshot)
         )
         position, changed = 0, False
+        # Each turn runs compiled guardrails up to one that needs Python, which then takes its turn;
+        # a spent budget stops there twice, the second time with the fallback's decision.
         while True:
             position, some = _run(facts, seen, held, position, required, wanted, work, trips, spent)
             changed = changed or some
@@ -181,10 +186,12 @@ class ShippedPass:
         return trips, changed
 
     def _held(self) -> Handle[ChainPass]:
-        """Configurations and memory for compiled code."""
+        """Return configurations and memory for compiled code."""
         moves = self._no_moves if self._cool_down is None else self._cool_down.table()
         short = self._none_short if self._floor is None else self._floor.table()
         fallen, counts = self._nothing_counted if self._budget is None else self._budget.tables()
+        # Tables change only at `reset` and `restore`: identity tells whether the handle still
+        # holds.
         held, known = (moves, short, fallen, counts), self._memory
         same = known is not None and all(a is b for a, b in zip(known, held, strict=True))
         if not same or not self._handles:
@@ -193,13 +200,13 @@ class ShippedPass:
         return cast("Handle[ChainPass]", self._handles["pass"])
 
     def _find(self, kind: type[T], step: int) -> T | None:
-        """The guardrail of a kind that the pass runs; None where there is none."""
+        """Return the guardrail of a kind that the pass runs; None where there is none."""
         places = np.flatnonzero(self._order == step)
         return cast(T, self._guardrails[places[0]]) if len(places) else None
 
 
 def _kind(guardrail: Guardrail) -> int:
-    """What stands at a guardrail's position."""
+    """Return the kind of a guardrail at its position."""
     if isinstance(guardrail, StaleMetrics) and guardrail.config.action == "fallback":
         return PYTHON  # the fallback asks it
     restrict = getattr(type(guardrail), "restrict", None)
@@ -226,11 +233,11 @@ def _run(
         seen: the snapshot.
         held: the chain.
         first: position of the first guardrail to run.
-        required: by the capacity floor's model.
-        wanted: by the excess budget's fallback.
+        required: requirement of the capacity floor's model.
+        wanted: decision of the excess budget's fallback.
         decision: parallelism and memory level, changed in place.
         trips: (guardrails, J), set where a guardrail changed a job.
-        spent: of the excess budget, filled where there is one.
+        spent: spent shares of the excess budget, filled where there is one.
 
     Returns:
         The position that needs Python, or the number of guardrails; and whether one changed a job.
@@ -238,6 +245,8 @@ def _run(
     chain, t = held.arrays, facts.arrays
     rules, rows = chain.rules, np.empty(trips.shape[1], np.bool_)
     some = False
+    # A chain of `if` on a number in place of a list of functions: numba has no list of functions of
+    # different signatures, and a branch costs nothing beside a rule.
     for position in range(first, len(chain.order)):
         step = chain.order[position]
         work = Working(decision[0], decision[1], trips[position])

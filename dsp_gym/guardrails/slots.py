@@ -16,10 +16,13 @@ def bounded(
 ) -> GuardrailsConfig:
     """Add the slots a job may use to its guardrails, as their quota.
 
-    Sources hold slots and cannot be scaled, so theirs are taken off.
+    Sources hold slots and cannot be scaled, so their slots are taken off.
 
     Returns:
         The guardrails, with the tighter of both bounds.
+
+    Raises:
+        ConfigError: The slots do not suffice for the sources and one more task.
     """
     if guardrails is None:
         guardrails = GuardrailsConfig()

@@ -62,7 +62,7 @@ class NeededMetrics(NamedTuple):
 
 
 class StaleMetrics(Restriction):
-    """Holds while the metrics window is not filled or a needed metric is unknown."""
+    """Hold while the metrics window is not filled or a needed metric is unknown."""
 
     name = "stale_metrics"
     kind = "held"
@@ -77,7 +77,7 @@ class StaleMetrics(Restriction):
         )
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
-        """True where the metrics cannot be relied on, (J,).
+        """Return True where the metrics cannot be relied on, (J,).
 
         Returns:
             Flags by job; an unfilled window or a missing needed metric sets them.
@@ -85,7 +85,7 @@ class StaleMetrics(Restriction):
         return self._demanded(snapshot)[1]
 
     def _demanded(self, snapshot: MetricsSnapshot) -> tuple[bool, Bools]:
-        """Whether there is a job whose metrics cannot be relied on, and which."""
+        """Return whether there is a job with unreliable metrics, and the flags (J,)."""
         seen = snapshot.arrays
         stale = np.empty(len(seen.status), dtype=bool)
         some = _stale(snapshot.topology.facts, seen, self.rules, stale)
@@ -123,6 +123,7 @@ def find_stale(t: JobFacts, seen: SnapshotArrays, needed: NeededMetrics, stale: 
     fill = seen.job[JOB.window_fill]
     for j in range(stale.shape[0]):
         stale[j] = not fill[j] >= needed.fill - 1e-9  # an unknown fill counts as none
+        # m is a row of the snapshot's blocks of metrics: (metrics, J) and (metrics, J, V).
         for m in needed.of_job:
             stale[j] = stale[j] or np.isnan(seen.job[m, j])
         for m in needed.of_vertex:

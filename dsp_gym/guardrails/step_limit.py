@@ -1,4 +1,4 @@
-"""How far one decision may go from the running configuration."""
+"""A limit on the distance of one decision from the running configuration."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class StepLimitConfig(ConfigModel):
 
 
 class StepLimit(Restriction):
-    """Keeps every vertex near its running parallelism and memory level.
+    """Keep every vertex near its running parallelism and memory level.
 
-    A step may always go as far as the capacity floor of the same chain requires: the two do not
-    undo each other.
+    A step may always go as far as the capacity floor of the same chain requires, so that the two do
+    not undo each other.
     """
 
     name = "step_limit"
@@ -71,10 +71,10 @@ class StepLimit(Restriction):
 class StepLimits(NamedTuple):
     """The configuration for compiled code."""
 
-    up: float
-    down: float
-    tasks: int
-    levels: int
+    up: float  # largest growth, a factor
+    down: float  # least share that stays
+    tasks: int  # always allowed
+    levels: int  # memory levels
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -88,14 +88,15 @@ def limit(
 ) -> None:
     """Move every vertex v of every job j to within a step of its running configuration.
 
-    `required` (J, V) is the parallelism of the capacity floor without its margin, a factor; that
-    of the running configuration where there is no floor.
+    `required` (J, V) is the parallelism of the capacity floor without its margin, a factor; without
+    a floor it is the running parallelism.
     """
     p, level = work.parallelism, work.memory_level
     for j in range(p.shape[0]):
         for v in range(t.n[t.row[j]]):
             now = seen.parallelism[j, v]
             needed = int(np.ceil(required[j, v] * margin - 1e-9))
+            # The widest of three ranges: so many tasks, the factor, and the way to the requirement.
             most = max(now + limits.tasks, int(np.floor(now * limits.up + 1e-9)), needed)
             least = min(now - limits.tasks, int(np.ceil(now * limits.down - 1e-9)), needed)
             to_p = min(max(p[j, v], least), most)

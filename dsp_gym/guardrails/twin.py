@@ -1,8 +1,8 @@
-"""What the fallback would run had it decided all along: it drives a twin of the job.
+"""A twin of the job that the fallback drives: the job as if the fallback had always decided.
 
-The twin is DS2's linear model of the job under the load that is observed: true rates per task do
-not change, demand is what is offered. The fallback is asked about the twin as it is about the job,
-so that its own hysteresis and rests hold; the twin pays its outages, and its backlog makes it late.
+The twin is DS2's linear model of the job under the observed load: true rates per task do not
+change, demand is the offered load. The fallback is asked about the twin as it is about the job, so
+that its own hysteresis and rests hold; the twin pays its outages, and its backlog makes it late.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ __all__ = [
 
 
 LEAST_SPARE = 0.5
-"""Spare capacity of a twin that catches up, as a share of the load: at full load nobody does."""
+"""Least spare capacity of a twin that catches up, share of the load: at full load none does."""
 
 SETTLED_S = 240.0
-"""Age of a configuration that is judged: until then its policy may answer what it measures."""
+"""Age at which a configuration is judged, s: until then its policy may answer the metrics."""
 
 
 class FallbackRuns(NamedTuple):
-    """The twin of J jobs of V vertices: what the fallback would run, and how that would go."""
+    """The twin of J jobs of V vertices: the fallback's configuration, and how it fares."""
 
     started: Bools  # (J,)
     counted_s: Floats  # (J,) time of the last count
     since_s: Floats  # (J,) when the twin last became RUNNING
     offered_per_s: Floats  # (J,) records at the sources, as last known; NaN: never
     backlog: Floats  # (J,) records
-    handed: Bools  # (J,) the fallback has taken the job over as it is: the twin is the job
-    until_s: Floats  # (J,) until when the fallback decides
-    needed: Floats  # (J, V) tasks that what is offered keeps busy, as last known; NaN: unknown
+    handed: Bools  # (J,) the fallback has taken over: the twin is the job
+    until_s: Floats  # (J,) end of the time in which the fallback decides
+    needed: Floats  # (J, V) tasks that the offered load keeps busy, as last known; NaN: unknown
     parallelism: Ints  # (J, V) of the fallback
     level: Ints  # (J, V) of the fallback
 
@@ -75,12 +75,12 @@ FALLEN: dict[str, tuple[Per, bool | int | float]] = {
     "parallelism": ("vertex", 0),
     "level": ("vertex", -1),
 }
-"""What `FallbackRuns` holds, and its first values."""
+"""Fields of `FallbackRuns`, and their first values."""
 
 
 @njit(cache=True, nogil=True, borrows=True)
 def follow(seen: SnapshotArrays, own: FallbackRuns, j: int) -> None:
-    """Begin job j anew from its running configuration."""
+    """Restart the twin of job j from the job's running configuration."""
     own.started[j] = True
     own.counted_s[j] = seen.job[JOB.t_s, j]
     own.since_s[j] = seen.job[JOB.running_since_s, j]
@@ -94,7 +94,11 @@ def follow(seen: SnapshotArrays, own: FallbackRuns, j: int) -> None:
 
 @njit(cache=True, nogil=True, borrows=True)
 def money_per_s(t: JobFacts, j: int, p: Ints, level: Ints) -> float:
-    """Money per second of a configuration of job j, sources left out (`dsp_gym.job.cost`)."""
+    """Return the cost of a configuration of job j, sources left out (`dsp_gym.job.cost`).
+
+    Returns:
+        Money per second.
+    """
     k = t.row[j]
     cores = mib = 0.0
     for v in range(p.shape[1]):
@@ -106,15 +110,17 @@ def money_per_s(t: JobFacts, j: int, p: Ints, level: Ints) -> float:
 
 @njit(cache=True, nogil=True, borrows=True)
 def _is_measured(seen: SnapshotArrays, j: int) -> bool:
-    """Whether the rates of job j hold."""
+    """Return whether the rates of job j are measured over a whole window."""
     return bool(seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] >= 1.0 - 1e-9)
 
 
 @njit(cache=True, nogil=True, borrows=True)
 def _spare(own: FallbackRuns, parallelism: Ints, j: int) -> float:
-    """What job j carries with the given tasks (J, V), over what is offered; NaN: unknown."""
+    """Return the capacity of job j with the given tasks (J, V) over the load; NaN: unknown."""
     spare = np.nan
     for v in range(own.needed.shape[1]):
+        # DS2's model is linear: a vertex with p tasks carries p / needed of the offered load; the
+        # least of them is the job's.
         if own.needed[j, v] > 0.0:
             carried = parallelism[j, v] / own.needed[j, v]
             spare = carried if np.isnan(spare) else min(spare, carried)
@@ -123,7 +129,7 @@ def _spare(own: FallbackRuns, parallelism: Ints, j: int) -> float:
 
 @njit(cache=True, nogil=True, borrows=True)
 def differs(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> bool:
-    """Whether job j runs another configuration than its twin."""
+    """Return whether job j runs another configuration than its twin."""
     other = False
     for v in range(t.n[t.row[j]]):
         other = other or seen.parallelism[j, v] != own.parallelism[j, v]
@@ -133,10 +139,10 @@ def differs(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> boo
 
 @njit(cache=True, nogil=True, borrows=True)
 def catch_up_s(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> float:
-    """How long the twin would work off what job j is late behind it.
+    """Estimate how long the twin would work off the lateness of job j behind it.
 
     Returns:
-        Seconds; 0 where the job is not late or runs what the twin does, or little is known.
+        Seconds; 0 where the job is not late or runs the twin's configuration, or little is known.
     """
     if own.handed[j] or not own.started[j] or not differs(t, seen, own, j):
         return 0.0
@@ -144,15 +150,17 @@ def catch_up_s(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> 
     behind_s = seen.job[JOB.latency_p95_s, j]
     if seen.status[j] != RUNNING or not behind_s > t.slo_s[t.row[j]] or not offered * spare > 0.0:
         return 0.0
+    # The twin is late by its own backlog; only the rest is the policy's.
     behind_s -= own.backlog[j] / (offered * spare)
     return float(max(0.0, behind_s) / max(spare - 1.0, LEAST_SPARE))
 
 
 @njit(cache=True, nogil=True, borrows=True)
 def gets_by(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int, rescale_s: float) -> bool:
-    """Whether job j is through what it is late no later than after a rescale to its twin.
+    """Return whether job j catches up no later than after a rescale to its twin.
 
-    A rescale is an outage of `rescale_s`, and what arrives in it has to be caught up with, too.
+    A rescale is an outage of `rescale_s`, and the arrivals of that time have to be caught up with,
+    too.
 
     Returns:
         True until its running configuration has settled; False where the need is unknown then.
@@ -163,6 +171,8 @@ def gets_by(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int, rescal
     spare, late_s = _spare(own, seen.parallelism, j), seen.job[JOB.latency_p95_s, j]
     if not late_s > t.slo_s[t.row[j]]:
         return bool(spare >= 1.0)
+    # Catching up L seconds of load with spare capacity c takes L / (c - 1): compare late_s / (spare
+    # - 1) with rescale_s + (late_s + rescale_s) / (twin's spare - 1).
     twin = max(_spare(own, own.parallelism, j) - 1.0, LEAST_SPARE)
     return bool(late_s <= (spare - 1.0) * (rescale_s + (late_s + rescale_s) / twin))
 
@@ -171,7 +181,7 @@ def gets_by(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int, rescal
 def flow(
     t: JobFacts, seen: SnapshotArrays, rates: Floats, own: FallbackRuns, j: int, seconds: float
 ) -> float:
-    """Let the twin of job j run that long.
+    """Let the twin of job j run for that long.
 
     `rates` is the block of DS2's model, (len(RATES), J, V).
 
@@ -179,6 +189,7 @@ def flow(
         Seconds in which the twin is late.
     """
     k = t.row[j]
+    # Keep the last known needs: the twin goes on while the job is down or not measured.
     if _is_measured(seen, j):
         offered = 0.0
         for v in range(t.n[k]):
@@ -192,6 +203,8 @@ def flow(
     offered, spare = own.offered_per_s[j], _spare(own, own.parallelism, j)
     if np.isnan(offered + spare):
         return 0.0
+    # A fluid queue: it grows by the load that exceeds the capacity, and drains by the spare. It is
+    # late where draining it takes longer than the latency objective.
     own.backlog[j] = max(0.0, own.backlog[j] + offered * (1.0 - spare) * seconds)
     return seconds if own.backlog[j] > t.slo_s[k] * offered * spare else 0.0
 
@@ -205,7 +218,7 @@ def _imagine(
     fallen: Handle[FallbackRuns],
     room: SnapshotArrays,
 ) -> None:
-    """Turn `room`, a copy of the snapshot, into one of the twins.
+    """Turn `room`, a copy of the snapshot, into a snapshot of the twins.
 
     j is a job, k its job file, v a vertex of p tasks; `carried` is the share of the offered load
     that the twin processes.
@@ -224,7 +237,7 @@ def _imagine(
         room.job[JOB.running_since_s, j] = own.since_s[j]
         spare = _spare(own, own.parallelism, j)
         if not _is_measured(seen, j) or np.isnan(spare + own.offered_per_s[j]):
-            room.job[JOB.window_fill, j] = 0.0  # nothing is known of the twin
+            room.job[JOB.window_fill, j] = 0.0  # the twin's metrics are unknown
             continue
         age = max(0.0, t_s - own.since_s[j])
         room.job[JOB.window_fill, j] = min(1.0, age / window_s)
@@ -234,6 +247,8 @@ def _imagine(
             out, demand = room.vertex[:, j, v], rates[RATES.demand, j, v]
             rate = rates[RATES.true_rate_per_task, j, v] * own.parallelism[j, v]
             arriving, busy = out[VERTEX.records_in_per_s], out[VERTEX.busy_ms_per_s]
+            # Scale what was measured: records by the twin's throughput over the job's, busy time by
+            # its load per task over the job's.
             if not (arriving > 0.0 and busy > 0.0 and demand >= 0.0):
                 continue
             share = demand * carried / arriving
@@ -269,21 +284,22 @@ def _suit(
         cost = money_per_s(t, j, seen.parallelism, seen.memory_level)
         carries = _spare(own, seen.parallelism, j) >= 1.0
         dear = cost_share < np.inf and cost > (1.0 + cost_share) * twin
-        # A twin that does not carry the load is cheap, and nothing to begin with.
+        # A twin that does not carry the load is cheap, and no configuration to begin with.
         suits[j] = carries and not (dear and _spare(own, own.parallelism, j) >= 1.0)
 
 
 def suits(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns], cost_share: float) -> Bools:
-    """Whether the fallback may go on from the running configuration of a job.
+    """Return whether the fallback may go on from the running configuration of a job.
 
     Args:
-        snapshot: Of J jobs.
+        snapshot: J jobs.
         fallen: Their twins.
-        cost_share: By how much it may be dearer than the twin's, share of the twin's cost.
+        cost_share: Most that it may cost above the twin's, share of the twin's cost.
 
     Returns:
-        (J,) flags: it carries what is offered, and costs little more than the twin's or the twin
-        does not carry that; False where nothing is known of the need.
+        (J,) flags: it carries the offered load, and costs little more than the twin's unless the
+        twin
+        does not carry that load; False where the need is unknown.
     """
     found = np.zeros(len(snapshot), np.bool_)
     _suit(snapshot.topology.handle, snapshot.arrays, fallen, cost_share, found)
@@ -291,14 +307,14 @@ def suits(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns], cost_share: f
 
 
 def imagined(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns]) -> MetricsSnapshot:
-    """The snapshot that a collector would take of the twins.
+    """Compute the snapshot that a collector would take of the twins.
 
     Args:
-        snapshot: Of J jobs.
+        snapshot: J jobs.
         fallen: Their twins.
 
     Returns:
-        A snapshot of J jobs; the given one's values where a twin runs what the job does.
+        A snapshot of J jobs; the given values where a twin runs its job's configuration.
     """
     seen, rates = snapshot.arrays, ds2_rates(snapshot)
     room = SnapshotArrays(
