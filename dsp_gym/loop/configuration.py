@@ -1,4 +1,4 @@
-"""A configuration of one job by vertex name: what a decision and a running job have in common."""
+"""A configuration of one job by vertex name, common to decisions and running jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Configuration", "Configured"]
 
 
 class Configured(Protocol):
-    """What holds the configuration of a batch of jobs: a snapshot, a decision."""
+    """An object with the configuration of a batch of jobs: a snapshot, a decision."""
 
     @property
     def parallelism(self) -> Ints: ...
@@ -35,7 +35,7 @@ class Configuration:
 
     @classmethod
     def of_spec(cls, spec: JobSpec) -> Configuration:
-        """What the job file starts with.
+        """Return the configuration that the job file starts with.
 
         Returns:
             Parallelism and memory level by vertex name.
@@ -44,7 +44,7 @@ class Configuration:
 
     @classmethod
     def of_row(cls, configured: Configured, topology: Topology, row: int = 0) -> Configuration:
-        """One row of a snapshot or a decision.
+        """Return one row of a snapshot or a decision.
 
         Returns:
             Parallelism and memory level by vertex name.
@@ -56,7 +56,7 @@ class Configuration:
         )
 
     def slots(self, slot_sharing: str) -> int:
-        """Task slots it takes.
+        """Count its task slots.
 
         Returns:
             The greatest parallelism where all vertices share slots, else the sum.
@@ -64,7 +64,7 @@ class Configuration:
         return slots_of(self.parallelism, shared=slot_sharing == "default")
 
     def managed_mib(self, spec: JobSpec) -> dict[str, float]:
-        """Managed memory of one subtask by vertex, MiB; vertices without any are left out.
+        """Return the managed memory of one subtask by vertex, MiB; only of vertices with some.
 
         Returns:
             MiB by vertex name.
@@ -76,7 +76,7 @@ class Configuration:
         }
 
     def __str__(self) -> str:
-        """`vertex=parallelism@level`; without a level where there is no managed memory."""
+        """Return `vertex=parallelism@level`; without a level where there is no managed memory."""
         return " ".join(
             f"{name}={tasks}" + (f"@{level}" if (level := self.memory_level[name]) >= 0 else "")
             for name, tasks in self.parallelism.items()

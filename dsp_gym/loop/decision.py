@@ -1,4 +1,4 @@
-"""What is wanted, and what is allowed."""
+"""The wanted configuration, and the allowed one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsp_gym.arrays import Bools, Ints
 class ScalingDecision:
     """A wanted configuration of J jobs, (J, V), with one reason per job.
 
-    A decision equal to the running configuration asks for nothing.
+    A decision equal to the running configuration changes nothing.
     """
 
     parallelism: Ints
@@ -26,18 +26,22 @@ class ScalingDecision:
         return len(self.parallelism)
 
     def changes(self, parallelism: Ints, memory_level: Ints, mask: Bools) -> Ints:
-        """1 where the job would have to be rescaled from the given configuration, (J,).
+        """Return 1 where the job would have to be rescaled from the given configuration, (J,).
 
         Returns:
             (J,) 0 or 1.
         """
+        # Padding columns beyond a job's vertices hold any value: the mask leaves them out.
         differs = (self.parallelism != parallelism) | (self.memory_level != memory_level)
         return np.asarray(np.any(differs & mask, axis=1), dtype=np.int64)
 
 
 InterventionKind = Literal["limited", "held", "replaced"]
-"""limited: vertices were moved into a range; held: the running configuration is kept; replaced:
-another policy's decision stands."""
+"""The kinds of interventions.
+
+limited: vertices were moved into a range; held: the running configuration is kept; replaced:
+another policy's decision stands.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Intervention:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GuardedDecision:
-    """The allowed configuration of J jobs, (J, V), and who changed what on the way, and why."""
+    """The allowed configuration of J jobs, (J, V), and every change on the way with its reason."""
 
     parallelism: Ints
     memory_level: Ints
@@ -61,17 +65,16 @@ class GuardedDecision:
     trips: Bools  # (J, guardrails) in chain order
     interventions: tuple[Intervention, ...] = ()
     replaced_by: tuple[str | None, ...] = ()
-    """(J,) the policy that decides instead, even where it wants the same; () where nobody asked."""
+    """(J,) the policy that decides instead, even where it decides the same; () where unknown."""
     unfamiliar: tuple[tuple[str, ...] | None, ...] = ()
-    """(J,) features outside the range of the training; None where there is no training to compare
-    with; () where nobody asked."""
+    """(J,) features outside the range of the training; None: no training; () where unknown."""
 
     def __len__(self) -> int:
         return len(self.parallelism)
 
     @classmethod
     def unchanged(cls, decision: ScalingDecision) -> GuardedDecision:
-        """A decision that no guardrail has touched.
+        """Return a decision that no guardrail has changed.
 
         Returns:
             The decision itself as the allowed one, with no guardrail in `trips`.
@@ -80,7 +83,8 @@ class GuardedDecision:
         return cls(decision.parallelism, decision.memory_level, decision, trips)
 
 
+# Cached: a loop without guardrails asks for it at every decision.
 @functools.cache
 def _no_trips(jobs: int) -> Bools:
-    """(J, 0): the flags of no guardrails."""
+    """Return the flags of no guardrails, (J, 0)."""
     return np.zeros((jobs, 0), dtype=bool)

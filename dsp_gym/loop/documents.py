@@ -34,6 +34,8 @@ __all__ = [
 SNAPSHOT_SCHEMA = "dsp-gym/snapshot/1"
 DECISION_SCHEMA = "dsp-gym/decision/1"
 
+# Metrics of the JSON documents: all but time, status and configuration, which have keys of their
+# own.
 JOB_METRICS = tuple(name for name in PER_JOB if name not in ("t_s", "status"))
 VERTEX_METRICS = tuple(name for name in PER_VERTEX if name not in CONFIGURATION)
 
@@ -42,7 +44,7 @@ MEANINGS = {
     for name, _, column in SNAPSHOT_METRICS
     if name in JOB_METRICS or name in VERTEX_METRICS
 }
-"""What each measured value is, for the JSON Schema and the documentation."""
+"""Sentence of each measured value, for the JSON Schema and the documentation."""
 
 
 def _metrics_model(model: str, names: Sequence[str], doc: str) -> type[ConfigModel]:
@@ -115,7 +117,7 @@ class VertexDecision(ConfigModel):
 
 
 class InterventionDocument(ConfigModel):
-    """One thing a guardrail changed."""
+    """One change of a guardrail."""
 
     guardrail: str = Field(description="which guardrail")
     reason: str = Field(description="its change and the reason, in words")
@@ -138,7 +140,7 @@ class ForecastDocument(ConfigModel):
 
 
 class DecisionDocument(ConfigModel):
-    """What one job should run, and how that came about."""
+    """The configuration that one job should run, and the way to it."""
 
     schema_: Literal["dsp-gym/decision/1"] = Field(alias="schema", description="schema and version")
     job: str = Field(min_length=1, description="the job of the snapshot that was answered")

@@ -1,4 +1,4 @@
-"""When a policy that acts at intervals is due, on the clock of a real loop."""
+"""Due times of policies that act at intervals, on the clock of a real loop."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dsp_gym.compiling import njit
 __all__ = ["EARLY_S", "is_due"]
 
 EARLY_S = 2.5
-"""How early an interval may end and how late a sample may be, s: half a sample of the metrics.
+"""Tolerance of an interval's end and of a sample's age, s: half a sample of the metrics.
 
-A real loop decides some milliseconds before or after its time. Were an interval to be over to the
-millisecond, it would last two decisions as often as one. Simulated decisions are whole samples
-apart, so this changes none.
+A real loop decides some milliseconds before or after its time. If intervals were exact to the
+millisecond, every other interval would last two decisions. Simulated decisions are whole samples
+apart, so the tolerance changes none.
 """
 
 _EARLY_SHARE = 0.05
@@ -20,12 +20,12 @@ _EARLY_SHARE = 0.05
 
 @njit(cache=True, nogil=True)
 def is_due(t_s: float, last_s: float, interval_s: float) -> bool:
-    """Whether an interval is over.
+    """Return whether an interval is over.
 
     Args:
-        t_s: Now.
-        last_s: When it began.
-        interval_s: How long it is.
+        t_s: The present time.
+        last_s: Begin of the interval.
+        interval_s: Length of the interval.
 
     Returns:
         True from shortly before its end on.

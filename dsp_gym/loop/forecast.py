@@ -14,22 +14,23 @@ __all__ = ["Forecast", "Forecasting"]
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How much may arrive at J jobs in the time to come; NaN is unknown."""
+    """Expected arrivals at J jobs in the time to come; NaN is unknown."""
 
-    records_in_per_s: Floats  # (J,) of all sources together: the highest over the horizon
-    error: Floats  # (J,) mean relative error of past forecasts, against what then arrived
+    records_in_per_s: Floats  # (J,) of all sources together, highest over the horizon
+    error: Floats  # (J,) mean relative error of past forecasts
     horizon_s: float
-    quantile: float  # that the load stays below at each moment of the horizon
+    quantile: float  # probability that the load stays below at each moment
 
     def document(self, job: int) -> dict[str, Any] | None:
-        """The forecast of one job as an answer carries it.
+        """Return the forecast of one job as an answer carries it.
 
         Args:
-            job: row.
+            job: Row of the job.
 
         Returns:
-            A JSON-able document; None where nothing is known.
+            A JSON-able document; None where the forecast is unknown.
         """
+        # JSON has no NaN: unknown values are null.
         if not np.isfinite(self.records_in_per_s[job]):
             return None
         error = float(self.error[job])
@@ -43,10 +44,10 @@ class Forecast:
 
 @runtime_checkable
 class Forecasting(Protocol):
-    """A policy that can say what load it expects."""
+    """A policy that can state the load it expects."""
 
     def forecast(self) -> Forecast | None:
-        """What it expects after the last snapshot.
+        """Return the forecast after the last snapshot.
 
         Returns:
             The forecast, a row per job; None before the first decision.

@@ -14,7 +14,7 @@ __all__ = ["OUTCOME_FIELDS", "OUTCOME_PLACES", "Outcome"]
 
 
 class _Block:
-    """The block of an outcome that was made of one."""
+    """The block of columns behind an outcome that was made from one."""
 
     __slots__ = ("_columns",)
 
@@ -23,17 +23,18 @@ class _Block:
     else:
 
         def __getattr__(self, name):
-            """A quantity of a block is a view, made when it is first read."""
+            """Make the view of a quantity when it is first read."""
             if name not in OUTCOME_PLACES:
                 raise AttributeError(name)
             view = self._columns[:, OUTCOME_PLACES[name]]
             object.__setattr__(self, name, view)
+            # The class is frozen and has slots: the view is kept past `__setattr__`.
             return view
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome(_Block):
-    """Truth over an interval; each field is one row of the table of quantities."""
+    """The truth over an interval; each field is one row of the table of quantities."""
 
     seconds: Annotated[Floats, Column("J", "s", "length of the interval")]
     slo_s: Annotated[
@@ -60,14 +61,15 @@ class Outcome(_Block):
 
     @classmethod
     def of_columns(cls, columns: Floats) -> Outcome:
-        """The outcome in a block.
+        """Wrap a block of quantities.
 
         Args:
-            columns: (J, quantities), in the order of the table; the outcome keeps them.
+            columns: (J, quantities), in the order of the table; the outcome shares them.
 
         Returns:
             The same by name, each (J,).
         """
+        # Sixteen arrays would be made at every step of an environment; most are never read.
         outcome = object.__new__(cls)
         object.__setattr__(outcome, "_columns", columns)
         return outcome
@@ -85,11 +87,12 @@ class Outcome(_Block):
 
     @classmethod
     def joined(cls, parts: Sequence[Outcome]) -> Outcome:
-        """One outcome of several in a row.
+        """Join consecutive outcomes to one.
 
         Returns:
             The sum of every quantity, but the largest of `latency_max_s`.
         """
+        # All quantities are sums over seconds, weighted means included, but the maximum.
         found = {n: np.sum([getattr(p, n) for p in parts], axis=0) for n in OUTCOME_FIELDS}
         found["latency_max_s"] = np.max([p.latency_max_s for p in parts], axis=0)
         return cls(**found)

@@ -22,11 +22,11 @@ JobFunction = Callable[[JobSnapshot], Mapping[str, VertexConfiguration]]
 
 
 class NoParameters(ConfigModel):
-    """What can be set about a function: nothing. So it can be named like any other policy."""
+    """The empty configuration of a function, so that it can be named like any other policy."""
 
 
 class PerJobPolicy:
-    """A policy from a function of one job; vertices it does not name stay as they run."""
+    """A policy from a function of one job; vertices it does not name keep their configuration."""
 
     Config = NoParameters
 
@@ -37,12 +37,13 @@ class PerJobPolicy:
         self.config = config or NoParameters()
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        """A function of one snapshot remembers nothing."""
+        """Do nothing: a function of one snapshot remembers nothing."""
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         parallelism, level = snapshot.parallelism.copy(), snapshot.memory_level.copy()
         reasons = []
         for index in range(len(snapshot)):
+            # One job after the other in Python: fine for a handful of jobs, slow for thousands.
             job = snapshot.job(index)
             wanted = type(self).function(job)
             for vertex, value in wanted.items():
@@ -62,7 +63,7 @@ class PerJobPolicy:
 
 
 def per_job(function: JobFunction) -> type[PerJobPolicy]:
-    """A policy class from a function that looks at one job.
+    """Make a policy class from a function that looks at one job.
 
     Returns:
         A class that keeps the policy protocol; it needs no arguments.

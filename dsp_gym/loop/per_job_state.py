@@ -43,7 +43,7 @@ class RowMemory:
         return self._arrays[name]
 
     def arrays(self, table: Callable[..., T]) -> T:
-        """The arrays as one value, for compiled code to read and write.
+        """Return the arrays as one value, for compiled code to read and write.
 
         Args:
             table: A `NamedTuple` with a field for each of the arrays, in any order.
@@ -56,7 +56,7 @@ class RowMemory:
         return cast(T, self._tables[table])
 
     def handle(self, table: Callable[..., T]) -> Handle[T]:
-        """The arrays as one argument of compiled code.
+        """Return the arrays as one argument of compiled code.
 
         Args:
             table: As `arrays` takes it.
@@ -70,11 +70,11 @@ class RowMemory:
 
     @classmethod
     def of_none(cls, fields: Mapping[str, tuple[Per, bool | int | float]], depth: int = 1) -> Self:
-        """The memory of no jobs, where compiled code wants one that it does not read.
+        """Make the memory of no jobs, for compiled code that takes one without reading it.
 
         Args:
-            fields: As above.
-            depth: As above.
+            fields: As in the constructor.
+            depth: As in the constructor.
 
         Returns:
             A memory whose arrays are empty.
@@ -84,13 +84,14 @@ class RowMemory:
         return memory
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
-        """Starts anew; with a mask only the rows where it is True."""
+        """Set first values; with a mask only in the rows where it is True."""
         self._start({"job": (len(jobs),), "vertex": (len(jobs), jobs.max_vertices)}, mask)
 
     def _start(self, shapes: Mapping[Per, tuple[int, ...]], mask: Mask | None) -> None:
         for name, (per, first) in self._fields.items():
             shape = shapes[per] if self._depth == 1 else (*shapes[per], self._depth)
             old = self._arrays.get(name)
+            # In place where the shape stays: tables and handles of compiled code remain valid.
             if old is None or old.shape != shape:
                 self._arrays[name] = np.full(shape, first, _DTYPES[type(first)])
                 self._forget()
@@ -100,25 +101,27 @@ class RowMemory:
                 old[mask] = first
 
     def widths(self) -> tuple[list[int], list[int]]:
-        """How much a row takes.
+        """Return the size of a row.
 
         Returns:
-            Numbers of each array of numbers, and flags of each array of flags, in their order.
+            Widths of the arrays of numbers, and of the arrays of flags, in their order.
         """
+        # An empty row still has a width: array[:1] of (J, V) has V numbers.
         found: tuple[list[int], list[int]] = [], []
         for array in self._arrays.values():
             found[array.dtype == np.bool_].append(array[:1].size)
         return found
 
     def settle(self, words: Ints, flags: Bools) -> None:
-        """Keep the arrays, with the values they have, in room of somebody else's.
+        """Move the arrays, with their values, into room that the caller owns.
 
         Args:
-            words: (n,) room for all numbers, an array after the other; floats lie there as bits.
+            words: (n,) room for all numbers, one array after the other; floats lie there as bits.
             flags: (m,) the same for flags.
         """
         at = {True: 0, False: 0}
         for name, array in self._arrays.items():
+            # Two kinds of room, since flags take a byte and numbers eight.
             room: NDArray[Any]
             is_flag = array.dtype == np.bool_
             room = flags if is_flag else words
@@ -130,7 +133,7 @@ class RowMemory:
         self._forget()
 
     def state(self) -> State:
-        """The arrays as lists; NaN is None.
+        """Return the arrays as lists; NaN is None.
 
         Returns:
             By name a list of J values, or of J lists.
@@ -152,6 +155,7 @@ class RowMemory:
         self._forget()
         for name, values in state.items():
             dtype = _DTYPES[type(self._fields[name][1])]
+            # As objects first: a list with None has no numeric type.
             filled = np.array(values, dtype=object)
             if dtype is np.float64:
                 filled[filled == None] = np.nan  # noqa: E711  # element by element
@@ -163,22 +167,24 @@ class RowMemory:
 
 @runtime_checkable
 class Rowwise(Protocol):
-    """A policy or guardrails that decide in a moment: arrays and compiled code, no waiting.
+    """A policy or guardrails that decide at once: arrays and compiled code, no waiting.
 
-    They get neither a thread nor a time limit. Where the next decision depends on rows of memory
-    and on nothing else, rows may be moved between batches.
+    They get neither a thread nor a time limit. Where the next decision depends only on rows of
+    memory, rows may be moved between batches.
     """
 
     def memories(self) -> tuple[RowMemory, ...] | None:
-        """All that is remembered; None where a part of it is not known to be rows: decides alone.
+        """Return all memory; None where a part of it is not known to be kept by rows.
 
         Returns:
-            The memories, in the same order in every object that was made the same way.
+            The memories, in the same order in every object that was made the same way. With None
+            the
+            policy decides alone, not in a batch.
         """
 
 
 def all_of(*parts: tuple[RowMemory, ...] | None) -> tuple[RowMemory, ...] | None:
-    """Memories of several parts together.
+    """Combine the memories of several parts.
 
     Returns:
         All of them; None where one part is None.
@@ -197,11 +203,12 @@ class RowBlock:
     `reset` of the same jobs leaves the memories there; `restore` would not.
 
     Args:
-        memories: of J jobs, after `reset`.
+        memories: memories of J jobs, after `reset`.
         jobs: J.
     """
 
     def __init__(self, memories: Sequence[RowMemory], jobs: int) -> None:
+        # Guardrails may share a memory: each is moved once.
         once = list({id(memory): memory for memory in memories}.values())
         widths = [memory.widths() for memory in once]
         sizes = [[jobs * sum(of[kind]) for of in widths] for kind in (0, 1)]
@@ -213,6 +220,7 @@ class RowBlock:
                 self.flags[flags_at : flags_at + of_flags],
             )
             words_at, flags_at = words_at + of_words, flags_at + of_flags
+        # One `np.take` with precomputed places moves all arrays, in place of one copy per array.
         self._places = [
             _places([width for of in widths for width in of[kind]], jobs) for kind in (0, 1)
         ]
@@ -223,7 +231,7 @@ class RowBlock:
         """Take over memories of one job each.
 
         Args:
-            rows: (J,) of memories made like these.
+            rows: (J,) blocks of memories that were made like these.
         """
         words = np.concatenate([row.words for row in rows])
         flags = np.concatenate([row.flags for row in rows])
@@ -231,7 +239,7 @@ class RowBlock:
         np.take(flags, self._places[1], out=self.flags, mode="clip")
 
     def store(self, rows: Sequence[RowBlock]) -> None:
-        """Give back what `load` took over, with what has changed since."""
+        """Give back the rows of `load`, with their changes since."""
         words = self.words[self._back[0]].reshape(self._jobs, -1)
         flags = self.flags[self._back[1]].reshape(self._jobs, -1)
         for row, of_words, of_flags in zip(rows, words, flags, strict=True):
@@ -239,7 +247,7 @@ class RowBlock:
 
 
 def _places(widths: Sequence[int], jobs: int) -> Ints:
-    """Where each number of J rows lies in single rows, one after the other."""
+    """Return where each number of J rows lies in single rows, one after the other."""
     size = sum(widths)
     found, at = [np.zeros(0, np.int64)], 0
     for width in widths:
@@ -250,6 +258,7 @@ def _places(widths: Sequence[int], jobs: int) -> Ints:
 
 def _listed(array: NDArray[np.generic]) -> object:
     if array.dtype != np.float64 or not np.isnan(array).any():
+        # Only NaN needs boxed values; `tolist` of plain floats is ten times as fast.
         return array.tolist()
     boxed = array.astype(object)
     boxed[np.isnan(array)] = None

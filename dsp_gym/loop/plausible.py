@@ -1,8 +1,8 @@
 """Metrics out of their range are no evidence.
 
-A busy time of 50,000 ms/s or a negative backlog says that something is wrong with the measurement,
-not how large the load is. Such values become unknown, the metrics window of their job counts as
-empty, and a turn of the loop keeps the running configuration.
+A busy time of 50,000 ms/s or a negative backlog is a sign of a broken measurement, not of a large
+load. Such values become unknown, the metrics window of their job counts as empty, and a turn of the
+loop keeps the running configuration.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from dsp_gym.numba_handles import direct
 __all__ = ["doubts", "plausible"]
 
 _SLACK, _ROUNDING = 0.05, 1e-3
-"""How far a value may lie outside: as a share of its range, and beyond a single bound. Clocks of
-scrapes differ, and a rate is a difference of large sums."""
+"""Tolerance beyond a range, as a share of it, and beyond a single bound.
+
+Clocks of scrapes differ, and a rate is a difference of large sums.
+"""
 
 _NAMED = 3
-"""Metrics that a sentence names at most."""
+"""Most metrics that a sentence names."""
 
 _CHECKED, _DOUBTS = "plausible", "doubts"
 
 
 class Ranges(NamedTuple):
-    """Least and most of every metric as it stands in the blocks of a snapshot."""
+    """Least and greatest plausible value of every metric, in the order of a snapshot's blocks."""
 
     job: Floats  # (2, metrics of a job)
     vertex: Floats  # (2, metrics of a vertex)
@@ -48,7 +50,8 @@ _COLUMNS = {name: column for name, _, column in SNAPSHOT_METRICS}
 
 
 def _ranges(names: tuple[str, ...]) -> Floats:
-    """What is let pass of some metrics, (2, n); an infinite value never is."""
+    """Return the accepted range of some metrics, (2, n); infinite values are never accepted."""
+    # Ranges come from the table of metrics; a range with two ends has a tolerance in proportion.
     limits = np.array([(_COLUMNS[name].least, _COLUMNS[name].most) for name in names]).T
     slack = np.where(np.isfinite(limits).all(axis=0), _SLACK * (limits[1] - limits[0]), _ROUNDING)
     most = np.finfo(np.float64).max
@@ -59,14 +62,14 @@ _RANGES = Ranges(_ranges(JOB_FLOATS), _ranges(VERTEX_FLOATS))
 
 
 def plausible(snapshot: MetricsSnapshot) -> MetricsSnapshot:
-    """The snapshot without the values that cannot be.
+    """Return the snapshot without implausible values.
 
     Args:
-        snapshot: Of J jobs.
+        snapshot: J jobs.
 
     Returns:
-        The snapshot itself where every value is within its range. Otherwise one in which the
-        others are unknown, and the metrics window of their jobs is empty; the same one at every
+        The snapshot itself where every value is within its range. Otherwise a copy in which other
+        values are unknown, and the metrics windows of their jobs are empty; the same copy at every
         call.
     """
     known = snapshot.kept(_CHECKED)
@@ -80,13 +83,13 @@ def plausible(snapshot: MetricsSnapshot) -> MetricsSnapshot:
 
 
 def doubts(snapshot: MetricsSnapshot) -> tuple[str, ...]:
-    """What was wrong with a snapshot that `plausible` gave.
+    """Say which values of a snapshot `plausible` removed.
 
     Args:
-        snapshot: Of J jobs, as `plausible` gave it.
+        snapshot: J jobs, a result of `plausible`.
 
     Returns:
-        A sentence per job, "" where nothing was wrong; () where nothing was with any job.
+        A sentence per job, "" where nothing was removed; () where nothing was for any job.
     """
     return cast("tuple[str, ...]", snapshot.kept(_DOUBTS) or ())
 
@@ -94,10 +97,11 @@ def doubts(snapshot: MetricsSnapshot) -> tuple[str, ...]:
 @direct
 @njit(cache=True, nogil=True)
 def _is_doubtful(seen: SnapshotArrays, ranges: Ranges) -> bool:
-    """Whether any value of any job is out of its range; unknown ones are not."""
+    """Return whether any value of any job is out of its range; unknown values are not."""
     for m in range(seen.job.shape[0]):
         least, most = ranges.job[0, m], ranges.job[1, m]
         for j in range(seen.job.shape[1]):
+            # Comparisons with NaN are False, so unknown values pass.
             if seen.job[m, j] < least or seen.job[m, j] > most:
                 return True
     for m in range(seen.vertex.shape[0]):
@@ -106,7 +110,7 @@ def _is_doubtful(seen: SnapshotArrays, ranges: Ranges) -> bool:
             for v in range(seen.vertex.shape[2]):
                 if seen.vertex[m, j, v] < least or seen.vertex[m, j, v] > most:
                     return True
-    # Summed over subtasks, so its range grows with them.
+    # This metric is summed over subtasks, so its range grows with them.
     each = ranges.vertex[1, VERTEX.busy_ms_per_s]
     summed = seen.vertex[VERTEX.busy_accumulated_ms_per_s]
     for j in range(summed.shape[0]):
@@ -117,7 +121,7 @@ def _is_doubtful(seen: SnapshotArrays, ranges: Ranges) -> bool:
 
 
 def _cleaned(snapshot: MetricsSnapshot) -> MetricsSnapshot:
-    """A copy in which values out of their range are unknown."""
+    """Copy a snapshot with values out of their range unknown."""
     seen = snapshot.arrays
     least, most = _RANGES.job[:, :, None]
     of_job: Bools = (seen.job < least) | (seen.job > most)
@@ -126,6 +130,7 @@ def _cleaned(snapshot: MetricsSnapshot) -> MetricsSnapshot:
     summed = VERTEX.busy_accumulated_ms_per_s
     each = float(_RANGES.vertex[1, VERTEX.busy_ms_per_s])
     of_vertex[summed] |= seen.vertex[summed] > each * np.maximum(1, seen.parallelism)
+    # A job with any such value loses its window, so that guardrails hold it.
     doubted: Bools = np.asarray(of_job.any(axis=0) | of_vertex.any(axis=(0, 2)))
     job = np.where(of_job, np.nan, seen.job)
     job[JOB.window_fill, doubted] = 0.0
@@ -146,7 +151,7 @@ def _cleaned(snapshot: MetricsSnapshot) -> MetricsSnapshot:
 
 
 def _sentence(snapshot: MetricsSnapshot, j: int, of_job: Bools, of_vertex: Bools) -> str:
-    """Which values of a job cannot be; flags by metric, and by metric and vertex."""
+    """Name the implausible values of a job; flags by metric, and by metric and vertex."""
     seen, names = snapshot.arrays, snapshot.topology.names(j)
     found = [_told(JOB_FLOATS[m], "", seen.job[m, j]) for m in np.flatnonzero(of_job)]
     found += [
@@ -159,7 +164,7 @@ def _sentence(snapshot: MetricsSnapshot, j: int, of_job: Bools, of_vertex: Bools
 
 
 def _told(name: str, whose: str, value: float) -> str:
-    """One value that cannot be, and what can."""
+    """Name one implausible value, and the plausible range."""
     column = _COLUMNS[name]
     if np.isinf(column.least) and np.isinf(column.most):
         expected = "a finite number"

@@ -1,7 +1,7 @@
-"""The seams inside the loop: policy and guardrail. Protocols, not base classes.
+"""The interfaces inside the loop, policy and guardrail: protocols, not base classes.
 
-All of them work on a batch of J jobs, and a batch of n gives what n batches of 1 give. Nothing
-reads the wall clock: time is `t_s` of the snapshot.
+All of them work on a batch of J jobs, and a batch of n gives the same as n batches of 1. None reads
+the wall clock: time is `t_s` of the snapshot.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ State = dict[str, Any]
 Mask = Bools
 
 IDLE, PENDING, REACHED, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4
-"""Actuator status per job: nothing asked; under way; done; failed; gave up."""
+"""Actuator status per job: idle; under way; done; failed; gave up."""
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides a configuration from a snapshot.
+    """A policy decides on a configuration from a snapshot.
 
-    History comes from the configuration observed running in the snapshot, never from what was
-    asked for.
+    History comes from the configurations observed running in snapshots, never from earlier
+    requests.
     """
 
     name: str
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        """Start anew on these jobs; with a mask only the rows where it is True."""
+        """Start again on these jobs; with a mask only the rows where it is True."""
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """The wanted configuration of every job.
+        """Return the wanted configuration of every job.
 
         Returns:
             Tasks and memory level per vertex, (J, V), and one reason per job.
         """
 
     def state(self) -> State:
-        """Everything the next decision depends on, as JSON values.
+        """Return everything the next decision depends on, as JSON values.
 
         Returns:
             JSON values; `restore` of them continues exactly.
@@ -62,7 +62,7 @@ class Explaining(Protocol):
 
 @runtime_checkable
 class Confident(Protocol):
-    """A policy that says how sure it is of its last decision."""
+    """A policy that states its confidence in the last decision."""
 
     @property
     def confidence(self) -> Floats | Floats32 | None:
@@ -71,19 +71,19 @@ class Confident(Protocol):
 
 @runtime_checkable
 class Sharing(Protocol):
-    """A policy that shares what is large with others of its kind."""
+    """A policy that shares large parts with others of its kind."""
 
     @property
     def shared(self) -> tuple[object, ...]:
-        """What other policies hold, too; it counts for none of them."""
+        """Objects that other policies hold, too; they count for none of them."""
 
 
 @runtime_checkable
 class Answering(Protocol):
-    """A policy that also answers documents in a format of its own."""
+    """A policy that also answers documents in a format of its distribution."""
 
     def answer(self, document: State, kind: str = "decision") -> State:
-        """The policy's answer to one document; `kind` is "decision" or "trace".
+        """Answer one document; `kind` is "decision" or "trace".
 
         Returns:
             A JSON-able document in the policy's own format.
@@ -94,11 +94,12 @@ class Answering(Protocol):
 
 
 def without_words(policy: Policy) -> Policy:
-    """The same policy, told to leave out the words of its reasons where it can.
+    """Make a policy leave out the words of its reasons where it can.
 
     Returns:
         The policy it was given.
     """
+    # The attribute is part of the protocol: a policy without it always explains.
     if isinstance(policy, Explaining):
         policy.explain = False
     return policy
@@ -108,7 +109,7 @@ def without_words(policy: Policy) -> Policy:
 class Planning(Protocol):
     """A policy that plans now and then, and can do so after it has answered.
 
-    It plans afterwards only in a seat without a time limit; see `Rowwise`.
+    It plans afterwards only where it has no time limit; see `Rowwise`.
     """
 
     plans_after: bool
@@ -123,7 +124,7 @@ class Planning(Protocol):
         """Whether the last decision was taken with a plan that is out of date."""
 
     def plan(self, snapshot: MetricsSnapshot) -> None:
-        """Plan anew, on the snapshot that was decided on last."""
+        """Make a new plan, on the snapshot of the last decision."""
 
 
 @runtime_checkable
@@ -131,30 +132,30 @@ class Watching(Protocol):
     """A guardrail that remembers snapshots, whether a decision on them was enacted or not."""
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
-        """Called in place of `commit` where nothing was enacted: no excess is the policy's."""
+        """Remember a snapshot; called in place of `commit` where no decision was enacted."""
 
 
 @runtime_checkable
 class Guardrail(Protocol):
-    """Turns a decision into one that is allowed. Idempotent; pure within a tick."""
+    """A guardrail turns a decision into an allowed one. Idempotent; pure within a tick."""
 
     name: str
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        """Start anew on these jobs; with a mask only the rows where it is True."""
+        """Start again on these jobs; with a mask only the rows where it is True."""
 
     def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
-        """The nearest allowed decision, every change named and explained.
+        """Return the nearest allowed decision, every change named and explained.
 
         Returns:
             The allowed configuration, (J, V), with the proposed one and the interventions.
         """
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        """The decision that was enacted: advance counters."""
+        """Advance counters by the decision that was enacted."""
 
     def state(self) -> State:
-        """Everything the next call depends on, as JSON values.
+        """Return everything the next call depends on, as JSON values.
 
         Returns:
             JSON values; `restore` of them continues exactly.

@@ -1,7 +1,7 @@
 """DS2's model of a job: true rates, selectivities, demand and optimal parallelism.
 
 Kalavri et al., "Three steps is all you need", OSDI 2018, equations 1-8, for a whole batch in one
-compiled pass. The ds2 policy, the environment's "what DS2 says" and the capacity floor share it.
+compiled pass. The ds2 policy, the environment's features of DS2 and the capacity floor share it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["OFFERED", "RATES", "Ds2Rates", "SourceRate", "ds2_rates", "room_for_
 
 
 SourceRate = Literal["offered", "observed"]
-"""Which rate the sources are taken to have.
+"""The rate that the sources count with.
 
-offered: what arrives (observed output plus growth of the backlog), where pending records are seen.
-observed: what the sources emit, the only rate there is when a generator without a log is held back
-by backpressure, as in Justin's runs.
+offered: arrivals (observed output plus growth of the backlog), where pending records are seen.
+observed: the sources' output, the only rate there is when a generator without a log is held back by
+backpressure, as in Justin's runs.
 """
 
 
 OFFERED = ("ds2_rates", "offered")
-"""Under this key a snapshot keeps `ds2_rates` of the offered rate."""
+"""Key under which a snapshot keeps `ds2_rates` of the offered rate."""
 
 
 RATES: ColumnIndex = indices("RATES", ("true_rate_per_task", "selectivity", "demand", "optimal"))
@@ -38,14 +38,14 @@ RATES: ColumnIndex = indices("RATES", ("true_rate_per_task", "selectivity", "dem
 
 
 class Ds2Rates(NamedTuple):
-    """The model's quantities per vertex; NaN where the metrics do not tell."""
+    """The model's quantities per vertex; NaN where the metrics do not suffice."""
 
     block: Floats
-    """(len(RATES), J, V): all of them, as compiled code takes them."""
+    """(len(RATES), J, V): all quantities, as compiled code takes them."""
 
     @classmethod
     def room(cls, snapshot: MetricsSnapshot) -> Ds2Rates:
-        """Room for the rates of a snapshot.
+        """Allocate room for the rates of a snapshot.
 
         Returns:
             Rates that are not filled in yet.
@@ -54,26 +54,26 @@ class Ds2Rates(NamedTuple):
 
     @property
     def true_rate_per_task(self) -> Floats:
-        """(J, V) records/s one subtask processes when never idle or blocked."""
+        """Records/s that one subtask processes when never idle or blocked, (J, V)."""
         return np.asarray(self.block[RATES.true_rate_per_task])
 
     @property
     def selectivity(self) -> Floats:
-        """(J, V) records out per record in."""
+        """Records out per record in, (J, V)."""
         return np.asarray(self.block[RATES.selectivity])
 
     @property
     def demand(self) -> Floats:
-        """(J, V) records/s the vertex would receive if nothing upstream held it back."""
+        """Records/s that the vertex would receive if nothing upstream held it back, (J, V)."""
         return np.asarray(self.block[RATES.demand])
 
     @property
     def optimal(self) -> Floats:
-        """(J, V) fractional parallelism; the running one where it cannot be changed."""
+        """Fractional parallelism, (J, V); the running one where it cannot be changed."""
         return np.asarray(self.block[RATES.optimal])
 
     def take(self, rows: Ints) -> Ds2Rates:
-        """The rates of some of the jobs.
+        """Copy the rates of some of the jobs.
 
         Args:
             rows: (n,) rows.
@@ -85,13 +85,14 @@ class Ds2Rates(NamedTuple):
 
 
 def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") -> Ds2Rates:
-    """All quantities of DS2's model from one snapshot, computed once for each snapshot.
+    """Compute all quantities of DS2's model from one snapshot, once for each snapshot.
 
     A vertex that was never busy has shown nothing about its speed: its rate is NaN, not 0, and so
-    is its parallelism. One whose bounds leave no choice (source, sink of one task) keeps its own.
+    is its parallelism. A vertex whose bounds leave no choice (source, sink of one task) keeps its
+    parallelism.
 
     Returns:
-        The same object for every caller that asks about this snapshot; do not write into it.
+        The same object for every caller with this snapshot; do not write into it.
     """
     key = ("ds2_rates", source_rate)
     known = snapshot.kept(key)
@@ -101,7 +102,7 @@ def ds2_rates(snapshot: MetricsSnapshot, source_rate: SourceRate = "offered") ->
 
 
 def room_for_rates(snapshot: MetricsSnapshot, source_rate: SourceRate) -> tuple[Ds2Rates, bool]:
-    """The rates of a snapshot, or room for them that the caller fills by `traverse` at once.
+    """Return the rates of a snapshot, or room that the caller fills by `traverse` at once.
 
     Returns:
         The rates, (J, V) each, which the snapshot keeps; and whether they are filled.
@@ -114,10 +115,10 @@ def room_for_rates(snapshot: MetricsSnapshot, source_rate: SourceRate) -> tuple[
 
 
 def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
-    """Compute DS2's model anew; `ds2_rates` does so once for each snapshot.
+    """Compute DS2's model again; `ds2_rates` does so once for each snapshot.
 
     Returns:
-        The model's quantities, of this caller alone.
+        The model's quantities, for this caller alone.
     """
     seen = snapshot.arrays
     rates = Ds2Rates.room(snapshot)
@@ -132,7 +133,7 @@ def traverse(
 ) -> None:
     """Fill the rates, walking each job (row j, job file k) along its vertices v from the sources.
 
-    `emitted` is room (V,) for what a vertex would put out if nothing held it back, records/s:
+    `emitted` is room (V,) for the output of a vertex if nothing held it back, records/s:
     o_j[lambda_o]* of equation 8; u is an input of v.
     """
     jobs, vertices = seen.parallelism.shape
@@ -145,6 +146,7 @@ def traverse(
     demand, optimal = rates[RATES.demand], rates[RATES.optimal]
     for j in range(jobs):
         k = t.row[j]
+        # Topological order: emitted[u] is known before v needs it.
         for v in range(vertices):
             rate[j, v] = selectivity[j, v] = demand[j, v] = optimal[j, v] = np.nan
             emitted[v] = np.nan
@@ -152,11 +154,15 @@ def traverse(
                 continue
             arriving, leaving = records_in[j, v], records_out[j, v]
             p = seen.parallelism[j, v]
+            # Equation 1: records processed over useful time, here busy ms per s and subtask.
             if busy[j, v] > 0.0 and arriving > 0.0 and p > 0:
                 rate[j, v] = arriving / (busy[j, v] / 1000.0 * p)
+            # Selectivity is the output over the input, both as observed: their ratio is that of
+            # true rates.
             if arriving > 0.0:
                 selectivity[j, v] = leaving / arriving
             if t.kind[k, v] == SOURCE:
+                # The offered rate is what is read and what the backlog grows by, if there is a log.
                 read = arriving
                 if offered and t.has_log[k] == 1 and not np.isnan(growth[j, v]):
                     read = max(0.0, arriving + growth[j, v])
@@ -165,14 +171,17 @@ def traverse(
                     emitted[v] = leaving
                 demand[j, v] = read
             else:
+                # The demand of a vertex is the ideal output of the vertices upstream (the sum in
+                # equation 7).
                 total = 0.0
                 for i in range(t.upstream.shape[2]):
                     u = t.upstream[k, v, i]
                     if u >= 0:
                         total += emitted[u]
                 demand[j, v] = total
-                # Nothing in, nothing out: an idle branch has no measured selectivity.
+                # No input, no output: an idle branch has no measured selectivity.
                 emitted[v] = 0.0 if total == 0.0 else total * selectivity[j, v]
+            # Equation 7: demand over the true rate of one subtask, not rounded yet.
             if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
                 optimal[j, v] = p
             else:

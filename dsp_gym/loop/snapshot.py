@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class SnapshotArrays(NamedTuple):
-    """A snapshot as compiled code takes it: few arrays, for each costs time at every call.
+    """A snapshot as compiled code takes it: few arrays, since each costs time at every call.
 
     All are C-contiguous and writeable, so a function that takes a snapshot is compiled once.
     """
@@ -47,7 +47,7 @@ class SnapshotArrays(NamedTuple):
 
 
 class _Memo:
-    """Room for what follows from a snapshot; a copy with other values starts with none."""
+    """Room for derived quantities of a snapshot; a copy with other values starts without any."""
 
     __slots__ = ("_arrays", "_found")
     _found: dict[object, object]
@@ -57,7 +57,7 @@ class _Memo:
     else:
 
         def __getattr__(self, name):
-            """The metrics of a snapshot of blocks are views, each made when it is first read."""
+            """Make the view of a metric of a snapshot of blocks when it is first read."""
             if name in _Memo.__slots__:
                 raise AttributeError(name)
             view = _viewed(self._arrays, name)
@@ -70,8 +70,8 @@ class MetricsSnapshot(_Memo):
     """Metrics of J jobs of at most V vertices.
 
     Each field is one row of the table of metrics: name, type, axes, unit, meaning. Collectors, the
-    JSON documents, datasets and compiled code take their columns from these rows. Do not write
-    into the arrays of a snapshot: what was computed from them is kept.
+    JSON documents, datasets and compiled code take their columns from these rows. Do not write into
+    the arrays of a snapshot: derived quantities are kept.
     """
 
     topology: Topology
@@ -193,7 +193,7 @@ class MetricsSnapshot(_Memo):
         return len(self.topology)
 
     def take(self, jobs: Ints) -> MetricsSnapshot:
-        """Some of the jobs.
+        """Copy some of the jobs.
 
         Args:
             jobs: (n,) rows.
@@ -201,17 +201,18 @@ class MetricsSnapshot(_Memo):
         Returns:
             A snapshot of n jobs with copies of the values.
         """
+        # Copies: a view would keep the whole batch alive.
         values = {name: getattr(self, name)[jobs] for name in PER_JOB + PER_VERTEX}
         return MetricsSnapshot(topology=self.topology.take(jobs), **values)
 
     def kept(self, key: object) -> object | None:
-        """A quantity that follows from this snapshot.
+        """Return a quantity derived from this snapshot, if it was kept.
 
         Args:
             key: Names the quantity, together with every argument it depends on.
 
         Returns:
-            What was kept under the key; None where nothing was.
+            The quantity under the key; None where none was kept.
         """
         try:
             return self._found.get(key)
@@ -219,16 +220,17 @@ class MetricsSnapshot(_Memo):
             return None
 
     def keep(self, key: object, found: T) -> T:
-        """Keep a quantity that follows from this snapshot, so that it is computed once.
+        """Keep a quantity derived from this snapshot, so that it is computed once.
 
         Args:
             key: As `kept` takes it.
-            found: The quantity, which nobody writes into from now on.
+            found: The quantity, which must not be written into from now on.
 
         Returns:
             The same quantity.
         """
         try:
+            # The memo is made with the first quantity: most snapshots need none.
             self._found[key] = found
         except AttributeError:
             object.__setattr__(self, "_found", {key: found})
@@ -244,7 +246,7 @@ class MetricsSnapshot(_Memo):
             return self._arrays
 
     def job(self, job: int) -> JobSnapshot:
-        """One job with named access.
+        """Return one job with named access.
 
         Returns:
             A view of the row, its values by name.
@@ -267,10 +269,10 @@ INTEGERS = tuple(name for name, dtype, _ in SNAPSHOT_METRICS if dtype == np.int6
 """Metrics that are whole numbers and always known."""
 
 MOMENTS = ("t_s", "running_since_s", "counted_s", "resumed_from_s")
-"""Metrics that are moments on the collector's clock; every other one in seconds is a duration."""
+"""Metrics that are moments on the collector's clock; all others in seconds are durations."""
 
 CONFIGURATION = ("parallelism", "memory_level")
-"""The columns that say which configuration runs."""
+"""The columns of the running configuration."""
 
 JOB_FLOATS = tuple(name for name in PER_JOB if name not in INTEGERS)
 VERTEX_FLOATS = tuple(name for name in PER_VERTEX if name not in INTEGERS)
@@ -287,15 +289,16 @@ _IN_VERTEX = {name: place for place, name in enumerate(VERTEX_FLOATS)}
 
 
 def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSnapshot:
-    """A snapshot whose metrics are views of blocks.
+    """Wrap blocks of metrics as a snapshot, whose metrics are views of them.
 
     Args:
         topology: The jobs.
-        arrays: Their metrics; the snapshot keeps them.
+        arrays: Their metrics; the snapshot shares them.
 
     Returns:
         The snapshot; its `arrays` are those given.
     """
+    # Past the constructor, which would make forty views that few callers read.
     snapshot = object.__new__(MetricsSnapshot)
     object.__setattr__(snapshot, "topology", topology)
     object.__setattr__(snapshot, "_arrays", arrays)
@@ -304,7 +307,7 @@ def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSna
 
 
 def _viewed(arrays: SnapshotArrays, name: str) -> Ints | Floats:
-    """One metric of the blocks, (J,) or (J, V)."""
+    """Return the view of one metric of the blocks, (J,) or (J, V)."""
     found: Ints | Floats
     if (place := _IN_VERTEX.get(name)) is not None:
         found = arrays.vertex[place]
@@ -318,7 +321,7 @@ def _viewed(arrays: SnapshotArrays, name: str) -> Ints | Floats:
 
 
 def unknown_snapshot(topology: Topology) -> MetricsSnapshot:
-    """A snapshot of jobs of which nothing is known yet, for a collector to fill.
+    """Make a snapshot of jobs without any known values, for a collector to fill.
 
     Args:
         topology: J jobs of at most V vertices.
@@ -339,7 +342,7 @@ def unknown_snapshot(topology: Topology) -> MetricsSnapshot:
 
 
 def _packed(snapshot: MetricsSnapshot) -> SnapshotArrays:
-    """The blocks of a snapshot that was made from single arrays: a copy."""
+    """Copy the metrics of a snapshot that was made from single arrays into blocks."""
 
     def block(names: Sequence[str], shape: tuple[int, ...]) -> Floats:
         values = np.empty((len(names), *shape))
@@ -374,7 +377,7 @@ class JobSnapshot:
         return Status(int(self.batch.status[self.index]))
 
     def get(self, name: str) -> float | None:
-        """A per-job metric; None where unknown.
+        """Return a per-job metric; None where unknown.
 
         Returns:
             The value, in the metric's own unit.
@@ -384,13 +387,14 @@ class JobSnapshot:
         return _known(getattr(self.batch, name)[self.index])
 
     def vertex(self, vertex: str, name: str) -> float | None:
-        """A per-vertex metric; None where unknown.
+        """Return a per-vertex metric; None where unknown.
 
         Returns:
             The value, in the metric's own unit.
         """
         if name not in PER_VERTEX:
             raise KeyError(name)
+        # Columns of a batch are padded: names give the place in this job's row.
         column = self.vertices.index(vertex)
         return _known(getattr(self.batch, name)[self.index, column])
 

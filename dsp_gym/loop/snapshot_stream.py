@@ -2,7 +2,7 @@
 
 Graph, bounds and prices of a job are in every `dsp-gym/snapshot/1`, and hardly ever change. They
 are checked and compiled when they differ from those of the snapshot before; otherwise only metrics
-and running configuration are read. What is refused, and in which words, is the same either way.
+and running configuration are read. Both ways refuse the same documents, in the same words.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STATUSES = frozenset(_STATUS_OF)
 _PLAIN = frozenset({float, int, NoneType})
 
 LATEST_S = 1e15
-"""Times beyond are looked at closely; up to there whole numbers are exact."""
+"""Times beyond this get a closer look, s; up to there whole numbers are exact as floats."""
 
 _T_S = JOB_FLOATS.index("t_s")
 _JOB_ROWS = [JOB_FLOATS.index(name) for name in JOB_METRICS]
@@ -47,7 +47,7 @@ Fixed = tuple[Object, list[Object]]
 
 
 class Names:
-    """Names of metrics, and what takes all of them from an object."""
+    """Names of metrics, and a getter of all of them from an object."""
 
     def __init__(self, listed: Sequence[str]) -> None:
         self.listed, self.known = tuple(listed), frozenset(listed)
@@ -58,7 +58,7 @@ _OF_JOB, _OF_VERTEX = Names(JOB_METRICS), Names(VERTEX_METRICS)
 
 
 class Known(NamedTuple):
-    """What a reader knows of its job."""
+    """The facts that a reader knows of its job."""
 
     topology: Topology
     order: list[int]  # place in the document of each column
@@ -66,7 +66,7 @@ class Known(NamedTuple):
 
 
 class ReadRow(NamedTuple):
-    """What moves in a snapshot; vertices in the order of the document."""
+    """The changing part of a snapshot; vertices in the order of the document."""
 
     t_s: float
     status: str
@@ -78,12 +78,12 @@ class ReadRow(NamedTuple):
 def snapshot_of_rows(
     topology: Topology, order: Sequence[int], rows: Sequence[ReadRow]
 ) -> MetricsSnapshot:
-    """A snapshot of jobs that share a graph.
+    """Make a snapshot of jobs that share a graph.
 
     Args:
-        topology: of the rows.
+        topology: Topology of the rows.
         order: place in the documents of each column.
-        rows: what was read, plain finite numbers or None.
+        rows: the values read, plain finite numbers or None.
 
     Returns:
         One row each, in their order.
@@ -92,6 +92,7 @@ def snapshot_of_rows(
     arrays, jobs, places = seen.arrays, len(rows), list(order)
     arrays.job[_T_S] = [row.t_s for row in rows]
     arrays.status[:] = [_STATUS_OF[row.status] for row in rows]
+    # (rows, metrics) in the document, (metrics, rows) in the blocks.
     arrays.job[_JOB_ROWS] = np.array([row.of_job for row in rows], np.float64).T
     of_vertices = np.array([one for row in rows for one in row.of_vertices], np.float64)
     of_vertices = of_vertices.reshape(jobs, len(places), len(VERTEX_METRICS))
@@ -102,7 +103,7 @@ def snapshot_of_rows(
 
 
 class SnapshotReader:
-    """Reads the snapshots of one job.
+    """A reader of the snapshots of one job.
 
     Args:
         where: their origin, for errors.
@@ -117,23 +118,24 @@ class SnapshotReader:
 
     @property
     def known(self) -> Known | None:
-        """What is known of the job; None where nothing is."""
+        """The known facts of the job; None before the first snapshot."""
         if self._topology is None:
             return None
         return Known(self._topology, self._order, self._bounds)
 
     def read(self, document: Json) -> MetricsSnapshot:
-        """The next snapshot of the job.
+        """Read the next snapshot of the job.
 
         Args:
             document: a `dsp-gym/snapshot/1`.
 
         Returns:
-            A snapshot of one row; its topology is that of the snapshot before where nothing that is
-            fixed has changed.
+            A snapshot of one row; its topology is that of the snapshot before where no fixed fact
+            has
+            changed.
 
         Raises:
-            SchemaError: The document is none, or contradicts itself.
+            SchemaError: The document is no snapshot, or contradicts itself.
         """
         found = self._quickly(document)
         if found is not None:
@@ -143,10 +145,11 @@ class SnapshotReader:
         return snapshot
 
     def _quickly(self, document: Json) -> MetricsSnapshot | None:
-        """The snapshot where only plain numbers have changed; None: it needs a closer look."""
+        """Read a snapshot with only new plain numbers; None: it needs a closer look."""
         vertices = _vertices(document)
         if self._topology is None or vertices is None or _fixed(document, vertices) != self._fixed:
             return None
+        # Any value that is no plain number goes to the full check, which words the refusal.
         of_job = _numbers([document.get("metrics")], _OF_JOB)
         metrics = [vertex.get("metrics") for vertex in vertices]
         of_vertices = _numbers(metrics, _OF_VERTEX)
@@ -166,7 +169,7 @@ class SnapshotReader:
         return seen
 
     def _can_run(self, running: list[tuple[object, object]]) -> bool:
-        """Whether every vertex runs what it may: plain whole numbers within its bounds."""
+        """Return whether every vertex runs plain whole numbers within its bounds."""
         return all(
             type(tasks) is int
             and type(level) is int
@@ -176,15 +179,16 @@ class SnapshotReader:
         )
 
     def _remember(self, document: Json, snapshot: MetricsSnapshot) -> None:
-        """Keep what is fixed of a document that was found good."""
+        """Keep the fixed facts of a valid document."""
         self._topology, vertices = None, _vertices(document)
-        if vertices is None:  # no list, as a caller in this process may have it
+        if vertices is None:  # no list, as a caller in this process may pass
             return
         topology = snapshot.topology
         spec, names = topology.spec(0), topology.names(0)
         of_name = {vertex.name: vertex for vertex in spec.vertices}
         listed = [str(vertex["name"]) for vertex in vertices]
         quota, highest = spec.max_parallelism_per_vertex, spec.memory.levels - 1
+        # Documents list vertices in any order, arrays in topological order.
         self._order = [listed.index(name) for name in names]
         self._bounds = [(highest_parallelism(of_name[name], quota), highest) for name in listed]
         self._topology, self._fixed = topology, _fixed(document, vertices)
@@ -195,7 +199,7 @@ def _is_time(t_s: object) -> TypeGuard[float]:
 
 
 def _vertices(document: Json) -> list[Object] | None:
-    """The vertices as a list of objects; None where they are none."""
+    """Return the vertices as a list of objects; None where they are no such list."""
     found = document.get("vertices") if type(document) is dict else None
     if not isinstance(found, list) or not all(type(vertex) is dict for vertex in found):
         return None
@@ -203,7 +207,7 @@ def _vertices(document: Json) -> list[Object] | None:
 
 
 def _fixed(document: Json, vertices: list[Object]) -> Fixed:
-    """What stays as it is from one snapshot to the next."""
+    """Return the part of a document that stays from one snapshot to the next."""
     of_job = {key: value for key, value in document.items() if key not in _MOVING}
     kept = []
     for vertex in vertices:
@@ -215,11 +219,12 @@ def _fixed(document: Json, vertices: list[Object]) -> Fixed:
 
 
 def _numbers(found: Sequence[object], names: Names) -> Floats | None:
-    """Metrics of several objects, (objects, names); None where one is no plain finite number."""
+    """Return metrics of several objects, (objects, names); None where one is no plain number."""
     rows: list[Sequence[object]] = []
     for one in found:
         if type(one) is not dict or not one.keys() <= names.known:
             return None
+        # One C call for a complete object, the common case; else key by key.
         whole = len(one) == len(names.known)
         rows.append(names.all_of(one) if whole else [one.get(name) for name in names.listed])
     if not all(_PLAIN.issuperset(map(type, row)) for row in rows):

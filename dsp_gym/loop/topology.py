@@ -1,4 +1,4 @@
-"""What is fixed about the jobs of a batch: graph, bounds, memory levels, TaskManagers."""
+"""The fixed facts of the jobs of a batch: graph, bounds, memory levels, TaskManagers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JobFacts(NamedTuple):
     J rows, K distinct jobs, V vertices, L memory levels. A small part of `JobTables`.
     """
 
-    row: Ints  # (J,) which of the K jobs each row is
+    row: Ints  # (J,) job of each row, one of K
     n: Ints  # (K,) vertices
     kind: Ints  # (K, V) SOURCE, OPERATOR, SINK; -1 beyond n
     upstream: Ints  # (K, V, MAX_INPUTS) column of an input, -1 = none
@@ -45,7 +45,7 @@ by_address(JobFacts)
 class Topology:
     """Fixed facts of J jobs of at most V vertices, columns in topological order.
 
-    `tables` hold K distinct jobs, `row` says which one each of the J jobs is.
+    `tables` hold K distinct jobs; `row` maps each of the J jobs to one of them.
     """
 
     specs: tuple[JobSpec, ...]
@@ -60,6 +60,7 @@ class Topology:
     def __post_init__(self) -> None:
         names = tuple(tuple(v.name for v in spec.topological_order()) for spec in self.specs)
         object.__setattr__(self, "_names", names)
+        # The tables are shared, not copied: facts are views of some of their columns.
         columns = {name: getattr(self.tables, name) for name in JobFacts._fields[1:]}
         facts = JobFacts(row=np.ascontiguousarray(self.row), **columns)
         object.__setattr__(self, "facts", facts)
@@ -71,7 +72,7 @@ class Topology:
 
     @classmethod
     def of(cls, specs: Sequence[JobSpec], row: Sequence[int] | None = None) -> Topology:
-        """Topology of a batch; without `row` each job stands once.
+        """Compile the topology of a batch; without `row` each job stands once.
 
         Returns:
             J rows, one per entry of `row`, over the distinct jobs.
@@ -88,7 +89,7 @@ class Topology:
         return np.asarray(self.tables.kind[self.row] >= 0)
 
     def spec(self, job: int) -> JobSpec:
-        """The job file of one row.
+        """Return the job file of one row.
 
         Returns:
             The job file, shared by all rows of that job.
@@ -96,7 +97,7 @@ class Topology:
         return self.specs[int(self.row[job])]
 
     def names(self, job: int) -> tuple[str, ...]:
-        """Vertex names of one row in column order.
+        """Return the vertex names of one row in column order.
 
         Returns:
             One name per vertex of that job; arrays (J, V) may have further columns of padding.
@@ -104,7 +105,7 @@ class Topology:
         return self._names[int(self.row[job])]
 
     def take(self, jobs: Sequence[int] | Ints) -> Topology:
-        """The same facts for some of the rows.
+        """Return the same facts for some of the rows.
 
         Returns:
             A topology of that many rows; the tables are shared.

@@ -1,12 +1,12 @@
-"""One turn of the loop: a policy is asked about a snapshot, and guardrails allow what they allow.
+"""One turn of the loop: ask a policy about a snapshot, and let guardrails restrict the answer.
 
 The control loop over a simulation, the environment, `dsp-gym decide` and decisions over HTTP all
-call `take_turn`, so that a policy and its guardrails do the same with the same snapshot wherever
-they are asked. The loop beside a real job calls its halves, `guarded_turn` and `settle_turn`: what
-becomes of a decision is known only after it.
+call `take_turn`, so that a policy and its guardrails do the same with the same snapshot everywhere.
+The loop beside a real job calls its halves, `guarded_turn` and `settle_turn`: whether a decision
+was enacted is known only afterwards.
 
-Policy and guardrails see the snapshot without the values that cannot be (`plausible`). Where there
-were any the turn keeps the running configuration and says why.
+Policy and guardrails see the snapshot without implausible values (`plausible`). Where there were
+any the turn keeps the running configuration and says why.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def take_turn(
     """Ask for a decision on a snapshot, guard it, and let the guardrails count it as enacted.
 
     Args:
-        snapshot: of J jobs.
-        decide: gives the wanted configuration; usually a policy's `decide`.
-        guardrails: one guardrail or a chain; None: the decision stands as it is.
+        snapshot: J jobs.
+        decide: returns the wanted configuration; usually a policy's `decide`.
+        guardrails: one guardrail or a chain; None: the decision stands unchanged.
 
     Returns:
         The allowed configuration, (J, V); `proposed` is the wanted one.
@@ -51,13 +51,14 @@ def guarded_turn(
     """Ask for a decision on a snapshot and guard it; the guardrails count nothing yet.
 
     Args:
-        snapshot: of J jobs.
-        decide: gives the wanted configuration; usually a policy's `decide`.
-        guardrails: one guardrail or a chain; None: the decision stands as it is.
+        snapshot: J jobs.
+        decide: returns the wanted configuration; usually a policy's `decide`.
+        guardrails: one guardrail or a chain; None: the decision stands unchanged.
 
     Returns:
         The allowed configuration, (J, V); `proposed` is the wanted one.
     """
+    # The same object at each call for one snapshot, so that policy memos hold.
     seen = plausible(snapshot)
     decision = decide(seen)
     if wrong := doubts(seen):
@@ -70,13 +71,14 @@ def guarded_turn(
 def settle_turn(
     snapshot: MetricsSnapshot, guarded: GuardedDecision | None, guardrails: Guardrail | None
 ) -> None:
-    """Tell the guardrails what became of the turn, once.
+    """Report the result of a turn to the guardrails, once.
 
     Args:
-        snapshot: of J jobs.
-        guarded: the decision that was enacted; None: nothing was, as in shadow mode, so nothing
-            that happens to the jobs is the policy's doing.
-        guardrails: those of the turn.
+        snapshot: J jobs.
+        guarded: the decision that was enacted; None: none was, as in shadow mode, so later events
+            are
+            not the policy's doing.
+        guardrails: the guardrails of the turn.
     """
     if guardrails is None:
         return
@@ -92,7 +94,7 @@ def settle_turn(
 def _held(
     snapshot: MetricsSnapshot, decision: ScalingDecision, wrong: Sequence[str]
 ) -> ScalingDecision:
-    """Keep the running configuration of the jobs with something wrong, a sentence per job."""
+    """Keep the running configuration of the jobs with doubtful metrics, a sentence per job."""
     rows = np.array([bool(sentence) for sentence in wrong])[:, None]
     return ScalingDecision(
         np.where(rows, snapshot.parallelism, decision.parallelism),

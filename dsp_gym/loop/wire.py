@@ -1,8 +1,8 @@
 """Snapshots and decisions as JSON: `dsp-gym/snapshot/1` and `dsp-gym/decision/1`.
 
 One document is one job at one moment. It carries the fixed facts a policy needs (graph, bounds,
-memory levels, TaskManagers) beside the metrics, so the sender needs no job file.
-Unknown is null or left out. A document of another version is refused, never guessed at.
+memory levels, TaskManagers) beside the metrics, so the sender needs no job file. Unknown is null or
+left out. A document of another version is refused, never guessed at.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _Model = TypeVar("_Model", bound=ConfigModel)
 
 _MOST_FIXED = 512
 _FIXED: dict[int, tuple[JobSpec, bytes]] = {}
-"""What `_fixed` made, by the identity of the job, whose hash would take as long."""
+"""Results of `_fixed` by the identity of the job, whose hash would take as long."""
 
 _ELSEWHERE = {
     "dsp-gym/journal": "It is a line of a journal: `dsp-gym scorecard` reads its folder. The "
@@ -71,7 +71,7 @@ _DOCUMENTS: dict[str, type[ConfigModel]] = {
 
 
 def json_schema(schema: str) -> Document:
-    """JSON Schema of one kind of document, named as in its `schema` key.
+    """Return the JSON Schema of one kind of document, named as in its `schema` key.
 
     Returns:
         A document in JSON Schema 2020-12.
@@ -83,12 +83,13 @@ def json_schema(schema: str) -> Document:
 
 
 def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
-    """The document of one job of a snapshot.
+    """Write the document of one job of a snapshot.
 
     Args:
         job: The job.
-        key: What the job is called on the wire; by default its name in the job file. Rows of one
-            batch that run the same job file need different keys.
+        key: Name of the job on the wire; by default its name in the job file. Rows of one batch
+            that
+            run the same job file need different keys.
 
     Returns:
         A JSON-able document; unknown is null.
@@ -110,13 +111,14 @@ def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
 def snapshot_from_json(
     documents: Sequence[Mapping[str, object]], where: str = "snapshot"
 ) -> MetricsSnapshot:
-    """A batch from one document per job; `where` names their origin in errors.
+    """Read a batch from one document per job; `where` names their origin in errors.
 
     Returns:
         A snapshot with one row per document, in their order.
     """
     if not documents:
         raise SchemaError("there is no snapshot to read", file=where)
+    # Check all documents before the first array is filled: a batch is read whole or not.
     messages = [_read(SnapshotDocument, SNAPSHOT_SCHEMA, d, where) for d in documents]
     topology = _topology([_skeleton(message, where) for message in messages])
     seen = unknown_snapshot(topology)
@@ -135,7 +137,7 @@ def snapshot_from_json(
 def decision_to_json(
     decision: ScalingDecision | GuardedDecision, job: JobSnapshot, key: str | None = None
 ) -> Document:
-    """The document that answers one job of a snapshot with its row of a decision.
+    """Write the document that answers one job of a snapshot with its row of a decision.
 
     Returns:
         A JSON-able document.
@@ -174,7 +176,7 @@ def decision_to_json(
 def costs_to_json(
     spec: JobSpec, parallelism: Mapping[str, int], levels: Mapping[str, int]
 ) -> Document:
-    """What a configuration costs, as decisions and the status say it.
+    """Return the cost of a configuration, as decisions and the status report it.
 
     Args:
         spec: The job, with its prices.
@@ -195,7 +197,7 @@ def costs_to_json(
 def decision_from_json(
     documents: Sequence[Mapping[str, object]], topology: Topology, where: str = "decision"
 ) -> ScalingDecision:
-    """The allowed configurations of a batch, one document per row of the topology.
+    """Read the allowed configurations of a batch, one document per row of the topology.
 
     Returns:
         Parallelism and memory level, (J, V), and the reasons.
@@ -229,7 +231,7 @@ def decision_from_json(
 
 
 def _read(model: type[_Model], schema: str, document: Mapping[str, object], where: str) -> _Model:
-    """The document as a model; its version is looked at before anything else."""
+    """Read the document as a model; its version is checked first."""
     if not isinstance(document, Mapping):
         raise SchemaError(f"holds {described(document)}, expected a JSON object", file=where)
     if document.get("schema") != schema:
@@ -258,7 +260,7 @@ def _refusal(schema: object, read: Iterable[str], where: str | None = None) -> S
 
 
 def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:
-    """A job file with the facts of the message; what only a model knows keeps a neutral value."""
+    """Make a job file from the facts of the message; other fields keep neutral values."""
     groups = [vertex.slot_sharing_group for vertex in message.vertices]
     try:
         for vertex in message.vertices:
@@ -289,7 +291,7 @@ def _skeleton(message: SnapshotDocument, where: str) -> JobSpec:
 
 
 def _check_bounds(message: SnapshotDocument, vertex: VertexDocument) -> None:
-    """The running configuration must lie within the job's bounds: policies look it up in tables."""
+    """Refuse a running configuration out of the job's bounds: policies look it up in tables."""
     highest = highest_parallelism(vertex, message.max_parallelism_per_vertex)
     if vertex.parallelism > highest:
         raise SchemaError(
@@ -307,11 +309,11 @@ def _check_bounds(message: SnapshotDocument, vertex: VertexDocument) -> None:
 
 
 def highest_parallelism(vertex: VertexDocument | Vertex, quota: int) -> int:
-    """The most subtasks a vertex may run.
+    """Return the most subtasks a vertex may run.
 
     Args:
-        vertex: of a document or of a job file.
-        quota: of the job, for the vertices that a policy scales.
+        vertex: A vertex of a document or of a job file.
+        quota: Quota of the job, for the vertices that a policy scales.
 
     Returns:
         Number of subtasks.
@@ -336,13 +338,14 @@ def _skeleton_vertex(message: SnapshotDocument, vertex: VertexDocument) -> Verte
 
 
 def _topology(specs: list[JobSpec]) -> Topology:
-    """Equal jobs are compiled once."""
+    """Compile equal jobs once."""
+    # Jobs are frozen values, so a dictionary finds equal ones.
     distinct = {spec: row for row, spec in enumerate(dict.fromkeys(specs))}
     return Topology.of(list(distinct), [distinct[spec] for spec in specs])
 
 
 def _fixed(spec: JobSpec) -> tuple[Document, list[Document]]:
-    """What a job's documents say at every moment: of the job, and of each vertex."""
+    """Return the constant part of a job's documents: of the job, and of each vertex."""
     known = _FIXED.get(id(spec))
     if known is None or known[0] is not spec:
         parts = (
@@ -354,8 +357,9 @@ def _fixed(spec: JobSpec) -> tuple[Document, list[Document]]:
         )
         if len(_FIXED) >= _MOST_FIXED:
             _FIXED.pop(next(iter(_FIXED)), None)
+        # Loading a marshalled copy takes less time than copying nested dictionaries.
         known = _FIXED[id(spec)] = spec, marshal.dumps(parts)
-    made: tuple[Document, list[Document]] = marshal.loads(known[1])  # one that may be changed
+    made: tuple[Document, list[Document]] = marshal.loads(known[1])  # a copy that may be changed
     return made
 
 
@@ -426,6 +430,6 @@ def _fill(
 
 
 def _known(value: SupportsFloat) -> float | None:
-    """JSON has neither NaN nor infinity: both are unknown on the wire."""
+    """Return None for NaN and infinity: JSON has neither, and both are unknown on the wire."""
     number = float(value)
     return number if math.isfinite(number) else None
