@@ -1,8 +1,8 @@
 """The action: per vertex a move of parallelism and a move of memory.
 
-Moves of parallelism: hold, -25 %, -1, +1, +25 %, x2, what DS2 says. Moves of memory: keep, -1, +1.
-Invalid moves are masked: bounds, memory a vertex cannot have, vertices that are padding or fixed,
-and everything but holding while the job is not running or nothing has been measured yet.
+Moves of parallelism: hold, -25 %, -1, +1, +25 %, x2, DS2's parallelism. Moves of memory: keep, -1,
++1. Invalid moves are masked: beyond bounds, memory a vertex cannot have, vertices that are padding
+or fixed, and all moves but holding while the job is not running or its metrics are unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEMORY_NAMES = ("keep", "-1", "+1")
 
 
 class MoveTargets(NamedTuple):
-    """The configuration after every move; an invalid move leads where holding does."""
+    """The configuration after every move; an invalid move leads to the same as holding."""
 
     parallelism: Ints  # (J, V, 7) after each move
     level: Ints  # (J, V, 3) after each memory move
@@ -41,14 +41,15 @@ def targets(
 
     Args:
         snapshot: the snapshot decided on.
-        ds2_utilization: target utilization of the move "what DS2 says".
+        ds2_utilization: target utilization of DS2's move.
         rates: DS2's rates of this snapshot, where they are not `ds2_rates(snapshot)`.
 
     Returns:
-        Where the moves lead. Do not write into the arrays.
+        The configurations, (J, V, moves). Do not write into the arrays.
     """
     if rates is not None:
         return _led(snapshot, ds2_utilization, rates)
+    # Kept with the snapshot: masks, decoding and encoding of one step share it.
     key = kept_as(ds2_utilization)
     known = snapshot.kept(key)
     if known is None:
@@ -57,16 +58,16 @@ def targets(
 
 
 def kept_as(ds2_utilization: float) -> object:
-    """The key under which a snapshot keeps its `targets`.
+    """Return the key under which a snapshot keeps its `targets`.
 
     Returns:
-        One key for each target utilization of the move "what DS2 says".
+        One key for each target utilization of DS2's move.
     """
     return ("targets", ds2_utilization)
 
 
 def room(snapshot: MetricsSnapshot) -> MoveTargets:
-    """Room for the targets of a snapshot.
+    """Allocate room for the targets of a snapshot.
 
     Returns:
         Targets that are not filled in yet.
@@ -115,6 +116,7 @@ def encode(decision: ScalingDecision, parallelism: Ints, level: Ints) -> Ints:
     Returns:
         Actions (J, V * 2).
     """
+    # Ratios of tasks count, so distances are of logarithms.
     wanted = np.log2(np.maximum(decision.parallelism, 1))[..., None]
     near = np.abs(np.log2(np.maximum(parallelism, 1)) - wanted)  # padding has no tasks
     memory = np.abs(level - decision.memory_level[..., None])
@@ -130,7 +132,7 @@ def lead(
     utilization: float,
     led: MoveTargets,
 ) -> None:
-    """Fill in where the moves of job j (job file k) at vertex v lead: `to` tasks, `up` levels."""
+    """Fill in the targets of vertex v of job j (job file k): `to` tasks, `up` levels."""
     parallelism, level = led
     optimal = rates[RATES.optimal]
     for j in range(optimal.shape[0]):
@@ -139,6 +141,7 @@ def lead(
         for v in range(t.kind.shape[1]):
             p, x = seen.parallelism[j, v], seen.memory_level[j, v]
             to, up = parallelism[j, v], level[j, v]
+            # All moves start as holding; those below replace the ones that apply.
             to[:], up[:] = p, x
             if t.kind[k, v] < 1 or not free:  # padding and sources hold
                 continue
@@ -149,12 +152,13 @@ def lead(
                 to[PLUS_ONE] = p + 1
                 to[PLUS_QUARTER] = max(p + 1, int(np.ceil(p * 1.25)))
                 to[DOUBLE] = 2 * p
+                # DS2's fractional parallelism has no headroom: divide by the target utilization.
                 ds2 = optimal[j, v] / utilization
                 if not np.isnan(ds2):
                     to[DS2] = int(np.ceil(min(ds2, 1e6) - 1e-9))
                 for m in range(MOVES):
                     to[m] = min(max(to[m], low), high)
-            if t.stateful[k, v] == 0:  # memory is of no use
+            if t.stateful[k, v] == 0:  # no state: memory is of no use
                 up[LEVEL_DOWN] = -1
                 up[LEVEL_UP] = min(max(x, 0), t.levels[k] - 1)
             else:
@@ -168,7 +172,7 @@ _lead = direct(lead)
 @direct
 @njit(cache=True, nogil=True)
 def _mark(parallelism: Ints, level: Ints, valid: Bools) -> None:
-    """A move of vertex v of job j is valid where it leads elsewhere than holding does."""
+    """Mark a move of vertex v of job j as valid where it differs from holding."""
     for j in range(parallelism.shape[0]):
         for v in range(parallelism.shape[1]):
             own = valid[j, v * LOGITS : (v + 1) * LOGITS]
@@ -185,6 +189,8 @@ def _pick(actions: Ints, parallelism: Ints, level: Ints, wanted: Ints, memory: I
         for v in range(wanted.shape[1]):
             move, memory_move = actions[j, 2 * v], actions[j, 2 * v + 1]
             if not (0 <= move < MOVES and 0 <= memory_move < MEMORY_MOVES):
+                # Raised from compiled code: numba keeps the type and the constant text of an
+                # exception.
                 raise ValueError("an action is outside its space: moves 0..6, memory moves 0..2")
             wanted[j, v] = parallelism[j, v, move]
             memory[j, v] = level[j, v, memory_move]

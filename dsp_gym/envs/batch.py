@@ -1,7 +1,7 @@
 """A batch of simulated jobs as environments: one step is one decision of every job.
 
-This is the control loop turned inside out: actions come from outside, everything else (snapshot,
-guardrails, actuator, outcome) is the same code.
+This is the control loop turned inside out: actions come from the caller, all other parts (snapshot,
+guardrails, actuator, outcome) are the same code.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class AutoscaleBatch(EnvCore):
 
     Args:
         specs: the distinct jobs.
-        row: (J,) which of them each environment is.
-        loads: where episodes take their loads from.
-        split: which part of the loads.
+        row: (J,) job of each environment.
+        loads: the loads that episodes draw from.
+        split: part of the loads.
         config: clock, start, reward, simulation.
         guardrails: a guardrail (or chain) inside the environment; None: none.
         vertices: vertices that observation and action have room for; default: the largest job's.
-        base_dir: where relative trace paths start.
+        base_dir: folder in which relative trace paths start.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class AutoscaleBatch(EnvCore):
 
     @property
     def base_seeds(self) -> Ints:
-        """(J,) the seeds of the streams of episodes."""
+        """Seeds of the streams of episodes, (J,)."""
         return self.source.base_seeds
 
     @property
     def episodes(self) -> Ints:
-        """(J,) number of episodes of its stream that each environment has begun."""
+        """Number of episodes of its stream that each environment has begun, (J,)."""
         return self.source.episodes
 
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
@@ -75,6 +75,7 @@ class AutoscaleBatch(EnvCore):
 
     def reset(self, mask: Bools | None = None) -> Floats32:
         rows = np.arange(len(self)) if mask is None else np.flatnonzero(mask)
+        # An empty mask would reset nothing, but encoding would advance the memory of all rows.
         if not len(rows):
             return self._observation
         drawn = self.source.draw(rows)
@@ -92,7 +93,7 @@ class AutoscaleBatch(EnvCore):
         return self._start(np.arange(len(self)), drawn, None)
 
     def save(self) -> dict[str, Any]:
-        """Everything the future depends on; `load` of it continues exactly.
+        """Copy everything the future depends on; `load` of it continues exactly.
 
         Returns:
             Copies by name: the simulated jobs, the encoder's memory, the guardrails (None without),
@@ -114,7 +115,7 @@ class AutoscaleBatch(EnvCore):
 
     def load(self, saved: dict[str, Any]) -> None:
         """Continue from `save()`."""
-        if "row" in saved:  # before there were capacity actions, neither ever changed
+        if "row" in saved:  # states from before there were capacity actions have none
             self._take_jobs(np.arange(len(self)), saved["row"])
             self.late_price[:] = saved["late_price"]
         self.jobs.load(saved["jobs"])
@@ -128,10 +129,11 @@ class AutoscaleBatch(EnvCore):
         self._snapshot = self.backend.collector.snapshot()
 
     def _take_jobs(self, rows: Ints, jobs: Ints) -> None:
-        """Makes rows run other jobs, in place: everybody reads the topology's own rows."""
+        """Make rows run other jobs, in place: all parts share the topology's rows."""
         self.topology.row[rows] = jobs
         tables, reference = self.topology.tables, self.reference_cost_per_s
         headroom = self.config.start_headroom
+        # The unit of cost follows the job: the reference is computed again for these rows.
         reference[rows] = sizing.reference_cost_per_s(tables, self.topology.row[rows], headroom)
 
     def _start(self, rows: Ints, drawn: Draws, mask: Bools | None) -> Floats32:
@@ -144,10 +146,12 @@ class AutoscaleBatch(EnvCore):
             drawn.seeds,
             drawn.rates,
             parallelism=parallelism,
+            # The snapshot is taken again, not saved: it follows from the state of the jobs.
             memory_level=level,
             service_factor=drawn.factor,
             mask=mask,
         )
+        # A staggered first episode begins as if some steps were over already.
         seen = self._begin(rows, self.jobs.state.seed, mask)
         if drawn.skipped is not None:
             self.steps[rows] = drawn.skipped[rows]

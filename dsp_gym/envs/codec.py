@@ -1,4 +1,4 @@
-"""What an agent sees of a batch of jobs, and what its actions mean.
+"""An agent's view of a batch of jobs, and the meaning of its actions.
 
 An environment has one of two: moves of every vertex, or one capacity for the whole job.
 """
@@ -31,53 +31,53 @@ class Codec(Protocol):
     """Number of choices of each part of an action."""
 
     def reset(self, mask: Mask | None = None) -> None:
-        """Forgets all jobs, or those where the mask is True."""
+        """Forget all jobs, or those where the mask is True."""
 
     def look(
         self, snapshot: MetricsSnapshot, late_price: Floats, rows: Ints | None = None
     ) -> Floats32:
-        """Encodes a snapshot that follows the last one, or its given rows.
+        """Encode a snapshot that follows the last one, or its given rows.
 
         Args:
-            snapshot: Of all J jobs.
+            snapshot: Snapshot of all J jobs.
             late_price: (J,) price of a late minute, in minutes of the reference configuration.
-            rows: (n,) jobs to encode, which have just begun; the memory of the others stays.
-                None: all.
+            rows: (n,) jobs to encode, which have just begun; the memory of the others stays. None:
+                all.
 
         Returns:
             Observations (n, observation_size).
         """
 
     def masks(self, snapshot: MetricsSnapshot) -> Bools:
-        """Marks the valid choices on a snapshot.
+        """Mark the valid choices on a snapshot.
 
         Returns:
             (J, sum of `choices`) flags, one part after the other.
         """
 
     def decode(self, snapshot: MetricsSnapshot, actions: Ints) -> ScalingDecision:
-        """Reads actions (J, number of parts) on a snapshot; an invalid choice holds.
+        """Read actions (J, number of parts) on a snapshot; an invalid choice holds.
 
         Returns:
             The decision they mean, (J, V), without reasons.
         """
 
     def encode(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> Ints:
-        """Finds the valid action nearest to a decision, such as a teacher's.
+        """Find the valid action nearest to a decision, such as a teacher's.
 
         Returns:
             Actions (J, number of parts).
         """
 
     def save(self) -> dict[str, Any]:
-        """Everything later observations and masks depend on.
+        """Copy everything later observations and masks depend on.
 
         Returns:
             Arrays and JSON values by name, as `load` takes them.
         """
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Continues from `save()`."""
+        """Continue from `save()`."""
 
 
 class VertexCodec:
@@ -85,8 +85,8 @@ class VertexCodec:
 
     Args:
         topology: The jobs.
-        ds2_utilization: Target utilization of the move "what DS2 says".
-        vertices: Room for that many vertices; None: the largest job's.
+        ds2_utilization: Target utilization of DS2's move.
+        vertices: Number of vertices to have room for; None: the largest job's.
     """
 
     def __init__(
@@ -109,9 +109,12 @@ class VertexCodec:
 
     def masks(self, snapshot: MetricsSnapshot) -> Bools:
         valid = action.masks(*action.targets(snapshot, self._utilization))
+        # An environment may have room for more vertices than its jobs have.
         missing = self.vertices - self._columns
         if missing:
             padding = np.zeros((len(valid), missing, action.LOGITS), dtype=bool)
+            # Padding vertices can only hold and keep: an agent's distribution needs one valid
+            # choice.
             padding[..., [action.HOLD, action.MOVES]] = True
             valid = np.concatenate([valid, padding.reshape(len(valid), -1)], axis=1)
         return valid

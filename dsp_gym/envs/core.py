@@ -44,17 +44,17 @@ class BatchStep(NamedTuple):
 
     @property
     def reward(self) -> Floats:
-        """(J,), at or below zero."""
+        """The reward, (J,), at or below zero."""
         return np.asarray(self.scores[-1])
 
     @property
     def terminated(self) -> Bools:
-        """(J,) whether a job cannot recover."""
+        """Whether a job cannot recover, (J,)."""
         return np.asarray(self.ends[0])
 
     @property
     def truncated(self) -> Bools:
-        """(J,) whether the episode is over for another reason."""
+        """Whether the episode is over for another reason, (J,)."""
         return np.asarray(self.ends[1])
 
     @property
@@ -73,7 +73,7 @@ class InterventionRecord(TypedDict):
 
 
 def interventions(guarded: GuardedDecision) -> dict[int, tuple[InterventionRecord, ...]]:
-    """Collect what guardrails changed, by job.
+    """Collect the guardrails' changes, by job.
 
     Returns:
         Records in chain order for each job whose decision was changed.
@@ -91,13 +91,14 @@ def interventions(guarded: GuardedDecision) -> dict[int, tuple[InterventionRecor
 
 
 def codec_of(topology: Topology, config: EnvConfig, vertices: int | None = None) -> Codec:
-    """The observation and action space of an environment.
+    """Build the observation and action space of an environment.
 
     Returns:
         Moves of vertices, with room for that many, or capacity actions.
     """
     if config.action == "vertex":
         return VertexCodec(topology, config.ds2_utilization, vertices)
+    # Imported where needed: the service model compiles more code than vertex moves need.
     from dsp_gym.envs.capacity.codec import CapacityCodec
 
     return CapacityCodec(topology, config.capacity)
@@ -110,15 +111,15 @@ class EnvCore:
         topology: the jobs.
         config: clock, reward.
         guardrails: a guardrail (or chain) inside the environment; None: none.
-        vertices: room for that many vertices in observation and action; default the largest job's.
-            A capacity action has no use for it.
+        vertices: number of vertices that observation and action have room for; default: the largest
+            job's. Capacity actions do not use it.
 
     Raises:
         ConfigError: A job has no prices.
     """
 
     reward_source: ClassVar[Literal["outcome", "metrics"]] = "outcome"
-    """Where the reward's terms come from: the simulation's truth, or metrics of a real job."""
+    """Source of the reward's terms: the simulation's truth, or metrics of a real job."""
 
     def __init__(
         self,
@@ -135,9 +136,10 @@ class EnvCore:
         self.vertices = vertices or topology.max_vertices
         tables, rows = self.topology.tables, self.topology.row
         self.reference_cost_per_s = sizing.reference_cost_per_s(tables, rows, config.start_headroom)
+        # The row of the weights is shared with the rules: writing a price changes the reward.
         weights = weights_of(config.reward, len(topology))
         self.late_price: Floats = weights[_SLO]
-        """(J,) weight of the reward's term slo: the price of a late minute."""
+        """Weight of the reward's term slo, (J,): the price of a late minute."""
         self._scoring = ScoringRules.of(
             weights, config.give_up_backlog_s, config.interval_s, config.episode_s
         )
@@ -158,14 +160,14 @@ class EnvCore:
 
     @property
     def encoder(self) -> ObservationEncoder:
-        """Encodes the vertices, where the action is one of vertices."""
+        """The encoder of vertices, where the action is one of vertices."""
         if not isinstance(self.codec, VertexCodec):
             raise AttributeError("capacity actions have no encoder of vertices")
         return self.codec.encoder
 
     @property
     def observation(self) -> Floats32:
-        """(J, size) observations of the last reset or step; zeros before the first reset."""
+        """Observations of the last reset or step, (J, size); zeros before the first reset."""
         return self._observation
 
     @property
@@ -197,7 +199,7 @@ class EnvCore:
         """Take actions (J, parts) and advance every job by one decision interval.
 
         Returns:
-            What came of it, each (J,) or (J, ...).
+            The step's results, each (J,) or (J, ...).
         """
         return self.enact(self.decode_actions(actions))
 
@@ -205,10 +207,13 @@ class EnvCore:
         """Take a decision and advance every job by one decision interval.
 
         Returns:
-            What came of it, each (J,) or (J, ...).
+            The step's results, each (J,) or (J, ...).
         """
+        # The decision is given: `take_turn` adds plausibility checks and guardrails, as in the
+        # loop.
         guarded = take_turn(self.snapshot, lambda _: decision, self.guardrails)
         self._ask(guarded)
+        # In place into fresh arrays, since callers keep the results of a step.
         outcome = self._rewarded(self.backend.advance(self.config.interval_s))
         jobs = len(self.steps)
         scores, ends = np.empty((len(TERMS) + 1, jobs)), np.empty((2, jobs), np.bool_)
@@ -274,11 +279,11 @@ class EnvCore:
             actuator.apply(guarded)
 
     def _rewarded(self, outcome: Outcome) -> Outcome:
-        """The outcome the reward is computed from."""
+        """Return the outcome that the reward is computed from."""
         return outcome
 
     def _end(self, ends: Bools) -> None:
-        """Add what ends an episode beside the rules; (2, J): terminated, truncated."""
+        """Add ends of an episode beside those of the rules; (2, J): terminated, truncated."""
 
     def _begin(self, rows: Ints, seeds: Ints, mask: Bools | None) -> Floats32:
         self.steps[rows] = 0
@@ -287,7 +292,7 @@ class EnvCore:
             self.guardrails.reset(self.topology, seeds, mask)
         if mask is None:
             self._observation = self._look()
-        else:  # encoding advances the encoder's memory, so the other rows are left out
+        else:  # encoding advances the encoder's memory: other rows are left out
             observation = self._observation.copy()
             observation[rows] = self._look(rows)
             self._observation = observation

@@ -1,4 +1,4 @@
-"""A look at the jobs as an environment takes it: rates, targets of the moves, and observation."""
+"""An environment's view of the jobs: rates, targets of the moves, and observation."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ def look(
     ds2_utilization: float,
     rows: Ints | None = None,
 ) -> Floats32:
-    """Encode a snapshot; its DS2 rates and the targets of its moves are kept with it.
+    """Encode a snapshot; keep its DS2 rates and the targets of its moves with it.
 
-    Does in one compiled pass what `ds2_rates`, `action.targets` and `ObservationEncoder.encode` do.
+    Does in one compiled pass the work of `ds2_rates`, `action.targets` and
+    `ObservationEncoder.encode`.
 
     Args:
-        snapshot: of all J jobs, later than the last one.
-        encoder: its memory advances.
-        ds2_utilization: target utilization of the move "what DS2 says".
+        snapshot: snapshot of all J jobs, later than the last one.
+        encoder: the encoder; its memory advances.
+        ds2_utilization: target utilization of DS2's move.
         rows: (n,) jobs to encode; the memory of the others stays. None: all.
 
     Returns:
         Observations (n, layout.size).
     """
+    # One call in place of three: a step of a single job is dominated by calls into compiled code.
     seen = snapshot.arrays
     facts, rates, led = snapshot.topology.handle, Ds2Rates.room(snapshot), action.room(snapshot)
     some, memory, job_at, out = encoder.given(rows)
     _look(some, facts, seen, rates.block, led, ds2_utilization, memory, job_at, out)
+    # Other readers of this snapshot find the same rates and targets.
     snapshot.keep(OFFERED, rates)
     snapshot.keep(action.kept_as(ds2_utilization), led)
     return out if rows is None else out[rows]

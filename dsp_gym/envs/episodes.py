@@ -1,4 +1,4 @@
-"""The draw of an episode, simulated or real: a seed, a load, and how the job differs."""
+"""The draw of an episode, simulated or real: a seed, a load, and the job's differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Draws", "EpisodeSource", "episode_seed", "start_configuration"]
 
 
 MAX_KEPT_LOADS = 512
-"""Generated loads kept for reuse (an hour of seconds each; tens of MiB)."""
+"""Most generated loads kept for reuse (an hour of seconds each; tens of MiB)."""
 
 
 class Draws(NamedTuple):
@@ -29,9 +29,9 @@ class Draws(NamedTuple):
     factor: Floats  # (J,) scale of CPU times
     spread: Floats  # (J,) scale of the parallelism of a random start, 0.5 to 2
     levels: Ints  # (J,) memory level of a random start, to be taken modulo the job's levels
-    late_price: Floats | None = None  # (J,) price of a late minute; None: as it was
-    job: Ints | None = None  # (J,) place of its job; None: as it was
-    skipped: Ints | None = None  # (J,) steps by which the episode is shorter; None: by none
+    late_price: Floats | None = None  # (J,) price of a late minute; None: unchanged
+    job: Ints | None = None  # (J,) place of its job; None: unchanged
+    skipped: Ints | None = None  # (J,) steps by which the episode is shorter; None: 0
 
 
 class EpisodeSource:
@@ -40,9 +40,9 @@ class EpisodeSource:
     Args:
         topology: the jobs.
         loads: the loads of the episodes.
-        split: which part of the loads.
+        split: part of the loads.
         config: episode length and differences between episodes.
-        base_dir: where relative trace paths start.
+        base_dir: folder in which relative trace paths start.
         compression: seconds of the load that pass in one second of the episode.
     """
 
@@ -61,7 +61,7 @@ class EpisodeSource:
         self.compression = compression
         self._topology = topology
         self.job_odds: Floats | None = None
-        """(jobs,) how often episodes take each job, with `randomise.job`; None: all alike."""
+        """Odds of each job in episodes, (jobs,), with `randomise.job`; None: all equal."""
         self.base_seeds: Ints = np.zeros(len(topology), np.int64)
         self.episodes: Ints = np.zeros(len(topology), np.int64)
         self.labels: list[str] = [""] * len(topology)
@@ -79,6 +79,7 @@ class EpisodeSource:
         Returns:
             Seeds, loads and scales of all J jobs; neutral values for the others.
         """
+        # Rows that are not drawn keep 0 as seed.
         seeds = np.zeros(len(self.base_seeds), np.int64)
         for j in rows:
             seeds[j] = episode_seed(int(self.base_seeds[j]), int(self.episodes[j]))
@@ -90,7 +91,7 @@ class EpisodeSource:
         return drawn
 
     def drawn(self, seeds: Ints, rows: Ints) -> Draws:
-        """The episodes of given seeds (J,), of some of the jobs.
+        """Draw the episodes of given seeds (J,), of some of the jobs.
 
         Returns:
             The draws of all J jobs; rows that were not asked for hold neutral values.
@@ -108,6 +109,8 @@ class EpisodeSource:
         )
         for j in rows:
             draw = np.random.Generator(np.random.Philox(key=int(drawn.seeds[j])))
+            # The order of draws is fixed: a new kind of difference is drawn in `_vary`, after
+            # these, so that old seeds give the same episodes.
             drawn.factor[j] = _log_uniform(draw.random(), ranges.service_factor)
             scale = _log_uniform(draw.random(), ranges.load_scale)
             drawn.spread[j] = 2.0 ** (2 * draw.random() - 1)
@@ -121,7 +124,7 @@ class EpisodeSource:
         return drawn
 
     def _vary(self, draw: np.random.Generator, drawn: Draws, j: int) -> None:
-        """Draws what only some environments vary, after all that every environment does."""
+        """Draw the differences that only some environments have, after those of all."""
         ranges, config = self.config.randomise, self.config
         if ranges.late_price is not None and drawn.late_price is not None:
             drawn.late_price[j] = _log_uniform(draw.random(), ranges.late_price)
@@ -132,13 +135,15 @@ class EpisodeSource:
 
     def _job(self, draw: np.random.Generator) -> int:
         jobs = len(self._topology.specs)
+        # The odds are set by a training that prefers some jobs.
         if self.job_odds is None:
             return int(draw.integers(0, jobs))
         drawn = np.searchsorted(np.cumsum(self.job_odds), draw.random(), "right")
         return min(int(drawn), jobs - 1)
 
     def _load(self, index: int) -> tuple[Floats, str]:
-        """The multipliers of a draw, kept for the next time its cell comes up."""
+        """Return the multipliers of a draw, kept for the next draw of the same cell."""
+        # Cells repeat across episodes, so their loads are generated once.
         cell = self.sampler.draw(self.split, index)
         key = (cell.name, cell.seed)
         kept = self._loads.get(key)
@@ -165,6 +170,7 @@ def start_configuration(
         random_level = (drawn.levels % tables.levels[row])[:, None]
         level = np.where(tables.stateful[row] == 1, random_level, level)
     if how != "job":
+        # The mean of the first interval, since a single second is noisy.
         first = drawn.rates[:, : config.interval_s].mean(axis=1)
         parallelism[rows] = sizing.sized(
             tables, row[rows], first[rows], config.start_headroom, drawn.factor[rows], level[rows]
@@ -176,12 +182,13 @@ def start_configuration(
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """63 bits from a base seed and the number of the episode (SplitMix64).
+    """Hash a base seed and the number of the episode to 63 bits (SplitMix64).
 
     Returns:
         A seed from 0 to 2^63 - 1.
     """
     z = (seed * 0x9E3779B97F4A7C15 + (episode + 1) * 0xD1B54A32D192ED03) & (2**64 - 1)
+    # Steele, Lea and Flood, 2014: the finalizer's constants; neighbouring seeds become unrelated.
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
     return (z ^ (z >> 31)) >> 1

@@ -1,9 +1,10 @@
 """The features of the observation: one compiled function each, in the order of the flat vector.
 
 To add one, write a function after the last of its kind: its name is the feature's name, its first
-line the sentence of the documentation, its place in the file the index. Sizes, spaces, tables and
-the encoder follow. Features are ratios, seconds and logarithms, so that one policy can serve any
-job. The encoder writes an unknown feature of a vertex (NaN) as 0 and clips every value to +-10.
+line the sentence of the documentation (so it is a noun phrase), its place in the file the index.
+Sizes, spaces, tables and the encoder follow. Features are ratios, seconds and logarithms, so that
+one policy can serve any job. The encoder writes an unknown feature of a vertex (NaN) as 0 and clips
+every value to +-10.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Job(Protocol):
 
 VERTEX_VALUES = (*VERTEX_FLOATS, *Vertex.__annotations__)
 JOB_VALUES = (*JOB_FLOATS, *Job.__annotations__)
-"""What a feature can read; metrics come first, in the order of the snapshot's blocks."""
+"""The values that a feature can read; metrics come first, in the order of the snapshot's blocks."""
 
 VERTEX_MEMORY_COLUMNS = (
     "parallelism",
@@ -125,10 +126,10 @@ VERTEX_MEMORY_COLUMNS = (
     "hit_rate_before",
     "read_latency_before",
 )
-"""What the encoder remembers of each vertex."""
+"""The encoder's memory of each vertex."""
 
 JOB_MEMORY_COLUMNS = ("rate", "rate_10min", "rate_60min", "t_s")
-"""What the encoder remembers of each job."""
+"""The encoder's memory of each job."""
 
 VERTEX_MEMORY: ColumnIndex = indices("VERTEX_MEMORY", VERTEX_MEMORY_COLUMNS)
 JOB_MEMORY: ColumnIndex = indices("JOB_MEMORY", JOB_MEMORY_COLUMNS)
@@ -136,9 +137,9 @@ JOB_MEMORY: ColumnIndex = indices("JOB_MEMORY", JOB_MEMORY_COLUMNS)
 
 
 class EncoderMemory(NamedTuple):
-    """The encoder's memory of J jobs (NaN: nothing yet), and room for what a feature reads.
+    """The encoder's memory of J jobs (NaN: no value yet), and room for the inputs of a feature.
 
-    `vertex` and `job` are `vertex_values` and `job_values` under their names: the same memory.
+    `vertex` and `job` are views of `vertex_values` and `job_values` with names: the same memory.
     """
 
     vertex_memory: Floats  # (J, V, len(VERTEX_MEMORY_COLUMNS))
@@ -149,23 +150,25 @@ class EncoderMemory(NamedTuple):
     job: NDArray[np.void]  # (1,)
 
     def __reduce__(self) -> tuple[Callable[[Floats, Floats], EncoderMemory], tuple[Floats, Floats]]:
-        return encoding, (self.vertex_memory, self.job_memory)  # a copy has views of its own room
+        return encoding, (self.vertex_memory, self.job_memory)  # a copy has views of its own arrays
 
 
 def encoding(vertex_memory: Floats, job_memory: Floats) -> EncoderMemory:
-    """Room for encoding beside a memory.
+    """Allocate room for encoding beside a memory.
 
     Args:
         vertex_memory: (J, V, len(VERTEX_MEMORY_COLUMNS)).
         job_memory: (J, len(JOB_MEMORY_COLUMNS)).
 
     Returns:
-        What `encode_rows` takes; the memory is not copied.
+        The memory and room, as `encode_rows` takes them; the memory is not copied.
     """
     vertex_values, job_values = np.empty(len(VERTEX_VALUES)), np.empty(len(JOB_VALUES))
+    # A structured view gives features names (`vertex.busy_ms_per_s`) and the encoder a plain array
+    # to fill in one loop; numba reads both without a copy.
     vertex = vertex_values.view([(name, np.float64) for name in VERTEX_VALUES])
     job = job_values.view([(name, np.float64) for name in JOB_VALUES])
-    if vars(config)["DISABLE_JIT"]:  # plain Python reads a field as an attribute of a record alone
+    if vars(config)["DISABLE_JIT"]:  # plain Python has no attributes otherwise
         vertex, job = vertex.view(np.recarray), job.view(np.recarray)
     return EncoderMemory(vertex_memory, job_memory, vertex_values, vertex, job_values, job)
 
@@ -187,8 +190,8 @@ def vertex_feature(unit: str) -> Callable[[OfVertex], OfVertex]:
         unit: unit of its value.
 
     Returns:
-        A decorator that adds a row with the compiled function to `VERTEX_FEATURES` and gives the
-        function back unchanged.
+        A decorator that adds a row with the compiled function to `VERTEX_FEATURES` and returns the
+        function unchanged.
     """
 
     def add(function: OfVertex) -> OfVertex:
@@ -204,8 +207,8 @@ def job_feature(unit: str) -> Callable[[OfJob], OfJob]:
         unit: unit of its value.
 
     Returns:
-        A decorator that adds a row with the compiled function to `JOB_FEATURES` and gives the
-        function back unchanged.
+        A decorator that adds a row with the compiled function to `JOB_FEATURES` and returns the
+        function unchanged.
     """
 
     def add(function: OfJob) -> OfJob:
@@ -500,7 +503,7 @@ def memory_per_core(job: Job) -> float:
     return float(np.log2(max(job.mib, 1.0) / 1024.0 / max(job.cores, 0.5)))
 
 
-# The encoder: fills in what a feature reads, vertex by vertex, and calls the functions above.
+# The encoder: fills in the inputs of features, vertex by vertex, and calls the functions above.
 
 
 @njit(nogil=True)
@@ -516,12 +519,13 @@ def _known(value: float) -> float:
 def _writer(
     table: dict[str, Feature], bounded: Callable[[float], float]
 ) -> Callable[[object, Floats32], None]:
-    """A compiled function that writes every feature of a table to its place.
+    """Compile a function that writes every feature of a table to its place.
 
-    Numba cannot loop over different functions, so the calls are written out, one line each;
-    `bounded` applies to every value.
+    Numba cannot loop over different functions (a tuple of them has no common type), so the calls
+    are written out, one line each; `bounded` applies to every value.
     """
     calls = [f"    out[{index}] = _bounded({name}(seen))" for index, name in enumerate(table)]
+    # exec of our own names only: no text from outside gets here.
     scope: dict[str, Callable[..., float]] = {row.name: row.compute for row in table.values()}
     scope["_bounded"] = bounded
     exec("\n".join(["def _write(seen, out):", *calls]), scope)
@@ -553,13 +557,14 @@ def encode_rows(
         t: facts of the J jobs.
         seen: the snapshot.
         rates: (len(RATES), J, V) DS2's rates of the snapshot.
-        own: memory of the encoder and room to work in, both changed in place.
+        own: memory of the encoder and scratch room, both changed in place.
         job_at: column of `out` at which the job's features begin.
         out: (J, size) observations, changed in place.
     """
     vertex, job = own.vertex[0], own.job[0]
     for j in rows:
         k = t.row[j]  # the job file
+        # Metrics lie first in the values, in the order of the blocks: copied without naming them.
         for i in range(seen.job.shape[0]):
             own.job_values[i] = seen.job[i, j]
         job.status = seen.status[j]
@@ -585,6 +590,7 @@ def encode_rows(
             vertex.optimal = rates[RATES.optimal, j, v]
             vertex.job_cores = job.cores
             _write_vertex(vertex, out[j, v * FV : (v + 1) * FV])
+            # The bottleneck is the largest `wanted`; 0 stands for none yet.
             more = _wanted(vertex)
             if not np.isnan(more):
                 job.bottleneck = max(job.bottleneck, more) if job.bottleneck != 0.0 else more
@@ -594,7 +600,7 @@ def encode_rows(
 
 @njit(cache=True, nogil=True)
 def _add_up(j: int, t: JobFacts, seen: SnapshotArrays, job: Job) -> None:
-    """Sums over the vertices of job j."""
+    """Sum up the vertices of job j."""
     k = t.row[j]
     emitted = seen.vertex[VERTEX.records_out_per_s, j]
     pending = seen.vertex[VERTEX.pending_records, j]
@@ -620,6 +626,7 @@ def _remember_vertex(vertex: Vertex, m: Floats) -> None:
     """Keep the running configuration in the memory `m`, and the one before when it changes."""
     p, level = vertex.parallelism, vertex.memory_level
     if np.isnan(m[VERTEX_MEMORY.parallelism]):
+        # First snapshot: the configuration before is the running one.
         m[VERTEX_MEMORY.parallelism_before], m[VERTEX_MEMORY.level_before] = p, level
     elif m[VERTEX_MEMORY.parallelism] != p or m[VERTEX_MEMORY.level] != level:
         m[VERTEX_MEMORY.parallelism_before] = m[VERTEX_MEMORY.parallelism]
@@ -648,6 +655,8 @@ def _remember_rate(job: Job, g: Floats) -> None:
     g[JOB_MEMORY.t_s] = job.t_s
     job.rate_before = g[JOB_MEMORY.rate]
     if rate > 0.0:
+        # Exponential means: after `elapsed` seconds a share exp(-elapsed / span) of the old
+        # remains.
         ten, sixty = g[JOB_MEMORY.rate_10min], g[JOB_MEMORY.rate_60min]
         g[JOB_MEMORY.rate_10min] += (rate - ten) * (1.0 - np.exp(-elapsed / 600.0))
         g[JOB_MEMORY.rate_60min] += (rate - sixty) * (1.0 - np.exp(-elapsed / 3600.0))

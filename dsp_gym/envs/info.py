@@ -1,4 +1,4 @@
-"""The `info` of a step, made when somebody looks at it."""
+"""The `info` of a step, made when a caller looks at it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class LazyInfo(dict[str, object]):
     Most steps of a training end without a look at `info`.
 
     Args:
-        make: gives the items; called once at most.
+        make: returns the items; called once at most.
     """
 
     def __init__(self, make: Callable[[], dict[str, object]]) -> None:
-        super().__init__({"": None})  # C code such as json's writes an empty dict without a look
+        super().__init__({"": None})  # json's C code skips the items of an empty dict
         self._make: Callable[[], dict[str, object]] | None = make
 
     def fill(self) -> None:
-        """Make the items, unless they are there."""
+        """Make the items, unless they exist already."""
         if self._make is not None:
             make, self._make = self._make, None
             dict.clear(self)
@@ -32,7 +32,7 @@ class LazyInfo(dict[str, object]):
 
 
 def _filled(name: str) -> Callable[..., object]:
-    """The method of a dict, called after the items are made."""
+    """Return the method of a dict, called after the items are made."""
     method: Callable[..., object] = getattr(dict, name)
 
     def call(self: LazyInfo, *arguments: object, **more: object) -> object:

@@ -31,7 +31,7 @@ Load = str | Path | Mapping[str, object] | ConfigModel
 """A load: shipped name, YAML file, mapping as in a load file, or an object of `dsp_gym.loads`."""
 
 Reward = Mapping[str, float] | RewardWeights
-"""Weights of the reward by term; terms that are not named keep theirs."""
+"""Weights of the reward by term; terms left out keep theirs."""
 
 OTHERS = ("job", "config", "backend", "split", "guardrails", "where", "render_mode", "action")
 """The other keywords that `gymnasium.make` takes."""
@@ -45,7 +45,7 @@ SEEDS = {
 
 
 class ScenarioChanges(TypedDict, total=False):
-    """What replaces a part of a scenario; what is left out, or None, stays."""
+    """Replacements of parts of a scenario; parts left out, or None, stay."""
 
     load: Load | Sequence[Load] | None
     reward: Reward | None
@@ -53,7 +53,7 @@ class ScenarioChanges(TypedDict, total=False):
 
 
 def bounded(specs: tuple[JobSpec, ...], changes: ScenarioChanges) -> tuple[JobSpec, ...]:
-    """The jobs with another bound on their latency, if one is given.
+    """Give the jobs another bound on their latency, if there is one.
 
     Returns:
         The jobs, in their order.
@@ -73,11 +73,11 @@ def bounded(specs: tuple[JobSpec, ...], changes: ScenarioChanges) -> tuple[JobSp
 
 
 def reloaded(loads: LoadSet, changes: ScenarioChanges, split: SplitName) -> LoadSet:
-    """A set of loads that has the given ones in the split of the episodes, and nothing else.
+    """Make a set of loads that has only the given ones in the split of the episodes.
 
     Args:
-        loads: Before; the seeds of its split stay.
-        changes: What to replace.
+        loads: The set before; the seeds of its split stay.
+        changes: Replacements.
         split: The part of the loads that episodes are drawn from.
 
     Returns:
@@ -96,10 +96,13 @@ def reloaded(loads: LoadSet, changes: ScenarioChanges, split: SplitName) -> Load
 
 
 def rewarded(env: EnvConfig, changes: ScenarioChanges) -> EnvConfig:
-    """An environment's configuration with other weights of the reward.
+    """Give an environment's configuration other weights of the reward.
 
     Returns:
         The configuration; without a reward among the changes the one given.
+
+    Raises:
+        ConfigError: The reward is no mapping, or has a wrong term.
     """
     reward = changes.get("reward")
     if reward is None:
@@ -119,11 +122,11 @@ def rewarded(env: EnvConfig, changes: ScenarioChanges) -> EnvConfig:
 
 
 def refuse_changes(backend: str, changes: ScenarioChanges, *keys: str) -> None:
-    """Refuses unknown keywords, and those that a backend leaves nothing to change for.
+    """Refuse unknown keywords, and those that do not apply to a backend.
 
     Args:
         backend: The backend.
-        changes: What was given.
+        changes: The keywords given.
         keys: The keywords that do not apply.
 
     Raises:
@@ -142,7 +145,7 @@ def refuse_changes(backend: str, changes: ScenarioChanges, *keys: str) -> None:
 
 
 def refuse_unknown(changes: ScenarioChanges) -> None:
-    """Refuses a keyword that the environment does not take.
+    """Refuse a keyword that the environment does not take.
 
     Raises:
         ConfigError: There is one; it names the nearest.
@@ -156,7 +159,7 @@ def refuse_unknown(changes: ScenarioChanges) -> None:
 
 
 def _entry(load: object) -> object:
-    """One load as an entry of a split."""
+    """Turn one load into an entry of a split."""
     if isinstance(load, str | Path):
         return str(load)
     if isinstance(load, LoadConfig):

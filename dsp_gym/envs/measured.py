@@ -41,10 +41,11 @@ class MeasuredEnv(EnvCore):
     """One environment whose reward comes from metrics, which are incomplete.
 
     Args:
-        episodes: begins them on a backend.
-        config: clock, reward; of the simulation only how metrics are averaged.
+        episodes: begins episodes on a backend.
+        config: clock, reward; of the simulation only the averaging of metrics.
         guardrails: name, path or content of the guardrails inside the environment; None: none but
-            the slots of the place.
+            the
+            slots of the place.
         journal: takes every decision; None: no journal.
     """
 
@@ -73,7 +74,7 @@ class MeasuredEnv(EnvCore):
 
     @property
     def enacted(self) -> bool:
-        """Whether the last decision reached the job; one that its actuator refused did not."""
+        """Whether the last decision reached the job; a refused one did not."""
         actuator = self.backend.actuator
         return actuator is not None and int(actuator.status()[0]) != REFUSED
 
@@ -81,7 +82,8 @@ class MeasuredEnv(EnvCore):
         self._base_seed, self._episode = int(seeds[0]), 0
 
     def reset(self, mask: Bools | None = None) -> Floats32:
-        self._backend = None  # it ends now, whether or not the next one begins
+        self._backend = None  # the old episode ends now, whether or not the next one begins
+        # Each episode has a seed of the stream, as in the simulated environments.
         seed = episode_seed(self._base_seed, self._episode)
         self._episode += 1
         begun = self._episodes.begin(seed)
@@ -100,6 +102,7 @@ class MeasuredEnv(EnvCore):
         seen = self.snapshot.job(0)
         step = super().enact(decision)
         if self._journal is not None:
+            # The journal's clock is the job's, so that a replay gets the same times.
             t_s, key = float(seen.batch.t_s[0]), self._spec.job
             notes = Notes(self._journal, key, "environment", lambda: t_s)
             with self._journal.decision():
@@ -111,18 +114,18 @@ class MeasuredEnv(EnvCore):
         return step
 
     def close(self) -> None:
-        """Release what the episodes hold; jobs of others stay untouched."""
+        """Release the resources of the episodes; jobs of others stay untouched."""
         self._episodes.close()
         if self._journal is not None:
             self._journal.close()
 
     def _ask(self, guarded: GuardedDecision) -> None:
-        """A job that is down, or whose metrics are unknown, gets no request."""
+        """Ask the job for a configuration, unless it is down or its metrics are unknown."""
         if reason_to_hold(self.backend, self.snapshot) is None:
             super()._ask(guarded)
 
     def _rewarded(self, outcome: Outcome) -> Outcome:
-        """While a job is down its backlog is not counted, so the last count stands."""
+        """Return the outcome with the last known backlog: none is counted while a job is down."""
         if np.isfinite(outcome.pending_s[0]):
             self._pending_s = outcome.pending_s
         return replace(outcome, pending_s=self._pending_s)
@@ -134,7 +137,7 @@ class MeasuredEnv(EnvCore):
         truncated &= ~terminated
 
     def _chain(self, max_slots: int | None) -> Chain | None:
-        """The guardrails, with the slots as their quota where those are known."""
+        """Build the guardrails, with the slots as their quota where those are known."""
         rules = self._rules
         if max_slots is not None:
             rules = bounded(rules, self._spec, max_slots)
@@ -152,6 +155,7 @@ def on_flink(
     Returns:
         The environment, not yet reset.
     """
+    # Imported where needed, as are the other backends: their clients are optional.
     from dsp_gym.backends.flink.episodes import FlinkEpisodes, Start, place_of
 
     place, config = place_of(where), made.env
@@ -170,14 +174,14 @@ def on_flink(
 
 
 def as_submitted(spec: JobSpec, place: PlaceConfig) -> JobSpec:
-    """A job as episodes of it run in a place.
+    """Return a job in the form in which its episodes run in a place.
 
     Args:
         spec: The job, as its file describes it.
-        place: Says how it is rescaled.
+        place: The place, which names the kind of rescale.
 
     Returns:
-        In place, the job with the one memory level that it starts at, if it has several.
+        The job itself, or for rescales in place a job with the one memory level it starts at.
     """
     if place.actuator != "adaptive":
         return spec
@@ -215,6 +219,6 @@ def on_recording(
 
 
 def _window(config: EnvConfig) -> WindowConfig:
-    """How metrics are averaged."""
+    """Return the averaging of metrics."""
     seen = config.simulation.measurement
     return WindowConfig(window_s=seen.window_s, stabilization_s=seen.stabilization_s)

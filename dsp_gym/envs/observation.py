@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ObservationLayout:
-    """Where things stand in a flat observation of a job with V vertices."""
+    """The places of the parts of a flat observation of a job with V vertices."""
 
     vertices: int
 
@@ -76,10 +76,10 @@ class ObservationLayout:
 
 
 class ObservationEncoder:
-    """Encodes snapshots; remembers the configuration before and the course of the load.
+    """An encoder of snapshots; it remembers the last configuration and the course of the load.
 
-    Both are read from what was observed running, so the same snapshots give the same observations
-    in the gym, in shadow and live.
+    Both follow from the observed configurations and loads, so the same snapshots give the same
+    observations in the gym, in shadow mode and live.
     """
 
     def __init__(self, topology: Topology, vertices: int | None = None) -> None:
@@ -110,7 +110,7 @@ class ObservationEncoder:
         """Encode a snapshot that follows the last one.
 
         Args:
-            snapshot: of all J jobs.
+            snapshot: snapshot of all J jobs.
             rates: DS2's rates of the snapshot, where they are not `ds2_rates(snapshot)`.
             rows: (n,) jobs to encode; the memory of the others stays. None: all.
 
@@ -124,7 +124,7 @@ class ObservationEncoder:
         return out if rows is None else out[rows]
 
     def given(self, rows: Ints | None) -> tuple[Ints, Handle[EncoderMemory], int, Floats32]:
-        """What `encode_rows` needs beside a snapshot.
+        """Return the inputs of `encode_rows` beside a snapshot.
 
         Args:
             rows: (n,) jobs to encode; None: all.
@@ -136,13 +136,13 @@ class ObservationEncoder:
         return self._every if rows is None else rows, self._held(), self._job_at, self._fixed.copy()
 
     def _held(self) -> Handle[EncoderMemory]:
-        """The memory for compiled code."""
+        """Return the memory for compiled code."""
         if not self._handles:
             self._handles["own"] = handle(self._own)
         return cast("Handle[EncoderMemory]", self._handles["own"])
 
     def state(self) -> State:
-        """The memory as JSON values (NaN as None), as `restore` takes it.
+        """Return the memory as JSON values (NaN as None), as `restore` takes it.
 
         Returns:
             Nested lists under the keys `vertex` and `job`, one row per job.
@@ -157,7 +157,7 @@ class ObservationEncoder:
         )
 
     def save(self) -> dict[str, Floats]:
-        """The memory as copied arrays, as `load` takes it.
+        """Copy the memory to arrays, as `load` takes it.
 
         Returns:
             Arrays under `encoder_vertex` and `encoder_job`, the first axis is the job.
@@ -182,14 +182,14 @@ Nested: TypeAlias = "list[Nested] | float | None"
 
 
 def _listed(array: Floats) -> Nested:
-    """Nested lists, NaN as None."""
+    """Return nested lists, NaN as None."""
     boxed = array.astype(object)
     boxed[np.isnan(array)] = None
     return cast(Nested, boxed.tolist())
 
 
 def _fixed_part(topology: Topology, layout: ObservationLayout) -> Floats32:
-    """Mask and adjacency filled in, all else 0."""
+    """Return observations with mask and adjacency filled in, all else 0."""
     tables, vertices = topology.tables, layout.vertices
     out = np.zeros((len(topology), layout.size), np.float32)
     for j, k in enumerate(topology.row):

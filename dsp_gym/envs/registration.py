@@ -1,4 +1,4 @@
-"""Environment ids. Raised by one whenever the same seed would give another trajectory."""
+"""Environment ids. Their version rises whenever the same seed would give another trajectory."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ CHANGES: tuple[tuple[str, str, frozenset[str] | None], ...] = (
     ),
     ("v0", "First version.", None),
 )
-"""What changed trajectories, newest first: version, change, and the shipped scenarios it reaches.
+"""Changes of trajectories, newest first: version, change, and the shipped scenarios it reaches.
 
 None stands for all; an environment built from a config may hold any job and has every change.
 """
 
 
 def changes(job: str | None) -> dict[str, str]:
-    """Tell what each version changed about one environment.
+    """List the changes of one environment by version.
 
     Args:
         job: Job of the scenario; None: the environment built from a config.
@@ -72,11 +72,12 @@ def changes(job: str | None) -> dict[str, str]:
 
 
 def register_with_gymnasium() -> None:
-    """Makes the ids known to Gymnasium, now or as soon as it is imported.
+    """Make the ids known to Gymnasium, now or as soon as it is imported.
 
     Gymnasium brings NumPy and takes a fifth of a second to import, and it has no hook for plugins
     (it dropped the entry points `gymnasium.envs`). So a finder waits for its import.
     """
+    # A second call must not install a second finder.
     if not any(isinstance(finder, _GymnasiumFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _GymnasiumFinder())
     if "gymnasium" in sys.modules:
@@ -84,7 +85,7 @@ def register_with_gymnasium() -> None:
 
 
 def register_all() -> None:
-    """Make the ids known to Gymnasium; nothing else that is heavy is imported."""
+    """Make the ids known to Gymnasium, without importing any of the environments."""
     import gymnasium
 
     of_vertices: list[tuple[str, str | None]] = [*IDS.items(), (FROM_CONFIG, None)]
@@ -102,13 +103,14 @@ def register_all() -> None:
 
 
 class _GymnasiumFinder:
-    """Finds Gymnasium where the finders after it do, and registers the ids once it is loaded."""
+    """A finder that loads Gymnasium by the finders after it, then registers the ids."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name != "gymnasium":
             return None
+        # The other finders are asked in their order, as the import system would.
         others = (finder for finder in sys.meta_path if not isinstance(finder, _GymnasiumFinder))
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
@@ -118,7 +120,7 @@ class _GymnasiumFinder:
 
 
 class _RegisteringLoader:
-    """Loads a module as its own loader does, hands it back to that loader, registers the ids."""
+    """A loader that delegates to another one, steps out of its way, and registers the ids."""
 
     def __init__(self, own: Loader) -> None:
         self._own = own

@@ -50,11 +50,11 @@ class JobOutcome(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """How one term is computed; name, default weight and sentence are those of its weight."""
+    """The computation of one term; name, default weight and sentence are those of its weight."""
 
     unit: str
     compute: Callable[[JobOutcome, float], float]
-    """The term, 0 or more, of one job's outcome and its reference cost per second; compiled."""
+    """The term, 0 or more, from one job's outcome and its reference cost per second; compiled."""
 
 
 def _cost(outcome: JobOutcome, reference_cost_per_s: float) -> float:
@@ -100,7 +100,7 @@ def _terms_of(weights: type[RewardWeights]) -> dict[str, Term]:
 
 
 TERM_TABLE = _terms_of(RewardWeights)
-"""How each term is computed, by name, in the order of the weights."""
+"""Computation of each term, by name, in the order of the weights."""
 
 TERMS = tuple(TERM_TABLE)
 """Names of the terms, in order."""
@@ -116,13 +116,13 @@ class ScoringRules(NamedTuple):
 
     @classmethod
     def of(cls, weights: Floats, give_up_s: float, interval_s: int, episode_s: int) -> ScoringRules:
-        """The rules of an environment.
+        """Build the rules of an environment.
 
         Args:
             weights: (len(TERMS), J), as `weights_of` makes them; may be written later.
             give_up_s: Backlog from which a job cannot recover, in seconds of arrivals.
-            interval_s: Between decisions.
-            episode_s: Of an episode.
+            interval_s: Seconds between decisions.
+            episode_s: Length of an episode, s.
 
         Returns:
             Numbers for compiled code.
@@ -131,7 +131,7 @@ class ScoringRules(NamedTuple):
 
 
 def weights_of(weights: RewardWeights, jobs: int) -> Floats:
-    """The weights of every job.
+    """Repeat the weights for every job.
 
     Returns:
         (len(TERMS), J), the same for all jobs.
@@ -168,6 +168,7 @@ def reward(terms: Mapping[str, Floats], weights: RewardWeights) -> Floats:
         The reward (J,), at or below zero.
     """
     weighted = [getattr(weights, name) * terms[name] for name in TERMS]
+    # In the order of the terms, as `score` adds them: both give the same bits.
     total = weighted[0]
     for term in weighted[1:]:
         total = total + term
@@ -181,7 +182,8 @@ _Writer = Callable[[Floats, Floats, int, Floats], None]
 
 
 def _writer(table: Mapping[str, Term]) -> _Writer:
-    """A compiled function that writes every term of row j of the outcomes to its place."""
+    """Compile a function that writes every term of row j of the outcomes to its place."""
+    # A row of outcomes becomes a named tuple, so that terms read `outcome.cost`.
     quantities = ", ".join(f"columns[j, {place}]" for place in range(len(OUTCOME_FIELDS)))
     calls = [
         f"    terms[{place}, j] = compute_{name}(outcome, unit[j])"
@@ -223,7 +225,7 @@ def score(
         columns: (J, quantities) outcomes.
         reference_cost_per_s: (J,), as in `reward_terms`.
         rules: weights and ends.
-        steps: (J,) steps of the episode, this one is added.
+        steps: (J,) steps of the episode; this one is added.
         scores: (len(TERMS) + 1, J), becomes the terms, then the reward.
         ends: (2, J), becomes terminated and truncated; a terminated job is not truncated.
     """

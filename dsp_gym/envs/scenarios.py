@@ -34,7 +34,7 @@ ActionName = Literal["vertex", "capacity"]
 """The action spaces, as `EnvConfig.action` names them."""
 
 BACKENDS = ("simulated", "replay", "flink", "kubernetes")
-"""What can stand behind an environment: the model, a recording, a real Flink, or the operator's."""
+"""Backends of an environment: the model, a recording, a real Flink, or the operator's."""
 
 ONE_JOB = ("replay", "flink", "kubernetes")
 """Backends that are one job and never a batch."""
@@ -46,7 +46,7 @@ DEFAULT_LOADS: dict[str, object] = {
 
 
 class Scenario(NamedTuple):
-    """Everything an environment is built from."""
+    """All parts that an environment is built from."""
 
     specs: tuple[JobSpec, ...]
     loads: LoadSet
@@ -65,18 +65,18 @@ def scenario(
     explain: bool = True,
     action: ActionName | None = None,
 ) -> Scenario:
-    """A scenario from the name of a job, or from an experiment's config.
+    """Load a scenario by the name of a job, or from an experiment's config.
 
     Args:
         job: name, path or content of a job file; default: the jobs of the config.
         config: name, path or content of an experiment config.
         backend: "simulated", "flink", "kubernetes" or "replay".
         guardrails: name or path of a guardrails config; overrides the config's.
-        explain: whether guardrails say in words what they changed; a large batch does without.
+        explain: whether guardrails explain their changes in words; a large batch does without.
         action: the action space; overrides the config's.
 
     Returns:
-        Jobs, loads, environment and guardrails, all loaded and checked; nothing is simulated yet.
+        Jobs, loads, environment and guardrails, all loaded and checked; no simulation has begun.
 
     Raises:
         ConfigError: The backend is not built, or a name or config is wrong.
@@ -90,6 +90,7 @@ def scenario(
                 remedy="Pass config='q11' (an experiment) or job='nexmark-q11'.",
             )
         loads = files.parse(LoadSet, DEFAULT_LOADS, "default loads")
+        # Without a config, all splits draw from the same shipped load.
         chain = guardrail_chain(guardrails, explain)
         return Scenario((_job(job),), loads, _acting(EnvConfig(), action), chain, None, guardrails)
     experiment, base_dir = _experiment(config)
@@ -106,11 +107,11 @@ def scenario(
 
 
 def changed(made: Scenario, changes: ScenarioChanges, split: SplitName) -> Scenario:
-    """A scenario with another load, other weights of the reward or another bound on latency.
+    """Give a scenario another load, other weights of the reward or another bound on latency.
 
     Args:
         made: The scenario.
-        changes: What to replace.
+        changes: Replacements.
         split: The part of the loads that episodes are drawn from.
 
     Returns:
@@ -128,7 +129,7 @@ def changed(made: Scenario, changes: ScenarioChanges, split: SplitName) -> Scena
 
 
 def _job(job: Job) -> JobSpec:
-    """The job of a name, path or content."""
+    """Load the job of a name, path or content."""
     if isinstance(job, JobSpec):
         return job
     if isinstance(job, Mapping):
@@ -141,7 +142,7 @@ def decided_by(
     guardrails: str | None = None,
     action: ActionName | None = None,
 ) -> tuple[EnvConfig, str | None]:
-    """The environment and guardrails of an experiment's config; jobs and loads come from elsewhere.
+    """Load environment and guardrails of an experiment's config, without its jobs and loads.
 
     Args:
         config: name, path or content of an experiment config; none: defaults.
@@ -158,7 +159,7 @@ def decided_by(
 
 
 def _acting(env: EnvConfig, action: ActionName | None) -> EnvConfig:
-    """The environment with another action space, if one is asked for."""
+    """Give the environment another action space, if there is one."""
     if action is None or action == env.action:
         return env
     if action not in get_args(ActionName):
@@ -185,7 +186,7 @@ def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail |
 def _experiment(
     config: str | Path | Mapping[str, object],
 ) -> tuple[ExperimentConfig, Path | None]:
-    """The experiment, and the folder where its relative paths start."""
+    """Load the experiment, and the folder where its relative paths start."""
     from dsp_gym.evaluation.experiment import ExperimentConfig
 
     if isinstance(config, Mapping):

@@ -30,7 +30,7 @@ Observation = Floats32
 
 
 def observation_space(size: int) -> spaces.Space[Observation]:
-    """The flat observation.
+    """Build the space of the flat observation.
 
     Returns:
         A `Box` of shape (size,), float32, from `-LIMIT` to `LIMIT`.
@@ -40,7 +40,7 @@ def observation_space(size: int) -> spaces.Space[Observation]:
 
 
 def action_space(vertices: int) -> spaces.MultiDiscrete:
-    """A move and a memory move per vertex.
+    """Build the space of a move and a memory move per vertex.
 
     Returns:
         A `MultiDiscrete` of length 2 V: move and memory move of the first vertex, then of the next.
@@ -49,7 +49,7 @@ def action_space(vertices: int) -> spaces.MultiDiscrete:
 
 
 def space_of(codec: Codec) -> spaces.Space[Any]:
-    """The space of an environment's actions.
+    """Build the space of an environment's actions.
 
     Returns:
         `Discrete` where an action has one part, else `MultiDiscrete`.
@@ -115,12 +115,13 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         self._watcher = watcher_of(render_mode)
         self.observation_space = observation_space(self.batch.codec.observation_size)
         self.action_space = space_of(self.batch.codec)
+        # Until `reset(seed=...)` the stream is drawn from Gymnasium's generator.
         self.batch.seed(self.np_random.integers(0, 2**31, 1))
         self._spec: EnvSpec | None = None
 
     @property
     def spec(self) -> EnvSpec | None:
-        """As registered, but nondeterministic on a real job."""
+        """The registered spec, but nondeterministic on a real job."""
         return self._spec
 
     @spec.setter
@@ -146,7 +147,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         return observation, {"load": self.batch.load_labels[0], "action_mask": self.action_masks()}
 
     def step(self, action: Ints) -> tuple[Observation, float, bool, bool, dict[str, object]]:
-        """One decision; the job then runs for one interval.
+        """Take one decision; the job then runs for one interval.
 
         Returns:
             Observation, reward, terminated, truncated, and info: `reward_terms` by name,
@@ -161,6 +162,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         if self._watcher is not None:
             self._watcher.add(batch, 0, step)
 
+        # Made when looked at: most callers of `step` read no info.
         def info() -> dict[str, object]:
             return batch.info(step, 0) | {"action_mask": batch.masks_of(seen)[0]}
 
@@ -173,7 +175,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         )
 
     def action_masks(self) -> Bools:
-        """Valid actions, as sb3-contrib's MaskablePPO asks for them.
+        """Mark the valid actions, as sb3-contrib's MaskablePPO expects.
 
         Returns:
             (V * 10,) flags, or (11,) of a capacity action, in the order of the action's parts;
@@ -182,7 +184,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         return np.asarray(self.batch.action_masks()[0])
 
     def get_state(self) -> dict[str, object]:
-        """Everything the future depends on, for what-if questions; of a simulated job only.
+        """Copy everything the future depends on, for what-if questions; of a simulated job only.
 
         Returns:
             Copies by name, for `set_state` of an environment with the same arguments.
@@ -201,7 +203,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         super().close()
 
     def render(self) -> str | Pixels | None:
-        """The episode so far, as `render_mode` says.
+        """Render the episode so far, as `render_mode` says.
 
         Returns:
             "ansi": one line on the job, one per vertex, and curves of text; "rgb_array":
@@ -229,7 +231,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
 def _replayed(
     env: EnvConfig, guardrails: str | None, where: str | Path | Mapping[str, object] | None
 ) -> EnvCore:
-    """The environment over a recording."""
+    """Build the environment over a recording."""
     from dsp_gym.envs.measured import on_recording
 
     return on_recording(env, guardrails, where)
@@ -241,7 +243,7 @@ def _made(
     split: SplitName,
     where: str | Path | Mapping[str, object] | None,
 ) -> EnvCore:
-    """The environment of a scenario over its backend."""
+    """Build the environment of a scenario over its backend."""
     if backend == "flink":
         from dsp_gym.envs.measured import on_flink
 

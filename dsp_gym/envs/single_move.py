@@ -18,7 +18,7 @@ OF_A_VERTEX = LOGITS - 2
 
 
 def choices_of(vertices: int) -> int:
-    """How many choices there are.
+    """Count the choices.
 
     >>> choices_of(3)
     25
@@ -27,7 +27,7 @@ def choices_of(vertices: int) -> int:
 
 
 def pairs_of(choices: Ints, vertices: int) -> Ints:
-    """Moves and memory moves of every vertex.
+    """Translate choices to moves and memory moves of every vertex.
 
     Args:
         choices: (J,) choices.
@@ -40,6 +40,7 @@ def pairs_of(choices: Ints, vertices: int) -> Ints:
     [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 6, 0]]
     """
     pairs = np.zeros((len(choices), vertices, 2), np.int64)
+    # A choice is 1 + 8 v + m: moves 1..6 of parallelism, then moves 1..2 of memory.
     rows = np.flatnonzero(choices)
     vertex, move = np.divmod(choices[rows] - 1, OF_A_VERTEX)
     of_memory = (move >= MOVES - 1).astype(np.int64)
@@ -48,7 +49,7 @@ def pairs_of(choices: Ints, vertices: int) -> Ints:
 
 
 def masks_of(masks: Bools) -> Bools:
-    """Valid choices.
+    """Mark the valid choices.
 
     Args:
         masks: (J, V * 10) flags of all moves.
@@ -56,5 +57,6 @@ def masks_of(masks: Bools) -> Bools:
     Returns:
         (J, 1 + V * 8) flags; holding is always valid.
     """
+    # Of each vertex, the columns HOLD and KEEP go; holding comes back once, in front.
     moves = np.delete(masks.reshape(len(masks), -1, LOGITS), [0, MOVES], axis=2)
     return np.concatenate([np.ones((len(masks), 1), bool), moves.reshape(len(masks), -1)], axis=1)

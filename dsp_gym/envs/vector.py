@@ -73,11 +73,13 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
                 key="backend",
                 remedy="Make it with gymnasium.make.",
             )
+        # Sentences for thousands of jobs take time; one job can afford them.
         explain = num_envs == 1 if explain is None else explain
         made = scenario(job, config, backend, guardrails, explain=explain, action=action)
         made = changed(made, changes, split)
         row = [i % len(made.specs) for i in range(num_envs)]
         self.num_envs = num_envs
+        # An object array of empty tuples: NumPy would make a 2-D array from a list of them.
         self._unchanged = np.fromiter(((),) * num_envs, dtype=object, count=num_envs)
         self.batch = AutoscaleBatch(
             made.specs, row, made.loads, split, made.env, made.guardrails, base_dir=made.base_dir
@@ -123,6 +125,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
             self._watchers.add(self.batch, step)
         info = self._info(step)
         observation, done = step.observation, step.terminated | step.truncated
+        # Same-step autoreset: the last observation is handed out before the reset replaces it.
         if done.any():
             info |= {"final_obs": observation.copy(), "_final_obs": done}
             observation = self.batch.reset(done)
@@ -132,7 +135,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         return observation.copy(), step.reward, step.terminated, step.truncated, info
 
     def action_masks(self) -> Bools:
-        """Valid actions.
+        """Mark the valid actions.
 
         Returns:
             (num_envs, V * 10) flags, or (num_envs, 11) of capacity actions, a row per environment;
@@ -141,7 +144,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         return self.batch.action_masks()
 
     def render(self) -> tuple[Pixels, ...] | None:
-        """Every job's episode so far.
+        """Render every job's episode so far.
 
         Returns:
             A picture (720, 1280, 3) of uint8 for each; None without a render mode.

@@ -1,4 +1,4 @@
-"""Wrappers of Gymnasium where the action space needs one of its own."""
+"""Gymnasium wrappers of the action space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SingleMove"]
 
 
 class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
-    """Makes the action of one job flat: `Discrete(1 + 8 V)`.
+    """A wrapper that makes the action of one job flat: `Discrete(1 + 8 V)`.
 
     `action_masks()` and `info["action_mask"]` mark the valid choices.
 
@@ -48,7 +48,7 @@ class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
         return observation, {**info, "action_mask": self.action_masks()}
 
     def step(self, action: np.int64) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One decision.
+        """Take one decision.
 
         Returns:
             As the environment, with the mask of this action.
@@ -58,7 +58,7 @@ class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
         return observation, reward, terminated, truncated, info
 
     def action(self, action: np.int64) -> Ints:
-        """The moves of all vertices.
+        """Translate a choice to the moves of all vertices.
 
         Returns:
             (V * 2,) moves.
@@ -69,7 +69,7 @@ class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
         return np.asarray(pairs_of(choice, self.vertices)[0])
 
     def action_masks(self) -> Bools:
-        """Valid choices, as sb3-contrib's MaskablePPO asks for them.
+        """Mark the valid choices, as sb3-contrib's MaskablePPO expects.
 
         Returns:
             (1 + V * 8,) flags.

@@ -1,7 +1,8 @@
 """Capacity actions: hold, or re-target the whole job at a multiple of its present load.
 
-`action` turns a multiple into tasks and memory levels, `course` remembers the load, `features`
-describes the job in ratios and logarithms, `codec` is what an environment or a policy holds.
+`action` turns a multiple into tasks and memory levels, `load_history` remembers the load,
+`features` describes the job in ratios and logarithms, and `codec` combines them for environments
+and policies.
 """
 
 from dsp_gym.envs.capacity.action import KAPPAS

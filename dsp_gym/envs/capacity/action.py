@@ -1,7 +1,7 @@
 """The action: hold, or the cheapest configuration that carries kappa times the present load.
 
-Every vertex takes the cheapest of its own choices of tasks and memory level that carries its share,
-as the service model believes. A backlog counts as load, spread over half an hour.
+Every vertex takes the cheapest of its choices of tasks and memory level that carries its share,
+according to the service model. A backlog counts as load, spread over half an hour.
 """
 
 from __future__ import annotations
@@ -47,15 +47,18 @@ KAPPAS = (1.0, 1.07, 1.15, 1.25, 1.38, 1.55, 1.8, 2.1, 2.45, 2.8)
 CHOICES = 1 + len(KAPPAS)
 
 ENOUGH_FILL = 0.2
-"""Share of the metrics window that has to be covered before a job is re-targeted."""
+"""Least covered share of the metrics window with which a job is re-targeted."""
 
 READY, DOWN, BLIND, FILLING, UNCOUNTED, UNSEEN, SETTLED = range(7)
-"""Whether a job can be re-targeted, or why not: it is down; its load was not measured for ten
-minutes; its metrics window has just begun; no load was counted; a vertex was never busy; every
-multiple leads to the running configuration."""
+"""Obstacles to re-targeting a job.
+
+READY: none. DOWN: it is down. BLIND: its load was not measured for ten minutes. FILLING: its
+metrics window has just begun. UNCOUNTED: no load was counted. UNSEEN: a vertex was never busy.
+SETTLED: every multiple leads to the running configuration.
+"""
 
 _CATCH_UP_S = 1800.0
-"""Seconds over which a configuration is to work off the backlog."""
+"""Seconds in which a configuration should work off the backlog."""
 
 _SAME = 1.0 - 1e-9
 """Rounding allowed where a choice carries exactly a load."""
@@ -67,17 +70,17 @@ _KAPPAS = np.array(KAPPAS)
 
 
 class CapacityTargets(NamedTuple):
-    """Where the choices lead; a choice that is not valid is never taken."""
+    """Configurations of the choices; a choice that is not valid is never taken."""
 
     parallelism: Ints  # (J, kappas, V)
     level: Ints  # (J, kappas, V)
     cost: Floats  # (J, kappas) in the unit of `unit_cost`, sources left out
     valid: Bools  # (J, 1 + kappas) holding comes first, and is always valid
-    obstacle: Ints  # (J,) READY, or why only holding is valid
+    obstacle: Ints  # (J,) READY, or the obstacle to all but holding
 
     @classmethod
     def room(cls, jobs: int, vertices: int) -> CapacityTargets:
-        """Targets that are not filled in yet.
+        """Allocate targets that are not filled in yet.
 
         Returns:
             Room for J jobs of V vertices.
@@ -94,7 +97,7 @@ class CapacityTargets(NamedTuple):
         )
 
     def copied(self) -> CapacityTargets:
-        """The same targets in other arrays.
+        """Copy the targets into other arrays.
 
         Returns:
             A copy.
@@ -102,6 +105,7 @@ class CapacityTargets(NamedTuple):
         return CapacityTargets(
             self.parallelism.copy(),
             self.level.copy(),
+            # The arrays are written in place at every look; kept targets must not change.
             self.cost.copy(),
             self.valid.copy(),
             self.obstacle.copy(),
@@ -110,7 +114,7 @@ class CapacityTargets(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def unit_cost(t: JobFacts, k: int, column: int) -> float:
-    """What a subtask costs at memory level `column` - 1; 1 where the job has no prices.
+    """Return the cost of a subtask at memory level `column` - 1; 1 where the job has no prices.
 
     Returns:
         Money per second, or tasks.
@@ -128,12 +132,13 @@ def aim(
     j: int,
     to: CapacityTargets,
 ) -> None:
-    """Fills in the targets of job j (job file k): v a vertex, i a multiple, p its tasks."""
+    """Fill in the targets of job j (job file k): v a vertex, i a multiple, p its tasks."""
     k = t.row[j]
     present = load.course.present_per_s[j]
     to.obstacle[j] = _obstacle(seen, load, j)
     able = to.obstacle[j] == READY
     backlog = load.course.backlog[j]
+    # `crowd` is the speed of a full TaskManager: what a vertex must carry alone is larger by it.
     slow = crowd(known.contention[k], known.slots[k])
     wanted = (_KAPPAS * present + backlog / _CATCH_UP_S) / slow
     reached = np.ones(wanted.shape[0], np.bool_)
@@ -147,14 +152,14 @@ def aim(
                 to.level[j, :, v] = seen.memory_level[j, v]
         if not able:
             to.obstacle[j] = UNSEEN
-    if not able:  # every multiple leads where holding does
+    if not able:  # every multiple leads to the same as holding
         to.cost[j, :] = running_cost(t, seen, j)
         for i in range(wanted.shape[0]):
             to.parallelism[j, i] = seen.parallelism[j]
             to.level[j, i] = seen.memory_level[j]
     to.valid[j, HOLD] = True
     for i in range(wanted.shape[0]):
-        # Beyond the first multiple that is out of reach, all lead to the largest configuration.
+        # Beyond the first multiple out of reach, all lead to the largest configuration.
         allowed = able and (i == 0 or reached[i - 1])
         to.valid[j, 1 + i] = allowed and _changes(t.n[k], seen, j, i, to)
     if able and not np.any(to.valid[j, 1:]):
@@ -163,11 +168,12 @@ def aim(
 
 @njit(cache=True, nogil=True)
 def _obstacle(seen: SnapshotArrays, load: CourseMemory, j: int) -> int:
-    """What keeps job j from being re-targeted, before any target is known.
+    """Return the obstacle to re-targeting job j, before any target is known.
 
     Returns:
         READY, DOWN, BLIND, FILLING or UNCOUNTED.
     """
+    # The first obstacle that applies; NaN compares as False.
     if seen.status[j] != RUNNING:
         return DOWN
     if load.course.blind_s[j] > BLIND_S:
@@ -179,7 +185,7 @@ def _obstacle(seen: SnapshotArrays, load: CourseMemory, j: int) -> int:
 
 @njit(cache=True, nogil=True)
 def running_cost(t: JobFacts, seen: SnapshotArrays, j: int) -> float:
-    """What the running configuration costs, sources left out.
+    """Return the cost of the running configuration, sources left out.
 
     Returns:
         In the unit of `unit_cost`.
@@ -200,13 +206,14 @@ def _choose(
     reached: Bools,
     to: CapacityTargets,
 ) -> bool:
-    """The cheapest choice of a vertex for each wanted load; False where it was not seen yet."""
+    """Find the cheapest choice of a vertex for each wanted load; False if it was not seen yet."""
     j, v = place
     k = t.row[j]
     low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
-    # A vertex without state has no use for managed memory; with state, none is no choice: RocksDB
-    # would run, with MemTables outside the memory that the slot has.
+    # A vertex without state has no use for managed memory. With state it must have some: without,
+    # RocksDB would run with MemTables outside the memory of the slot.
     first, columns = (1, t.levels[k] + 1) if t.stateful[k, v] == 1 else (0, 1)
+    # The last mean is the learned exponent of the loss with parallelism (`dsp_gym.sizing.service`).
     mean = known.times.mean[j, v]
     exponent = mean[mean.shape[0] - 1]
     cost = np.full(wanted.shape[0], math.inf)
@@ -216,7 +223,8 @@ def _choose(
         carried = carried_per_s(known, t, j, v, p, column)
         if math.isnan(carried):
             return False
-        # From p tasks to q, a capacity changes as the prior's does, but for the exponent learned.
+        # From p tasks to q, a capacity changes as in the prior, but for the learned exponent.
+        # Multiples rise, so p only grows: one pass over the tasks serves all multiples.
         share = carried / records[p] * p**exponent
         for i in range(wanted.shape[0]):
             while carried < wanted[i] * _SAME and p < high:
@@ -239,7 +247,7 @@ def _choose(
 
 @njit(cache=True, nogil=True)
 def _changes(count: int, seen: SnapshotArrays, j: int, i: int, to: CapacityTargets) -> bool:
-    """Whether a multiple leads elsewhere than holding does, and than the multiple below."""
+    """Return whether a multiple differs from holding and from the multiple below."""
     from_running, from_below = False, i == 0
     for v in range(count):
         p, x = to.parallelism[j, i, v], to.level[j, i, v]
@@ -250,11 +258,11 @@ def _changes(count: int, seen: SnapshotArrays, j: int, i: int, to: CapacityTarge
 
 
 def decode(actions: Ints, to: CapacityTargets, parallelism: Ints, level: Ints) -> ScalingDecision:
-    """Decodes actions (J, 1); a choice that is not valid holds.
+    """Decode actions (J, 1); a choice that is not valid holds.
 
     Args:
         actions: 0 holds, i re-targets at multiple i - 1.
-        to: Where they lead.
+        to: Configurations of the choices.
         parallelism: (J, V) running.
         level: (J, V) running.
 
@@ -266,6 +274,7 @@ def decode(actions: Ints, to: CapacityTargets, parallelism: Ints, level: Ints) -
     """
     if actions.shape != (len(parallelism), 1):
         raise ValueError(f"actions have shape {actions.shape}, expected ({len(parallelism)}, 1)")
+    # Copies: a choice that is not valid holds the running configuration.
     wanted, memory = parallelism.copy(), level.copy()
     _pick(np.ascontiguousarray(actions[:, 0], dtype=np.int64), to, wanted, memory)
     return ScalingDecision(wanted, memory, ("",) * len(wanted))
@@ -294,22 +303,23 @@ def nearest(
     memory: Ints,
     found: Ints,
 ) -> None:
-    """Finds the valid choice that leads to a decision, or else carries nearest to it, as a ratio.
+    """Find the valid choice that equals a decision, or else carries nearest to it, as a ratio.
 
     Tasks do not compare: a teacher that balances vertices otherwise than the service model does
-    would be far from every choice. Of equals the cheaper one counts, and holding before all.
+    would be far from every choice. Of equals the cheaper one counts, and holding first.
 
     Args:
         facts: The jobs.
         seen: The snapshot decided on.
-        model: What configurations carry.
-        to: Where the choices lead.
+        model: The service model, for the load that configurations carry.
+        to: Configurations of the choices.
         wanted: (J, V) tasks of the decision.
         memory: (J, V) memory levels of the decision.
-        found: (J,) choices, written; holding where nobody knows what the decision carries.
+        found: (J,) choices, written; holding where the load that the decision carries is unknown.
     """
     t, known = facts.arrays, model.arrays
     for j in range(found.shape[0]):
+        # `own` is the load the decision carries according to the model; 0 or NaN where unknown.
         own, least = believed(known, t, j, wanted[j], memory[j]), math.inf
         found[j] = HOLD
         for choice in range(to.valid.shape[1]):

@@ -1,4 +1,4 @@
-"""Capacity actions and their observation over a batch of jobs, with all that they remember."""
+"""Capacity actions and their observation over a batch of jobs, with all their memory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["CapacityCodec"]
 
 
 class Looked(NamedTuple):
-    """What a codec keeps with a snapshot of all jobs."""
+    """The results that a codec keeps with a snapshot of all jobs."""
 
     to: CapacityTargets
-    observation: Floats32  # (J, features); rows that were not looked at hold zeros
+    observation: Floats32  # (J, features); rows not asked for hold zeros
 
 
 class CapacityCodec:
@@ -38,7 +38,7 @@ class CapacityCodec:
 
     Args:
         topology: The jobs; their rows may change between episodes.
-        config: How the service model learns.
+        config: Configuration of the service model.
     """
 
     def __init__(self, topology: Topology, config: CapacityConfig) -> None:
@@ -61,9 +61,10 @@ class CapacityCodec:
     def look(
         self, snapshot: MetricsSnapshot, late_price: Floats, rows: Ints | None = None
     ) -> Floats32:
+        # Arrivals since the last snapshot, of which `_look` gives each job its own.
         arrived = self._arrivals.observe(snapshot)
         if rows is None:
-            # Rows that have just begun have an empty window, which teaches nothing.
+            # Rows that have just begun have an empty window, which teaches the model nothing.
             self._model.observe(snapshot)
             self._to = CapacityTargets.room(len(snapshot), snapshot.topology.max_vertices)
         else:
@@ -80,21 +81,21 @@ class CapacityCodec:
             self._to,
             out,
         )
-        # By codec: an environment and a policy in it look at the same snapshot.
+        # The key names the codec: an environment and a policy in it look at the same snapshot.
         snapshot.keep(("capacity", id(self)), Looked(self._to, out))
         return out if rows is None else out[rows]
 
     def looked(self, snapshot: MetricsSnapshot) -> Looked | None:
-        """What this codec found on a snapshot.
+        """Return the results of this codec on a snapshot.
 
         Returns:
-            None where it has not looked at it.
+            None where it has not looked at the snapshot.
         """
         kept = snapshot.kept(("capacity", id(self)))
         return kept if isinstance(kept, Looked) else None
 
     def targets(self, snapshot: MetricsSnapshot) -> CapacityTargets:
-        """Where the choices lead on a snapshot that was looked at; else on the last one.
+        """Return the targets on a snapshot that was looked at; else on the last one.
 
         Returns:
             Targets of all J jobs. Do not write into the arrays.
@@ -103,7 +104,7 @@ class CapacityCodec:
         return self._to if kept is None else kept.to
 
     def present_per_s(self) -> Floats:
-        """The load that multiples refer to.
+        """Return the load that multiples refer to.
 
         Returns:
             (J,) records/s; NaN: none was seen yet.
@@ -130,7 +131,7 @@ class CapacityCodec:
         return found
 
     def state(self) -> State:
-        """Everything later observations depend on, as JSON values.
+        """Return everything later observations depend on, as JSON values.
 
         Returns:
             One entry per part.
@@ -142,7 +143,7 @@ class CapacityCodec:
         }
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._arrivals.restore(state["arrivals"])
         self._model.restore(state["model"])
         self._course.restore(state["course"])
@@ -153,13 +154,13 @@ class CapacityCodec:
     def load(self, saved: Mapping[str, Any]) -> None:
         self.restore(saved["state"])
         parts = saved["targets"]
-        if "obstacle" not in parts:  # states of earlier releases have none
+        if "obstacle" not in parts:  # older states have none
             parts = {**parts, "obstacle": np.full(len(parts["cost"]), action.READY, np.int64)}
         self._to = CapacityTargets(*(np.array(parts[n]) for n in CapacityTargets._fields))
 
 
 def _running(snapshot: MetricsSnapshot) -> tuple[Ints, Ints]:
-    """The running configuration, (J, V) each."""
+    """Return the running configuration, (J, V) each."""
     return snapshot.arrays.parallelism, snapshot.arrays.memory_level
 
 
@@ -176,7 +177,7 @@ def _look(
     to: CapacityTargets,
     out: Floats32,
 ) -> None:
-    """Takes in what the given rows show, fills in their targets, and describes them."""
+    """Take in the given rows of a snapshot, fill in their targets, and describe them."""
     t, known, load = facts.arrays, model.arrays, course.arrays
     seen = CapacityInputs(shown, known, load, to)
     for place in range(rows.shape[0]):

@@ -1,7 +1,7 @@
 """The observation of a capacity action: one vector of ratios and logarithms for each job.
 
-A job that is a hundred times as fast under a hundred times the load looks the same. The table
-below and `describe` have the same order; a row of the one is a line of the other.
+A job that is a hundred times as fast under a hundred times the load looks the same. The table below
+and `describe` have the same order: each row of the table is a line of the function.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ CAPACITY_FEATURES = {row.name: row for row in _rows()}
 
 _TIGHT = 0.93
 _LEAST_BUSY = 10.0
-"""ms/s below which busyness tells no trend."""
+"""Busyness below which no trend is shown, ms/s."""
 
 _FAR = 3.0
 """Largest change of cost the agent sees, in the unit of its feature; larger ones count as this."""
 
 
 class CapacityInputs(NamedTuple):
-    """What a description is made of, for compiled code."""
+    """The inputs of a description, for compiled code."""
 
     shown: SnapshotArrays
     known: Believed
@@ -94,24 +94,25 @@ class CapacityInputs(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _ln(over: float, under: float) -> float:
-    """Logarithm of a ratio; 0 where one of them is unknown or nothing."""
+    """Return the logarithm of a ratio; 0 where one of the two is unknown or zero."""
     return math.log(over / under) if over > 0.0 and under > 0.0 else 0.0
 
 
 @njit(cache=True, nogil=True)
 def describe(t: JobFacts, s: CapacityInputs, late_price: float, j: int, out: Floats32) -> None:
-    """Writes the features of job j (job file k): v a vertex, i a place in a family of features.
+    """Write the features of job j (job file k): v a vertex, i a place in a family of features.
 
     Args:
         t: The jobs.
-        s: The snapshot, and what is remembered and believed.
-        late_price: Of a late minute.
+        s: The snapshot, the memory and the service model.
+        late_price: Price of a late minute.
         j: The job's row.
         out: (features,), written.
     """
     k, c = t.row[j], s.load.course
     mean, peak, trough = s.load.means.mean[j], s.load.extremes.peak[j], s.load.extremes.trough[j]
     present, now = c.present_per_s[j], s.shown.job[JOB.t_s, j]
+    # `at` is the place of the next feature; families of several spans come first.
     at = 0
     for i in range(1, mean.shape[0]):
         out[at] = 2.0 * _ln(mean[0], mean[i])
@@ -122,19 +123,21 @@ def describe(t: JobFacts, s: CapacityInputs, late_price: float, j: int, out: Flo
     for i in range(trough.shape[0]):
         out[at] = _ln(present, trough[i])
         at += 1
+    # Sums and maxima over vertices, sources left out.
     tasks, hottest, usual = 0.0, 0.0, 0.0
     for v in range(t.n[k]):
         if t.kind[k, v] != SOURCE:
             tasks += s.shown.parallelism[j, v]
             busy = s.shown.vertex[VERTEX.busy_now_ms_per_s][j, v]
             mean_busy = s.shown.vertex[VERTEX.busy_ms_per_s][j, v]
-            hottest = busy if busy > hottest else hottest  # NaN is no more than anything
+            hottest = busy if busy > hottest else hottest  # False for NaN
             usual = mean_busy if mean_busy > usual else usual
     carried = believed(s.known, t, j, s.shown.parallelism[j], s.shown.memory_level[j])
     outage, fill = s.shown.job[JOB.outage_s, j], s.shown.job[JOB.window_fill, j]
     age = now - s.shown.job[JOB.running_since_s, j]
     history = now - c.begun_s[j]
 
+    # From here on one line per row of the table; the factors bring each near -1..1.
     out[at] = 5.0 * c.swing[j]
     out[at + 1] = 5.0 * c.flicker[j]
     out[at + 2] = 3.0 * _ln(c.last_per_s[j], mean[0])
@@ -161,5 +164,6 @@ def describe(t: JobFacts, s: CapacityInputs, late_price: float, j: int, out: Flo
         able = able or s.to.valid[j, choice]
     out[at] = 1.0 if able else 0.0
     out[at + 1] = _ln(late_price, 1.0)
+    # Clipped as every observation: a network needs bounded inputs.
     for i in range(out.shape[0]):
         out[i] = min(max(out[i], -LIMIT), LIMIT)

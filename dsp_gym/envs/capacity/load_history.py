@@ -1,6 +1,7 @@
-"""The course of each job's load, as far as its decisions need it: all of it scales with the load.
+"""The history of each job's load, as far as decisions need it; all of it scales with the load.
 
-Means, peaks and troughs over several spans forget exponentially, so that few numbers hold hours.
+Means, peaks and troughs over several spans are forgotten exponentially, so that few numbers hold
+hours.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from dsp_gym.sizing.arrivals import pending_records
 __all__ = ["EXTREME_SPANS", "MEAN_SPANS", "CourseMemory", "CourseRows", "LoadCourse", "follow"]
 
 MEAN_SPANS = {"now": 150.0, "10min": 600.0, "30min": 1800.0, "2h": 7200.0, "6h": 21600.0}
-"""Seconds of each mean."""
+"""Span of each mean, s."""
 
 EXTREME_SPANS = {"30min": 1800.0, "2h": 7200.0, "8h": 28800.0}
-"""Seconds in which a peak or a trough is forgotten."""
+"""Span in which a peak or a trough is forgotten, s."""
 
 _SWING_S, _FLICKER_S, _RESCALES_S = 3600.0, 7200.0, 7200.0
-"""Seconds over which volatility and rescales are remembered."""
+"""Spans over which volatility and rescales are remembered, s."""
 
 _JUMP = 0.1
 """Difference from the mean, as a logarithm, above which the last minute alone is the present."""
 
 _LEAST = 1e-3
-"""Share of the longest mean below which no load counts: logarithms need more than nothing."""
+"""Share of the longest mean to which smaller loads are raised: 0 has no logarithm."""
 
 _MEAN_S = np.array(list(MEAN_SPANS.values()))
 _EXTREME_S = np.array(list(EXTREME_SPANS.values()))
 
 
 class CourseRows(NamedTuple):
-    """What is remembered of each job, (J,); NaN: nothing yet."""
+    """The memory of each job, (J,); NaN: no value yet."""
 
     seen_s: Floats  # time of the last snapshot
     begun_s: Floats  # time of the first load
@@ -51,11 +52,11 @@ class CourseRows(NamedTuple):
     before_per_s: Floats  # arrivals of the snapshot before
     window_per_s: Floats  # arrivals as the means of the metrics window have them
     backlog: Floats  # records
-    swing: Floats  # mean of how far the load is from its mean of ten minutes
-    flicker: Floats  # mean of how far a minute is from the one before
-    since_s: Floats  # when the job last became RUNNING
+    swing: Floats  # mean distance of the load from its mean of ten minutes
+    flicker: Floats  # mean distance of a minute from the one before
+    since_s: Floats  # time at which the job last became RUNNING
     rescales: Floats  # restarts, of the last hours
-    blind_s: Floats  # since the load was last measured
+    blind_s: Floats  # time since the load was last measured, s
 
 
 class Means(NamedTuple):
@@ -72,7 +73,7 @@ class PeaksAndTroughs(NamedTuple):
 
 
 class CourseMemory(NamedTuple):
-    """All that is remembered, for compiled code."""
+    """The whole memory, for compiled code."""
 
     course: CourseRows
     means: Means
@@ -80,7 +81,7 @@ class CourseMemory(NamedTuple):
 
 
 class LoadCourse:
-    """Remembers the course of each job's load."""
+    """A memory of the history of each job's load."""
 
     def __init__(self) -> None:
         first = dict.fromkeys(CourseRows._fields, np.nan) | dict.fromkeys(
@@ -91,10 +92,11 @@ class LoadCourse:
         self._extremes = RowMemory(
             {"peak": ("job", np.nan), "trough": ("job", np.nan)}, depth=len(EXTREME_SPANS)
         )
+        # One handle for three tables; it is dropped when an array is replaced.
         self._handles = Handles()
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
-        """Forgets all jobs, or those where the mask is True."""
+        """Forget all jobs, or those where the mask is True."""
         for memory in (self._course, self._means, self._extremes):
             memory.reset(jobs, mask)
         self._handles = Handles()
@@ -113,7 +115,7 @@ class LoadCourse:
         return self._handles["own"]  # type: ignore[return-value]  # stored just above
 
     def present_per_s(self) -> Floats:
-        """The load that counts as the present one.
+        """Return the load that counts as the present one.
 
         Returns:
             (J,) records/s; NaN: none was seen yet.
@@ -121,7 +123,7 @@ class LoadCourse:
         return np.asarray(self._course["present_per_s"])
 
     def state(self) -> State:
-        """The memory as JSON values.
+        """Return the memory as JSON values.
 
         Returns:
             One entry per part.
@@ -133,9 +135,9 @@ class LoadCourse:
         }
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         course = state["course"]
-        begun = {"blind_s": [0.0] * len(course["seen_s"])}  # states of earlier releases have none
+        begun = {"blind_s": [0.0] * len(course["seen_s"])}  # older states have none
         self._course.restore({**begun, **course})
         self._means.restore(state["means"])
         self._extremes.restore(state["extremes"])
@@ -146,24 +148,26 @@ class LoadCourse:
 def follow(
     t: JobFacts, seen: SnapshotArrays, arrived_per_s: float, f: CourseMemory, j: int
 ) -> None:
-    """Takes in what a snapshot shows of job j.
+    """Take in a snapshot of job j.
 
     Args:
         t: The jobs.
         seen: The snapshot.
         arrived_per_s: Arrivals since the snapshot before; NaN: unknown.
-        f: What is remembered, written.
+        f: The memory, written.
         j: The job's row.
     """
     c, k = f.course, t.row[j]
     now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
     elapsed = 0.0 if math.isnan(c.seen_s[j]) else max(0.0, now - c.seen_s[j])
     c.seen_s[j] = now
+    # A count that is forgotten exponentially: each restart adds 1.
     c.rescales[j] *= math.exp(-elapsed / _RESCALES_S)
     if since != c.since_s[j] and not math.isnan(since):
         c.rescales[j] += 0.0 if math.isnan(c.since_s[j]) else 1.0
         c.since_s[j] = since
     backlog = pending_records(t, seen, j)
+    # An unknown backlog (the job is down) leaves the last one standing.
     if not math.isnan(backlog):
         c.backlog[j] = backlog
     c.window_per_s[j] = 0.0
@@ -184,11 +188,12 @@ def follow(
         f.extremes.peak[j, :] = rate
         f.extremes.trough[j, :] = rate
         c.last_per_s[j] = rate
+    # A rate of 0 has no logarithm.
     rate = max(rate, _LEAST * mean[mean.shape[0] - 1])
     for i in range(mean.shape[0]):
         mean[i] += (rate - mean[i]) * (1.0 - math.exp(-elapsed / _MEAN_S[i]))
     for i in range(_EXTREME_S.shape[0]):
-        # What was is forgotten towards the mean of ten minutes; what is counts in full.
+        # Old extremes fade towards the mean of ten minutes; new ones count in full.
         keep = math.exp(-elapsed / _EXTREME_S[i])
         peak, trough = f.extremes.peak[j], f.extremes.trough[j]
         peak[i] = max(mean[0], mean[1] + (peak[i] - mean[1]) * keep)
@@ -197,4 +202,5 @@ def follow(
     c.swing[j] += (swing - c.swing[j]) * (1.0 - math.exp(-elapsed / _SWING_S))
     c.flicker[j] += (flicker - c.flicker[j]) * (1.0 - math.exp(-elapsed / _FLICKER_S))
     c.before_per_s[j], c.last_per_s[j] = c.last_per_s[j], rate
+    # A jump beyond noise is believed at once; smaller changes go through the short mean.
     c.present_per_s[j] = rate if abs(math.log(rate / mean[0])) > _JUMP else mean[0]
