@@ -1,8 +1,8 @@
-"""The service model: what a job carries in each configuration, learned while it is watched.
+"""The service model: the load a job carries in each configuration, learned while it runs.
 
-`arrivals` measures the load of the last minute, `service` learns how long a record takes,
-`frontier` answers with the cheapest configuration for every load, `lateness` says how late a load
-will be, `warming` learns what a restart costs beside its outage.
+`arrivals` measures the load of the last minute, `filter` and `service` learn the time per record,
+`prior` reads job files, `frontier` finds the cheapest configuration for every load, `lateness`
+estimates how late a load will be, `warming` learns the cost of a restart beside its outage.
 """
 
 from dsp_gym.sizing.arrivals import Arrivals

@@ -1,4 +1,4 @@
-"""What arrived since the last snapshot, from counters where there are any.
+"""Arrivals since the last snapshot, from counters where there are any.
 
 A rate over a metrics window of two minutes is a minute old on average. Counters are exact:
 
@@ -24,24 +24,24 @@ from dsp_gym.numba_handles import Handle, direct
 __all__ = ["BLIND_S", "ENOUGH_FILL", "Arrivals"]
 
 BLIND_S = 600.0
-"""Seconds without a measurement of the load after which nobody decides by the last one."""
+"""Seconds without a measurement of the load after which decisions no longer use the last one."""
 
 ENOUGH_FILL = 0.45
-"""Share of the metrics window that has to be covered for its means to count."""
+"""Least covered share of the metrics window with which its means count."""
 
 
 class Counted(NamedTuple):
     """The counters of the last snapshot that had any, (J,)."""
 
-    t_s: Floats  # of their scrape
+    t_s: Floats  # time of their scrape
     processed: Floats  # records, since the last restart
     pending: Floats  # records
-    since_s: Floats  # when the job last became RUNNING
+    since_s: Floats  # time at which the job last became RUNNING
     was_down: Ints  # 0 or 1: a later snapshot showed the job down
 
 
 class Arrivals:
-    """Measures the load of each job from snapshot to snapshot."""
+    """A measurement of the load of each job from snapshot to snapshot."""
 
     def __init__(self) -> None:
         self._memory = RowMemory(
@@ -55,11 +55,11 @@ class Arrivals:
         )
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
-        """Forgets the last counters; with a mask only those of rows where it is True."""
+        """Forget the last counters; with a mask only those of rows where it is True."""
         self._memory.reset(jobs, mask)
 
     def observe(self, snapshot: MetricsSnapshot) -> Floats:
-        """Measures what arrived since the last snapshot.
+        """Measure the arrivals since the last snapshot.
 
         A job without counters falls back to the means of its metrics window while it runs.
 
@@ -67,7 +67,7 @@ class Arrivals:
             snapshot: The metrics now.
 
         Returns:
-            (J,) records/s over all sources; NaN where nothing tells.
+            (J,) records/s over all sources; NaN where they are unknown.
         """
         found = np.full(len(snapshot), np.nan)
         memory = self._memory.handle(Counted)
@@ -75,7 +75,7 @@ class Arrivals:
         return found
 
     def state(self) -> State:
-        """The last counters as JSON values.
+        """Return the last counters as JSON values.
 
         Returns:
             Lists by name.
@@ -83,13 +83,13 @@ class Arrivals:
         return self._memory.state()
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._memory.restore(state)
 
 
 @njit(cache=True, nogil=True)
 def pending_records(t: JobFacts, seen: SnapshotArrays, j: int) -> float:
-    """Backlog of a job over all its sources.
+    """Return the backlog of a job over all its sources.
 
     Returns:
         Records; 0 for generators without a log, NaN where it is not measured.
@@ -108,7 +108,8 @@ def pending_records(t: JobFacts, seen: SnapshotArrays, j: int) -> float:
 def _arrived(
     facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Counted], found: Floats
 ) -> None:
-    """Writes records/s since the last snapshot into `found`, (J,). k is the job file of row j."""
+    """Write records/s since the last snapshot into `found`, (J,). k is the job file of row j."""
+    # m is the memory; everything is per job, so that a batch costs one call.
     t, m = facts.arrays, memory.arrays
     for j in range(found.shape[0]):
         k = t.row[j]
@@ -117,41 +118,46 @@ def _arrived(
             if t.kind[k, v] == SOURCE:
                 processed += seen.vertex[VERTEX.records_in_total][j, v]
                 rate += seen.vertex[VERTEX.records_in_per_s][j, v]
+                # Generators without a log have no backlog, and an unknown growth counts as none.
                 growth = seen.vertex[VERTEX.pending_growth_per_s][j, v]
                 rate += 0.0 if math.isnan(growth) else growth
         pending = pending_records(t, seen, j)
+        # Counters have the time of their scrape; without it, the snapshot's.
         now, since = seen.job[JOB.counted_s, j], seen.job[JOB.running_since_s, j]
         if math.isnan(now):
             now = seen.job[JOB.t_s, j]
         resumed, status = seen.job[JOB.resumed_from_s, j], seen.status[j]
-        # A backlog that nobody measures counts as steady.
+        # An unmeasured backlog counts as steady.
         grown = pending - m.pending[j]
         grown = 0.0 if math.isnan(grown) else grown
         elapsed, total = now - m.t_s[j], math.nan
+        # The same run as at the last snapshot: counters just went on.
         if since == m.since_s[j]:
             total = processed - m.processed[j] + grown
-            if processed < m.processed[j]:  # a counter went back: somebody restarted it unseen
+            if processed < m.processed[j]:  # a counter went back: an unseen restart
                 total = math.nan
         elif resumed < now:
-            # Counters began anew, with the first record after the checkpoint.
+            # Counters began at zero, with the first record after the checkpoint.
             total, elapsed = processed + grown, now - resumed
         elif m.was_down[j] == 1:
-            # What was read between the last counters and the stop is lost with them, so that time
+            # Records read between the last counters and the stop are lost with them, so that time
             # does not count either.
             total = processed + grown
             stopped = since - seen.job[JOB.outage_s, j]
             if m.t_s[j] < stopped < now:
                 elapsed = now - stopped
-        # Else the job stopped and came back between two snapshots: what it read before it
-        # stopped is lost with the counters.
+        # Else the job stopped and came back between two snapshots: the records it read before it
+        # stopped are lost with the counters.
         if elapsed > 0.0 and not math.isnan(total):
             found[j] = max(0.0, total) / elapsed
+        # Without counters, the means of a window that is full enough.
         elif (
             (math.isnan(processed) or math.isnan(m.t_s[j]))
             and status == RUNNING
             and seen.job[JOB.window_fill, j] >= ENOUGH_FILL
         ):
             found[j] = 0.0 if rate < 0.0 else rate
+        # A snapshot without counters keeps the last ones, for the next that has some.
         if not math.isnan(processed):
             m.t_s[j], m.processed[j], m.pending[j] = now, processed, pending
             m.since_s[j], m.was_down[j] = since, 0

@@ -1,7 +1,11 @@
-"""The filter behind the service model: what a snapshot teaches about times per record.
+"""The filter behind the service model: a snapshot's lesson about times per record.
 
-Of each vertex a Gaussian of the logarithm of its time per record, one place per memory level, and
-of the exponent in the number of tasks; see `dsp_gym.sizing.service`.
+For each vertex it keeps a Gaussian of the logarithm of its time per record, one place per memory
+level, and of the exponent in the number of tasks; see `dsp_gym.sizing.service`.
+
+Letters: j is a job's row, k its job file, v a vertex, p its tasks; a and b are places of the
+Gaussian, `column` the place of a memory level (level + 1) and `last` that of the exponent. The
+covariance of a vertex is a flat matrix, cov[a * size + b].
 """
 
 from __future__ import annotations
@@ -23,13 +27,13 @@ from dsp_gym.sizing.arrivals import ENOUGH_FILL
 __all__ = ["Believed", "Doubt", "Learning", "Shares", "Times", "begin", "crowd", "learn"]
 
 _MOST_MINUTES = 60.0
-"""Snapshots that the share of a vertex in the load is averaged over."""
+"""Most snapshots that the share of a vertex in the load is averaged over."""
 
 _OUTLIER = 3.0
-"""Standard deviations from which on a measurement counts less."""
+"""Standard deviations beyond which a measurement counts less."""
 
 _GAUGE_MS = 2.0
-"""Standard error of a busy gauge, ms/s: it tells little about a vertex that is hardly busy."""
+"""Standard error of a busy gauge, ms/s: it says little about a vertex that is hardly busy."""
 
 
 class Learning(NamedTuple):
@@ -37,7 +41,7 @@ class Learning(NamedTuple):
 
     is_filed: bool
     exponent: float
-    common_error: float  # of all levels alike
+    common_error: float  # standard error common to all levels
     level_error: float
     exponent_error: float
     noise: float
@@ -46,7 +50,7 @@ class Learning(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """What is known of the input of each vertex, (J, V)."""
+    """The known input of each vertex, (J, V)."""
 
     ratio: Floats  # its input per record of job load
     minutes: Floats  # weight of the ratio, in snapshots
@@ -62,13 +66,13 @@ class Times(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """Of each vertex, (J, V, (L + 2)^2)."""
+    """The covariance of each vertex, (J, V, (L + 2)^2)."""
 
     covariance: Floats
 
 
 class Believed(NamedTuple):
-    """All that a service model knows, for compiled code."""
+    """The whole knowledge of a service model, for compiled code."""
 
     seen: Shares
     times: Times
@@ -80,19 +84,22 @@ class Believed(NamedTuple):
     rules: Learning
 
 
+# Nested in other tuples: passed by address, compiled code need not copy their arrays.
 for _table in (Learning, Times, Doubt):
     by_address(_table)
 
 
 @njit(cache=True, nogil=True)
 def begin(times: Times, doubt: Doubt, j: int, v: int, column: int, c: Learning) -> None:
-    """Sets the Gaussian of a vertex: a random walk over levels that starts at one of them."""
+    """Set the Gaussian of a vertex: a random walk over levels that starts at one of them."""
     size = times.mean.shape[2]
     last = size - 1
     doubt.covariance[j, v, :] = 0.0
     for a in range(last):
         times.mean[j, v, a] = 0.0
         for b in range(last):
+            # Two levels on the same side of the start share the steps up to the nearer one: that is
+            # the covariance of a random walk; on different sides they share only the common error.
             same_side = (a - column) * (b - column) > 0
             steps = min(abs(a - column), abs(b - column)) if same_side else 0
             doubt.covariance[j, v, a * size + b] = c.common_error**2 + steps * c.level_error**2
@@ -104,12 +111,14 @@ def begin(times: Times, doubt: Doubt, j: int, v: int, column: int, c: Learning) 
 def _settle(
     times: Times, doubt: Doubt, place: tuple[int, int, int], value: float, log_p: float, c: Learning
 ) -> None:
-    """Sets the Gaussian of a vertex without a prior from its first measurement."""
+    """Set the Gaussian of a vertex without a prior from its first measurement."""
     j, v, column = place
     size = times.mean.shape[2]
     last = size - 1
     begin(times, doubt, j, v, column, c)
-    # x[level] = value - a ln p: uncertain as the measurement is, and against the exponent.
+    # x[level] = value - a ln p: as uncertain as the measurement, and correlated negatively with the
+    # exponent a.
+    # Without a prior every level begins at the first value seen.
     for a in range(last):
         times.mean[j, v, a] = value - c.exponent * log_p
         against = -log_p * c.exponent_error**2
@@ -128,18 +137,20 @@ def _update(
     log_p: float,
     noise: float,
 ) -> None:
-    """One step of the Kalman filter: ln time measured at a level with p tasks."""
+    """Take one step of the Kalman filter: ln time measured at a level with p tasks."""
     j, v, column = place
     size = times.mean.shape[2]
     last = size - 1
     mean, cov = times.mean[j, v], doubt.covariance[j, v]
     gain = np.zeros(size)
+    # The observation is h x with h = 1 at the level and ln p at the exponent: gain = cov h.
     for a in range(size):
         gain[a] = cov[a * size + column] + log_p * cov[a * size + last]
     own = gain[column] + log_p * gain[last]
+    # The innovation: measured minus expected logarithm of the time.
     surprise = value - mean[column] - log_p * mean[last]
     spread = own + noise * noise
-    # An outlier moves the mean as one of three standard deviations would, and teaches less.
+    # An outlier moves the mean as three standard deviations would, and teaches less.
     limit = _OUTLIER * math.sqrt(spread)
     if abs(surprise) > limit:
         spread *= abs(surprise) / limit
@@ -158,7 +169,7 @@ def learn(
     now: SnapshotArrays,
     believed: Handle[Believed],
 ) -> None:
-    """Learns from a snapshot. j is a job's row, k its job file, v a vertex, p its tasks."""
+    """Learn from a snapshot. j is a job's row, k its job file, v a vertex, p its tasks."""
     t, file, known = facts.arrays, tables.arrays, believed.arrays
     seen, times, doubt, c = known.seen, known.times, known.doubt, known.rules
     records_in = now.vertex[VERTEX.records_in_per_s]
@@ -170,10 +181,12 @@ def learn(
         filled = now.job[JOB.window_fill, j] >= ENOUGH_FILL
         if now.status[j] != RUNNING or not filled:
             continue
+        # The job's load is what its sources read: inputs of vertices are ratios to it.
         load = 0.0
         for v in range(t.n[k]):
             if t.kind[k, v] == SOURCE:
                 load += records_in[j, v]
+        # The slowdown by contention is the configuration's, not the vertex's.
         slow = 1.0
         if c.is_filed:
             slow = crowd(known.contention[k], slots_in_use(file, k, now.parallelism[j]))
@@ -181,16 +194,20 @@ def learn(
             rate = records_in[j, v]
             if t.kind[k, v] == SOURCE or not rate > 0.0 or not load > 0.0:
                 continue
+            # A mean of the last hour at most: shares of the load drift.
             weight = min(seen.minutes[j, v], _MOST_MINUTES - 1.0) + 1.0
             before = 0.0 if math.isnan(seen.ratio[j, v]) else seen.ratio[j, v]
             seen.ratio[j, v] = before + (rate / load - before) / weight
             seen.minutes[j, v] = weight
 
             p, column = now.parallelism[j, v], now.memory_level[j, v] + 1
+            # The hottest task limits the vertex, so its gauge is the one to learn from.
             gauge = busy[j, v] if math.isnan(busy_max[j, v]) else busy_max[j, v]
             if math.isnan(gauge) or p < 1 or not 0 <= column < size - 1:
                 continue
+            # Below twice its error a gauge says only "hardly busy": its capacity is a lower bound.
             gauge = max(gauge, 2.0 * _GAUGE_MS)
+            # DS2's true rate, here of the whole vertex and from the hottest task.
             capacity = rate / (gauge / 1000.0)
             expected = float(p)
             if c.is_filed:
@@ -198,15 +215,18 @@ def learn(
                 expected = free * slow
             value, log_p = math.log(expected / capacity), math.log(p)
             place = (j, v, column)
+            # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
             if seen.is_known[j, v] == 0:
                 _settle(times, doubt, place, value, log_p, c)
                 seen.is_known[j, v] = 1
             else:
+                # Times wander: every level becomes a little less certain, all by the same draw.
                 for a in range(size - 1):
                     for b in range(size - 1):
                         doubt.covariance[j, v, a * size + b] += c.drift**2
                 _update(times, doubt, place, value, log_p, noise)
+            # `tried` ends the optimism about a level, and `hit` says whether memory would help.
             times.tried[j, v, column] += 1.0
             if not math.isnan(hits[j, v]):
                 times.hit[j, v, column] = hits[j, v]
@@ -214,7 +234,7 @@ def learn(
 
 @njit(cache=True, nogil=True)
 def crowd(contention: float, slots: int) -> float:
-    """Speed left where several slots of a TaskManager are in use.
+    """Return the speed left where several slots of a TaskManager are in use.
 
     Returns:
         0.05 to 1.

@@ -1,6 +1,6 @@
-"""The cheapest configuration for every load: cost over capacity, as a service model knows it.
+"""The cheapest configuration for every load: cost over capacity, from a service model.
 
-Costs add up over vertices and a job carries what its weakest vertex carries. So the cheapest
+Costs add up over vertices and a job carries the load of its weakest vertex. So the cheapest
 configuration for a load takes, of every vertex, the cheapest choice that carries it; only loads at
 which some choice is exhausted matter.
 """
@@ -30,7 +30,7 @@ _SAME = 1.0 - 1e-9
 class Frontiers(NamedTuple):
     """Configurations of J jobs, each cheaper than all that carry more; at most N of each job.
 
-    Places from `size` on repeat the last one. Sources keep what they run with.
+    Places from `size` on repeat the last one. Sources keep their running tasks.
     """
 
     size: Ints  # (J,) 0 where a vertex that can be scaled was not seen yet
@@ -41,7 +41,7 @@ class Frontiers(NamedTuple):
 
     @classmethod
     def empty(cls, jobs: Topology, most: int) -> Frontiers:
-        """Makes room.
+        """Allocate room.
 
         Args:
             jobs: The batch.
@@ -60,18 +60,18 @@ class Frontiers(NamedTuple):
         )
 
     def find(self, jobs: Topology, model: ServiceModel, due: Bools, enough_per_s: Floats) -> None:
-        """Computes the frontiers of some jobs, in place.
+        """Compute the frontiers of some jobs, in place.
 
         Args:
             jobs: The batch.
-            model: What is known of its jobs.
+            model: The service model of its jobs.
             due: (J,) rows to compute.
-            enough_per_s: (J,) load above which nothing larger than needed is of interest.
+            enough_per_s: (J,) load above which larger configurations are of no interest.
         """
         _find(jobs.handle, model.believed, due, enough_per_s, self)
 
     def grid(self, rates_per_s: Floats, noise: float) -> tuple[Ints, Floats]:
-        """Answers for a whole grid of loads: what carries each for least, and how late it is.
+        """Find the cheapest configuration for every load of a grid, and how late it is there.
 
         Args:
             rates_per_s: (J, G) levels of the load, in any order.
@@ -79,8 +79,10 @@ class Frontiers(NamedTuple):
 
         Returns:
             (J, G) places of the cheapest configurations, of the largest where none carries the
-            load, and the share of the next minute's seconds that are expected late there, as
-            `late_share` tells it; -1 and NaN where nothing is known about the job yet.
+            load, and
+            the share of the next minute's seconds that are expected late there, as by `late_share`;
+            -1 and
+            NaN where the job is still unknown.
         """
         places, late = np.full(rates_per_s.shape, -1), np.full(rates_per_s.shape, np.nan)
         _grid(self, np.ascontiguousarray(rates_per_s), noise, places, late)
@@ -89,11 +91,12 @@ class Frontiers(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def cheapest(found: Frontiers, j: int, rate_per_s: float) -> int:
-    """Finds the first configuration of a job that carries a load.
+    """Find the first configuration of a job that carries a load.
 
     Returns:
         Its place; that of the largest where none carries the load, -1 where none is known.
     """
+    # Binary search: rates rise from place to place.
     low, high = 0, found.size[j] - 1
     while low < high:
         middle = (low + high) // 2
@@ -107,7 +110,7 @@ def cheapest(found: Frontiers, j: int, rate_per_s: float) -> int:
 @direct
 @njit(cache=True, nogil=True)
 def _grid(found: Frontiers, rates_per_s: Floats, noise: float, places: Ints, late: Floats) -> None:
-    """Fills in what `Frontiers.grid` answers; g is a load's column."""
+    """Fill in the results of `Frontiers.grid`; g is a load's column."""
     for j in range(rates_per_s.shape[0]):
         for g in range(rates_per_s.shape[1]):
             place = cheapest(found, j, rates_per_s[j, g])
@@ -119,7 +122,7 @@ def _grid(found: Frontiers, rates_per_s: Floats, noise: float, places: Ints, lat
 
 @njit(cache=True, nogil=True)
 def subtask_cost_per_s(t: JobFacts, k: int, column: int) -> float:
-    """What a subtask costs at memory level `column` - 1.
+    """Return the cost of a subtask at memory level `column` - 1.
 
     Returns:
         Money per second.
@@ -130,11 +133,12 @@ def subtask_cost_per_s(t: JobFacts, k: int, column: int) -> float:
 
 @njit(cache=True, nogil=True)
 def _order(values: Floats) -> Ints:
-    """Places of rising values, equal ones as they stand, (N,); `np.argsort` compiles longer."""
+    """Sort: places of rising values, (N,), stable; `np.argsort` takes longer to compile."""
     size = values.shape[0]
     order, merged = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(size):
         order[i] = i
+    # Merge sort from the bottom up: stable, so that equal costs keep their order.
     width = 1
     while width < size:
         for low in range(0, size, 2 * width):
@@ -153,7 +157,7 @@ def _order(values: Floats) -> Ints:
 
 
 class _Choices(NamedTuple):
-    """What one vertex can be, each choice cheaper than all that carry more, (V, C)."""
+    """The choices of one vertex, each cheaper than all that carry more, (V, C)."""
 
     size: Ints  # (V,)
     rate: Floats
@@ -164,12 +168,13 @@ class _Choices(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _choose(known: Believed, t: JobFacts, j: int, v: int, into: _Choices) -> bool:
-    """Pareto-best choices of a vertex; False where it was not seen yet."""
+    """Fill in the Pareto-best choices of a vertex; False where it was not seen yet."""
     k = t.row[j]
     low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
-    # A vertex without state has no use for managed memory; with state, none is no choice: RocksDB
-    # would run, with MemTables outside the memory that the slot has.
+    # A vertex without state has no use for managed memory. With state it must have some: without,
+    # RocksDB would run with MemTables outside the memory of the slot.
     first, columns = (1, t.levels[k] + 1) if t.stateful[k, v] == 1 else (0, 1)
+    # All choices, task by task and level by level: i // levels and i % levels give them back.
     size = (high - low + 1) * (columns - first)
     rates, costs = np.empty(size), np.empty(size)
     place = 0
@@ -180,12 +185,13 @@ def _choose(known: Believed, t: JobFacts, j: int, v: int, into: _Choices) -> boo
                 return False
             costs[place] = p * subtask_cost_per_s(t, k, column)
             place += 1
+    # By rising cost, keep each choice that carries more than all before.
     kept = 0
     for i in _order(costs):
         if kept > 0 and rates[i] <= into.rate[v, kept - 1]:
             continue
         if kept > 0 and costs[i] == into.cost[v, kept - 1]:
-            kept -= 1  # as dear, and carries more
+            kept -= 1  # equal cost, and carries more
         into.rate[v, kept], into.cost[v, kept] = rates[i], costs[i]
         into.parallelism[v, kept] = low + i // (columns - first)
         into.level[v, kept] = first + i % (columns - first) - 1
@@ -203,9 +209,11 @@ def _find(
     enough_per_s: Floats,
     found: Frontiers,
 ) -> None:
-    """Computes the frontiers of rows that are due. j is a job's row, k its job file, v a vertex."""
+    """Compute the frontiers of due rows. j is a job's row, k its job file, v a vertex."""
     t, known = facts.arrays, model.arrays
+    # widest is the largest number of choices of any vertex.
     vertices = found.parallelism.shape[2]
+    # Scratch arrays of the widest vertex, once for all jobs: no allocation per job.
     widest = 1
     for k in range(t.n.shape[0]):
         for v in range(t.n[k]):
@@ -233,10 +241,11 @@ def _find(
 def _assemble(
     known: Believed, t: JobFacts, j: int, choices: _Choices, enough_per_s: float, found: Frontiers
 ) -> None:
-    """The frontier of a job from the choices of its vertices, thinned to the room there is."""
+    """Assemble the frontier of a job from the choices of its vertices, thinned to the room."""
     k, n = t.row[j], t.n[t.row[j]]
     vertices = found.parallelism.shape[2]
-    # The loads at which a choice of some vertex is exhausted; above `most` one vertex has none.
+    # Loads at which a choice of some vertex is exhausted; above `most` one vertex has none left.
+    # Beyond the capacity of the weakest vertex's largest choice no configuration carries more.
     most, total = math.inf, 0
     for v in range(n):
         if t.kind[k, v] != SOURCE:
@@ -250,7 +259,7 @@ def _assemble(
                 if choices.rate[v, i] <= most and choices.rate[v, i] < math.inf:
                     loads[total] = choices.rate[v, i]
                     total += 1
-    if total == 0:  # nothing limits the job: one configuration is enough
+    if total == 0:  # no vertex limits the job: one configuration is enough
         loads[0] = enough_per_s
         total = 1
     order = _order(loads[:total])
@@ -259,6 +268,7 @@ def _assemble(
     parallelism = np.ones((total, vertices), np.int64)
     level = np.full((total, vertices), NO_MEMORY, np.int64)
     at = np.zeros(vertices, np.int64)
+    # Loads rise, so each vertex only moves on to larger choices: one pass for all.
     for i in range(total):
         for v in range(n):
             if t.kind[k, v] == SOURCE:
@@ -269,9 +279,10 @@ def _assemble(
             costs[i] += choices.cost[v, at[v]]
             parallelism[i, v] = choices.parallelism[v, at[v]]
             level[i, v] = choices.level[v, at[v]]
+        # With contention, more slots in use slow each other: the load carried is computed again.
         rates[i] = min(believed(known, t, j, parallelism[i], level[i]), 1e300)
 
-    # By rising cost, each carrying more than all before; none beyond the first that is enough.
+    # By rising cost, each carrying more than all before; none beyond the first sufficient one.
     kept = np.empty(total, np.int64)
     count = 0
     for i in _order(costs):
@@ -295,12 +306,14 @@ def _assemble(
 
 @njit(cache=True, nogil=True)
 def _thin(kept: Ints, costs: Floats, j: int, found: Frontiers) -> None:
-    """Keeps as many as there is room for, spread evenly over the logarithm of cost, in place."""
+    """Keep as many as there is room for, spread evenly over the logarithm of cost, in place."""
     room, count = found.rate_per_s.shape[1], found.size[j]
+    # Steps of equal ratio in cost from the cheapest to the dearest configuration.
     if count > room:
         lowest = max(costs[kept[0]], 1e-300)
         step = math.log(max(costs[kept[count - 1]], 1e-300) / lowest) / (room - 1)
         chosen, taken = 0, 0
+        # Of each step of cost keep the largest configuration; the very largest stays in any case.
         for place in range(room):
             limit = lowest * math.exp(step * place) / _SAME
             last = -1

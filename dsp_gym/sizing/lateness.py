@@ -1,6 +1,6 @@
-"""How late a load will be: under noise, while a job is down, and until it has caught up.
+"""Expected lateness of a load: under noise, while a job is down, and until it has caught up.
 
-Loads and capacities in one unit, records/s or multiples of a reference. A second is late when
+Loads and capacities have one unit, records/s or multiples of a reference. A second is late when
 records wait longer than a bound, or the job is down.
 """
 
@@ -19,28 +19,29 @@ COLD_SPEED = 0.5
 """Share of its capacity that a job has until its caches are warm; see `dsp_gym.sizing.warming`."""
 
 LONGEST_S = 3600.0
-"""Longest time to catch up that counts: a job that never catches up is decided on anew before."""
+"""Longest time to catch up that counts, s: before, a new decision is taken."""
 
 _LEAST_SPARE = 0.02
-"""Share of its capacity that a job is assumed to spare for its backlog, at least."""
+"""Least share of its capacity that a job is assumed to spare for its backlog."""
 
 
 @njit(cache=True, nogil=True)
 def late_share(load: float, capacity: float, noise: float) -> float:
-    """Share of the next minute's seconds that are late, while a job keeps its configuration.
+    """Return the share of the next minute's seconds that are late, in a fixed configuration.
 
     The load varies about its level as a Gaussian. A level above the capacity leaves a backlog to
-    the minutes after, which the share takes in: above 1, up to 6.
+    later minutes, which the share includes: above 1, up to 6.
 
     Args:
         load: Level of the load.
-        capacity: What the configuration carries.
+        capacity: Load that the configuration carries.
         noise: Standard deviation of the load, as a share of its level.
 
     Returns:
         At least 0.
     """
     spread = noise * max(load, 0.05 * capacity, 1e-300)
+    # P(load > capacity) of a Gaussian: the complementary error function over sqrt(2).
     share = 0.5 * math.erfc((capacity - load) / (spread * math.sqrt(2.0)))
     over = max(0.0, load / max(capacity, 1e-300) - 1.0)
     return share * (1.0 + min(5.0, 8.0 * over))
@@ -50,24 +51,26 @@ def late_share(load: float, capacity: float, noise: float) -> float:
 def catch_up_s(
     load: float, capacity: float, backlog: float, in_time_s: float, lost_s: float
 ) -> float:
-    """Seconds until a backlog is so small that its last record is in time.
+    """Return the seconds until a backlog is so small that its last record is in time.
 
     Args:
         load: Level of the load.
-        capacity: What the configuration carries once its caches are warm.
+        capacity: Load that the configuration carries once its caches are warm.
         backlog: Waiting records, in seconds of the unit of `load`.
         in_time_s: Seconds that a record may wait.
-        lost_s: Capacity that cold caches are still to keep from the job, in seconds of it.
+        lost_s: Capacity that cold caches still keep from the job, in seconds of it.
 
     Returns:
         0 to 3,600 s.
     """
+    # A backlog of in_time_s x capacity drains in time; only what is above is late.
     above = backlog - in_time_s * capacity
     if above <= 0.0:
         return 0.0
     spare = COLD_SPEED * capacity - load
-    if spare * lost_s >= above * (1.0 - COLD_SPEED):  # gone before the caches are warm
+    if spare * lost_s >= above * (1.0 - COLD_SPEED):  # done before the caches are warm
         return min(LONGEST_S, above / max(spare, 1e-300))
+    # Warm later: the loss of the cold phase is worked off at full speed, like backlog.
     spare = max(capacity - load, _LEAST_SPARE * capacity)
     return min(LONGEST_S, (above + lost_s * capacity) / max(spare, 1e-300))
 
@@ -81,13 +84,13 @@ def rescale_late_s(
     in_time_s: float,
     lost_s: float,
 ) -> float:
-    """Late seconds of a rescale: the outage, and catching up after it.
+    """Return the late seconds of a rescale: the outage, and catching up after it.
 
     Args:
         load: Level of the load.
-        capacity: What the new configuration carries.
+        capacity: Load that the new configuration carries.
         backlog: Waiting records before, in seconds of the unit of `load`.
-        outage_s: Seconds in which nothing is processed.
+        outage_s: Seconds without processing.
         in_time_s: Seconds that a record may wait.
         lost_s: Capacity that cold caches keep from the job afterwards, in seconds of it.
 

@@ -1,4 +1,4 @@
-"""What a job file says about the speed of its vertices, before anything was seen."""
+"""The speed of vertices according to a job file, before any measurement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARTS = 40
 
 
 class Prior(NamedTuple):
-    """Speed of K jobs before anything was seen: V vertices, L memory levels, P tasks."""
+    """Speed of K jobs before any measurement: V vertices, L memory levels, P tasks."""
 
     records_per_s: Floats  # (K, V, L + 1, P + 1) a vertex processes, windows full, one slot in use
     ratio: Floats  # (K, V) input records per record of job load; NaN: unknown
@@ -36,15 +36,16 @@ class Prior(NamedTuple):
 
     @classmethod
     def of_files(cls, jobs: Topology, specs: Sequence[JobSpec] = ()) -> Prior:
-        """Takes the prior from job files.
+        """Take the prior from job files.
 
         Args:
             jobs: The batch.
-            specs: Files in place of those the jobs come with, found by their `job` name.
+            specs: Files in place of the jobs' own, found by their `job` name.
 
         Returns:
-            The prior of each of the K distinct jobs; that of `none` where one of them came
-            without times per record, as a job does that is known from its snapshots alone.
+            The prior of each of the K distinct jobs; that of `none` where one of them has no times
+            per
+            record, such as a job known from its snapshots alone.
 
         Raises:
             PolicyError: A file has another graph or other bounds than its job.
@@ -66,7 +67,7 @@ class Prior(NamedTuple):
 
     @classmethod
     def none(cls, jobs: Topology) -> Prior:
-        """Knows nothing: p tasks process p records per second until one was seen.
+        """Make the prior of unknown jobs: p tasks process p records per second until one was seen.
 
         Returns:
             The prior of each of the K distinct jobs.
@@ -80,8 +81,9 @@ class Prior(NamedTuple):
 
 
 def _graph(spec: JobSpec) -> list[tuple[object, ...]]:
-    """What has to agree: vertices, edges and bounds."""
+    """Return the parts that have to agree: vertices, edges and bounds."""
     cap = spec.max_parallelism_per_vertex
+    # Sorted topologically, so the order of vertices in a file does not matter.
     return [
         (
             vertex.name,
@@ -108,12 +110,13 @@ def _refuse_other_graph(own: JobSpec, other: JobSpec) -> None:
 
 @njit(cache=True, nogil=True)
 def _fill(t: JobTables, records_per_s: Floats) -> None:
-    """Largest input each vertex processes, its window as full as that input makes it."""
+    """Fill in the largest input each vertex processes, its window filled by that input."""
     jobs, _, columns, sizes = records_per_s.shape
     for k in range(jobs):
         for v in range(t.n[k]):
             for column in range(min(columns, t.levels[k] + 1)):
                 for p in range(1, min(sizes, t.max_parallelism[k, v] + 1)):
+                    # An empty window is the best case: an upper bound for the bisection.
                     high, _ = vertex_capacity(t, k, v, p, column - 1, 0.0)
                     if t.window[k, v] != NO_WINDOW:  # a fuller window has a larger working set
                         low = 0.0
@@ -130,9 +133,9 @@ def _fill(t: JobTables, records_per_s: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def _lose(t: JobTables, records_per_s: Floats, lost_s: Floats) -> None:
-    """Largest loss of any vertex, at its first memory level and the tasks for the reference rate.
+    """Fill in the largest loss of any vertex, at its start level and tasks for the reference rate.
 
-    The vertices of a job warm up at the same time.
+    The largest, not the sum: the vertices of a job warm up at the same time.
     """
     for k in range(lost_s.shape[0]):
         for v in range(t.n[k]):
@@ -148,9 +151,9 @@ def _lose(t: JobTables, records_per_s: Floats, lost_s: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def _cold_s(t: JobTables, k: int, v: int, p: int, column: int, input_per_s: float) -> float:
-    """Seconds that the misses of a cold cache cost one task, above those of a warm one.
+    """Return the seconds that the misses of a cold cache cost one task, above those of a warm one.
 
-    Every miss brings a block, or an entry where that is larger: as in the simulation.
+    Every miss brings a block, or an entry where that is larger, as in the simulation.
     """
     working = working_set(t, k, v, p, input_per_s)
     cache = min(t.cache_mib[k, v, column], working)
@@ -159,6 +162,8 @@ def _cold_s(t: JobTables, k: int, v: int, p: int, column: int, input_per_s: floa
     warm = hit_rate(t.hit[k, v, column], cache, working)
     brought = cache / _PARTS / max(BLOCK_MIB, t.entry_mib[k, v])
     total = 0.0
+    # Filling a part of the cache takes `brought` misses, at the hit rate of that part: brought / (1
+    # - hit) lookups, of which (warm - hit) would hit a warm cache.
     for part in range(_PARTS):
         hit = hit_rate(t.hit[k, v, column], cache * (part + 0.5) / _PARTS, working)
         if hit < warm:

@@ -1,15 +1,15 @@
-"""How long a record takes at every vertex, learned from true rates while the job runs.
+"""Time per record of every vertex, learned from true rates while the job runs.
 
-Of each vertex the model keeps the logarithm of its time per record, over what the prior says,
+For each vertex the model keeps the logarithm of its time per record, over that of the prior,
 
     ln time(level, p) = x[level] + a * ln p
 
 with one x per memory level and the exponent a in the number of tasks p, as a Gaussian: means and
-covariance, moved by a Kalman filter once per snapshot. Levels next to each other are close (a
-random walk over levels), so a level that was never tried is known as well as its neighbours allow.
-The time is that of the hottest task, since it limits the vertex.
+covariance, moved by a Kalman filter once per snapshot. Neighbouring levels are close (a random walk
+over levels), so a level that was never tried is known as well as its neighbours allow. The time is
+that of the hottest task, since it limits the vertex.
 
-All that is learned is a ratio to the prior or, without a prior, to the first value seen: a job a
+Everything learned is a ratio to the prior or, without a prior, to the first value seen: a job a
 hundred times as fast is learned in the same way.
 """
 
@@ -37,7 +37,7 @@ __all__ = ["Believed", "ServiceModel", "SizingConfig", "believed", "carried_per_
 
 
 class SizingConfig(ConfigModel):
-    """How much a service model believes its prior, and how fast it learns."""
+    """Trust of a service model in its prior, and its speed of learning."""
 
     file_error: float = Field(
         0.15,
@@ -83,17 +83,17 @@ _FILE_MINUTES = 15.0
 """Snapshots that a job file's share counts for."""
 
 _HOT_CACHE = 0.97
-"""Hit rate from which on less memory would be enough."""
+"""Hit rate above which less memory would be enough."""
 
 _LESS_MEMORY = 0.3
 """Logarithm by which a record takes longer with less memory than a cache that misses has."""
 
 
 class ServiceModel:
-    """What each job of a batch carries in any configuration.
+    """The load that each job of a batch carries in any configuration.
 
     Args:
-        config: How it learns.
+        config: Configuration of the learning.
     """
 
     def __init__(self, config: SizingConfig | None = None) -> None:
@@ -104,13 +104,14 @@ class ServiceModel:
         self._handles = Handles()
 
     def reset(self, jobs: Topology, prior: Prior, mask: Mask | None = None) -> None:
-        """Forgets what was learned.
+        """Forget everything learned.
 
         Args:
             jobs: The batch.
-            prior: Of its jobs.
+            prior: Prior of its jobs.
             mask: Only the rows where it is True; None: all.
         """
+        # L + 1 levels from none on, and the exponent.
         size = prior.tables.cache_mib.shape[2] + 1
         if mask is None or self._memories is None:
             self._memories = (
@@ -135,6 +136,7 @@ class ServiceModel:
         for memory in self._memories:
             memory.reset(jobs, mask)
         rows = np.ones(len(jobs), dtype=bool) if mask is None else mask
+        # A prior's ratios count as some snapshots, so that measurements correct them slowly.
         if prior.is_filed:
             seen, times, doubt = self._tables
             seen.ratio[rows] = prior.ratio[jobs.row[rows]]
@@ -146,7 +148,7 @@ class ServiceModel:
                     begin(times, doubt, j, v, int(levels[j, v]) + 1, self._rules)
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
-        """Learns from a snapshot; jobs that are down or have just restarted teach nothing."""
+        """Learn from a snapshot; jobs that are down or have just restarted teach nothing."""
         prior = self._known_prior
         if "tables" not in self._handles:
             self._handles["tables"] = handle(prior.tables)
@@ -156,6 +158,7 @@ class ServiceModel:
     @property
     def believed(self) -> Handle[Believed]:
         """Prior and knowledge as one argument of compiled code."""
+        # Made once: handles stay valid until a memory is replaced.
         if "believed" not in self._handles:
             prior = self._known_prior
             contention = prior.tables.contention if prior.is_filed else np.zeros(len(prior.ratio))
@@ -172,7 +175,7 @@ class ServiceModel:
         return self._handles["believed"]  # type: ignore[return-value]  # stored just above
 
     def capacity_per_s(self, jobs: Topology, parallelism: Ints, level: Ints) -> Floats:
-        """Computes what configurations carry.
+        """Compute the load that configurations carry.
 
         Args:
             jobs: The batch.
@@ -187,7 +190,7 @@ class ServiceModel:
         return found
 
     def times(self, jobs: Topology, parallelism: Ints, level: Ints) -> tuple[Floats, Floats]:
-        """Tells the time per record of every vertex, and how sure it is.
+        """Return the time per record of every vertex, and its standard error.
 
         Args:
             jobs: The batch.
@@ -196,20 +199,21 @@ class ServiceModel:
 
         Returns:
             (J, V) seconds of the hottest task per record of the whole vertex divided by p, and the
-            standard error of their logarithm; NaN where the vertex was not seen yet.
+            standard
+            error of their logarithm; NaN where the vertex was not seen yet.
         """
         seconds, errors = np.full(parallelism.shape, np.nan), np.full(parallelism.shape, np.nan)
         _expected_times(jobs.handle, self.believed, parallelism, level, seconds, errors)
         return seconds, errors
 
     def learned(self, j: int) -> dict[str, Floats]:
-        """What was learned of one job, to start another model from.
+        """Return the knowledge of one job, to start another model from.
 
         Args:
             j: Its row.
 
         Returns:
-            Arrays by name, of n vertices; `unit` is what its times are ratios to.
+            Arrays by name, of n vertices; `unit` is the denominator of its times.
         """
         n, places = self._own(j)
         (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
@@ -220,14 +224,16 @@ class ServiceModel:
         return {name: np.array(values, np.float64) for name, values in found.items()}
 
     def adopt(self, rows: Ints, learned: Mapping[str, Floats]) -> None:
-        """Starts some rows from what was learned of their job; its file may be another by now.
+        """Start some rows from the knowledge of their job; its file may be another by now.
 
         Args:
             rows: Rows of the job.
-            learned: As `learned` gives it, of a job of the same vertices and memory levels.
+            learned: Knowledge as `learned` returns it, of a job of the same vertices and memory
+                levels.
         """
         (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
         for j in rows.tolist():
+            # Places of this job only: tables are padded to the most levels of the batch.
             n, places = self._own(j)
             for name, values in seen._asdict().items():
                 values[j, :n] = learned[name]
@@ -235,25 +241,26 @@ class ServiceModel:
                 values[j, :n, places] = learned[name].T
             covariance = doubt.covariance[j, :n].reshape(n, size, size)
             covariance[:, places[:, None], places] = learned["covariance"]
+            # Times are ratios to the prior: move them by the ratio of the two priors.
             unit, then = self._unit(j), learned["unit"]
             known = (unit > 0.0) & (then > 0.0)
             ratio = np.divide(unit, then, out=np.ones_like(unit), where=known)
             times.mean[j, :n, : len(places) - 1] += np.log(ratio)
 
     def _own(self, j: int) -> tuple[int, Ints]:
-        """Vertices of a job, and its own places: its levels from none on, then the exponent."""
+        """Return the number of a job's vertices, and its places: levels, then the exponent."""
         jobs, last = self._known_jobs, self._tables[1].mean.shape[2] - 1
         levels = int(jobs.facts.levels[jobs.row[j]])
         return len(jobs.names(j)), np.array([*range(levels + 1), last])
 
     def _unit(self, j: int) -> Floats:
-        """What its times are ratios to: records/s of one task, (n, levels + 1)."""
+        """Return the denominator of its times: records/s of one task, (n, levels + 1)."""
         jobs, (n, places) = self._known_jobs, self._own(j)
         records = self._known_prior.records_per_s[jobs.row[j], :n, : len(places) - 1, 1]
         return np.asarray(records)
 
     def state(self) -> State:
-        """What was learned, as JSON values.
+        """Return everything learned, as JSON values.
 
         Returns:
             One entry per part of the memory.
@@ -263,7 +270,7 @@ class ServiceModel:
         return {"seen": seen.state(), "times": times.state(), "doubt": doubt.state()}
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         assert self._memories is not None
         for name, memory in zip(("seen", "times", "doubt"), self._memories, strict=True):
             memory.restore(state[name])
@@ -292,7 +299,7 @@ class ServiceModel:
         c, filed = self.config, self._known_prior.is_filed
         return Learning(
             filed,
-            0.0 if filed else c.exponent,  # a file's efficiency stands in its prior
+            0.0 if filed else c.exponent,  # a file's efficiency is part of its prior
             c.file_error if filed else 0.0,
             c.file_level_error if filed else c.level_error,
             c.file_exponent_error if filed else c.exponent_error,
@@ -304,12 +311,14 @@ class ServiceModel:
 
 @njit(cache=True, nogil=True)
 def _offset(known: Believed, j: int, v: int, column: int) -> float:
-    """What an untried level is taken to differ by, ln of time: optimistic, without a job file."""
+    """Return the assumed difference of an untried level, ln of time: optimistic, without a file."""
     times, c = known.times, known.rules
+    # Optimism in the face of uncertainty, as in UCB: a level that might be faster gets tried.
     size = times.mean.shape[2]
     if c.is_filed or times.tried[j, v, column] > 0.0:
         return 0.0
     nearest = -1
+    # The nearest tried level tells about the cache.
     for a in range(size - 1):
         tried = times.tried[j, v, a] > 0.0
         if tried and (nearest < 0 or abs(a - column) < abs(nearest - column)):
@@ -318,16 +327,17 @@ def _offset(known: Believed, j: int, v: int, column: int) -> float:
         return 0.0
     hit = times.hit[j, v, nearest]
     missed = 0.0 if math.isnan(hit) else 1.0 - hit
+    # Less memory: as fast where the cache hits nearly always, else clearly slower.
     if column < nearest:
         return 0.0 if missed <= 1.0 - _HOT_CACHE else _LESS_MEMORY
     cov = _doubt_between(known.doubt, j, v, column, nearest, size)
-    # More memory can save no more than what misses cost: at most about twice their share.
+    # More memory saves at most the cost of misses: about twice their share.
     return -min(c.optimism * math.sqrt(max(0.0, cov)), math.log1p(missed))
 
 
 @njit(cache=True, nogil=True)
 def _doubt_between(doubt: Doubt, j: int, v: int, one: int, other: int, size: int) -> float:
-    """Variance of the difference of two places of a vertex's Gaussian."""
+    """Return the variance of the difference of two places of a vertex's Gaussian."""
     cov = doubt.covariance[j, v]
     both = cov[one * size + one] + cov[other * size + other]
     return float(both - 2.0 * cov[one * size + other])
@@ -335,7 +345,7 @@ def _doubt_between(doubt: Doubt, j: int, v: int, one: int, other: int, size: int
 
 @njit(cache=True, nogil=True)
 def carried_per_s(known: Believed, t: JobFacts, j: int, v: int, p: int, column: int) -> float:
-    """Job load that a vertex carries, slots to itself.
+    """Return the job load that a vertex carries, alone on its TaskManager.
 
     Args:
         known: The service model.
@@ -346,12 +356,14 @@ def carried_per_s(known: Believed, t: JobFacts, j: int, v: int, p: int, column: 
         column: Its memory level + 1.
 
     Returns:
-        Records/s over all sources; infinite for one that gets nothing or is no limit, NaN where
+        Records/s over all sources; infinite for a vertex that gets no input or is no limit, NaN
+        where
         the vertex was not seen yet.
     """
     k = t.row[j]
     records = known.records_per_s[k, v, column, p]
     ratio = known.seen.ratio[j, v]
+    # Sources limit a job only by its job file; without one they are taken to keep up.
     if t.kind[k, v] == SOURCE:
         return records / ratio if known.rules.is_filed and ratio > 0.0 else math.inf
     if known.seen.is_known[j, v] == 0:
@@ -359,6 +371,7 @@ def carried_per_s(known: Believed, t: JobFacts, j: int, v: int, p: int, column: 
         return math.inf if fixed else math.nan
     if not ratio > 0.0:
         return math.inf
+    # The prior's records/s over the learned slowdown exp(x[level] + a ln p), as job load.
     mean = known.times.mean[j, v]
     slower = mean[column] + mean[mean.shape[0] - 1] * math.log(p) + _offset(known, j, v, column)
     return float(records / ratio * math.exp(-slower))
@@ -366,7 +379,7 @@ def carried_per_s(known: Believed, t: JobFacts, j: int, v: int, p: int, column: 
 
 @njit(cache=True, nogil=True)
 def believed(known: Believed, t: JobFacts, j: int, parallelism: Ints, level: Ints) -> float:
-    """Job load that a configuration carries.
+    """Return the job load that a configuration carries.
 
     Args:
         known: The service model.
@@ -430,6 +443,7 @@ def _expected_times(
             log_p = math.log(p)
             slower = mean[column] + mean[last] * log_p + _offset(known, j, v, column)
             seconds[j, v] = p / known.records_per_s[k, v, column, p] * math.exp(slower)
+            # Variance of x[level] + a ln p: the two variances and twice their covariance.
             variance = cov[column * size + column] + log_p * log_p * cov[last * size + last]
             variance += 2.0 * log_p * cov[column * size + last]
             errors[j, v] = math.sqrt(max(0.0, variance))

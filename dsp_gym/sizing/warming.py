@@ -1,14 +1,14 @@
-"""What a restart costs beside its outage: the capacity that cold caches keep from a job.
+"""The cost of a restart beside its outage: capacity that cold caches keep from a job.
 
 After a restart RocksDB reads from disk until its blocks are cached again, so a job works off the
-backlog of the outage more slowly than its configuration will carry later. The loss is counted in
-seconds of the whole capacity. It is seen while a backlog keeps the job at its limit:
+backlog of the outage more slowly than its configuration will later. The loss is counted in seconds
+of the whole capacity. It shows while a backlog keeps the job at its limit:
 
     lost = seconds - records processed / capacity
 
-and of one job it hardly depends on the load or the number of tasks: each task has its own cache to
-fill. The model of `dsp_gym.sizing.lateness`, a job at half its speed until the loss is complete,
-says how much of it a short backlog shows.
+and for one job it hardly depends on the load or the number of tasks: each task fills a separate
+cache. The model of `dsp_gym.sizing.lateness`, a job at half its speed until the loss is complete,
+gives the part of the loss that a short backlog shows.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from dsp_gym.sizing.service import Believed, believed
 __all__ = ["Losses", "Warming"]
 
 _GAIN, _GAIN_ABOVE = 0.3, 0.7
-"""Weight of a restart against those before it; one that costs more than expected, and often has
-not shown all of it yet, counts more."""
+"""Weight of a restart against those before it, and of one that costs more than expected.
+
+The latter often has not shown all of its loss yet, so it counts more.
+"""
 
 _LONGEST_S = 900.0
 """Seconds after a restart in which a loss is looked for."""
@@ -45,20 +47,20 @@ _BACKLOG_S = 1.0
 
 
 class Losses(NamedTuple):
-    """What is known of the restarts of each job, (J,)."""
+    """The known losses by restarts of each job, (J,)."""
 
-    lost_s: Floats  # expected of a restart, in seconds of the capacity
-    restarts: Floats  # that told
-    since_s: Floats  # when the job last became RUNNING
-    age_s: Floats  # of its metrics
-    at_s: Floats  # seconds of that run that the last metrics told of
+    lost_s: Floats  # expected loss by a restart, in seconds of the capacity
+    restarts: Floats  # restarts that were measured
+    since_s: Floats  # time at which the job last became RUNNING
+    age_s: Floats  # age of its metrics
+    at_s: Floats  # seconds of that run that the last metrics covered
     processed: Floats  # records read by the sources until then
-    seen_s: Floats  # seconds at the limit since the restart; NaN: not at it any more
+    seen_s: Floats  # seconds at the limit since the restart; NaN: no longer at it
     missing_s: Floats  # capacity lost in them
 
 
 class Warming:
-    """Learns from snapshot to snapshot what restarts cost beside their outage."""
+    """A measurement of the costs of restarts beside their outage, from snapshot to snapshot."""
 
     def __init__(self) -> None:
         self._memory = RowMemory(
@@ -75,11 +77,11 @@ class Warming:
         )
 
     def reset(self, jobs: Topology, prior: Prior, mask: Mask | None = None) -> None:
-        """Forgets what was seen.
+        """Forget all restarts.
 
         Args:
             jobs: The batch.
-            prior: Of its jobs; what job files say counts as one restart.
+            prior: Prior of its jobs; the loss that job files imply counts as one restart.
             mask: Only the rows where it is True; None: all.
         """
         self._memory.reset(jobs, mask)
@@ -90,22 +92,22 @@ class Warming:
             known.restarts[rows] = 1.0
 
     def observe(self, snapshot: MetricsSnapshot, model: Handle[Believed]) -> None:
-        """Looks at a snapshot.
+        """Take in a snapshot.
 
         Args:
             snapshot: The metrics now.
-            model: What the jobs carry.
+            model: The service model, for the load that the jobs carry.
         """
         memory = self._memory.handle(Losses)
         _watch(snapshot.topology.handle, snapshot.arrays, model, memory)
 
     @property
     def arrays(self) -> Losses:
-        """What is known, for compiled code."""
+        """The known losses, for compiled code."""
         return self._memory.arrays(Losses)
 
     def state(self) -> State:
-        """What was seen, as JSON values.
+        """Return the known losses, as JSON values.
 
         Returns:
             Lists by name.
@@ -113,7 +115,7 @@ class Warming:
         return self._memory.state()
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._memory.restore(state)
 
 
@@ -125,7 +127,7 @@ def _watch(
     model: Handle[Believed],
     memory: Handle[Losses],
 ) -> None:
-    """Follows each job after its restarts. k is the job file of row j."""
+    """Follow each job after its restarts. k is the job file of row j."""
     t, m = facts.arrays, memory.arrays
     for j in range(seen.status.shape[0]):
         if seen.status[j] != RUNNING:
@@ -138,26 +140,33 @@ def _watch(
         capacity = believed(model.arrays, t, j, seen.parallelism[j], seen.memory_level[j])
         # A job that shows no tasks yet carries nothing.
         waiting = pending_records(t, seen, j) / capacity if capacity > 0.0 else math.nan
+        # A new run: close the watch of the last one, and begin another. The first run of a job has
+        # no restart before it.
         if since != m.since_s[j]:
             first = math.isnan(m.since_s[j])
             _learn(m, j, math.nan)
             m.since_s[j], m.at_s[j], m.processed[j] = since, 0.0, 0.0
             m.age_s[j], m.missing_s[j] = 0.0, 0.0
             m.seen_s[j] = math.nan if first else 0.0
+        # Not at its limit since this restart: no more to learn until the next one.
         if math.isnan(m.seen_s[j]):
             continue
-        # Metrics are as old as the scrape; where it has no time, the window tells while it fills.
+        # Metrics are as old as their scrape; where its time is unknown, the filling window shows
+        # it.
         at, fill = seen.job[JOB.t_s, j] - since, seen.job[JOB.window_fill, j]
         counted = seen.job[JOB.counted_s, j]
         if not math.isnan(counted):
             m.age_s[j] = max(0.0, at + since - counted)
         elif fill < 1.0:
             m.age_s[j] = max(0.0, at - fill * seen.job[JOB.window_s, j])
+        # Time never goes back, even if a scrape is older than the last.
         at = max(at - m.age_s[j], m.at_s[j])
         if at > _LONGEST_S or math.isnan(waiting) or math.isnan(processed):
             _learn(m, j, math.nan)
+        # The backlog is gone: the loss cannot exceed the time minus the records' worth of it.
         elif waiting <= _BACKLOG_S:
             _learn(m, j, at - processed / capacity)
+        # At its limit: any capacity not used for records was lost.
         else:
             passed = at - m.at_s[j]
             m.missing_s[j] += passed - (processed - m.processed[j]) / capacity
@@ -167,7 +176,7 @@ def _watch(
 
 @njit(cache=True, nogil=True)
 def _learn(m: Losses, j: int, most_s: float) -> None:
-    """Takes in what was seen of a restart, which ends the watch.
+    """Take in the loss by a restart, which ends the watch.
 
     Args:
         m: The memory.
@@ -179,12 +188,14 @@ def _learn(m: Losses, j: int, most_s: float) -> None:
     if math.isnan(seen_s):
         return
     surprise = 0.0
+    # Compare with the part of the expected loss that this long at the limit would have shown.
     if seen_s > 0.0:
         surprise = max(0.0, m.missing_s[j]) - min(m.lost_s[j], (1.0 - COLD_SPEED) * seen_s)
-    elif most_s < m.lost_s[j]:  # the backlog was gone sooner than expected
+    elif most_s < m.lost_s[j]:  # gone sooner than expected
         surprise = max(0.0, most_s) - m.lost_s[j]
     else:
         return
+    # A running mean at first, then an exponential one with the gain as its weight.
     m.restarts[j] += 1.0
     gain = _GAIN_ABOVE if surprise > 0.0 else _GAIN
     m.lost_s[j] += max(gain, 1.0 / m.restarts[j]) * surprise
