@@ -1,7 +1,7 @@
-"""The one table of metrics: our name and unit, and what Flink, REST and Prometheus call it.
+"""The one table of metrics: our name and unit, and their names at Flink, REST and Prometheus.
 
 Flink's camelCase spelling lives here only. Recordings, collectors and the documentation read this
-table. A metric that one Flink state type or another can report is listed once with every spelling.
+table. A metric that several Flink state types report is listed once with every spelling.
 """
 
 from __future__ import annotations
@@ -58,20 +58,21 @@ class Metric:
     kind: MetricKind = "gauge"
     merge: Merge = "sum"
     quantile: float | None = None  # of a histogram
-    scale: float = 1.0  # Flink's number times this is ours
+    scale: float = 1.0  # factor from Flink's number to ours
     doc: str = ""
 
     def matches(self, identifier: str) -> bool:
-        """Whether an identifier of Flink's REST API, without the subtask, is this metric.
+        """Return whether an identifier of Flink's REST API, without the subtask, is this metric.
 
         Returns:
             True for this metric of the vertex, or of any operator inside it.
         """
         suffix = ""
         if self.quantile is not None:
+            # Flink's REST interface calls the median `median` and all other quantiles `pNN`.
             suffix = "_median" if self.quantile == 0.5 else f"_p{_percent(self.quantile)}"
         ends = [f"{end}{suffix}" for end in self.flink]
-        if self.scope != "operator":  # an operator counts `numRecordsIn` too, behind its name
+        if self.scope != "operator":  # an operator counts `numRecordsIn` too, after its name
             return identifier in ends
         return identifier.endswith(tuple(f".{end}" for end in ends))
 
@@ -81,7 +82,7 @@ def _percent(quantile: float) -> str:
 
 
 def _latency(prefix: str, ends: tuple[str, ...], doc: str) -> tuple[Metric, ...]:
-    """A sampled histogram of state latency, nanoseconds at Flink, milliseconds here."""
+    """Build a sampled histogram of state latency, in nanoseconds at Flink, in milliseconds here."""
     return tuple(
         Metric(
             f"{prefix}_p{_percent(q)}_ms",
@@ -220,7 +221,7 @@ FLINK_METRICS: tuple[Metric, ...] = (
         scale=2.0**-20,
     ),
 )
-"""Every metric that is collected. TaskManagers stand as vertex '' with their number as subtask."""
+"""Every collected metric. TaskManagers have vertex '' and their number as subtask."""
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in FLINK_METRICS}
 
@@ -232,10 +233,10 @@ _PREFIX = {
 
 
 def prometheus_names(metric: Metric) -> str:
-    """A regular expression of the series names Prometheus knows the metric by.
+    """Build a regular expression of the names of a metric's series at Prometheus.
 
-    Flink's reporter replaces every character but letters, digits and underscores by one
-    underscore. Between the operator and the metric may stand the name of a state.
+    Flink's reporter replaces every character but letters, digits and underscores by one underscore.
+    The name of a state may stand between the operator and the metric.
 
     Returns:
         A regular expression that matches whole names.
@@ -249,10 +250,10 @@ def prometheus_names(metric: Metric) -> str:
 
 
 def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
-    """The vertex of a job file that a Flink task belongs to; None where there is none.
+    """Find the vertex of a job file that a Flink task belongs to; None where there is none.
 
     A task is named after its chain, sources and sinks with a prefix. Flink's Prometheus reporter
-    replaces what is neither letter, digit, colon nor underscore by an underscore.
+    replaces all characters but letters, digits, colons and underscores by an underscore.
 
     Returns:
         The vertex's name, or None.
@@ -266,8 +267,10 @@ def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
 
 
 @lru_cache(maxsize=8192)
+# Cached: collectors ask for the same tasks at every scrape.
 def _vertex_of(task_name: str, vertices: tuple[str, ...]) -> str | None:
     known = {cleaned(vertex): vertex for vertex in vertices}
+    # A chain's operators are joined by " -> ", which becomes several underscores.
     for part in re.split(r"__+", cleaned(task_name)):
         name = re.sub(r"^(Source|Sink):_", "", part.strip("_"))
         vertex = known.get(name) or known.get(re.sub(r":_(Writer|Committer)$", "", name))
@@ -277,14 +280,15 @@ def _vertex_of(task_name: str, vertices: tuple[str, ...]) -> str | None:
 
 
 def names_in(task_name: str) -> list[str]:
-    """The names that a vertex of a job file may have so that `vertex_of` finds it by this task.
+    """List names for a vertex of a job file with which `vertex_of` finds it by this task.
 
     Args:
-        task_name: as Flink's REST interface or its Prometheus reporter has it.
+        task_name: Name at Flink's REST interface or its Prometheus reporter.
 
     Returns:
-        One for each operator of the chain that can be told, in its order, printable and not longer
-        than 120 characters.
+        One for each recognisable operator of the chain, in its order, printable and not longer than
+        120
+        characters.
 
     >>> names_in("Source: bids -> Flat Map -> Sink: out: Writer")
     ['bids', 'Flat Map', 'out']
@@ -302,9 +306,9 @@ def names_in(task_name: str) -> list[str]:
 
 
 def cleaned(name: str) -> str:
-    """A name as Flink's Prometheus reporter writes it into a label.
+    """Return a name as Flink's Prometheus reporter writes it into a label.
 
     Returns:
-        The name with an underscore for what is neither letter, digit, colon nor underscore.
+        The name with an underscore for each character but letters, digits, colons and underscores.
     """
     return re.sub(r"[^a-zA-Z0-9:_]", "_", name)

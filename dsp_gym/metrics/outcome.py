@@ -1,8 +1,8 @@
-"""What happened to a real or recorded job over an interval, told from its metrics.
+"""The outcome of a real or recorded job over an interval, derived from its metrics.
 
 Sources and sinks of this project count over restarts (`emitted_records_total`), so records are
-neither lost nor counted twice by an outage. While a job is down nothing is known of its log: what
-arrives meanwhile shows in the interval in which it runs again.
+neither lost nor counted twice by an outage. While a job is down its log is unknown: arrivals of
+that time show in the interval in which it runs again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UP = (Status.RUNNING, Status.SAVEPOINTING)  # records are processed while a sav
 
 
 def observed_in(snapshot: MetricsSnapshot, row: int = 0) -> Observed:
-    """What one job of a snapshot tells beside its samples.
+    """Return the observations of one job of a snapshot beside its samples.
 
     Returns:
         Status, times and the running configuration by vertex name.
@@ -58,21 +58,21 @@ def measured_outcome(
     *,
     rescales: int = 0,
 ) -> Outcome:
-    """The outcome of one job, each value of shape (1,).
+    """Compute the outcome of one job, each value of shape (1,).
 
-    Latency and backlog are NaN where no sample tells them; a job without a log owes nothing. While
+    Latency and backlog are NaN where no sample has them; a job without a log has no backlog. While
     no record reaches a sink, the job is late when its log is further behind than the bound.
 
     Args:
         spec: the job.
         samples: at least those of the interval and the last one before it.
-        history: what was observed, by time; at least once, best from before `since_s` on.
+        history: the observations, by time; at least one, best from before `since_s` on.
         since_s: begin of the interval.
         until_s: end of the interval.
-        rescales: how many were asked for.
+        rescales: number of rescales asked for.
 
     Returns:
-        Sums over the interval; NaN where nothing is known.
+        Sums over the interval; NaN where they are unknown.
     """
     seconds = until_s - since_s
     pairs = list(_pairs(history, since_s, until_s))
@@ -80,10 +80,13 @@ def measured_outcome(
     arrived, processed, pending = _records(spec, samples, since_s, until_s)
     latency = _latency(spec, samples.between(since_s, until_s))
     floor = 0.1 * spec.source.rate_per_s
+    # Late seconds need a rate: at least a tenth of the reference rate, as in the simulation.
     per_s = max(arrived / seconds if seconds > 0 else 0.0, floor)
-    # Nothing reached a sink: whatever comes will be as old as what waits in the log.
+    # No record reached a sink: the next one will be as old as the records waiting in the log.
     ages = latency if len(latency) else _waiting(spec, samples.between(since_s, until_s)) / per_s
     late = float(np.mean(ages > spec.slo.latency_s)) if len(ages) else 0.0
+    # Between two observations the configuration changed at most once, when the job came back:
+    # before, the old one is paid for, then the new one.
     core_s = mib_s = tm_s = 0.0
     for a, b in pairs:
         changed_s = min(max(b.running_since_s, a.t_s), b.t_s)
@@ -119,10 +122,10 @@ def measured_outcome(
 def arrivals_of(
     spec: JobSpec, samples: Samples, since_s: float, until_s: float
 ) -> list[tuple[float, float]]:
-    """When how many records had arrived, counted from the last sample before an interval.
+    """List times and arrivals, counted from the last sample before an interval.
 
-    What a source emitted and what waits in its log together rise as records arrive, whether the job
-    keeps up or not. While a subtask does not report they seem to fall, which is left out.
+    Emitted records and the backlog together rise as records arrive, whether the job keeps up or
+    not. While a subtask does not report they seem to fall, which is left out.
 
     Returns:
         Pairs of t_s and records, rising.
@@ -134,6 +137,7 @@ def arrivals_of(
             continue
         times, _, emitted = seen.grid(vertex.name, "emitted_records_total")
         at, _, owed = seen.grid(vertex.name, "pending_records")
+        # Without a common time of both counters their sum means nothing.
         if not len(times) or (len(at) and not np.array_equal(times, at)):
             return []
         waiting = np.nansum(owed, axis=1) if len(at) else np.zeros(len(times))
@@ -143,7 +147,9 @@ def arrivals_of(
     if not found:
         return []
     when = np.array(sorted(found))
+    # A running maximum removes the falls of subtasks that miss a scrape.
     counts = np.maximum.accumulate([found[t_s] for t_s in when.tolist()])
+    # Begin with the last sample before the interval, whose count is the zero.
     first = max(0, int(np.searchsorted(when, since_s, side="right")) - 1)
     risen = counts[first:] - counts[first]
     return list(zip(when[first:].tolist(), risen.tolist(), strict=True))
@@ -152,7 +158,7 @@ def arrivals_of(
 def _pairs(
     history: Sequence[Observed], since_s: float, until_s: float
 ) -> Iterator[tuple[Observed, Observed]]:
-    """Neighbours in time that touch the interval; the first and last state hold at its ends."""
+    """Pair neighbours in time that touch the interval; first and last state hold at its ends."""
     states = sorted(history, key=lambda state: state.t_s)
     if states[0].t_s > since_s:
         states.insert(0, replace(states[0], t_s=since_s))
@@ -164,8 +170,9 @@ def _pairs(
 
 
 def _down(a: Observed, b: Observed, samples: Samples) -> Span:
-    """When the job was down between two observations; empty where it was not."""
+    """Return the time in which the job was down between two observations, empty if it ran."""
     was_up, is_up = a.status in _UP, b.status in _UP
+    # Still down: since the last sample that a vertex sent, or since the first observation.
     if not is_up:
         seen = samples.between(a.t_s, b.t_s)
         times = seen.t_s[seen.vertex != ""]
@@ -173,13 +180,14 @@ def _down(a: Observed, b: Observed, samples: Samples) -> Span:
     back_s = min(b.running_since_s, b.t_s)
     if back_s <= a.t_s:
         return (b.t_s, b.t_s)
+    # Back again: the last outage, but no longer than since the observation before.
     longest = back_s - a.t_s
     known = was_up and not math.isnan(b.outage_s)
     return (back_s - (min(b.outage_s, longest) if known else longest), back_s)
 
 
 def _has_failed(a: Observed, b: Observed) -> bool:
-    """Whether it failed for good, or restarted with its old configuration."""
+    """Return whether it failed for good, or restarted with its old configuration."""
     if b.status == Status.FAILED:
         return a.status != Status.FAILED
     came_back = b.status in _UP and a.status in _UP and b.running_since_s > a.t_s
@@ -194,7 +202,7 @@ def _inside(span: Span, since_s: float, until_s: float) -> float:
 def _records(
     spec: JobSpec, samples: Samples, since_s: float, until_s: float
 ) -> tuple[float, float, float]:
-    """Arrived, processed and owed records of all sources."""
+    """Return arrived, processed and waiting records of all sources."""
     processed = arrived = pending = 0.0
     for vertex in spec.vertices:
         if vertex.kind != "source":
@@ -202,6 +210,7 @@ def _records(
         taken = _counted(samples, vertex.name, since_s, until_s)
         times, _, owed = samples.between(-np.inf, until_s).grid(vertex.name, "pending_records")
         total = np.nansum(owed, axis=1)
+        # Records read plus growth of the log; a falling sum is a missing subtask.
         if len(times):
             before = total[times <= since_s]
             start = before[-1] if len(before) else total[0]
@@ -215,7 +224,7 @@ def _records(
 
 
 def _counted(samples: Samples, source: str, since_s: float, until_s: float) -> float:
-    """Records a source emitted, from the counter that outlives restarts where there is one."""
+    """Return records a source emitted, from the counter that outlives restarts if there is one."""
     for counter, outlives in (("emitted_records_total", True), ("records_out_total", False)):
         times, _, values = samples.between(-np.inf, until_s).grid(source, counter)
         before = np.flatnonzero(times <= since_s)
@@ -223,6 +232,7 @@ def _counted(samples: Samples, source: str, since_s: float, until_s: float) -> f
         times, values = times[start:], values[start:]
         if len(times) < 2:
             continue
+        # A counter kept in state falls back to a checkpoint, so only its ends count.
         if outlives:
             total = np.nansum(values, axis=1)
             return max(0.0, float(total[-1] - total[0]))
@@ -231,7 +241,7 @@ def _counted(samples: Samples, source: str, since_s: float, until_s: float) -> f
 
 
 def _latency(spec: JobSpec, inside: Samples) -> Floats:
-    """The p95 latency of the slowest sink subtask at each sample, seconds."""
+    """Return the p95 latency of the slowest sink subtask at each sample, (N,) s."""
     highest: dict[float, float] = {}
     for vertex in spec.vertices:
         times, _, values = inside.grid(vertex.name, "latency_p95_ms")
@@ -243,7 +253,7 @@ def _latency(spec: JobSpec, inside: Samples) -> Floats:
 
 
 def _waiting(spec: JobSpec, inside: Samples) -> Floats:
-    """Records in the logs of all sources at each sample."""
+    """Return the records in the logs of all sources at each sample, (N,)."""
     waiting: dict[float, float] = {}
     for vertex in spec.vertices:
         times, _, owed = inside.grid(vertex.name, "pending_records")
@@ -253,7 +263,7 @@ def _waiting(spec: JobSpec, inside: Samples) -> Floats:
 
 
 def _taskmanagers(spec: JobSpec, state: Observed) -> float:
-    """TaskManagers observed, else what its subtasks need; sources stand elsewhere, as in cost."""
+    """Return the observed TaskManagers, else those its subtasks need; sources run on others."""
     if not math.isnan(state.tm_count):
         return state.tm_count
     tasks = {v.name: state.parallelism[v.name] for v in spec.vertices if v.kind != "source"}

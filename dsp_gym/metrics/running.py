@@ -1,7 +1,7 @@
-"""When a job ran undisturbed, and with how many tasks, as its samples show it.
+"""Undisturbed runs of a job and their tasks, as its samples show them.
 
-Metrics tell of no event: a restart shows where counters fall, a rescale where other subtasks
-report, an outage, and a scrape that failed, where none do.
+Metrics contain no events: a restart shows in falling counters, a rescale in other subtasks, and an
+outage or a failed scrape in missing ones.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dsp_gym.metrics.samples import SAMPLE_S, Samples
 __all__ = ["RunningTime", "interval_of", "running_in"]
 
 _COUNTED = "records_out_total"
-"""Every task has it, and it starts at zero with the task."""
+"""A counter that every task has, and that starts at zero with the task."""
 _LEAST_CELLS = 2
-"""A configuration seen for less is a scrape that a rescale fell into."""
+"""Cells below which a configuration is only a scrape that a rescale fell into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class RunningTime:
     since_s: float
     until_s: float
     parallelism: Mapping[str, int]  # by vertex of the job file
-    restarted: bool = False  # whether counters began anew since the time before
+    restarted: bool = False  # whether counters restarted since the run before
 
 
 def interval_of(samples: Samples) -> float:
-    """The seconds between two samples of one subtask.
+    """Return the seconds between two samples of one subtask.
 
     Returns:
-        Their median; the interval of a recording where there is nothing to tell it from.
+        Their median; the interval of a recording where there are too few samples.
     """
     for vertex in samples.vertices():
         times, _, values = samples.grid(vertex, _COUNTED)
@@ -51,14 +51,14 @@ def interval_of(samples: Samples) -> float:
 
 
 def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
-    """Cuts samples where the job was restarted, rescaled, down or not scraped.
+    """Cut samples where the job was restarted, rescaled, down or not scraped.
 
-    Time is looked at in cells of two scrape intervals, so that tasks on several TaskManagers, which
+    Time is divided into cells of two scrape intervals, so that tasks on several TaskManagers, which
     are not scraped at one instant, are counted together.
 
     Args:
         spec: the job.
-        samples: of the job, of any length.
+        samples: samples of the job, of any length.
 
     Returns:
         The parts in order of time, each of two cells or more; none where a vertex never reported.
@@ -66,6 +66,7 @@ def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
     grids = [samples.grid(vertex.name, _COUNTED) for vertex in spec.vertices]
     if any(len(times) == 0 for times, _, _ in grids):
         return []
+    # Two intervals: each task reports at least once in every cell.
     cell_s = 2.0 * interval_of(samples)
     first_s = min(float(times[0]) for times, _, _ in grids)
     last_s = max(float(times[-1]) for times, _, _ in grids)
@@ -76,8 +77,10 @@ def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
         at = ((times - first_s) // cell_s).astype(np.int64)
         tasks[row] = _present(at, values, cells)
         fell[_falls(at, values)] = True
+    # Tasks by vertex and cell; neighbouring cells with the same tasks and no fall are one run.
     found: list[RunningTime] = []
     before = 0
+    # A single cell is a rescale in progress, seen half before and half after.
     for begin, end in _alike(tasks, fell):
         if end - begin >= _LEAST_CELLS and (tasks[:, begin] > 0).all():
             found.append(
@@ -96,14 +99,14 @@ def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
 
 
 def _present(at: Ints, values: Floats, cells: int) -> Ints:
-    """How many subtasks reported in each cell, (cells,)."""
+    """Count the subtasks that reported in each cell, (cells,)."""
     seen = np.zeros((cells, values.shape[1]), np.bool_)
     np.logical_or.at(seen, at, ~np.isnan(values))
     return np.asarray(seen.sum(axis=1), np.int64)
 
 
 def _falls(at: Ints, values: Floats) -> Ints:
-    """Cells in which a counter stands lower than before."""
+    """Find cells in which a counter is lower than before."""
     found = []
     for column in values.T:
         known = np.flatnonzero(~np.isnan(column))
@@ -112,7 +115,7 @@ def _falls(at: Ints, values: Floats) -> Ints:
 
 
 def _alike(tasks: Ints, fell: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Begin and end of neighbouring cells with the same tasks, without those of a restart."""
+    """Find begin and end of neighbouring cells with the same tasks, without those of a restart."""
     changes = (np.diff(tasks, axis=1) != 0).any(axis=0) | fell[1:] | fell[:-1]
     edges = [0, *(np.flatnonzero(changes) + 1).tolist(), tasks.shape[1]]
     return [

@@ -1,4 +1,4 @@
-"""Raw samples of one job in long format: when, which vertex and subtask, which metric, how much."""
+"""Raw samples of one job in long format: time, vertex and subtask, metric, value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Samples:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Samples:
-        """From rows in any order; of equal keys the last one stays.
+        """Make samples of rows in any order; of equal keys the last one stays.
 
         Returns:
             Samples in order.
@@ -64,7 +64,7 @@ class Samples:
 
     @classmethod
     def of_series(cls, series: Mapping[Series, tuple[ArrayLike, ArrayLike]]) -> Samples:
-        """From times and values by (vertex, subtask, metric); of equal times the last stays.
+        """Make samples of (times, values) by series; of equal times the last stays.
 
         Returns:
             Samples in order.
@@ -74,7 +74,7 @@ class Samples:
         values = [np.asarray(series[key][1], dtype=np.float64) for key in keys]
         rank = np.repeat(np.arange(len(keys)), [len(t) for t in times])
         t_s, value = _joined(times), _joined(values)
-        # Stable: rows of one series at one time stay in the order they were given.
+        # Stable: rows of one series at one time keep their order.
         order = np.lexsort((rank, t_s))
         t_s, rank, value = t_s[order], rank[order], value[order]
         if len(order):
@@ -91,7 +91,7 @@ class Samples:
 
     @classmethod
     def joined(cls, parts: Iterable[Samples]) -> Samples:
-        """All of several, sorted; of equal keys the one of the last part stays.
+        """Join several, sorted; of equal keys the one of the last part stays.
 
         Returns:
             Samples in order.
@@ -99,10 +99,10 @@ class Samples:
         return cls.of(row for part in parts for row in part.rows())
 
     def followed_by(self, later: Samples) -> Samples:
-        """These samples and later ones as one.
+        """Append later samples.
 
         Args:
-            later: none of them before the last of these.
+            later: Samples, none of them before the last of these.
 
         Returns:
             Samples in order.
@@ -111,7 +111,7 @@ class Samples:
         return Samples(**{n: np.concatenate([getattr(self, n), getattr(later, n)]) for n in names})
 
     def rows(self) -> Iterable[Row]:
-        """The samples one by one, as Python values.
+        """Return the samples one by one, as Python values.
 
         Returns:
             Tuples of time (s), vertex, subtask, metric and value, in the order of time.
@@ -126,7 +126,7 @@ class Samples:
         )
 
     def between(self, since_s: float, until_s: float) -> Samples:
-        """Those with since_s < t_s <= until_s.
+        """Return the samples with since_s < t_s <= until_s.
 
         Returns:
             Fewer samples, in the same order.
@@ -141,12 +141,13 @@ class Samples:
             self.value[low:high],
         )
         # Rows of a pair stand in order of time, so those of a part are a slice of them.
+        # Parts share the whole's index: building it sorts every row.
         index, begin, _ = self._part_of or (self._rows_of_pairs(), 0, 0)
         object.__setattr__(part, "_part_of", (index, begin + low, begin + high))
         return part
 
     def vertices(self) -> list[str]:
-        """Names of the vertices that reported, TaskManagers left out.
+        """List the vertices that reported, TaskManagers left out.
 
         Returns:
             Names, sorted.
@@ -154,21 +155,22 @@ class Samples:
         return sorted({v for v, m in self._rows_of_pairs() if len(self._rows(v, m))} - {""})
 
     def grid(self, vertex: str, metric: str) -> tuple[Floats, NDArray[np.int32], Floats]:
-        """One metric of one vertex: times (T,), subtasks (P,), values (T, P), NaN where missing.
+        """Return one metric of one vertex, NaN where missing.
 
         Returns:
-            Three arrays; of a metric without samples they are empty.
+            Times (T,), subtasks (P,) and values (T, P); empty for a metric without samples.
         """
         rows = self._rows(vertex, metric)
         if not len(rows):
             return np.empty(0), np.empty(0, dtype=np.int32), np.empty((0, 0))
         t_s, subtask, value = self.t_s[rows], self.subtask[rows], self.value[rows]
-        # As a rule all subtasks report at all times, so that rows are the grid, line by line.
+        # Usually all subtasks report at all times, so that the rows are the grid, line by line.
         several = int(t_s.searchsorted(t_s[0], side="right"))
         if len(rows) % several == 0:
             lines, of = t_s.reshape(-1, several), subtask.reshape(-1, several)
             if (lines[:, 0] == lines[:, -1]).all() and (of == of[0]).all():
                 return lines[:, 0].copy(), of[0].copy(), value.reshape(-1, several)
+        # The general case: subtasks that come and go, or report at different times.
         changes = np.append(True, t_s[1:] != t_s[:-1])  # sorted by time
         lowest = int(subtask.min())
         present = np.bincount(subtask - lowest) > 0
@@ -179,7 +181,7 @@ class Samples:
         return t_s[changes], subtasks, values
 
     def _rows(self, vertex: str, metric: str) -> Ints:
-        """Rows of one metric of one vertex, rising."""
+        """Return the rows of one metric of one vertex, rising."""
         index, begin, end = self._part_of or (self._rows_of_pairs(), 0, len(self))
         rows = index.get((vertex, metric))
         if rows is None:
@@ -187,7 +189,7 @@ class Samples:
         return rows[rows.searchsorted(begin) : rows.searchsorted(end)] - begin
 
     def _rows_of_pairs(self) -> _Index:
-        """Rows of every (vertex, metric), rising; made once, as comparing strings is slow.
+        """Return the rows of every (vertex, metric), rising; made once, as strings are slow.
 
         Those of a part are the whole's.
         """
@@ -197,6 +199,7 @@ class Samples:
             vertices, vertex = _codes(self.vertex)
             metrics, metric = _codes(self.metric)
             pair = vertex * len(metrics) + metric
+            # Stable, so that rows of one pair stay in order of time.
             order = np.argsort(pair, kind="stable")
             found, starts = np.unique(pair[order], return_index=True)
             parts = np.split(order, starts[1:]) if len(found) else []
@@ -214,7 +217,7 @@ def _joined(parts: Sequence[Floats]) -> Floats:
 
 
 def _codes(names: NDArray[np.str_]) -> tuple[list[str], Ints]:
-    """The distinct names and, for every row, which one it is."""
+    """Return the distinct names and, for every row, the place of its name."""
     plain: list[str] = names.tolist()
     known = {name: code for code, name in enumerate(dict.fromkeys(plain))}
     return list(known), np.fromiter(map(known.__getitem__, plain), dtype=np.int64, count=len(plain))

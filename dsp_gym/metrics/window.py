@@ -28,11 +28,11 @@ _TASKMANAGER = (
 )
 
 FRESH_S = 4 * SAMPLE_S
-"""An older value says nothing about now: gauges and counters of a snapshot are younger."""
+"""Age beyond which gauges and counters are left out of a snapshot, s."""
 
 
 class WindowConfig(ConfigModel):
-    """Over which samples the means of a snapshot of a real job are taken."""
+    """The samples over which the means of a snapshot of a real job are taken."""
 
     window_s: int = Field(
         120, ge=SAMPLE_S, le=3600, description="length of the metrics window, s (Justin: 120 s)"
@@ -44,12 +44,12 @@ class WindowConfig(ConfigModel):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is known of one job beside its samples."""
+    """The observations of one job beside its samples."""
 
     t_s: float
     status: Status
     running_since_s: float
-    parallelism: Mapping[str, int]  # by vertex, as running
+    parallelism: Mapping[str, int]  # by vertex, of the running job
     memory_level: Mapping[str, int]
     outage_s: float = float("nan")  # of the last rescale
     resumed_from_s: float = float("nan")  # time of the checkpoint that it resumed from
@@ -57,7 +57,7 @@ class Observed:
 
 
 def increase(times: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """How far cumulative counters rose, and over how many seconds.
+    """Return the increase of cumulative counters, and the seconds it took.
 
     A counter that falls has restarted at zero, so its value is its increase.
 
@@ -67,7 +67,8 @@ def increase(times: Floats, values: Floats) -> tuple[Floats, Floats]:
 
     Returns:
         Increase (P,) and the seconds between a column's first and last known value (P,); both NaN
-        where fewer than two values are known.
+        where
+        fewer than two values are known.
     """
     rose = np.full(values.shape[1], np.nan)
     seconds = np.full(values.shape[1], np.nan)
@@ -88,21 +89,23 @@ def snapshot_of(
     samples: Sequence[Samples],
     window: WindowConfig,
 ) -> MetricsSnapshot:
-    """The snapshot of J jobs.
+    """Compute the snapshot of J jobs.
 
-    Of a job that does not run nothing is known but its configuration. A window in which a subtask
-    of some vertex did not report is empty: a sum over the others would be no rate of the vertex.
+    Of a job that does not run only its configuration is known. A window in which a subtask of some
+    vertex did not report is empty: a sum over the others would be no rate of the vertex.
 
     Args:
         topology: the jobs.
-        observed: what else is known of each.
-        samples: of each job, at least those of the last `window_s` + one sample; older ones and
-            those from before the restart are left out here.
+        observed: the observations of each job beside its samples.
+        samples: samples of each job, at least of the last `window_s` + one sample; older ones and
+            those
+            from before the restart are left out here.
         window: the metrics window, over which samples are averaged.
 
     Returns:
-        One row per job; NaN where nothing is known.
+        One row per job; NaN where a value is unknown.
     """
+    # Everything is NaN until a sample says otherwise.
     seen = unknown_snapshot(topology)
     seen.window_s[:] = window.window_s
     seen.window_fill[:] = 0.0
@@ -127,9 +130,10 @@ def snapshot_of(
         seen.counted_s[row] = _counted_s(fresh, [v.name for v in vertices if v.kind == "source"])
         for name in _TASKMANAGER:
             getattr(seen, name)[row] = _newest(fresh, "", name, np.mean)
-        if seen.tm_cpu_load[row] < 0:  # how a JVM says that it does not know
+        if seen.tm_cpu_load[row] < 0:  # a JVM's way to say unknown
             seen.tm_cpu_load[row] = np.nan
         parallelism = seen.parallelism[row]
+        # The vertex with the longest hole decides: a sum must cover all of them.
         covered_s = min(
             _covered_s(inside, v.name, int(parallelism[i]), settled_s, known.t_s)
             for i, v in enumerate(vertices)
@@ -151,16 +155,16 @@ def snapshot_of(
 def _covered_s(
     inside: Samples, vertex: str, parallelism: int, since_s: float, until_s: float
 ) -> float:
-    """Seconds of (since, until] for which every subtask of a vertex has samples; least of all.
+    """Return the seconds of (since, until] with samples of every subtask of a vertex.
 
-    A sample speaks for the `SAMPLE_S` before it. Scrapes and polls come a little early or late, so
-    a hole is where at least one is missing: where two samples are nearly 2 `SAMPLE_S` apart.
+    A sample covers the `SAMPLE_S` before it. Scrapes and polls come a little early or late, so a
+    hole is where at least one is missing: where two samples are nearly 2 `SAMPLE_S` apart.
     """
     times, subtasks, values = inside.grid(vertex, "busy_ms_total")
     if values.size == 0:
         times, subtasks, values = inside.grid(vertex, "busy_ms_per_s")
     if len(subtasks) == 0 or (subtasks[0] >= 0 and len(subtasks) < parallelism):
-        return 0.0  # of a whole vertex (-1) there is one series, whatever its parallelism
+        return 0.0  # one series for a whole vertex (-1)
     holes = 0.0
     for column in values.T:
         edges = np.concatenate(([since_s], times[~np.isnan(column)], [until_s]))
@@ -170,7 +174,7 @@ def _covered_s(
 
 
 def _counted_s(samples: Samples, sources: Sequence[str]) -> float:
-    """When the newest counters of the sources were scraped, mean over subtasks; NaN: never."""
+    """Return the mean time of the newest counters of the sources over subtasks; NaN: none."""
     scraped = []
     for source in sources:
         times, _, values = samples.grid(source, "records_out_total")
@@ -180,7 +184,7 @@ def _counted_s(samples: Samples, sources: Sequence[str]) -> float:
 
 
 def _now(samples: Samples, vertex: str, is_source: bool) -> dict[str, float]:
-    """Gauges and counters as of the newest sample."""
+    """Return gauges and counters as of the newest sample."""
     seen = {
         name: _newest(samples, vertex, name, np.sum)
         for name in (
@@ -202,7 +206,7 @@ def _now(samples: Samples, vertex: str, is_source: bool) -> dict[str, float]:
 
 
 def _means(recent: Samples, inside: Samples, vertex: str, is_source: bool) -> dict[str, float]:
-    """Means over the window.
+    """Return the means over the window.
 
     Args:
         recent: samples of the window and the one before it.
@@ -216,6 +220,7 @@ def _means(recent: Samples, inside: Samples, vertex: str, is_source: bool) -> di
     }
     if is_source and not seen["records_in_per_s"] > 0:
         seen["records_in_per_s"] = seen["records_out_per_s"]
+    # Busy, backpressured and idle are shares of each subtask's time.
     for share in _SHARES:
         per_subtask = _share(recent, inside, vertex, share)
         known = len(per_subtask) > 0
@@ -235,14 +240,14 @@ def _means(recent: Samples, inside: Samples, vertex: str, is_source: bool) -> di
 
 
 def _growth(inside: Samples, vertex: str) -> float:
-    """Growth of a source's backlog, records/s: of each subtask by itself, then summed."""
+    """Return the growth of a source's backlog, records/s: of each subtask alone, then summed."""
     times, _, pending = inside.grid(vertex, "pending_records")
     slopes = _slopes(times, pending)
     return float(slopes.sum()) if len(slopes) else 0.0 if len(times) else float("nan")
 
 
 def _slopes(times: Floats, values: Floats) -> Floats:
-    """Change per second from the first to the last known value, of the subtasks that have two."""
+    """Return the change per second from first to last known value, of subtasks with two, (P,)."""
     slopes = []
     for column in values.T:
         known = np.flatnonzero(~np.isnan(column))
@@ -253,7 +258,7 @@ def _slopes(times: Floats, values: Floats) -> Floats:
 
 
 def _hottest(inside: Samples, vertex: str, gauge: str) -> float:
-    """Mean over time of the highest subtask's value; each is held until its next sample.
+    """Return the mean over time of the highest subtask's value, each held until its next sample.
 
     Subtasks on several TaskManagers are not sampled at one instant.
     """
@@ -268,11 +273,11 @@ def _hottest(inside: Samples, vertex: str, gauge: str) -> float:
 
 
 def _share(recent: Samples, inside: Samples, vertex: str, share: str) -> Floats:
-    """Milliseconds per second of each subtask: from Flink's cumulated times, else its gauges.
+    """Return ms/s of each subtask, (P,): from Flink's cumulated times, else its gauges.
 
     The gauges are 60 s means and lag behind a change; the cumulated times do not. They are no
-    counters, though: Flink adds idle time when the task looks up, and busy time is what is left of
-    the clock, so for a moment it stands too high and then falls.
+    counters, though: Flink adds idle time when the task wakes up, and busy time is the rest of the
+    clock, so for a moment it is too high and then falls.
     """
     times, _, totals = recent.grid(vertex, f"{share}_ms_total")
     if totals.size:
@@ -296,7 +301,7 @@ def _total_increase(recent: Samples, vertex: str, counter: str) -> float:
 
 
 def _mean_latency(inside: Samples, vertex: str, prefix: str) -> float:
-    """Mean over window and subtasks of a histogram known by its quantiles .5, .75, .95, .99.
+    """Return the mean over window and subtasks of a histogram with quantiles .5, .75, .95, .99.
 
     The quantile function is taken as linear between them, flat below the first and above the last.
     """
@@ -308,13 +313,14 @@ def _mean_latency(inside: Samples, vertex: str, prefix: str) -> float:
     if np.isnan(p50):
         return float("nan")
     p75, p95, p99 = (p50 if np.isnan(q) else q for q in (p75, p95, p99))
+    # The integral of that function: half the mass below the median, trapezoids in between.
     return 0.5 * p50 + 0.125 * (p50 + p75) + 0.1 * (p75 + p95) + 0.02 * (p95 + p99) + 0.01 * p99
 
 
 def _newest(
     samples: Samples, vertex: str, metric: str, merge: Callable[[list[float]], float]
 ) -> float:
-    """The newest known values of the subtasks, merged; NaN where there is none."""
+    """Merge the newest known values of the subtasks; NaN where there is none."""
     _, _, values = samples.grid(vertex, metric)
     newest = [column[~np.isnan(column)][-1] for column in values.T if np.any(~np.isnan(column))]
     return float(merge(newest)) if newest else float("nan")
