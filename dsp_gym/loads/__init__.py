@@ -1,4 +1,4 @@
-"""Loads: how many records arrive, over time and by seed, and which of them train or test."""
+"""Loads: arrivals over time and by seed, divided into loads for training and for tests."""
 
 from __future__ import annotations
 

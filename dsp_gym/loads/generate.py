@@ -1,4 +1,4 @@
-"""From a load's description and a seed to its rate at every tick.
+"""Rates of a load at every tick, from its description and a seed.
 
 Random numbers come from Philox streams keyed by (seed, node, purpose), so parts do not disturb one
 another, and a longer load begins with the shorter one of the same seed (a recorded load with a
@@ -36,11 +36,12 @@ __all__ = ["philox", "rates"]
 Rates = Floats
 
 SHAPE, NOISE, CHOICE = 0, 1, 2
-"""What a stream of random numbers is for."""
+"""Purposes of streams of random numbers."""
 
 _DOMAIN = 0x6C6F6164 << 32
 """Sets the streams of loads apart from those of a simulation with the same seed ('load')."""
 
+# Fixed blocks: a longer load draws the same first events, values and sines.
 _EVENTS_AT_ONCE = 32
 _SINE_BLOCK = 64
 _FORGOTTEN = 1e-12
@@ -54,17 +55,20 @@ def rates(
     dt_s: float = 1.0,
     traces: TraceLibrary | None = None,
 ) -> Rates:
-    """The load at the beginning of every tick, as a multiplier of the reference rate.
+    """Compute the load at the beginning of every tick, as a multiplier of the reference rate.
 
     Args:
         spec: The load.
-        seed: Same seed, same load; 0 or more.
+        seed: Seed, 0 or more; the same seed gives the same load.
         duration_s: Length of the load, in seconds.
         dt_s: Length of a tick, in seconds.
-        traces: Where recorded loads are found and kept; a new one when None.
+        traces: The library of recorded loads; a new one when None.
 
     Returns:
         ``round(duration_s / dt_s)`` rates, none of them negative.
+
+    Raises:
+        LoadError: The load has no tick, or the seed is out of range.
     """
     if not (dt_s > 0 and duration_s >= dt_s and math.isfinite(duration_s)):
         raise LoadError(
@@ -78,17 +82,18 @@ def rates(
 
 
 def philox(seed: int, node: int, purpose: int) -> np.random.Generator:
-    """The stream of random numbers of one node of a load, for one purpose.
+    """Return the stream of random numbers of one node of a load, for one purpose.
 
     Returns:
         A generator; equal keys give equal numbers.
     """
+    # Two words of 64 bits: the seed, and domain, node and purpose.
     key = np.array([seed, _DOMAIN + (node << 2) + purpose], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 
 
 class _Ticks:
-    """The ticks of one load, with what each form makes of them."""
+    """The ticks of one load, and the rates of each form at them."""
 
     def __init__(self, count: int, dt_s: float, seed: int, traces: TraceLibrary) -> None:
         self.count = count
@@ -99,7 +104,8 @@ class _Ticks:
         self.duration_s = count * dt_s
 
     def rates(self, spec: LoadSpec, node: int) -> Rates:
-        """The rates of a load whose place among all nodes is given."""
+        """Compute the rates of a load, given its place among all nodes."""
+        # Shape first, then noise, then scale: the noise is relative to the shape.
         rate = self._shape(spec, node)
         if spec.noise_cv > 0:
             rate *= self._noise(spec.noise_cv, spec.noise_correlation_s, node)
@@ -112,6 +118,7 @@ class _Ticks:
             case Constant():
                 return np.full(self.count, spec.rate)
             case Step():
+                # Each value holds from its time on: the last step at or before t.
                 times, values = np.array(spec.steps, dtype=np.float64).T
                 return np.asarray(values[np.searchsorted(times, self.t_s, side="right") - 1])
             case Ramp():
@@ -133,6 +140,7 @@ class _Ticks:
 
     def _own(self, spec: InstalledLoad, node: int) -> Rates:
         found = own_load(spec).rates(self.t_s, philox(self.seed, node, SHAPE))
+        # A copy, since the noise is multiplied in place.
         rate = np.array(found, dtype=np.float64)
         if rate.shape != self.t_s.shape or not np.isfinite(rate).all():
             raise LoadError(
@@ -143,6 +151,7 @@ class _Ticks:
 
     def _sum(self, spec: Sum, node: int) -> Rates:
         total = np.zeros(self.count)
+        # Places count all nodes depth first (`nodes`), so each part has streams of its own.
         place = node + 1
         for part in spec.parts:
             total += self.rates(part, place)
@@ -154,6 +163,7 @@ class _Ticks:
             phase_s = philox(self.seed, node, SHAPE).random() * spec.period_s
         else:
             phase_s = spec.phase_s
+        # In radians per second of load.
         per_s = 2 * math.pi / spec.period_s
         day = _cosine(per_s * phase_s, per_s * self.dt_s, self.count)
         day *= -spec.amplitude
@@ -165,10 +175,11 @@ class _Ticks:
         if spec.rate_per_h == 0:
             return rate
         stream = philox(self.seed, node, SHAPE)
-        # Bursts that began before the load are still on, so its start is like any other moment.
+        # Bursts from before the begin may still last, so that the start is like any other moment.
         begin_s = -spec.duration_s[1]
         while begin_s < self.duration_s:
             draws = stream.random((_EVENTS_AT_ONCE, 3))
+            # Exponential gaps by inversion: -ln(1 - u) x mean gap makes a Poisson process.
             begins_s = begin_s + np.cumsum(-np.log1p(-draws[:, 0])) * (3600 / spec.rate_per_h)
             magnitudes = _between(spec.magnitude, draws[:, 1])
             durations_s = _between(spec.duration_s, draws[:, 2])
@@ -186,6 +197,7 @@ class _Ticks:
                     rate[first:last] += magnitude
                 else:
                     age = self.t_s[first:last] - begin
+                    # exp(-ln(20)) = 5 % of the magnitude is left at the burst's end.
                     rate[first:last] += magnitude * np.exp(age * (-math.log(20) / duration))
             begin_s = float(begins_s[-1])
         return rate
@@ -193,6 +205,7 @@ class _Ticks:
     def _flash_crowd(self, spec: FlashCrowd, node: int) -> Rates:
         draws = philox(self.seed, node, SHAPE).random((len(spec.peaks), 2))
         rate = np.full(self.count, spec.base)
+        # Peaks add where they meet, each with a draw for its time and one for its height.
         for peak, (when, how_high) in zip(spec.peaks, draws, strict=True):
             since_s = self.t_s - _between(peak.at_s, when)
             magnitude = _between(peak.magnitude, how_high)
@@ -205,7 +218,7 @@ class _Ticks:
         state_rate = np.array([state.rate for state in spec.states])
         sojourn_s = np.array([state.mean_sojourn_s for state in spec.states])
         stream = philox(self.seed, node, SHAPE)
-        # Each state is visited equally often, so time in it is in proportion to its sojourn; and
+        # Each state is visited equally often, so the time in it is proportional to its sojourn; and
         # an exponential sojourn has no memory. So the chain begins as if it had always run.
         share = np.cumsum(sojourn_s) / np.sum(sojourn_s)
         state = int(np.searchsorted(share, stream.random(), side="right")) % count
@@ -214,11 +227,13 @@ class _Ticks:
         states: list[Ints] = []
         while end_s < self.duration_s:
             draws = stream.random((_EVENTS_AT_ONCE, 2))
+            # The next state is any but the present one, all equally likely.
             jumps = 1 + (draws[:, 1] * (count - 1)).astype(np.int64)
             visited = (state + np.concatenate([[0], np.cumsum(jumps)])) % count
             states.append(visited[:-1])
             ends.append(end_s + np.cumsum(-np.log1p(-draws[:, 0]) * sojourn_s[visited[:-1]]))
             state, end_s = int(visited[-1]), float(ends[-1][-1])
+        # The sojourn in which each tick falls.
         place = np.searchsorted(np.concatenate(ends), self.t_s, side="right")
         return state_rate[np.concatenate(states)[place]]
 
@@ -230,6 +245,7 @@ class _Ticks:
             raise LoadError(
                 f"the trace ends at {trace.end_s:g} s", file=trace.path, key="to_s", value=to_s
             )
+        # Seconds of the trace left over: the room for a random begin.
         spare_s = to_s - from_s - self.duration_s * spec.compress
         # A microsecond of slack: to_s / compress need not be a round number.
         if spare_s < -1e-6:
@@ -251,12 +267,14 @@ class _Ticks:
         return rate
 
     def _noise(self, cv: float, correlation_s: float, node: int) -> Rates:
-        """A log-normal factor with mean 1 and an AR(1) logarithm, stationary from the start."""
+        """Draw a log-normal factor with mean 1 and a stationary AR(1) logarithm."""
         normal = philox(self.seed, node, NOISE).standard_normal(self.count)
         if correlation_s > 0:
             keep = math.exp(-self.dt_s / correlation_s)
+            # Shocks of variance 1 - keep^2 keep the variance of the sum at 1.
             normal[1:] *= math.sqrt(1 - keep * keep)
             _accumulate(normal, keep)
+        # Of a log-normal: variance ln(1 + cv^2), and half of it subtracted gives mean 1.
         variance = math.log1p(cv * cv)
         normal *= math.sqrt(variance)
         normal -= variance / 2
@@ -269,7 +287,8 @@ def _between(bounds: Between, share: Rates | float) -> Rates:
 
 
 def _cosine(begin: float, step: float, count: int) -> Rates:
-    """``cos(begin + i * step)`` for i < count, by the angle-sum formula: few cosines, many sums."""
+    """Compute ``cos(begin + i * step)`` for i < count, by the angle-sum formula: few cosines."""
+    # cos(a + b) = cos a cos b - sin a sin b, with a per block and b inside it.
     blocks = begin + step * _SINE_BLOCK * np.arange(-(-count // _SINE_BLOCK))[:, None]
     inside = step * np.arange(_SINE_BLOCK)
     cosine = np.cos(blocks) * np.cos(inside) - np.sin(blocks) * np.sin(inside)
@@ -277,7 +296,7 @@ def _cosine(begin: float, step: float, count: int) -> Rates:
 
 
 def _accumulate(values: Rates, keep: float) -> None:
-    """Turns shocks into ``x[i] = keep * x[i-1] + shock[i]`` in place, by doubling.
+    """Turn shocks into ``x[i] = keep * x[i-1] + shock[i]`` in place, by doubling.
 
     After k rounds x[i] holds the last 2^k shocks; the weight of older ones is keep^(2^k).
     """

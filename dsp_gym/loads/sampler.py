@@ -1,4 +1,4 @@
-"""Drawing loads: for ever from the training split, one by one from the others."""
+"""Draws of loads: without end from the training split, one by one from the others."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ class LoadCell:
 
     @property
     def label(self) -> str:
-        """The cell as results name it."""
+        """The cell's name in results."""
         return f"{self.name}#{self.seed}"
 
 
 class LoadSampler:
-    """Makes the loads of a set; every trace is read, and refused, when it is built.
+    """A maker of the loads of a set; it reads and checks every trace when it is built.
 
     Args:
         loads: The splits.
-        base_dir: Folder that relative trace paths start from; the current directory when None.
+        base_dir: Folder in which relative trace paths start; the current directory when None.
     """
 
     def __init__(self, loads: LoadSet, base_dir: str | Path | None = None) -> None:
         self._traces = TraceLibrary(base_dir)
         self._splits: dict[str, LoadSplit] = dict(loads.splits())
         self._shares: dict[str, Floats] = {}
+        # Shares of the draws, cumulated, for a search by a uniform number.
         for name, split in self._splits.items():
             weights = np.array([entry.weight for entry in split.loads])
             self._shares[name] = np.cumsum(weights / weights.sum())
@@ -54,9 +55,9 @@ class LoadSampler:
     def sample(
         self, split: SplitName, index: int, duration_s: float, dt_s: float = 1.0
     ) -> tuple[Floats, str]:
-        """The rates and the label of the split's draw number `index`.
+        """Return rates and label of the split's draw number `index`.
 
-        The index may be any number from 0 on: seeds wrap around inside the split's own range.
+        The index may be any number from 0 on: seeds wrap around inside the split's range.
 
         Returns:
             (seconds,) multipliers of the job's reference rate, and the cell's label.
@@ -65,7 +66,7 @@ class LoadSampler:
         return self.rates(cell, duration_s, dt_s), cell.label
 
     def draw(self, split: SplitName, index: int) -> LoadCell:
-        """The cell that draw number `index` takes; a load is chosen by its weight.
+        """Return the cell of draw number `index`; a load is chosen by its weight.
 
         Returns:
             The load and its seed.
@@ -73,8 +74,10 @@ class LoadSampler:
         if index < 0:
             raise LoadError("draws are numbered from 0 on", key="index", value=index)
         chosen = self._split(split)
+        # A draw number beyond the range wraps around: training never runs out of seeds.
         seeds = chosen.seeds
         seed = index if seeds is None else seeds.from_ + index % len(seeds)
+        # The choice of a load must not shift the seeds, so it has a stream of its own.
         place = 0
         if len(chosen.loads) > 1:
             share = philox(index, 0, CHOICE).random()
@@ -83,10 +86,10 @@ class LoadSampler:
         return LoadCell(entry.name, entry.load, seed)
 
     def cells(self, split: SplitName, seeds: int | None = None) -> list[list[LoadCell]]:
-        """Every load of a split (rows) with every seed of its range (columns).
+        """List every load of a split (rows) with every seed of its range (columns).
 
         Args:
-            split: Which split.
+            split: Name of the split.
             seeds: Take only that many seeds, the first ones; all when None.
 
         Returns:
@@ -102,7 +105,7 @@ class LoadSampler:
         ]
 
     def rates(self, cell: LoadCell, duration_s: float, dt_s: float = 1.0) -> Floats:
-        """The rates of one cell, as multipliers of the job's reference rate.
+        """Compute the rates of one cell, as multipliers of the job's reference rate.
 
         Returns:
             (seconds,) multipliers.

@@ -1,4 +1,4 @@
-"""What a load is: a dimensionless multiplier over time of a job's reference source rate.
+"""The description of a load: a multiplier over time of a job's reference source rate.
 
 A job file gives its reference rate in records per second; a load of 1.0 asks for exactly that, 0.5
 for half. So one load serves every job. Forms compose: ``sum`` adds its parts.
@@ -70,7 +70,7 @@ Between = Annotated[tuple[float, float], BeforeValidator(_as_range), AfterValida
 
 
 class _Form(ConfigModel):
-    """What all forms share."""
+    """The keys common to all forms."""
 
     scale: float = Field(
         1.0,
@@ -262,7 +262,7 @@ class Sum(_Form):
 
 
 class InstalledLoad(_Form):
-    """A form that another distribution offers; in a file its own keys stand beside `form`."""
+    """A form that another distribution offers; in a file its keys stand beside `form`."""
 
     form: str = Field(description="name of its entry point in the group `dsp_gym.loads`")
     config: SerializeAsAny[ConfigModel] = Field(description="its own configuration")
@@ -274,21 +274,21 @@ class InstalledLoad(_Form):
 
 
 class OwnLoad(Protocol):
-    """What an entry point of the group `dsp_gym.loads` makes of its configuration."""
+    """The object that an entry point of `dsp_gym.loads` makes of its configuration."""
 
     seeded: bool
     """Whether the random numbers shape it."""
 
     def rates(self, t_s: Floats, random: np.random.Generator) -> Floats:
-        """The load (n,) at the times t_s (n,), 0 or more; the same numbers, the same load.
+        """Return the load (n,) at the times t_s (n,), 0 or more; equal numbers give an equal load.
 
         Returns:
-            Records/s or a factor, as the place of the load in its configuration says.
+            Records/s or a factor, depending on the place of the load in its configuration.
         """
 
 
 def own_load(spec: InstalledLoad) -> OwnLoad:
-    """Make the load that a configuration of another distribution's form stands for.
+    """Make the load from a configuration of another distribution's form.
 
     Returns:
         The load, made from its checked configuration.
@@ -305,6 +305,7 @@ FORMS = tuple(
 
 
 def _made(form: str, keys: Mapping[str, object]) -> InstalledLoad:
+    # Keys of all forms stay here; the rest belongs to the other distribution's configuration.
     shared = {name: one for name, one in keys.items() if name in _Form.model_fields}
     own = {name: one for name, one in keys.items() if name not in shared}
     return InstalledLoad.model_validate(
@@ -339,7 +340,7 @@ LoadConfig.model_rebuild()
 
 
 def nodes(spec: LoadSpec) -> Iterator[LoadSpec]:
-    """The load and all its parts, depth first; a node's place is the number of its stream.
+    """Iterate over the load and all its parts, depth first; a node's place numbers its stream.
 
     Returns:
         An iterator over loads.
@@ -351,7 +352,7 @@ def nodes(spec: LoadSpec) -> Iterator[LoadSpec]:
 
 
 def is_seeded(spec: LoadSpec) -> bool:
-    """Whether the seed shapes the load, other than by choosing where in a trace it begins.
+    """Return whether the seed shapes the load, beyond choosing the begin in a trace.
 
     Returns:
         True where another seed gives another load.

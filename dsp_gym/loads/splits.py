@@ -49,6 +49,7 @@ class WeightedLoad(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, data: object) -> object:
+        # Three ways to write an entry: a name, a mapping with a name as load, or with a load.
         entry = {"load": data} if isinstance(data, str) else data
         if not isinstance(entry, dict) or "load" not in entry:
             return entry
@@ -103,7 +104,7 @@ class LoadSet(ConfigModel):
         return self
 
     def splits(self) -> Iterator[tuple[SplitName, LoadSplit]]:
-        """The splits there are, with their names.
+        """Iterate over the splits that exist, with their names.
 
         Returns:
             Pairs of name and split.
@@ -117,6 +118,7 @@ class LoadSet(ConfigModel):
 
 
 def _overlaps(first: LoadSplit, second: LoadSplit) -> Iterator[str]:
+    # Three ways to leak test loads into training: seeds, stretches of a trace, equal loads.
     yield from _shared_seeds(first, second)
     for one, other in product(first.loads, second.loads):
         yield from _shared_trace_time(one, other)
@@ -136,6 +138,7 @@ def _shared_seeds(first: LoadSplit, second: LoadSplit) -> Iterator[str]:
 
 
 def _shared_trace_time(one: WeightedLoad, other: WeightedLoad) -> Iterator[str]:
+    # Traces are compared by file stem, wherever they lie: copies are the same recording.
     for a, b in product(_traces(one.load), _traces(other.load)):
         a_to, b_to = (math.inf if x.to_s is None else x.to_s for x in (a, b))
         if Path(a.path).stem == Path(b.path).stem and a.from_s < b_to and b.from_s < a_to:

@@ -26,7 +26,7 @@ COLUMNS = ("t_seconds", "rate")
 class Trace:
     """A recorded load.
 
-    Each row stands until the next; the last one for as long as the one before it.
+    Each row holds until the next; the last one for as long as the one before it.
     """
 
     path: Path
@@ -35,12 +35,13 @@ class Trace:
 
     @property
     def end_s(self) -> float:
-        """The second at which the last row stops standing."""
+        """The second at which the last row ends."""
+        # As long as the row before it: rows are usually evenly spaced.
         return float(2 * self.t_s[-1] - self.t_s[-2])
 
 
 def data_folder() -> Path | None:
-    """The folder named by ``DSP_GYM_DATA``, or the default one where it exists.
+    """Return the folder named by ``DSP_GYM_DATA``, or the default one where it exists.
 
     Returns:
         The folder, or None.
@@ -52,11 +53,12 @@ def data_folder() -> Path | None:
 
 
 class TraceLibrary:
-    """Finds traces by path or name, and reads each of them once.
+    """A library that finds traces by path or name, and reads each of them once.
 
     Args:
-        base_dir: Folder that relative paths start from, before the data folder; the current
-            directory when None.
+        base_dir: Folder in which relative paths start, before the data folder; the current
+            directory
+            when None.
     """
 
     def __init__(self, base_dir: str | Path | None = None) -> None:
@@ -64,7 +66,7 @@ class TraceLibrary:
         self._read: dict[str, Trace] = {}
 
     def get(self, name: str) -> Trace:
-        """The trace of this path or name.
+        """Return the trace of this path or name.
 
         Returns:
             The trace, read once.
@@ -75,10 +77,13 @@ class TraceLibrary:
         return trace
 
     def find(self, name: str) -> Path:
-        """The file meant by a path, or by a name in the data folder.
+        """Find the file of a path, or of a name in the data folder.
 
         Returns:
             An existing file.
+
+        Raises:
+            LoadError: There is no such file.
         """
         candidates = list(self._candidates(name))
         for candidate in candidates:
@@ -93,6 +98,7 @@ class TraceLibrary:
 
     def _candidates(self, name: str) -> Iterator[Path]:
         file = name if name.endswith(".csv") else f"{name}.csv"
+        # Beside the configuration first, then in the data folder.
         yield self._base_dir / file
         folder = data_folder()
         if folder is not None and not Path(file).is_absolute():
@@ -101,10 +107,13 @@ class TraceLibrary:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Reads a trace; what is wrong with it is named by file and line.
+    """Read a trace; errors name file and line.
 
     Returns:
         Times in s and values, as arrays of equal length.
+
+    Raises:
+        LoadError: The file is no such CSV file, or its rows are wrong.
     """
     file = Path(path)
     try:
@@ -116,6 +125,7 @@ def read_trace(path: str | Path) -> Trace:
     if len(t_s) < 2:
         raise LoadError(f"has {len(t_s)} rows, expected at least 2", file=file)
     _check_order(t_s, lines, file)
+    # One trace serves many loads, so nobody may write into it.
     t_s.flags.writeable = rate.flags.writeable = False
     return Trace(file, t_s, rate)
 
