@@ -1,4 +1,4 @@
-"""Policies by name: what they are, how they are configured, how they are made."""
+"""Policies by name: their configuration, the registry and their making."""
 
 from __future__ import annotations
 

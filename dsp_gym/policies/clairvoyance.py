@@ -1,4 +1,4 @@
-"""The load to come, which only a clairvoyant policy knows. It never travels in a snapshot.
+"""The load to come, known to clairvoyant policies alone. It never travels in a snapshot.
 
 An evaluation knows the load and hands it to the policies that declare `foresee`. A live loop does
 not, so such a policy can be neither fallback, floor nor teacher.
@@ -22,26 +22,26 @@ class Foresight(NamedTuple):
 
 
 class Possible(NamedTuple):
-    """Between which costs a policy can move, (J,), money over the whole episode."""
+    """The range of costs of a policy, (J,), money over the whole episode."""
 
-    bound: Floats  # nothing that serves every arrival in time costs less
+    bound: Floats  # no policy that serves every arrival in time costs less
     peak: Floats  # the cheapest fixed configuration that carries the peak
 
 
 @runtime_checkable
 class Foreseeing(Protocol):
-    """A policy that must be told the load before it is reset."""
+    """A policy that must know the load before it is reset."""
 
     def foresee(self, jobs: Topology, foresight: Foresight) -> None:
-        """Hear what is to come."""
+        """Take in the load to come."""
 
 
 @runtime_checkable
 class Bounding(Foreseeing, Protocol):
-    """One that can also say what there is to save."""
+    """A clairvoyant policy that also computes the range of possible costs."""
 
     def possible(self) -> Possible:
-        """Bound and peak of what was foreseen.
+        """Compute bound and peak of the foreseen load.
 
         Returns:
             Costs of the whole episode, money, (J,) each.

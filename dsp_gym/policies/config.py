@@ -1,4 +1,4 @@
-"""How a policy is named in a configuration file."""
+"""The name of a policy in a configuration file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dsp_gym.config.model import ConfigModel
 __all__ = ["SHIPPED", "PolicyConfig"]
 
 SHIPPED = "shipped:"
-"""Before the name of a trained policy that travels with the package, in place of its folder."""
+"""Prefix of a trained policy that travels with the package, in place of its folder."""
 
 
 class PolicyConfig(ConfigModel):

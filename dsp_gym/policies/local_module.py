@@ -1,4 +1,4 @@
-"""A policy from a module that no distribution offers, `module:Policy`, for as long as a run lasts.
+"""A policy from a module that no distribution offers, `module:Policy`, for the time of a run.
 
 Importing a module executes it. So only a command whose user names the module does so; no
 configuration and no folder of a policy can.
@@ -22,7 +22,7 @@ __all__ = ["Code", "code_of", "offered"]
 
 
 class Code(NamedTuple):
-    """Where the code of a policy is."""
+    """The place of a policy's code."""
 
     module: str
     attribute: str
@@ -32,10 +32,10 @@ class Code(NamedTuple):
 
 
 def code_of(text: str) -> Code | None:
-    """Takes `module:Policy` apart.
+    """Take `module:Policy` apart.
 
     Returns:
-        The module and the name in it; None where the text is no such name, as a path is not.
+        The module and the name in it; None where the text is no such name, such as a path.
 
     >>> code_of("my_rule:HalfBusy"), code_of("runs/q11/policy")
     (Code(module='my_rule', attribute='HalfBusy'), None)
@@ -47,18 +47,20 @@ def code_of(text: str) -> Code | None:
 
 @contextmanager
 def offered(codes: Mapping[str, Code], folders: Sequence[Path]) -> Iterator[None]:
-    """Offers code under names, as an installed distribution would, workers included.
+    """Offer code under names, as an installed distribution would, workers included.
 
     Args:
         codes: Code by the name of its policy.
-        folders: Where modules are looked for, before what is installed.
+        folders: Folders to search for modules, before installed packages.
 
     Yields:
         Nothing; within the block the registry knows the names.
 
     Raises:
-        PolicyError: A module cannot be imported, or what it holds is no policy that can be named.
+        PolicyError: A module cannot be imported, or its content is no policy with a `Config`.
     """
+    # A folder with entry points on sys.path is a distribution to importlib.metadata; worker
+    # processes inherit the path, so they find it too.
     with TemporaryDirectory(prefix="dsp-gym-code-") as name:
         info = Path(name) / "dsp_gym_code-0.dist-info"
         info.mkdir()
@@ -79,7 +81,7 @@ def offered(codes: Mapping[str, Code], folders: Sequence[Path]) -> Iterator[None
 
 
 def _check(code: Code) -> None:
-    """Refuses what the registry could not make a policy of."""
+    """Refuse code that the registry could not make a policy of."""
     try:
         found = getattr(importlib.import_module(code.module), code.attribute)
     except Exception as error:  # the module's own code may raise anything

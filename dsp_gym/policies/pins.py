@@ -1,7 +1,7 @@
 """Pins: a trained policy named with the digest of its folder, `runs/q11/latest/policy@sha256:...`.
 
-A digest covers every file of the folder by name and content, so that write access to the
-folder, or to an alias of the registry, is not enough to change the deciding policy.
+A digest covers every file of the folder by name and content, so that write access to the folder, or
+to an alias of the registry, is not enough to change the deciding policy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def digest_of(folder: Path) -> str:
-    """Digest of a policy's folder; hidden files and its signature do not count.
+    """Compute the digest of a policy's folder; hidden files and its signature do not count.
 
     Returns:
         `sha256:` and 64 hexadecimal digits.
@@ -42,13 +42,13 @@ def digest_of(folder: Path) -> str:
 
 
 def split_pin(named: str) -> tuple[str, str | None]:
-    """Takes the name of a policy and its digest apart.
+    """Take the name of a policy and its digest apart.
 
     Returns:
         The name without a pin, and the digest; None without a pin.
 
     Raises:
-        PolicyError: What follows the name is no digest.
+        PolicyError: The text after the name is no digest.
 
     >>> split_pin("ds2")
     ('ds2', None)
@@ -66,10 +66,10 @@ def split_pin(named: str) -> tuple[str, str | None]:
 
 
 def refuse_other_digest(folder: Path, digest: str, named: str) -> None:
-    """Refuses a folder that differs from the pinned one.
+    """Refuse a folder that differs from the pinned one.
 
     Raises:
-        PolicyError: Its content is another, or is not there.
+        PolicyError: Its content is another, or it does not exist.
     """
     if not folder.is_dir():
         raise PolicyError(

@@ -16,22 +16,22 @@ PlannerBackend = Literal["simulated", "flink"]
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is to be planned, and where it may be tried."""
+    """The rate to plan for, and the place for trials."""
 
     spec: JobSpec
     rate_per_s: float  # over all sources
     memory_levels: tuple[int, ...] | None = None  # profiles to consider; None: all of the job file
     testbed_slots: int | None = None  # largest budget that may be tried; None: the planner's
-    max_slots: int | None = None  # tasks a vertex may have, above the job file's quota; None: that
+    max_slots: int | None = None  # tasks of a vertex, above the job file's quota; None: the quota
     backend: PlannerBackend = "simulated"
-    home: Path | None = None  # of the local cluster, for `flink`; None: the default one
-    save: Path | None = None  # where the learned model is written
-    tell: Callable[[str], None] = field(default=lambda text: None)  # told of each measurement
+    home: Path | None = None  # home of the local cluster, for `flink`; None: the default one
+    save: Path | None = None  # file for the learned model
+    tell: Callable[[str], None] = field(default=lambda text: None)  # reports each measurement
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilePlan:
-    """What the rate takes with slots of one memory profile."""
+    """The resources for the rate with slots of one memory profile."""
 
     memory_level: int
     managed_mib: float  # of one slot
@@ -47,21 +47,21 @@ class CapacityPlan:
     job: str
     backend: PlannerBackend
     rate_per_s: float
-    planned_per_s: float  # the rate with head-room, which the model was asked for
+    planned_per_s: float  # the rate with head-room, as given to the model
     slots: int  # without sources, with sinks
     profile: ProfilePlan
     parallelism: Mapping[str, int]  # by vertex; sources as in the job file
     memory_level: Mapping[str, int]
     cost_per_hour: float
-    predicted_per_s: float  # what the model says the slots sustain
-    profiles: Sequence[ProfilePlan]  # all that were considered
+    predicted_per_s: float  # sustained by the slots, according to the model
+    profiles: Sequence[ProfilePlan]  # all considered profiles
     model: Mapping[str, Any]
-    measured: Sequence[Mapping[str, Any]]  # budgets that were tried, in order
+    measured: Sequence[Mapping[str, Any]]  # tried budgets, in order
     effort: Mapping[str, float]  # calls, and seconds of the testbed
-    mst_per_s: float  # what the job file says the configuration carries, sources never the limit
+    mst_per_s: float  # load of the configuration by the job file, sources never the limit
     currency: str = CURRENCY  # of all costs
     changed: str | None = None  # why the slots differ from the model's answer; None: they do not
-    notes: Sequence[str] = ()  # what still keeps the job from the rate
+    notes: Sequence[str] = ()  # limits that still keep the job from the rate
 
 
 @runtime_checkable
@@ -69,10 +69,10 @@ class Planner(Protocol):
     """A policy that can also plan."""
 
     def plan(self, request: PlanRequest) -> CapacityPlan:
-        """Learns how throughput grows with resources, and answers for a rate.
+        """Learn how throughput grows with resources, and plan for a rate.
 
         Returns:
-            The plan for the rate that was asked for.
+            The plan for the requested rate.
 
         Raises:
             ConfigError: No budget reaches the rate, or the graph does not fit.

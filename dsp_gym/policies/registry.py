@@ -1,7 +1,7 @@
 """Policies by name, through the entry points of installed distributions.
 
 The library imports no policy: `baselines` and `agents` offer theirs in the group
-`dsp_gym.policies`, and so can anyone else.
+`dsp_gym.policies`, and other distributions can do the same.
 """
 
 from __future__ import annotations
@@ -37,21 +37,24 @@ GROUP = "dsp_gym.policies"
 _INSTALLED = Plugins(GROUP, "policy", "docs/guides/add-a-policy.md", PolicyError)
 
 POLICY_FILE = "policy.json"
-"""What makes a folder a trained policy."""
+"""The file that makes a folder a trained policy."""
 
 MOST_BYTES = 512 * 1024
-"""Of that file; those of the shipped policies have six thousand."""
+"""Largest size of that file; those of the shipped policies have six thousand bytes."""
 
 TRAINED = "learned"
-"""Any trained policy: the document of its folder names the installed policy that reads it, and one
-that names none is read by the policy of this name. Without a folder: the shipped configuration."""
+"""Name of all trained policies.
+
+The document of a folder names the installed policy that reads it; one that names none is read by
+the policy of this name. Without a folder it stands for the shipped configuration.
+"""
 
 
 def make(policy: str | Path | PolicyConfig) -> Policy:
-    """The policy of a name, a YAML file, the folder of a learned policy, or a configuration.
+    """Make the policy of a name, a YAML file, the folder of a learned policy, or a configuration.
 
     Returns:
-        The policy, to be reset before its first decision; `name` is the one it was asked for by.
+        The policy, to be reset before its first decision; its `name` is the one given.
 
     >>> make("ds2-justin").name
     'ds2-justin'
@@ -68,13 +71,13 @@ def make(policy: str | Path | PolicyConfig) -> Policy:
 
 
 def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
-    """Find what a name, file, folder or configuration of a policy means.
+    """Resolve a name, file, folder or configuration of a policy.
 
-    A trained policy is given to the installed policy that reads its folder. Where it is named with
-    a digest, FOLDER@sha256:..., the folder must have that digest.
+    A trained policy goes to the installed policy that reads its folder. Where it is named with a
+    digest, FOLDER@sha256:..., the folder must have that digest.
 
     Returns:
-        Name, configuration without a pin, and where the configuration stands, for errors.
+        Name, configuration without a pin, and place of the configuration, for errors.
 
     Raises:
         ConfigError: No policy has that name.
@@ -85,7 +88,7 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
 
 
 def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
-    """The same with the configuration as it is written."""
+    """Resolve the same with the configuration as it is written."""
     if isinstance(policy, PolicyConfig):
         return policy.policy, policy, f"parameters of policy '{policy.policy}'"
     text, digest = split_pin(str(policy))
@@ -108,7 +111,7 @@ def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
 
 
 def _as_trained(config: PolicyConfig) -> PolicyConfig:
-    """A trained policy with the installed policy that reads it; any other as it is."""
+    """Return a trained policy with the installed policy that reads it; any other unchanged."""
     config = _unpinned(config)
     if config.policy != TRAINED:
         return config
@@ -121,7 +124,7 @@ def _as_trained(config: PolicyConfig) -> PolicyConfig:
 
 
 def _unpinned(config: PolicyConfig) -> PolicyConfig:
-    """A policy without the digest of its folder, which must be the folder's."""
+    """Return a policy without the digest of its folder, after checking it."""
     named = config.params.get("path")
     path, digest = split_pin(named) if isinstance(named, str) else (None, None)
     if path is None or digest is None:
@@ -131,7 +134,7 @@ def _unpinned(config: PolicyConfig) -> PolicyConfig:
 
 
 def is_pinned(policy: str | Path | PolicyConfig) -> bool:
-    """Whether its name says all about a policy: a digest, or one that travels with a package.
+    """Return whether a name fixes a policy: by a digest, or as part of a package.
 
     Returns:
         False for a trained policy from a folder that is named without its digest.
@@ -145,17 +148,17 @@ def is_pinned(policy: str | Path | PolicyConfig) -> bool:
 
 
 def _shipped_best() -> Path:
-    """The file that says which of the shipped policies is meant where no folder is named."""
+    """Return the file that chooses among the shipped policies where no folder is named."""
     return files.configs_root() / "policies" / f"{TRAINED}.yaml"
 
 
 def _reader_of(folder: Path) -> str:
-    """The installed policy that reads a folder: the one that its document names."""
+    """Return the installed policy that reads a folder: the one that its document names."""
     try:
         content = (folder / POLICY_FILE).read_bytes()
         document = None if len(content) > MOST_BYTES else parse_json(content)
     except (OSError, ValueError):
-        return TRAINED  # which says what is wrong with the file
+        return TRAINED  # its error names the fault in the file
     named = document.get("policy", TRAINED) if isinstance(document, dict) else TRAINED
     if not isinstance(named, str) or named not in _INSTALLED:
         raise PolicyError(
@@ -169,10 +172,10 @@ def _reader_of(folder: Path) -> str:
 
 
 def folder_of(policy: PolicyConfig) -> Path | None:
-    """The folder of a trained policy.
+    """Return the folder of a trained policy.
 
     Returns:
-        The folder that its parameters name; None for one that is not trained, or is shipped.
+        The folder that its parameters name; None for a policy that is not trained, or is shipped.
     """
     named = policy.params.get("path")
     if not isinstance(named, str):
@@ -182,10 +185,10 @@ def folder_of(policy: PolicyConfig) -> Path | None:
 
 
 def is_trained(policy: PolicyConfig) -> bool:
-    """Whether a policy was made by `dsp-gym train`.
+    """Return whether a policy was made by `dsp-gym train`.
 
     Returns:
-        True for one from a folder, and for those that are shipped.
+        True for a policy from a folder, and for the shipped ones.
     """
     is_shipped = str(policy.params.get("path")).startswith(SHIPPED)
     return policy.policy == TRAINED or is_shipped or folder_of(policy) is not None
@@ -231,12 +234,12 @@ def installed() -> tuple[str, ...]:
 
 
 def forget() -> None:
-    """Looks anew at the next call for what is installed."""
+    """Look for installed policies again at the next call."""
     _INSTALLED.forget()
 
 
 def is_installed(name: str) -> bool:
-    """Whether a distribution offers a policy of that name.
+    """Return whether a distribution offers a policy of that name.
 
     Returns:
         True where the name is registered; the class is not imported.

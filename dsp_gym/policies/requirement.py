@@ -1,4 +1,4 @@
-"""What a policy's model says a job needs now, apart from when the policy would act on it."""
+"""The needs of a job according to a policy's model, apart from the time to act on them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class Requirement(NamedTuple):
 
     parallelism: Ints
     memory_level: Ints
-    horizontal: Ints  # parallelism needed if memory stays as it is
+    horizontal: Ints  # parallelism needed if memory stays unchanged
 
 
 @runtime_checkable
 class CapacityModel(Protocol):
-    """A policy that can say what is needed without deciding to rescale."""
+    """A policy that can compute needs without deciding to rescale."""
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
-        """Compute what is needed now: no interval, warm-up, activation or utilisation band.
+        """Compute present needs: no interval, warm-up, activation or utilisation band.
 
         Returns:
             Configurations (J, V).
         """
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
-        """Remember what is seen, as `decide` does, without deciding."""
+        """Remember a snapshot, as `decide` does, without deciding."""

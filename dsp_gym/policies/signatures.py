@@ -23,7 +23,7 @@ _CONTEXT = "dsp-gym policy 1\n"
 
 
 def sign(folder: Path, private_key: Path) -> Path:
-    """Signs a policy's folder.
+    """Sign a policy's folder.
 
     Args:
         folder: of a trained policy.
@@ -41,7 +41,7 @@ def sign(folder: Path, private_key: Path) -> Path:
 
 
 def refuse_unsigned(folder: Path, public_key: Path) -> None:
-    """Refuses a folder without the signature of a key's owner.
+    """Refuse a folder without the signature of a key's owner.
 
     Args:
         folder: of a trained policy.
