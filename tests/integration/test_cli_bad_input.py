@@ -341,9 +341,9 @@ OTHERS = {
     "check bytes": case("config check latin.yaml --kind jobs", "latin.yaml", *NOT_UTF8),
     "schema of what": case("config schema jbos", "Did you mean 'jobs'?"),
     "bench of none": case("bench env --runs 0", "--runs", "greater than or equal to 1"),
-    "bench of a stranger": case("bench policies ds3", *NO_POLICY),
-    "bench drawn nowhere": case(
-        "bench growth --quick --plot new/a.svg", "'--plot'", "Make it: mkdir -p new"
+    "bench of a stranger": case("bench policies --policies ds3", *NO_POLICY),
+    "bench of another's option": case(
+        "bench start --jobs 3", "'--jobs'", "does not apply to 'bench start'", "It takes --runs"
     ),
     "no cluster": case("flink status --home folder", *NO_CLUSTER),
     "no cluster to submit to": case("flink submit flink-q11 --home folder", *NO_CLUSTER),
