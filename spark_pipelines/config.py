@@ -170,7 +170,8 @@ class DatasetConfig(ConfigModel):
         1_000_000, ge=1000, description="largest number of rows of one Parquet file"
     )
     spark: dict[str, str] = Field(
-        default_factory=dict, description="settings of Spark over the pipeline's own"
+        default_factory=dict,
+        description="settings of Spark, over $SPARK_CONF_DIR/spark-defaults.conf",
     )
     tracking: TrackingConfig = Field(
         default_factory=TrackingConfig, description="where the build is recorded"
