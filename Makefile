@@ -162,7 +162,7 @@ frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goe
 
 film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unseen job and load (a minute).
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-crowds --duration 24h \
-		--video docs/figures/ds2-and-learned.gif
+		--plot docs/figures/ds2-and-learned.gif
 
 validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
