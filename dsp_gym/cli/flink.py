@@ -68,6 +68,9 @@ def up(
     prometheus_port: Annotated[
         int | None, typer.Option(help="Prometheus; 0: a free one.", show_default="9090")
     ] = None,
+    prometheus: Annotated[
+        bool | None, typer.Option(help="Store metrics.", show_default="--prometheus")
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -80,6 +83,7 @@ def up(
         "managed_mib": managed_mib,
         "rest_port": rest_port,
         "prometheus_port": prometheus_port,
+        "prometheus": prometheus,
     }
     asked = {key: value for key, value in given.items() if value is not None}
     began = time.monotonic()

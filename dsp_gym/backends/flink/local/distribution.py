@@ -26,7 +26,7 @@ OLDEST_JAVA = 17
 """Flink 2.1 does not start on an older one; it recommends 17."""
 
 INSTALL_JAVA = "Install one: apt-get install openjdk-17-jdk-headless"
-INSTALL_PROMETHEUS = "Install it: apt-get install prometheus"
+INSTALL_PROMETHEUS = "Install it: apt-get install prometheus, or go without: --no-prometheus"
 
 # Flink reaches into these packages; its own start scripts open them the same way.
 _OPENED = (
