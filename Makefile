@@ -162,7 +162,7 @@ frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goe
 
 film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unseen job and load (a minute).
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-crowds --duration 24h \
-		--video docs/figures/ds2-and-learned.gif
+		--plot docs/figures/ds2-and-learned.gif
 
 validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
@@ -185,7 +185,6 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four h
 	$(BIN)/python -m agents.studies.dataset_claim offline q11-offline --out docs/figures/q11-offline.json > /dev/null
 	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json
 	$(BIN)/dsp-gym bench shadow --json > docs/figures/bench-shadow.json
-	$(BIN)/dsp-gym bench growth --json --plot docs/figures/growth.svg > docs/figures/growth.json
 	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
 		--worldcup runs/evaluations/q11-worldcup/scorecard.json
 	@$(MAKE) --no-print-directory faults MINUTES=60
@@ -220,7 +219,7 @@ validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and 
 
 validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million rows, and one job with most of them (an hour).
 	$(BIN)/dsp-gym bench spark --json > docs/figures/spark-20m.json
-	$(BIN)/dsp-gym bench spark --rows 200000000 --runs 1 --warm-ups 0 --no-skew --json > docs/figures/spark-200m.json
+	$(BIN)/dsp-gym bench spark --rows 200000000 --runs 1 --quick --json > docs/figures/spark-200m.json
 	$(BIN)/python -m spark_pipelines.studies.scale 20000000 docs/figures/spark-20m.json \
 		200000000 docs/figures/spark-200m.json > docs/figures/spark-growth.json
 	DSP_GYM_KILLS=10 $(BIN)/python -m pytest -q -n 0 tests/integration/test_dataset_killed.py

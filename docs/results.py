@@ -166,37 +166,6 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def growth() -> str:
-    """Time over jobs, vertices and days, or the command that makes the missing figure."""
-    command = (
-        "dsp-gym bench growth --json --plot docs/figures/growth.svg > docs/figures/growth.json"
-    )
-    file = FIGURES / "growth.json"
-    if not file.is_file():
-        return f"No `docs/figures/growth.json` yet: `{command}`."
-    found = json.loads(file.read_text(encoding="utf-8"))
-    parts = [
-        f"""`dsp-gym bench growth --runs {found["runs"]}`: processor time of all threads. Jobs and
-vertices: a step of the vector environment with guardrails, 60 s of simulation of random graphs
-(`python -m dsp_gym.job.random_dag SEED --vertices N`). Days: a whole run of `bench-8`, decided on
-by DS2. A slope is an exponent, fitted to the smaller and to the larger half of the sizes: 1 where
-twice the size takes twice the time, 0 where it takes as much. Machine: {_machine(found)}.
-
-![Processor time over jobs, vertices and days](figures/growth.svg)"""
-    ]
-    for line in found["lines"]:
-        rows = [
-            f"| {point['size']:,} | {_figure(1e3 * point['cpu_s'])} "
-            f"| {_figure(1e6 * point['cpu_s'] / point['size'])} |"
-            for point in line["points"]
-        ]
-        small, large = line["slope_small"], line["slope_large"]
-        title = f"{line['what'].capitalize()}: slope {small:.2f} (small), {large:.2f} (large)."
-        head = f"| {line['quantity']} | CPU ms | CPU us each |\n|---:|---:|---:|"
-        parts += [title, "\n".join([head, *rows])]
-    return "\n\n".join(parts)
-
-
 def learning_from_data() -> str:
     """Both claims about datasets, or the command that makes a missing figure."""
     parts = []
@@ -353,10 +322,6 @@ the project (`DSP_GYM_DATA`). Twenty seeds differ in the simulation's and the lo
 ## Speed
 
 {speed(bench)}
-
-## Growth
-
-{growth()}
 """
 
 

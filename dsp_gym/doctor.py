@@ -31,7 +31,6 @@ SHARED_NAMES = ("agents", "baselines")
 
 PURPOSES: dict[str, str] = {
     "all": "all extras below except bench and dev",
-    "bench": "hold Spark against Polars (dsp-gym bench spark)",
     "dev": "test, lint and build the project itself",
     "flink": "a local Flink, recordings of it, metrics from Prometheus",
     "kubernetes": "jobs of the Flink Kubernetes Operator",

@@ -215,9 +215,11 @@ def _made(
 
     with ExitStack() as stack:
         with stages("spark", master or "local"):
-            settings = {**(_BRIEF if _is_brief(facts) else {}), **config.spark}
+            brief = _BRIEF if _is_brief(facts) else None
             spark = stack.enter_context(
-                spark_session(f"dsp-gym dataset {config.name}", master, settings)
+                spark_session(
+                    f"dsp-gym dataset {config.name}", master, config.spark, defaults=brief
+                )
             )
         stack.enter_context(spark_faults(facts))
         stack.enter_context(shown(spark, stages.observer))

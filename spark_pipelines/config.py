@@ -169,8 +169,15 @@ class DatasetConfig(ConfigModel):
     rows_per_file: int = Field(
         1_000_000, ge=1000, description="largest number of rows of one Parquet file"
     )
+    late_s: float = Field(
+        2 * 86_400.0,
+        ge=0,
+        description="`--follow` closes a day when the newest row is so many seconds past its end; "
+        "files that arrive for a closed day are counted and set aside until the next plain build",
+    )
     spark: dict[str, str] = Field(
-        default_factory=dict, description="settings of Spark over the pipeline's own"
+        default_factory=dict,
+        description="settings of Spark, over $SPARK_CONF_DIR/spark-defaults.conf",
     )
     tracking: TrackingConfig = Field(
         default_factory=TrackingConfig, description="where the build is recorded"

@@ -97,7 +97,7 @@ class Landing:
                 found = LandedBatch.model_validate_json(file.read_bytes())
             except ValueError as error:
                 raise DatasetError(
-                    f"is not a readable batch of `dsp-gym dataset follow`: "
+                    f"is not a readable batch of `dsp-gym dataset build --follow`: "
                     f"{str(error).splitlines()[0]}",
                     file=file,
                     remedy="Restore the file, or follow the sources into a new folder.",

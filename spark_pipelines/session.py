@@ -1,9 +1,10 @@
-"""A Spark session with the settings of this pipeline."""
+"""A Spark session with this project's settings, below those of the user."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,7 +19,7 @@ from spark_pipelines.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL", "SETTINGS", "spark_session"]
+__all__ = ["LOCAL", "SETTINGS", "defaults_file", "spark_session"]
 
 LOCAL = "local[*]"
 
@@ -50,12 +51,15 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Settings of every session; a configuration's `spark` section goes over them."""
+"""Settings of every session, below the user's `spark-defaults.conf`."""
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PER_CORE = 4
 """Partitions of a shuffle on one machine, where each of Spark's 200 would be a file of every task,
 and a task of whatever reads what is cached."""
+
+_PAIR = re.compile(r"\s*([^\s#!=:][^\s=:]*)\s*[=:\s]\s*(.*)")
+"""A line of a Java properties file that is no comment."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
@@ -64,17 +68,25 @@ _QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properti
 
 @contextmanager
 def spark_session(
-    name: str, master: str | None = None, settings: Mapping[str, str] | None = None
+    name: str,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    defaults: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """A session that is stopped when the block ends, unless it was there before.
+    """Open a session, and stop it when the block ends unless it was there before.
+
+    `settings` win over the user's `spark-defaults.conf`, which wins over `defaults`, which win over
+    `SETTINGS`.
 
     Args:
-        name: of the application.
+        name: Name of the application.
         master: `local[*]` unless given; `spark://host:7077`, `yarn`, `k8s://...`.
-        settings: go over `SETTINGS`.
+        settings: The user's settings for this session.
+        defaults: This project's settings for this kind of session.
 
-    Returns:
-        The session, as a context manager.
+    Yields:
+        The session.
 
     Raises:
         MissingExtraError: PySpark is not installed.
@@ -102,12 +114,7 @@ def spark_session(
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_news)
     builder = SparkSession.builder.appName(name).master(master or LOCAL)
-    chosen = {**SETTINGS, **(settings or {})}
-    if is_local:
-        chosen.setdefault(_PARTITIONS, str(_PER_CORE * len(os.sched_getaffinity(0))))
-    # Not in SETTINGS: users who set options of the JVM get quiet starts, too.
-    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
-    for key, value in chosen.items():
+    for key, value in _chosen(settings or {}, defaults or {}, is_local).items():
         builder = builder.config(key, value)
     with _interruptible() as ctrl_c:
         try:
@@ -134,6 +141,39 @@ def spark_session(
             raise
         else:
             spark.stop()
+
+
+def _chosen(
+    settings: Mapping[str, str], defaults: Mapping[str, str], is_local: bool
+) -> dict[str, str]:
+    """The settings to start Spark with: what is set in code wins over the user's file."""
+    ours = {**SETTINGS, **defaults}
+    if is_local:
+        ours.setdefault(_PARTITIONS, str(_PER_CORE * len(os.sched_getaffinity(0))))
+    users = {**defaults_file(), **settings}
+    chosen = {key: value for key, value in ours.items() if key not in users} | dict(settings)
+    # Not in SETTINGS: users who set options of the JVM get quiet starts, too.
+    java_options = users.get(_JAVA_OPTIONS, ours[_JAVA_OPTIONS])
+    chosen[_JAVA_OPTIONS] = f"{java_options} {_QUIET}".strip()
+    return chosen
+
+
+def defaults_file() -> dict[str, str]:
+    """Read the user's `spark-defaults.conf` where Spark looks for it.
+
+    Spark lets a setting from code win over this file, so ours must leave out the keys in it.
+
+    Returns:
+        Value by key; empty without a file.
+    """
+    from pyspark.find_spark_home import _find_spark_home
+
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf"
+    file = Path(folder) / "spark-defaults.conf"
+    if not file.is_file():
+        return {}
+    pairs = (_PAIR.match(line) for line in file.read_text(encoding="utf-8").splitlines())
+    return {pair[1]: pair[2].rstrip() for pair in pairs if pair}
 
 
 class _Interrupts:

@@ -35,10 +35,7 @@ from spark_pipelines.sources.config import expanded
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LATE_S", "Round", "follow"]
-
-LATE_S = 2 * 86_400.0
-"""How long after its end a day stays open, unless told otherwise."""
+__all__ = ["Round", "follow"]
 
 _FILES = "path string, modificationTime timestamp, length long, content binary"
 
@@ -61,19 +58,17 @@ def follow(
     out: str | Path,
     *,
     every_s: float | None = None,
-    late_s: float = LATE_S,
     files_per_batch: int = 1000,
     master: str | None = None,
     observer: Observer | None = None,
 ) -> Iterator[Round]:
-    """Brings a dataset up to date whenever files have arrived.
+    """Bring a dataset up to date whenever files have arrived.
 
     Args:
         config: the dataset; files of its archives, journals and recordings are waited for, its
             other sources are taken as they are.
         out: the dataset's folder.
         every_s: seconds between looks; None: look once.
-        late_s: a day is closed once a source's newest row is so many seconds past its end.
         files_per_batch: files that the stream hands out at a time, at most.
         master: of Spark; None: all cores of this machine.
         observer: follows the progress of a build.
@@ -98,7 +93,7 @@ def follow(
     with _locked(state), spark_session(f"dsp-gym follow {config.name}", master, config.spark) as s:
         last: str | None = None
         while True:
-            landing = Landing(state, sources, late_s)
+            landing = Landing(state, sources, config.late_s)
             before = len(landing.files)
             with spark_faults(()):
                 _drain(s, landing, state / "checkpoint", files_per_batch)

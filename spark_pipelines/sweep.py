@@ -28,7 +28,7 @@ EXECUTORS: Mapping[str, str] = {
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.executorEnv.NUMBA_NUM_THREADS": "1",
 }
-"""Settings of a session that does cells, on top of the pipeline's."""
+"""Settings of a session that does cells, over those of every session."""
 
 WAITING = 16
 """Cells handed to Spark at a time, at least: what a cluster grows by is what waits in line."""
@@ -47,7 +47,7 @@ def spark_engine(
     Yields:
         The engine, whose session ends with the block.
     """
-    with spark_session(name, master, {**EXECUTORS, **(settings or {})}) as spark:
+    with spark_session(name, master, settings, defaults=EXECUTORS) as spark:
         yield SparkEngine(spark)
 
 

@@ -152,7 +152,7 @@ SIMULATE = {
     "misspelt": case("simulate nexmark-q111", "Did you mean 'nexmark-q11'?"),
     "load": case("simulate job.yaml --load nope", "'nope' of kind 'loads'", "Choose from"),
     "load file": case("simulate job.yaml --load job.yaml", "the key 'load' is missing"),
-    "policy": case("simulate job.yaml --policy ds3", *NO_POLICY),
+    "policy": case("simulate job.yaml --policies ds3", *NO_POLICY),
     "guardrails": case("simulate job.yaml --guardrails job.yaml", "job.yaml: 3 things are wrong"),
     "duration": case("simulate job.yaml --duration soon", "'--duration'", "'soon'", "such as 90s"),
     "interval": case("simulate job.yaml --interval -5s", "key '--interval'", "is not a duration"),

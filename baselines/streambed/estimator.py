@@ -138,7 +138,7 @@ def estimate(
     """Finds the MST of a configuration.
 
     Probes are observed over whole periods of the job's windows, so that bursts count as they do for
-    ever (`dsp-gym mst` counts them the same).
+    ever (`dsp-gym plan` counts them the same).
 
     The first target is the rate achieved at the end of the warm-up. A warm-up that achieves nothing
     is repeated; after the time limit the job file's rate is the first target. The search ends when
@@ -183,7 +183,7 @@ def estimate(
         raise MetricsError(
             f"job '{testbed.spec.job}' sustained no rate in {len(probes)} probes",
             value=target,
-            remedy="Look whether the job takes records at all: dsp-gym mst, or Flink's page.",
+            remedy="Look whether the job takes records at all: dsp-gym plan JOB, or Flink's page.",
         )
     return Estimate(best.rate_per_s, best, tuple(probes), elapsed_s)
 

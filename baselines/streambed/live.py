@@ -179,7 +179,7 @@ def live_testbed(
     if spec.flink is None:
         raise ConfigError(
             f"the job '{spec.job}' can only be simulated: its file has no 'flink' section",
-            remedy="Take a job that has one, such as flink-q11, or --backend simulated.",
+            remedy="Take a job that has one, such as flink-q11, or --testbed simulated.",
         )
     cluster = LocalCluster.attach(home)
     free = int(cluster.rest.overview()["slots-available"])

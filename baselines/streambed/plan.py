@@ -57,8 +57,8 @@ class PlannerConfig(ConfigModel):
     seed: int = Field(42, ge=0, description="of the simulated testbed")
     check: bool = Field(
         True,
-        description="hold a plan on the simulator against what the job file carries (dsp-gym mst); "
-        "off: the slots that the model fitted to the trials asks for, as StreamBed",
+        description="hold a plan on the simulator against what the job file carries (dsp-gym plan "
+        "JOB); off: the slots that the model fitted to the trials asks for, as StreamBed",
     )
 
 
@@ -107,7 +107,7 @@ class PlannerModel(ConfigModel):
             raise ConfigError(
                 f"the capacity model of job '{self.job}' has vertices {', '.join(known)}; job "
                 f"'{spec.job}' has {', '.join(o.name for o in found)}",
-                remedy=f"Learn one of it: dsp-gym plan {spec.job} --rate R --save FILE",
+                remedy=f"Learn one of it: dsp-gym plan {spec.job} --rate R --out FILE",
             )
         return [
             Operator(

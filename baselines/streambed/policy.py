@@ -37,7 +37,7 @@ class StreambedConfig(PlannerConfig):
 
     model: Path | None = Field(
         None,
-        description="capacity model that `dsp-gym plan --save` wrote, for instance from a real "
+        description="capacity model that `dsp-gym plan --out` wrote, for instance from a real "
         "Flink; none: each job is explored on the simulator when the policy starts",
     )
     min_window_fill: float = Field(

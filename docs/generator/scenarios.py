@@ -65,7 +65,7 @@ def environments() -> str:
         "`import dsp_gym` registers these ids. `gymnasium.make(id)` gives one job, "
         "`gymnasium.make_vec(id, num_envs=n)` a batch that one compiled call advances. The last "
         "three columns are lengths: of the flat observation, of the MultiDiscrete action, and of "
-        "the mask over all moves. `dsp-gym envs` lists the ids.",
+        "the mask over all moves. `dsp-gym list envs` lists the ids.",
         table(head, rows),
         "## With capacity actions\n\nThe same scenarios with one "
         "[choice for the whole job](../concepts/capacity.md) per decision: "

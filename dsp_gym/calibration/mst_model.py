@@ -126,10 +126,10 @@ class MstModel:
 
 
 def cache_mib(slot_memory_mib: float, slots: int) -> float:
-    """Block cache of a slot, as `dsp-gym mst --slot-memory-mib` gives it to state that is read.
+    """Block cache of a slot, as `dsp-gym plan --slot-memory-mib` gives it to state that is read.
 
     Returns:
-        Block cache of a slot, MiB, as `dsp-gym mst --slot-memory-mib` gives it to state that is
+        Block cache of a slot, MiB, as `dsp-gym plan --slot-memory-mib` gives it to state that is
         read.
     """
     return flink_split(managed_mib_per_slot(slot_memory_mib, slots), writes=False)[1]

@@ -26,7 +26,7 @@ class MstRow:
     runs: int
     measured_per_s: float  # median
     predicted_per_s: float  # with the parallelism as measured
-    placed_per_s: float | None  # as `dsp-gym mst --slots` places it
+    placed_per_s: float | None  # as `dsp-gym plan --slots` places it
     enough_memory: bool
 
     @property

@@ -15,7 +15,7 @@ from dsp_gym.cli.errors import Commands
 __all__ = ["app", "main"]
 
 _MODULES: tuple[str, ...] = (
-    "jobs",
+    "list",
     "simulate",
     "rollout",
     "dataset",
@@ -24,7 +24,6 @@ _MODULES: tuple[str, ...] = (
     "backtest",
     "tune",
     "leaderboard",
-    "mst",
     "plan",
     "record",
     "discover",
@@ -36,12 +35,10 @@ _MODULES: tuple[str, ...] = (
     "shadow",
     "scorecard",
     "twins",
-    "journal",
+    "inspect",
     "bench",
     "flink",
     "policy",
-    "policies",
-    "envs",
     "config",
     "doctor",
 )
@@ -54,7 +51,7 @@ _HELP = "Train, compare and safely deploy autoscaling policies for Apache Flink 
 _EXAMPLES = """
 Examples:
 
-  dsp-gym jobs                                     the jobs to choose from
+  dsp-gym list jobs                                the jobs to choose from
 
   dsp-gym config check nexmark-q11 --kind jobs
 

@@ -114,7 +114,7 @@ def ends(
     Returns:
         Number of decisions and seconds; None for no such limit.
     """
-    from dsp_gym.cli.simulate import seconds
+    from dsp_gym.cli.values import seconds
     from dsp_gym.errors import ConfigError
 
     if sum((steps is not None, duration is not None, once)) > 1:

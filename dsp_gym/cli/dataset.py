@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.dataset_follow import register_follow
+from dsp_gym.cli.errors import INTERRUPTED
+from dsp_gym.cli.inspect import print_accounting, tables_of
 from dsp_gym.cli.options import JsonOption
-from dsp_gym.cli.output import print_json, print_table
+from dsp_gym.cli.output import plain, print_json, print_table
 from dsp_gym.cli.tracked import tell_missing
-from dsp_gym.errors import DatasetError, MissingExtraError
+from dsp_gym.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from dsp_gym.datasets.manifest import DatasetManifest
-    from dsp_gym.datasets.reader import Dataset
     from dsp_gym.evaluation.experiment import TrackingConfig
     from dsp_gym.trackers import Tracker
 
@@ -31,9 +31,9 @@ Examples:
 
   dsp-gym dataset build flink-q11-day                           into runs/datasets/flink-q11-day
 
-  dsp-gym dataset inspect runs/datasets/flink-q11-day
+  dsp-gym inspect runs/datasets/flink-q11-day
 
-  dsp-gym dataset validate runs/datasets/flink-q11-day
+  dsp-gym dataset export runs/datasets/flink-q11-day
 """
 _BUILD = """
 Examples:
@@ -42,6 +42,8 @@ Examples:
 
   dsp-gym dataset build history.yaml --out data/history         again: only new parts
 
+  dsp-gym dataset build history.yaml --follow 60                once a minute, until Ctrl-C
+
   dsp-gym dataset build history.yaml --master spark://host:7077 --out /shared/history
 """
 _EXPORT = """
@@ -49,140 +51,157 @@ Examples:
 
   dsp-gym dataset build flink-q11-day
 
-  dsp-gym dataset export-minari runs/datasets/flink-q11-day
+  dsp-gym dataset export runs/datasets/flink-q11-day
 
   MINARI_DATASETS_PATH=runs/minari minari list local
 """
-_FOLDER = typer.Argument(metavar="DATASET", help="Folder of a dataset.")
-_INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the group."""
+    """Add the group."""
     group = typer.Typer(
-        help="Build training data from the history of jobs, and inspect it.",
+        help="Build training data from the history of jobs, and export it.",
         epilog=_GROUP,
         no_args_is_help=True,
     )
     group.command(epilog=_BUILD)(build)
-    group.command(epilog="Example: dsp-gym dataset inspect runs/datasets/flink-q11-day")(inspect)
-    group.command(epilog="Example: dsp-gym dataset validate runs/datasets/flink-q11-day")(validate)
-    group.command("export-minari", epilog=_EXPORT)(export_minari)
-    register_follow(group)
+    group.command(epilog=_EXPORT)(export)
     app.add_typer(group, name="dataset")
 
 
+_ConfigArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A shipped dataset, or the path of a YAML file.",
+        autocompletion=shipped("datasets"),
+    ),
+]
+
+_OutOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/datasets/NAME.")
+]
+
+_MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Spark's master, such as spark://host:7077. Default: this machine's cores.",
+    ),
+]
+
+_RebuildOption = Annotated[
+    bool, typer.Option("--rebuild", help="Build every partition, not only changed ones.")
+]
+
+_FollowOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="S",
+        help="Look for new files of archives, journals and recordings every S seconds; 0: "
+        "once. With --json, one line per look.",
+    ),
+]
+
+_TrackOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI|none",
+        help="MLflow store, where MLflow is installed. Default: the configuration's.",
+    ),
+]
+
+
 def build(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="A shipped dataset, or the path of a YAML file.",
-            autocompletion=shipped("datasets"),
-        ),
-    ],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/datasets/NAME.")
-    ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Spark's master, such as spark://host:7077. Default: this machine's cores.",
-        ),
-    ] = None,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build every partition, not only changed ones.")
-    ] = False,
+    config: _ConfigArgument,
+    out: _OutOption = None,
+    master: _MasterOption = None,
+    rebuild: _RebuildOption = False,
+    follow: _FollowOption = None,
+    track: _TrackOption = None,
     as_json: JsonOption = False,
-    track: Annotated[
-        bool, typer.Option("--track/--no-track", help="Record with MLflow where it is installed.")
-    ] = True,
 ) -> None:
     """Build a dataset, or only its new and changed parts.
 
     It builds the partitions (job and day) with changed inputs, and publishes the result in one
-    step: after an interruption the dataset is the old one, and the same command continues.
+    step: after an interruption the dataset is the old one, and the same command continues. With
+    --follow every file is taken once, and the result is that of one build of all files; files must
+    arrive whole: written under a name that begins with a dot, then renamed.
     """
     from dsp_gym.config.files import find, load_model
 
-    pipeline = _pipeline("build")
+    pipeline = _pipeline("build" if follow is None else "streaming")
     model: Any = importlib.import_module("spark_pipelines.config").DatasetConfig
-    file = find("datasets", config)
-    wanted = load_model(model, "datasets", file)
+    wanted = load_model(model, "datasets", find("datasets", config))
     folder = out or Path("runs/datasets") / wanted.name
-    tracker = _tracker(wanted.tracking) if track else None
     try:
-        with _progress() as observer:
-            built = pipeline.build(
-                wanted, folder, master=master, rebuild=rebuild, observer=observer
-            )
+        if follow is None:
+            _build(pipeline, wanted, folder, master, rebuild, track, as_json)
+        elif rebuild or track is not None:
+            option = "--rebuild" if rebuild else "--track"
+            raise ConfigError("does not apply to --follow", key=option, remedy="Leave it out.")
+        else:
+            looks = pipeline.follow(wanted, folder, every_s=follow or None, master=master)
+            _follow(looks, folder, as_json)
     except KeyboardInterrupt:
-        typer.echo(
-            "Stopped; the dataset is unchanged, and the same command continues the build.",
-            err=True,
-        )
-        raise typer.Exit(_INTERRUPTED) from None
+        what = "the dataset is unchanged" if follow is None else "what was published stays"
+        typer.echo(f"Stopped; {what}, and the same command continues.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _build(
+    pipeline: Any,
+    wanted: Any,
+    folder: Path,
+    master: str | None,
+    rebuild: bool,
+    track: str | None,
+    as_json: bool,
+) -> None:
+    """Build once, record it, and print the result."""
+    tracking: TrackingConfig = wanted.tracking
+    if track is not None:
+        changed = {"enabled": False} if track == "none" else {"enabled": True, "uri": track}
+        tracking = tracking.model_copy(update=changed)
+    tracker = _tracker(tracking)
+    with _progress() as observer:
+        built = pipeline.build(wanted, folder, master=master, rebuild=rebuild, observer=observer)
     record = None if tracker is None else _record(tracker, wanted.name, built)
-    tell_missing(tracker, wanted.tracking.uri)
+    tell_missing(tracker, tracking.uri)
     summary = _summary(built) | ({} if record is None else {"mlflow_run": record})
     if as_json:
         print_json(summary)
         return
     _print_summary(summary)
     if record is not None:
-        typer.echo(f"MLflow   run {record} in {wanted.tracking.uri}")
+        typer.echo(f"MLflow   run {record} in {tracking.uri}")
 
 
-def inspect(dataset: Annotated[Path, _FOLDER], as_json: JsonOption = False) -> None:
-    """Show the content of a dataset and its sources."""
-    from dsp_gym.datasets.reader import Dataset
-
-    opened = Dataset.open(dataset)
-    manifest = opened.manifest
-    if as_json:
-        print_json({"folder": opened.folder, **manifest.model_dump(mode="json", by_alias=True)})
-        return
-    typer.echo(f"{manifest.name}, revision {manifest.revision}, content {manifest.content_sha256}")
-    _print_tables(opened)
-    rows = [
-        (s.name, s.kind, s.path, s.clock, len(s.pieces), sum(max(0, p.rows) for p in s.pieces))
-        for s in manifest.sources
-    ]
-    columns = ("source", "kind", "path", "clock", "pieces", "rows")
-    typer.echo()
-    print_table(columns, rows, right=columns[4:])
-    _print_accounting(manifest.accounting)
-    typer.echo(f"\nreport   {opened.folder / 'quality.html'}")
-
-
-def validate(dataset: Annotated[Path, _FOLDER], as_json: JsonOption = False) -> None:
-    """Compare every file of a dataset with its manifest; exit code 2 when one differs."""
-    from dsp_gym.config.temporary import left_in
-    from dsp_gym.datasets.reader import Dataset
-
-    opened = Dataset.open(dataset)
-    problems = opened.problems()
-    files = sum(len(t.files) for p in opened.manifest.partitions for t in p.tables.values())
-    left = [file for folder, _, _ in os.walk(opened.folder) for file in left_in(Path(folder))]
-    if as_json:
-        found = {"files": files, "problems": problems, "left": left}
-        print_json({"folder": opened.folder, **found})
-        if problems:
-            raise typer.Exit(2)
-        return
-    if problems:
-        raise DatasetError(
-            f"{len(problems)} of its partitions differ from the manifest: {'; '.join(problems)}",
-            file=opened.folder,
-            remedy="Build it again with --rebuild.",
-        )
-    typer.echo(f"{opened.folder}: {files} files, all as in the manifest")
-    for file in left:
-        typer.echo(f"  left by a write that was killed, to be removed by the next: {file}")
+def _follow(looks: Iterator[Any], folder: Path, as_json: bool) -> None:
+    """Print one line per look."""
+    for seen in looks:
+        built = seen.built if seen.built is not None and seen.built.is_new else None
+        look = {
+            "folder": folder,
+            "arrived": seen.arrived,
+            "late": seen.late,
+            "refused": seen.refused,
+            "published": built is not None,
+            "revision": None if built is None else built.manifest.revision,
+            "partitions": 0 if built is None else built.made,
+        }
+        if as_json:
+            typer.echo(json.dumps(plain(look), allow_nan=False))
+            continue
+        made = "nothing new"
+        if built is not None:
+            made = f"revision {look['revision']}, {look['partitions']} partitions made"
+        aside = "".join(f", {look[name]} {name}" for name in ("late", "refused") if look[name])
+        typer.echo(f"{look['arrived']} files: {made}{aside}")
 
 
-def export_minari(
-    dataset: Annotated[Path, _FOLDER],
+def export(
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset.")],
     out: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Folder of Minari datasets, as MINARI_DATASETS_PATH."),
@@ -195,21 +214,18 @@ def export_minari(
             autocompletion=shipped("experiments"),
         ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="train, validation or test. Default: all.")] = (
-        None
-    ),
-    version: Annotated[int, typer.Option(min=0, help="Version of each dataset.")] = 0,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace datasets of the same names.")
+    split: Annotated[
+        str | None, typer.Option(help="train, validation or test. Default: all.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace Minari datasets of the same names.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a dataset's transitions as Minari datasets, one for each job and policy."""
-    from dsp_gym.datasets.minari import export_minari as export
+    from dsp_gym.datasets.minari import export_minari
 
-    written = export(
-        dataset, out, experiment=experiment, split=split, version=version, replace=replace
-    )
+    written = export_minari(dataset, out, experiment=experiment, split=split, replace=overwrite)
     if as_json:
         print_json(written)
         return
@@ -312,7 +328,7 @@ def _record(tracker: Tracker, name: str, built: _Built) -> str | None:
                 "sources": {s.name: s.path for s in manifest.sources},
             }
         )
-        numbers = {f"rows/{table}": float(manifest.rows(table)) for table in _tables_of(manifest)}
+        numbers = {f"rows/{table}": float(manifest.rows(table)) for table in tables_of(manifest)}
         numbers |= {f"accounting/{k.replace(':', '/')}": v for k, v in built.accounting.items()}
         numbers |= {f"seconds/{stage}": seconds for stage, seconds in built.seconds.items()}
         tracker.metrics(numbers, step=manifest.revision)
@@ -333,17 +349,13 @@ def _summary(built: _Built) -> dict[str, Any]:
         "published": built.is_new,
         "content_sha256": manifest.content_sha256,
         "partitions": {"made": built.made, "kept": built.kept, "lost": len(built.lost)},
-        "rows": {name: manifest.rows(name) for name in _tables_of(manifest)},
+        "rows": {name: manifest.rows(name) for name in tables_of(manifest)},
         "splits": manifest.splits,
         "accounting": built.accounting,
         "notes": built.notes,
         "seconds": built.seconds,
         "report": built.folder / "revisions" / str(manifest.revision) / "quality.html",
     }
-
-
-def _tables_of(manifest: DatasetManifest) -> list[str]:
-    return sorted({name for p in manifest.partitions for name in p.tables})
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
@@ -355,7 +367,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         for name, count in summary["rows"].items()
     ]
     print_table(("table", "rows", "by split"), rows, right=("rows",))
-    _print_accounting(summary["accounting"])
+    print_accounting(summary["accounting"])
     for text in summary["notes"]:
         typer.echo(f"Note: {text}", err=True)
     if made["lost"]:
@@ -370,20 +382,3 @@ def _print_summary(summary: dict[str, Any]) -> None:
     )
     typer.echo(f"content  {summary['content_sha256']}")
     typer.echo(f"report   {summary['report']}")
-
-
-def _print_tables(opened: Dataset) -> None:
-    manifest = opened.manifest
-    names = _tables_of(manifest)
-    rows = [
-        (p.job, p.day, p.revision, *(p.tables[n].rows if n in p.tables else None for n in names))
-        for p in manifest.partitions
-    ]
-    columns = ("job", "day", "revision", *names)
-    print_table(columns, rows, right=columns[2:])
-
-
-def _print_accounting(accounting: Mapping[str, int]) -> None:
-    if accounting:
-        typer.echo()
-        print_table(("outcome", "rows"), list(accounting.items()), right=("rows",))

@@ -64,7 +64,7 @@ _AFTER_INTERRUPT = {
     "shadow": "; the journal holds every decision that was made",
     "train": "; the last checkpoint is kept, and --resume continues from it",
     "decide": "; answers that were printed stand, no file was written",
-    "journal": "; repaired segments stay, each beside its NAME.damaged",
+    "inspect": "; repaired segments stay, each beside its NAME.damaged",
     # A cluster outlives the command.
     "flink": "; dsp-gym flink status lists the running jobs",
 }

@@ -32,7 +32,7 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command group."""
+    """Add the command group."""
     group = typer.Typer(
         help="Run a real Flink and Prometheus on this machine; submit jobs to it.",
         no_args_is_help=True,
@@ -42,8 +42,9 @@ def register(app: typer.Typer) -> None:
         status
     )
     flink_submit.register(group)
-    group.command(epilog="Examples:\n\n  dsp-gym flink cancel flink-q11")(cancel)
-    group.command(epilog="Examples:\n\n  dsp-gym flink down")(down)
+    group.command(
+        epilog="Examples:\n\n  dsp-gym flink down\n\n  dsp-gym flink down --job flink-q11"
+    )(down)
     app.add_typer(group, name="flink")
 
 
@@ -108,16 +109,34 @@ def status(
         raise typer.Exit(1)
 
 
-def cancel(
-    job: Annotated[str, typer.Argument(help="Name or id of a running job.")],
+def down(
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Stop this job alone, by name or id; its state is lost."),
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop a job; its state is lost."""
+    """Stop the processes that `up` started, or one job; logs, savepoints and samples stay."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
+    from dsp_gym.backends.flink.local.launch import default_home
+
+    if job is not None:
+        _cancel(LocalCluster.attach(home), job, as_json)
+        return
+    cluster = LocalCluster.find(home)
+    ended = () if cluster is None else cluster.down()
+    folder = home or default_home()
+    if as_json:
+        print_json({"home": folder, "ended": ended})
+    else:
+        typer.echo(f"Ended: {', '.join(ended) or 'nothing ran'}. Folder: {folder}")
+
+
+def _cancel(cluster: LocalCluster, job: str, as_json: bool) -> None:
     from dsp_gym.backends.flink.rest import ENDED
 
-    rest = LocalCluster.attach(home).rest
+    rest = cluster.rest
     found = next((one for one in rest.jobs() if one.id == job), None) or rest.find_job(job)
     if found.state not in ENDED:
         rest.cancel(found.id)
@@ -128,25 +147,8 @@ def cancel(
         typer.echo(f"{found.name} ({found.id}) is {state}.")
 
 
-def down(
-    home: HomeOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Stop the processes that `up` started; logs, savepoints and samples stay."""
-    from dsp_gym.backends.flink.local.cluster import LocalCluster
-    from dsp_gym.backends.flink.local.launch import default_home
-
-    cluster = LocalCluster.find(home)
-    ended = () if cluster is None else cluster.down()
-    folder = home or default_home()
-    if as_json:
-        print_json({"home": folder, "ended": ended})
-    else:
-        typer.echo(f"Ended: {', '.join(ended) or 'nothing ran'}. Folder: {folder}")
-
-
 def _settings(asked: Mapping[str, object], home: Path | None) -> ClusterSettings:
-    """The settings asked for, over those of the existing cluster."""
+    """Merge the settings asked for into those of the existing cluster."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
     from dsp_gym.backends.flink.local.settings import ClusterSettings
     from dsp_gym.config.files import parse

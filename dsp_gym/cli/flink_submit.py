@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import HomeOption, JsonOption
+from dsp_gym.cli.options import ConfigurationOption, HomeOption, JsonOption
 from dsp_gym.cli.output import print_json
 from dsp_gym.errors import ConfigError, FlinkError, did_you_mean
 
@@ -22,16 +23,16 @@ __all__ = ["register"]
 _EXAMPLES = """
 Examples:
 
-  dsp-gym flink submit flink-q11 --rate 2000
+  dsp-gym flink submit flink-q11 --load 2000
 
   dsp-gym flink submit flink-q5 --load diurnal-bursts --duration 2h
 
-  dsp-gym flink submit flink-q11 --parallelism session=4 --level session=1,sink=-1
+  dsp-gym flink submit flink-q11 --configuration session=4@1,sink=2
 """
 
 
 def register(group: typer.Typer) -> None:
-    """Adds the command to `dsp-gym flink`."""
+    """Add the command to `dsp-gym flink`."""
     group.command(epilog=_EXAMPLES)(submit)
 
 
@@ -43,24 +44,19 @@ def submit(
             autocompletion=shipped("jobs"),
         ),
     ],
-    rate: Annotated[
-        float | None,
-        typer.Option(min=0, help="Records/s over all sources; default: the job file's."),
-    ] = None,
     load: Annotated[
-        str | None, typer.Option(help="A shipped load, or a load file, times the job's rate.")
+        str | None,
+        typer.Option(
+            metavar="RATE|LOAD",
+            help="Records/s over all sources, or a load (shipped, or a file) times the job's rate. "
+            "Default: the job file's rate.",
+        ),
     ] = None,
     duration: Annotated[
-        str, typer.Option(help="Length of --load; its last rate holds after it.")
+        str, typer.Option(help="Length of a load; its last rate holds after it.")
     ] = "1h",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the load and the records.")] = 0,
-    parallelism: Annotated[
-        str | None, typer.Option(help="VERTEX=P,...; others keep the job file's.")
-    ] = None,
-    level: Annotated[
-        str | None,
-        typer.Option(help="VERTEX=X,...: memory level, -1 for none; others keep the job file's."),
-    ] = None,
+    configuration: ConfigurationOption = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the job in Flink; default: the job file's.")
     ] = None,
@@ -71,37 +67,22 @@ def submit(
     """Submit a job under a load and wait until every subtask runs."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
     from dsp_gym.backends.flink.submission import Submission
-    from dsp_gym.cli.simulate import seconds
 
-    if rate is not None and load is not None:
-        raise ConfigError("--rate and --load both set the load", remedy="Give one.")
     spec = _submittable(job)
-    configuration = _configuration(spec, parallelism, level)
+    start = _configuration(spec, configuration)
     cluster = LocalCluster.attach(home)
-    epoch_ms = int(time.time() * 1000)
-    if load is None:
-        per_s = spec.source.rate_per_s if rate is None else rate
-        arguments = {"rate": f"{per_s:.10g}", "epoch-ms": str(epoch_ms)}
-    else:
-        arguments = _load(spec, load, seconds(duration), seed, cluster, epoch_ms)
-    submission = Submission.of_spec(spec, arguments | {"seed": str(seed)}, name)
+    arguments = {**_load(spec, load, duration, seed, cluster), "seed": str(seed)}
+    submission = Submission.of_spec(spec, arguments, name)
     _check_name_is_free(cluster, submission.job_name)
-    job_id = submission.submit(cluster.rest, configuration, savepoint)
+    job_id = submission.submit(cluster.rest, start, savepoint)
     page = f"{cluster.rest_url}/#/job/running/{job_id}/overview"
     if as_json:
-        print_json(
-            {
-                "job_id": job_id,
-                "name": submission.job_name,
-                "page": page,
-                "configuration": configuration,
-                "arguments": arguments,
-            }
-        )
+        told = {"job_id": job_id, "name": submission.job_name, "page": page}
+        print_json({**told, "configuration": start, "arguments": arguments})
         return
-    typer.echo(f"{submission.job_name} runs as {job_id}: {configuration}")
+    typer.echo(f"{submission.job_name} runs as {job_id}: {start}")
     typer.echo(f"Look at it:  {page}")
-    typer.echo(f"Stop it:     dsp-gym flink cancel {submission.job_name}")
+    typer.echo(f"Stop it:     dsp-gym flink down --job {submission.job_name}")
 
 
 def _submittable(job: str) -> JobSpec:
@@ -117,13 +98,13 @@ def _submittable(job: str) -> JobSpec:
     return spec
 
 
-def _configuration(spec: JobSpec, parallelism: str | None, level: str | None) -> Configuration:
-    """The job file's configuration with what the options change."""
-    from dsp_gym.cli.mst import assignments
+def _configuration(spec: JobSpec, given: str | None) -> Configuration:
+    """Change the job file's configuration as the option says."""
+    from dsp_gym.cli.values import assignments
     from dsp_gym.loop.configuration import Configuration
 
     start = Configuration.of_spec(spec)
-    tasks, levels = assignments("--parallelism", parallelism), assignments("--level", level)
+    tasks, levels = assignments(given)
     for name in (*tasks, *levels):
         if name not in start.parallelism:
             raise ConfigError(
@@ -132,9 +113,9 @@ def _configuration(spec: JobSpec, parallelism: str | None, level: str | None) ->
             )
     for name, value in tasks.items():
         most = min(spec.vertex(name).max_parallelism, spec.max_parallelism_per_vertex)
-        _check_range(f"--parallelism {name}", value, 1, most)
+        _check_range(f"the parallelism of '{name}'", value, 1, most)
     for name, value in levels.items():
-        _check_range(f"--level {name}", value, -1, spec.memory.levels - 1)
+        _check_range(f"the memory level of '{name}'", value, -1, spec.memory.levels - 1)
     return Configuration({**start.parallelism, **tasks}, {**start.memory_level, **levels})
 
 
@@ -144,17 +125,26 @@ def _check_range(option: str, value: int, low: int, high: int) -> None:
 
 
 def _load(
-    spec: JobSpec, load: str, duration_s: int, seed: int, cluster: LocalCluster, epoch_ms: int
+    spec: JobSpec, load: str | None, duration: str, seed: int, cluster: LocalCluster
 ) -> dict[str, str]:
+    """Turn a rate or a load into the program's arguments."""
     from dsp_gym.backends.flink.submission import load_arguments
+    from dsp_gym.cli.values import seconds
     from dsp_gym.config.files import load_model
     from dsp_gym.loads.generate import rates
     from dsp_gym.loads.spec import LoadConfig
 
-    config = load_model(LoadConfig, "loads", load)
-    factors = rates(config.load, seed=seed, duration_s=duration_s)
-    folder = cluster.home.folder / "loads"
-    return load_arguments(factors * spec.source.rate_per_s, folder, epoch_ms)
+    epoch_ms = int(time.time() * 1000)
+    try:
+        per_s = spec.source.rate_per_s if load is None else float(load)
+    except ValueError:
+        config = load_model(LoadConfig, "loads", str(load))
+        factors = rates(config.load, seed=seed, duration_s=seconds(duration))
+        folder = cluster.home.folder / "loads"
+        return load_arguments(factors * spec.source.rate_per_s, folder, epoch_ms)
+    if not 0 <= per_s < math.inf:
+        raise ConfigError("is no rate", key="--load", value=str(load), remedy="For instance 2000.")
+    return {"rate": f"{per_s:.10g}", "epoch-ms": str(epoch_ms)}
 
 
 def _check_name_is_free(cluster: LocalCluster, name: str) -> None:
@@ -164,5 +154,5 @@ def _check_name_is_free(cluster: LocalCluster, name: str) -> None:
         if job.name == name and job.state not in ENDED:
             raise FlinkError(
                 f"a job named '{name}' runs already ({job.id})",
-                remedy=f"Cancel it: dsp-gym flink cancel {name}, or give this one --name NAME.",
+                remedy=f"Cancel it: dsp-gym flink down --job {name}, or give this one --name NAME.",
             )

@@ -9,6 +9,7 @@ import typer
 
 __all__ = [
     "AccountOption",
+    "ConfigurationOption",
     "HomeOption",
     "JsonOption",
     "KeepOption",
@@ -50,6 +51,15 @@ OnlyOption = Annotated[
         metavar="A,B,C",
         help="Run only the policies with these labels, with the reference and those of --policy; "
         "a frontier always runs its tuned rules. Repeat, or separate by commas.",
+    ),
+]
+
+ConfigurationOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VERTEX=P[@X],...",
+        help="Parallelism P and memory level X (-1: none) of vertices, such as session=4@1,sink=2. "
+        "Others keep the job file's.",
     ),
 ]
 

@@ -1,14 +1,17 @@
-"""`dsp-gym plan`."""
+"""`dsp-gym plan`: resources for a rate, or the rate of a configuration."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.mst import show_mst
+from dsp_gym.cli.options import ConfigurationOption, JsonOption
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.validity import print_validity
 from dsp_gym.errors import ConfigError
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.deployment import Deployment
     from dsp_gym.job.spec import JobSpec
     from dsp_gym.job.validity import Validity
-    from dsp_gym.policies.planner import CapacityPlan, ProfilePlan
+    from dsp_gym.policies.planner import CapacityPlan, PlannerBackend, PlanRequest, ProfilePlan
 
 __all__ = ["register"]
 
@@ -28,127 +31,221 @@ Examples:
 
   dsp-gym plan streambed-q5 --rate 300000 --memory 2,3 --policy streambed-slow
 
-  dsp-gym plan nexmark-q11 --rate 100000 --save q11-capacity.json --json
+  dsp-gym plan nexmark-q11 --rate 100000 --out q11-capacity.json --json
 
   dsp-gym plan nexmark-q11 --rate 1e6 --max-slots 256
 
   dsp-gym plan nexmark-q8 --rate 150000 --load diurnal
 
-  dsp-gym plan flink-q11 --rate 4000 --backend flink --policy streambed-local
+  dsp-gym plan flink-q11 --rate 4000 --testbed flink --policy streambed-local
+
+  dsp-gym plan nexmark-q11 --configuration session=6@1,sink=2     the rate that it sustains
+
+  dsp-gym plan streambed-q5 --slots 48 --slot-memory-mib 2048     the rate of 48 slots
 """
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog=_EXAMPLES)(plan)
 
 
+_JobArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A shipped job, or the path of a job file.", autocompletion=shipped("jobs")
+    ),
+]
+
+_RateOption = Annotated[float | None, typer.Option(help="Records/s over all sources to plan for.")]
+
+_SlotsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Task slots without sources, with sinks: placed for the highest rate. With --rate: "
+        "largest budget to try, default 48.",
+    ),
+]
+
+_SlotMemoryMibOption = Annotated[
+    float | None,
+    typer.Option(
+        min=1,
+        help="Without --rate: TaskManager process memory / slots, MiB; its managed memory "
+        "(fraction 0.4) becomes level 0.",
+    ),
+]
+
+_MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL,...",
+        help="Memory levels of a slot to consider; default: all of the job file.",
+    ),
+]
+
+_MaxSlotsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=2048,
+        help="Most tasks of a vertex; may exceed the job file's quota and key groups.",
+    ),
+]
+
+_PolicyOption = Annotated[
+    str | None,
+    typer.Option(help="A policy that can plan: a name or a YAML file. Default: streambed."),
+]
+
+_TestbedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="simulated|flink|FOLDER",
+        help="Place of the trial runs: the simulation (default), the local Flink cluster, or "
+        "the one in a folder.",
+    ),
+]
+
+_LoadOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LOAD",
+        help="A day of load with its peak at the rate, shipped or a file; Flink's two "
+        "schedulers are compared under it. 'none': no comparison. Default: day-with-bursts.",
+    ),
+]
+
+_OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write the capacity model, for the policy's 'model' parameter."
+    ),
+]
+
+
 def plan(
-    job: Annotated[str, typer.Argument(help="A shipped job, or the path of a job file.")],
-    rate: Annotated[float, typer.Option(help="Records/s over all sources to plan for.")],
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LEVEL,...",
-            help="Memory levels of a slot to consider; default: all of the job file.",
-        ),
-    ] = None,
-    testbed_slots: Annotated[
-        int | None,
-        typer.Option(min=1, help="Largest budget to try, without sources.", show_default="48"),
-    ] = None,
-    max_slots: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=2048,
-            help="Most tasks of a vertex; may exceed the job file's quota and key groups.",
-        ),
-    ] = None,
-    backend: Annotated[
-        str, typer.Option(help="Testbed: simulated, or flink (a local cluster).")
-    ] = "simulated",
-    policy: Annotated[
-        str, typer.Option(help="A policy that can plan: a name or a YAML file.")
-    ] = "streambed",
-    save: Annotated[
-        Path | None,
-        typer.Option(help="Write the capacity model, for the policy's 'model' parameter."),
-    ] = None,
-    home: Annotated[
-        Path | None, typer.Option(help="Folder of the local cluster (--backend flink).")
-    ] = None,
-    load: Annotated[
-        str,
-        typer.Option(
-            metavar="LOAD",
-            help="A day of load with its peak at the rate, shipped or a file; Flink's two "
-            "schedulers are compared under it. 'none': they are not compared.",
-        ),
-    ] = "day-with-bursts",
+    job: _JobArgument,
+    rate: _RateOption = None,
+    configuration: ConfigurationOption = None,
+    slots: _SlotsOption = None,
+    slot_memory_mib: _SlotMemoryMibOption = None,
+    memory: _MemoryOption = None,
+    max_slots: _MaxSlotsOption = None,
+    policy: _PolicyOption = None,
+    testbed: _TestbedOption = None,
+    load: _LoadOption = None,
+    out: _OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan capacity: slots, memory, parallelism and cost for a rate, from small trial runs.
+    """Plan slots, memory, parallelism and cost for a rate; or show the rate of a configuration.
 
-    Then says which of Flink's two schedulers to deploy the job with: the default one (memory per
-    vertex, a rescale redeploys) or the adaptive one (in place, one memory for all).
+    With --rate: learns from small trial runs, and says with which of Flink's two schedulers to
+    deploy the job: the default one (memory per vertex, a rescale redeploys) or the adaptive one (in
+    place, one memory for all). Without: the maximal sustainable throughput (MST).
     """
     from dsp_gym.job.catalog import load_job
-    from dsp_gym.policies.planner import Planner, PlanRequest
+    from dsp_gym.policies.planner import PlanRequest
+
+    _check_options(
+        rate is not None,
+        {"--configuration": configuration, "--slot-memory-mib": slot_memory_mib},
+        {
+            "--memory": memory,
+            "--max-slots": max_slots,
+            "--policy": policy,
+            "--testbed": testbed,
+            "--load": load,
+            "--out": out,
+        },
+    )
+    if rate is None:
+        show_mst(load_job(job), configuration, slots, slot_memory_mib, as_json)
+        return
+    place, home = _testbed(testbed or "simulated")
+    request = PlanRequest(
+        load_job(job), rate, _levels(memory), slots, max_slots, place, home, out, _teller(as_json)
+    )
+    found = _planned(policy or "streambed", request)
+    validity = _validity(request.spec, found) if place == "simulated" else None
+    day = load or "day-with-bursts"
+    compared = _compared(request.spec, rate, day, max_slots)
+    if as_json:
+        shown = {"validity": _document(validity, found)}
+        print_json({**_fields(found), **shown, "deployments": [_fields(one) for one in compared]})
+        return
+    _print(found)
+    _print_validity(validity, found)
+    if compared:
+        _print_deployments(compared, day)
+
+
+def _check_options(
+    plans: bool, without_rate: Mapping[str, object], with_rate: Mapping[str, object]
+) -> None:
+    """Refuse options that do not apply with, or without, a rate."""
+    for option, value in (without_rate if plans else with_rate).items():
+        if value is not None:
+            raise ConfigError(
+                f"applies only {'without' if plans else 'with'} --rate",
+                key=option,
+                value=str(value),
+                remedy=f"Leave out {option}, or {'leave out' if plans else 'add'} --rate.",
+            )
+
+
+def _teller(as_json: bool) -> Callable[[str], None]:
+    return (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True))
+
+
+def _testbed(text: str) -> tuple[PlannerBackend, Path | None]:
+    """Read `--testbed`: the backend, and the folder of a cluster."""
+    if text == "simulated":
+        return "simulated", None
+    if text == "flink":
+        return "flink", None
+    if Path(text).is_dir():
+        return "flink", Path(text)
+    raise ConfigError(
+        "is neither simulated or flink, nor a folder",
+        key="--testbed",
+        value=text,
+        remedy="Choose one of the two, or start a cluster: dsp-gym flink up --home FOLDER",
+    )
+
+
+def _planned(policy: str, request: PlanRequest) -> CapacityPlan:
+    from dsp_gym.policies.planner import Planner
     from dsp_gym.policies.registry import make
 
-    if backend not in ("simulated", "flink"):
-        raise ConfigError(
-            "--backend is simulated or flink", value=backend, remedy="Choose one of the two."
-        )
     planner = make(policy)
     if not isinstance(planner, Planner):
         raise ConfigError(
             f"policy '{policy}' cannot plan", key="policy", remedy="Take one that can: streambed."
         )
-    request = PlanRequest(
-        load_job(job),
-        rate,
-        _levels(memory),
-        testbed_slots,
-        max_slots,
-        "flink" if backend == "flink" else "simulated",
-        home,
-        save,
-        (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True)),
-    )
-    found = planner.plan(request)
-    validity = _validity(request.spec, found) if backend == "simulated" else None
-    compared = _compared(request.spec, rate, load, max_slots)
-    if as_json:
-        print_json(
-            {
-                **_fields(found),
-                "validity": _document(validity, found),
-                "deployments": [_fields(one) for one in compared],
-            }
-        )
-        return
-    _print(found)
-    if validity is not None:
-        from dsp_gym.pages import money, number
+    return planner.plan(request)
 
-        print_validity(validity, found.mst_per_s)
-        ends = validity.interval(1.0)
-        if ends is not None:
-            low, high = (found.cost_per_hour * factor for factor in ends)
-            typer.echo(
-                f"90 % interval of the cost of that rate: {number(low)} to "
-                f"{money(high, found.currency)} per hour"
-            )
-    if compared:
-        _print_deployments(compared, load)
+
+def _print_validity(validity: Validity | None, found: CapacityPlan) -> None:
+    from dsp_gym.pages import money, number
+
+    if validity is None:
+        return
+    print_validity(validity, found.mst_per_s)
+    ends = validity.interval(1.0)
+    if ends is not None:
+        low, high = (found.cost_per_hour * factor for factor in ends)
+        typer.echo(
+            f"90 % interval of the cost of that rate: {number(low)} to "
+            f"{money(high, found.currency)} per hour"
+        )
 
 
 def _compared(
     spec: JobSpec, rate: float, load: str, max_slots: int | None
 ) -> tuple[Deployment, ...]:
-    """The job under either scheduler for a day; none where nobody asked, or knows the best plan."""
+    """Compare both schedulers over a day; empty where nobody asked, or knows the best plan."""
     from dsp_gym.evaluation.deployment import compare_deployments
     from dsp_gym.evaluation.run import PLAN
     from dsp_gym.policies.registry import is_installed
@@ -161,7 +258,7 @@ def _compared(
 
 
 def _validity(spec: JobSpec, found: CapacityPlan) -> Validity:
-    """What the plan rests on: the job model, for the planned configuration and rate."""
+    """Judge the job model for the planned configuration and rate."""
     from dsp_gym.job.validity import validity_of
 
     return validity_of(spec, found.parallelism, found.memory_level, found.mst_per_s)
@@ -178,7 +275,7 @@ def _fields(found: CapacityPlan | Deployment) -> dict[str, object]:
 
 
 def _document(validity: Validity | None, found: CapacityPlan) -> dict[str, object] | None:
-    """The validity with the interval of the cost: slots follow capacity in proportion."""
+    """Add the interval of the cost to the validity: slots follow capacity in proportion."""
     if validity is None:
         return None
     document = validity.to_json(found.mst_per_s)
@@ -188,7 +285,7 @@ def _document(validity: Validity | None, found: CapacityPlan) -> dict[str, objec
 
 
 def _levels(text: str | None) -> tuple[int, ...] | None:
-    """The memory levels of `LEVEL,...`.
+    """Read the memory levels of `LEVEL,...`.
 
     >>> _levels("0, 2")
     (0, 2)

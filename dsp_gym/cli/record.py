@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.inspect import show_recording
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.recording.plan import RecordConfig
     from dsp_gym.job.spec import JobSpec
-    from dsp_gym.records.recording import Recording
 
 __all__ = ["register"]
 
@@ -32,7 +32,7 @@ After an interruption the same command continues with the missing runs.
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog=_EXAMPLES)(record)
 
 
@@ -73,7 +73,7 @@ def record(
     _record(chosen, folder, home)
     from dsp_gym.records.recording import Recording
 
-    _show_recording(Recording.open(folder), as_json)
+    show_recording(Recording.open(folder), as_json)
 
 
 def _record(config: RecordConfig, out: Path, home: Path | None) -> None:
@@ -120,42 +120,6 @@ def _show_plan(config: RecordConfig, spec: JobSpec, as_json: bool) -> None:
     columns = ["run", "configuration", "load", "rate_per_s"]
     print_table(columns, [[row[c] for c in columns] for row in rows], right=["rate_per_s"])
     typer.echo(f"\n{counted(len(runs), 'run')}, about {_duration(total_s)}.")
-
-
-def _show_recording(recording: Recording, as_json: bool) -> None:
-    from dsp_gym.records.recording import recorded_rate
-
-    rows = [
-        {
-            "run": run.name,
-            "configuration": str(run.configuration),
-            "offered_per_s": run.load.steps[-1][1],
-            "taken_per_s": recorded_rate(run) if run.complete else None,
-            "status": "complete" if run.complete else "aborted",
-        }
-        for run in recording.runs
-    ]
-    notes = recording.notes()
-    if as_json:
-        print_json({"folder": recording.folder, "runs": rows, "notes": notes})
-        return
-    print_table(
-        ["run", "configuration", "offered/s", "taken/s", "status"],
-        [
-            [
-                row["run"],
-                row["configuration"],
-                f"{row['offered_per_s']:,.0f}",
-                None if row["taken_per_s"] is None else f"{row['taken_per_s']:,.0f}",
-                row["status"],
-            ]
-            for row in rows
-        ],
-        right=["offered/s", "taken/s"],
-    )
-    for note in notes:
-        typer.echo(note)
-    typer.echo(f"Recording: {recording.folder}")
 
 
 def _duration(seconds: float) -> str:

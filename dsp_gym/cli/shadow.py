@@ -173,7 +173,7 @@ def _elsewhere(
     once: bool,
     duration: str | None,
 ) -> Elsewhere | None:
-    from dsp_gym.cli.simulate import seconds
+    from dsp_gym.cli.values import seconds
     from dsp_gym.control.backend_of import Elsewhere
     from dsp_gym.errors import ConfigError
 

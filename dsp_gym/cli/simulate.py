@@ -4,27 +4,52 @@ from __future__ import annotations
 
 import csv
 import io
-import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.options import JsonOption
-from dsp_gym.cli.output import print_json, print_table, refuse_unwritable
+from dsp_gym.cli.output import print_json, print_table
+from dsp_gym.cli.values import names_of, seconds
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.control.loop import LoopStep
+    from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.scorecard import Scorecard
 
-__all__ = ["register", "seconds"]
+__all__ = ["register"]
 
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_EXAMPLES = """
+Examples:
+
+  dsp-gym simulate nexmark-q11 --policies ds2 --load diurnal-bursts
+
+  dsp-gym simulate nexmark-q5 --policies justin-paper --duration 2h --plot q5.html
+
+  dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-bursts --duration 12h \\
+      --plot q11.gif
+"""
+
+_FIGURES = (
+    "seconds",
+    "arrived",
+    "processed",
+    "latency_p95_s",
+    "pending",
+    "cost",
+    "slo_s",
+    "down_s",
+    "rescales",
+)
+"""Figures of an interval that a row is made of."""
 
 
 class _Row(TypedDict):
-    """One decision, and the results of the interval after it."""
+    """A decision, and the results of the interval after it."""
 
     t_s: float
     status: str
@@ -43,71 +68,84 @@ class _Row(TypedDict):
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym simulate nexmark-q11 --policy ds2 --load diurnal-bursts\n\n"
-        "  dsp-gym simulate nexmark-q5 --policy justin-paper --duration 2h --plot q5.html\n\n"
-        "  dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-bursts "
-        "--duration 12h --video q11.gif"
-    )(simulate)
+    """Add the command."""
+    app.command(epilog=_EXAMPLES)(simulate)
+
+
+_JobArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A shipped job (dsp-gym list jobs), or a job file.", autocompletion=shipped("jobs")
+    ),
+]
+
+_PoliciesOption = Annotated[
+    str, typer.Option(metavar="A,B,C", help="Policies: names, YAML files or folders.")
+]
+
+_GuardrailsOption = Annotated[
+    str | None, typer.Option(help="Guardrails: a shipped name, or a YAML file.")
+]
+
+_StartOption = Annotated[
+    str,
+    typer.Option(help="job: the job file's configuration; sized: one that carries the first rate."),
+]
+
+_PlotOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help=".html: a page of the run. .gif, .mp4: a film of 10 s, policies side by side. "
+        ".png: its last frame.",
+    ),
+]
 
 
 def simulate(
-    job: Annotated[
-        str,
-        typer.Argument(
-            help="A shipped job (dsp-gym jobs), or a job file.", autocompletion=shipped("jobs")
-        ),
-    ],
+    job: _JobArgument,
     load: Annotated[str, typer.Option(help="A shipped load, or a load file.")] = "constant",
-    policy: Annotated[str, typer.Option(help="A policy's name, YAML file, or folder.")] = "static",
-    policies: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Compare one to three policies under the same load."),
-    ] = None,
-    guardrails: Annotated[
-        str | None, typer.Option(help="Guardrails: a shipped name, or a YAML file.")
-    ] = None,
+    policies: _PoliciesOption = "static",
+    guardrails: _GuardrailsOption = None,
     duration: Annotated[str, typer.Option(help="Simulated time, such as 90s, 30m or 1h.")] = "1h",
     interval: Annotated[str, typer.Option(help="Time between decisions.")] = "60s",
     seed: Annotated[int, typer.Option(min=0, help="Seed of load, outages and noise.")] = 0,
-    start: Annotated[
-        str,
-        typer.Option(
-            help="job: the job file's configuration; sized: one that carries the first rate."
-        ),
-    ] = "job",
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write the run as an HTML page.")
-    ] = None,
-    video: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.gif|mp4", help="Write a film of the run, policies side by side."
-        ),
-    ] = None,
-    length: Annotated[str, typer.Option(help="Length of the film.")] = "10s",
-    theme: Annotated[Literal["dark", "light"], typer.Option(help="Colours of the film.")] = "dark",
+    start: _StartOption = "job",
+    plot: _PlotOption = None,
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print decisions as CSV.")] = False,
 ) -> None:
     """Run one policy on a simulated job and print each decision, or compare several policies."""
-    from dsp_gym.cli.video import Filming, film, policies_of
-    from dsp_gym.config.files import parse, write_atomic
-    from dsp_gym.envs.watch.film import check_format
-    from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.cli.picture import PICTURES, Filming, check_plot
+    from dsp_gym.config.files import write_atomic
     from dsp_gym.evaluation.report import render_html
     from dsp_gym.evaluation.run import evaluate
 
-    names = policies_of(policy, policies)
+    names = names_of(policies, "--policies")
     if as_csv and len(names) > 1:
-        raise typer.BadParameter("--csv prints the decisions of one policy; leave out --policies")
-    if video is not None:
-        check_format(video)
+        raise typer.BadParameter("--csv prints the decisions of one policy; name one in --policies")
     if plot is not None:
-        refuse_unwritable(plot, "--plot")
+        check_plot(plot, len(names))
+    config = _config(job, load, names, guardrails, _times(duration, interval), seed, start)
+    rows: list[_Row] = []
+    filming = Filming(load, config.episode_s)
+
+    def observe(label: str, taken: int, steps: int, step: LoopStep) -> None:
+        if len(names) == 1:
+            rows.append(_row(step))
+        if plot is not None and plot.suffix.lower() in PICTURES:
+            filming.take(label, taken, steps, step)
+
+    scorecard = evaluate(config, observer=observe)
+    if filming.stories and plot is not None:
+        filming.draw(plot)
+    elif plot is not None:
+        write_atomic(plot, render_html(scorecard))
+    _show(rows, scorecard, plot, as_json, as_csv)
+
+
+def _times(duration: str, interval: str) -> tuple[int, int]:
+    """Read the length of the episode and the time between decisions, in seconds."""
     episode_s, interval_s = seconds(duration), seconds(interval, "--interval")
     if interval_s and episode_s % interval_s:
         raise ConfigError(
@@ -116,7 +154,23 @@ def simulate(
             value=duration,
             remedy=f"Take --duration {-(-episode_s // interval_s) * interval_s}s.",
         )
-    config = parse(
+    return episode_s, interval_s
+
+
+def _config(
+    job: str,
+    load: str,
+    names: Sequence[str],
+    guardrails: str | None,
+    times: tuple[int, int],
+    seed: int,
+    start: str,
+) -> BenchmarkConfig:
+    """Build the benchmark that the options stand for."""
+    from dsp_gym.config.files import parse
+    from dsp_gym.evaluation.config import BenchmarkConfig
+
+    return parse(
         BenchmarkConfig,
         {
             "description": f"{', '.join(names)} on {job} under {load}",
@@ -125,28 +179,19 @@ def simulate(
             "clairvoyant": False,
             "jobs": [job],
             "loads": {"test": {"loads": [load], "seeds": {"from": seed, "to": seed + 1}}},
-            "episode_s": episode_s,
-            "interval_s": interval_s,
+            "episode_s": times[0],
+            "interval_s": times[1],
             "start": start,
         },
         "dsp-gym simulate",
     )
-    rows: list[_Row] = []
-    filming = Filming(load, config.episode_s) if video is not None else None
 
-    def observe(label: str, taken: int, steps: int, step: LoopStep) -> None:
-        if len(names) == 1:
-            rows.append(_row(step))
-        if filming is not None:
-            filming.take(label, taken, steps, step)
 
-    scorecard = evaluate(config, observer=observe)
-    if plot is not None:
-        write_atomic(plot, render_html(scorecard))
-    if video is not None and filming is not None:
-        film(video, filming, seconds(length), theme)
+def _show(
+    rows: list[_Row], scorecard: Scorecard, plot: Path | None, as_json: bool, as_csv: bool
+) -> None:
     if as_json:
-        print_json(_document(rows, scorecard) | {"plot": plot, "video": video})
+        print_json(_document(rows, scorecard) | {"plot": plot})
     elif as_csv:
         typer.echo(_csv(rows), nl=False)
     else:
@@ -154,13 +199,12 @@ def simulate(
             _print(rows, scorecard)
         else:
             _print_policies(scorecard)
-        for kind, file in (("Plot", plot), ("Video", video)):
-            if file is not None:
-                typer.echo(f"{kind}: {file}")
+        if plot is not None:
+            typer.echo(f"Plot: {plot}")
 
 
 def _document(rows: list[_Row], scorecard: Scorecard) -> dict[str, object]:
-    """What `--json` prints: decisions of one policy, or the results of each of several."""
+    """Build the JSON: decisions of one policy, or the results of each of several."""
     validity = scorecard.validity[0] if scorecard.validity else None
     if rows:
         return {
@@ -177,7 +221,7 @@ def _document(rows: list[_Row], scorecard: Scorecard) -> dict[str, object]:
 
 
 def _print_policies(scorecard: Scorecard) -> None:
-    """The results of several policies, a row for each."""
+    """Print the results of several policies, a row for each."""
     from dsp_gym.evaluation.report import metric_label, number, validity_notes
 
     told = ("cost", "slo_share", "rescales")
@@ -191,49 +235,14 @@ def _print_policies(scorecard: Scorecard) -> None:
         typer.echo(f"note: {text}")
 
 
-def seconds(text: str, option: str = "--duration") -> int:
-    """Seconds of a duration, as an option gives it.
-
-    Returns:
-        Whole seconds, rounded.
-
-    >>> seconds("90"), seconds("90s"), seconds("1.5h")
-    (90, 90, 5400)
-    """
-    from dsp_gym.errors import ConfigError
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
-    if match is None or match[2] not in _UNITS:
-        raise ConfigError(
-            "is not a duration",
-            key=option,
-            value=text,
-            remedy="Write a number with s, m, h or d, such as 90s.",
-        )
-    return round(float(match[1]) * _UNITS[match[2]])
-
-
 def _row(step: LoopStep) -> _Row:
-    """One decision and the results of the interval after it."""
+    """Make the row of a decision and of the interval after it."""
     from dsp_gym.loop.snapshot import Status
 
     snapshot, outcome = step.snapshot, step.outcome
     names = snapshot.topology.names(0)
     parallelism, level = step.guarded.parallelism[0], step.guarded.memory_level[0]
-    past: dict[str, float] = {
-        name: float(getattr(outcome, name)[0])
-        for name in (
-            "seconds",
-            "arrived",
-            "processed",
-            "latency_p95_s",
-            "pending",
-            "cost",
-            "slo_s",
-            "down_s",
-            "rescales",
-        )
-    }
+    past = {name: float(getattr(outcome, name)[0]) for name in _FIGURES}
     return {
         "t_s": float(snapshot.t_s[0]),
         "status": Status(int(snapshot.status[0])).name,
@@ -259,7 +268,7 @@ def _row(step: LoopStep) -> _Row:
 
 
 def _configuration(row: _Row) -> str:
-    """`name=parallelism@level`; without a level where there is no managed memory."""
+    """Write `name=parallelism@level`, without a level where there is no managed memory."""
     return " ".join(
         f"{name}={vertex['parallelism']}"
         + (f"@{vertex['memory_level']}" if vertex["memory_level"] >= 0 else "")

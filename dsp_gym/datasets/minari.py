@@ -1,4 +1,4 @@
-"""A dataset as Minari datasets, one for each job and policy: `dsp-gym dataset export-minari`.
+"""A dataset as Minari datasets, one for each job and policy: `dsp-gym dataset export`.
 
 Each names its behaviour policy, the environment the decisions were made in, the environment to
 evaluate in (loads that were not trained on), and two reference scores measured there: random valid
@@ -341,7 +341,7 @@ def _refuse_existing(names: Iterable[str], root: Path) -> None:
             raise DatasetError(
                 f"there is a Minari dataset '{name}' already",
                 file=root,
-                remedy="Raise the version with --version, or replace it with --replace.",
+                remedy="Write it elsewhere with --out, or replace it with --overwrite.",
             )
 
 

@@ -1,6 +1,6 @@
 """Service time of a record: the scalar formulas the simulation and the analytic capacity share.
 
-Compiled with numba so that the simulation kernel calls the very same code as `dsp-gym mst`.
+Compiled with numba so that the simulation kernel calls the very same code as `dsp-gym plan`.
 """
 
 from __future__ import annotations

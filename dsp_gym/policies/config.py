@@ -17,7 +17,9 @@ SHIPPED = "shipped:"
 class PolicyConfig(ConfigModel):
     """A policy and the parameters that differ from its defaults."""
 
-    policy: str = Field(min_length=1, description="name of an installed policy: `dsp-gym policies`")
+    policy: str = Field(
+        min_length=1, description="name of an installed policy: `dsp-gym list policies`"
+    )
     params: dict[str, Any] = Field(
         default_factory=dict,
         description="parameters of that policy; its own configuration model checks them",

@@ -349,7 +349,7 @@ def _entries(segment: Path, *, is_last: bool) -> Iterator[tuple[Entry, int]]:
                 raise SchemaError(
                     f"line {number} is damaged: {error}",
                     file=segment,
-                    remedy=f"Repair it: dsp-gym journal repair {segment.parent}",
+                    remedy=f"Repair it: dsp-gym inspect {segment.parent} --repair",
                 ) from None
             expected += 1
             yield entry, end

@@ -92,6 +92,6 @@ class JournalTail:
         place = segment, self._offset
         if self._failed == place:
             raise SchemaError(
-                said, file=segment, remedy=f"Repair it: dsp-gym journal repair {segment.parent}"
+                said, file=segment, remedy=f"Repair it: dsp-gym inspect {segment.parent} --repair"
             )
         self._failed, self.begins_anew = place, True

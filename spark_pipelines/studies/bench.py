@@ -1,11 +1,10 @@
-"""How many raw rows a second the pipeline takes, on data made for it.
+"""The data pipeline's raw rows per second, on generated data.
 
 Ten jobs of eight vertices with four subtasks each, ten metrics every second: 3,200 rows a second.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import statistics
@@ -13,10 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats
-from dsp_gym.errors import DatasetError, MissingExtraError
+from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.studies.bench.environment import MeasuredRate
@@ -34,17 +32,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_pipelines.config import QualityConfig, WindowsConfig
+    from spark_pipelines.config import QualityConfig
 
 __all__ = [
     "BARS",
     "MADE_METRICS",
     "Sizes",
     "bench_spark",
-    "beside_polars",
-    "decision_span",
     "make_samples",
-    "same_windows",
 ]
 
 MADE_METRICS = (
@@ -70,9 +65,6 @@ _CHUNK_ROWS = 1_000_000
 AGGREGATION_BAR = 2.5e6
 BUILD_BAR = 1.0e6
 
-SIZES = (1_000_000, 5_000_000, 20_000_000)
-"""At which Spark and Polars are held against each other."""
-
 COLD_ROWS = 1_000_000
 """Of a build in a new process."""
 
@@ -92,7 +84,7 @@ class Sizes:
     skewed: bool = False  # the first job has nine tenths of the rows, in more subtasks
 
     def subtasks(self) -> tuple[int, ...]:
-        """Of each vertex, by job.
+        """Count the subtasks of each vertex, by job.
 
         Returns:
             One count per job; in a skewed set the first job has nine tenths of all subtasks.
@@ -102,7 +94,7 @@ class Sizes:
 
 
 def make_samples(folder: Path, sizes: Sizes) -> int:
-    """Writes `samples/JOB/`, in order of time, and `jobs/JOB.yaml`.
+    """Write `samples/JOB/`, in order of time, and `jobs/JOB.yaml`.
 
     Counters rise, busy, backpressured and idle time add up, all of it from a fixed seed.
 
@@ -214,22 +206,19 @@ def _table(
 
 def bench_spark(
     rows: int, runs: int, *, skew: bool, warm_ups: int = WARM_UPS, folder: Path | None = None
-) -> tuple[list[MeasuredRate], dict[str, float], list[str]]:
-    """Rates of the scan, the aggregation and the whole build, and what else has a bar.
-
-    Decision windows are also made in Polars, in this process, of a few sizes up to `rows`: see
-    `beside_polars`.
+) -> tuple[list[MeasuredRate], dict[str, float]]:
+    """Measure the scan, the aggregation and the whole build.
 
     Args:
-        rows: raw rows.
-        runs: of each.
-        skew: whether one job with nine tenths of the rows is timed, too.
-        warm_ups: runs of each before those that count.
-        folder: for the data, which is removed again; a temporary one unless given.
+        rows: Raw rows.
+        runs: Measured runs of each.
+        skew: Measure one job with nine tenths of the rows as well.
+        warm_ups: Unmeasured runs of each.
+        folder: Folder of the data, which is removed afterwards; a temporary one unless given.
 
     Returns:
-        Rates in rows per second and core (the scan: in all); `scan_factor`, `peak_mib`, and
-        `skew_factor`, `cold_s` where they were measured; and what could not be measured.
+        Rates in rows per second and core (the scan: in all); `scan_factor`, `peak_mib`, `cold_s`,
+        and `skew_factor` where it was measured.
     """
     cores = len(os.sched_getaffinity(0))
     told: dict[str, float] = {}
@@ -255,78 +244,10 @@ def bench_spark(
         rates.append(_rate("whole build", made, builds, cores, cores, BUILD_BAR))
         told["peak_mib"] = _peak_mib(spark)
         shutil.rmtree(even)
-        beside, notes = beside_polars(spark, scratch, [n for n in SIZES if n <= rows], runs)
     with _scratch(folder) as scratch:
         make_samples(scratch, Sizes(COLD_ROWS))
         told["cold_s"] = statistics.median(_timed(lambda: _cold_build(scratch), runs, 0))
-    return [*rates, *beside], told, notes
-
-
-def beside_polars(
-    spark: SparkSession, folder: Path, sizes: Sequence[int], runs: int
-) -> tuple[list[MeasuredRate], list[str]]:
-    """Decision windows with Spark and with Polars, of the same rows, held against each other.
-
-    Args:
-        spark: the session.
-        folder: for the data.
-        sizes: raw rows; one warm-up each.
-        runs: of each.
-
-    Returns:
-        Rates in rows per second and core; and a line that says so where Polars is not installed.
-
-    Raises:
-        DatasetError: The windows differ.
-    """
-    from spark_pipelines.config import QualityConfig
-    from spark_pipelines.studies.single import has_polars, polars_windows
-
-    rates, cores = list[MeasuredRate](), len(os.sched_getaffinity(0))
-    for size in sizes:
-        here = folder / f"beside-{size}"
-        made = make_samples(here, Sizes(size))
-        ways: dict[str, Callable[[], object]] = {"Spark": partial(_aggregate, spark, here)}
-        if has_polars():
-            files = sorted(here.glob("samples/*/*.parquet"))
-            alone = partial(polars_windows, files, MADE_METRICS, QualityConfig(), decision_span())
-            same_windows(spark, here, alone().to_arrow())
-            ways["Polars, one process"] = alone
-        for way, once in ways.items():
-            seconds = _timed(once, runs, 1)
-            name = f"decision windows of {size:,} rows: {way}"
-            rates.append(_rate(name, made, seconds, cores, cores, None))
-        shutil.rmtree(here)
-    notes = [] if has_polars() else [str(MissingExtraError("bench", "decision windows in Polars"))]
-    return rates, notes
-
-
-def same_windows(spark: SparkSession, folder: Path, found: pa.Table) -> None:
-    """Holds windows against those that Spark makes of the same rows, to the last digits of a sum.
-
-    Args:
-        spark: the session.
-        folder: of the samples.
-        found: columns as in `schema.WINDOWS`; others are passed over.
-
-    Raises:
-        DatasetError: They differ.
-    """
-    taken = list[Any]()
-    _aggregate(spark, folder, lambda frame: taken.append(frame.toArrow()))
-    names = [name for name in found.column_names if name in taken[0].column_names]
-    keys = [(name, "ascending") for name in ("job", "vertex", "t_s")]
-    here, there = (table.select(names).sort_by(keys) for table in (found, taken[0]))
-    for name in names:
-        mine, theirs = here[name].to_pylist(), there[name].to_pylist()
-        if len(mine) != len(theirs) or not all(map(_alike, mine, theirs)):
-            raise DatasetError(f"decision windows of Spark and Polars differ in '{name}'")
-
-
-def _alike(a: object, b: object) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
-    return a == b
+    return rates, told
 
 
 def _cold_build(folder: Path) -> None:
@@ -370,41 +291,24 @@ def _scan(folder: Path, rows: int) -> None:
         raise DatasetError(f"the scan saw {seen} of {rows} rows", file=folder)
 
 
-def _aggregate(
-    spark: SparkSession, folder: Path, take: Callable[[DataFrame], None] | None = None
-) -> None:
-    """Raw rows to decision windows, all checks made; nothing is written unless `take` does."""
+def _aggregate(spark: SparkSession, folder: Path) -> None:
+    """Turn raw rows into decision windows, with every check; write nothing."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    from spark_pipelines.config import QualityConfig
+    from spark_pipelines.config import QualityConfig, WindowsConfig
     from spark_pipelines.quality.checks import flag
     from spark_pipelines.steps.rates import increases
     from spark_pipelines.steps.scanned import DOUBTFUL
     from spark_pipelines.steps.windows import decision_windows
 
     quality, seen = QualityConfig(), Observation()
-    take = take or _dropped
     grid = _grid(spark, folder, quality).observe(seen, f.max(DOUBTFUL).alias(DOUBTFUL))
     rising = grid.transform(flag, quality).transform(increases, quality.max_gap_s)
-    take(rising.transform(decision_windows, decision_span()))
+    frame = rising.transform(decision_windows, WindowsConfig(window_s=120, interval_s=120))
+    frame.write.format("noop").mode("overwrite").save()
     if seen.get[DOUBTFUL]:
         raise DatasetError("two rows of the samples may be one", file=folder)
-
-
-def decision_span() -> WindowsConfig:
-    """Length and distance of the windows that are measured.
-
-    Returns:
-        Two minutes each; what follows a restart within a minute is left out.
-    """
-    from spark_pipelines.config import WindowsConfig
-
-    return WindowsConfig(window_s=120, interval_s=120)
-
-
-def _dropped(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def _grid(spark: SparkSession, folder: Path, quality: QualityConfig) -> DataFrame:

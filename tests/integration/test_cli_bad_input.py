@@ -44,17 +44,21 @@ NO_JOURNAL = ("holds no journal", "Name the folder that `dsp-gym shadow` or `dsp
 
 
 SIZES = {
-    "mst without a number": case("mst job.yaml --parallelism map", "'map'", "VERTEX=NUMBER"),
-    "mst of none": case("mst job.yaml --parallelism map=0", "vertex 'map'", "between 1 and"),
-    "mst of a half": case("mst job.yaml --parallelism map=2.5", "'map=2.5'", "For instance"),
-    "mst of words": case("mst job.yaml --level map=x", "'map=x'", "--level takes"),
-    "mst of NaN": case("mst job.yaml --slot-memory-mib nan", "--slot-memory-mib"),
-    "mst without slots": case("mst job.yaml --slots 0", "--slots", "greater than or equal to 1"),
+    "mst without a number": case(
+        "plan job.yaml --configuration map", "'map'", "VERTEX=PARALLELISM"
+    ),
+    "mst of none": case("plan job.yaml --configuration map=0", "vertex 'map'", "between 1 and"),
+    "mst of a half": case("plan job.yaml --configuration map=2.5", "'map=2.5'", "For instance"),
+    "mst of words": case(
+        "plan job.yaml --configuration map=1@x", "'map=1@x'", "--configuration takes"
+    ),
+    "mst of NaN": case("plan job.yaml --slot-memory-mib nan", "--slot-memory-mib"),
+    "mst without slots": case("plan job.yaml --slots 0", "--slots", "greater than or equal to 1"),
     "plan at a negative rate": case("plan job.yaml --rate -5", "'rate'", "-5", "--rate 50000"),
     "plan at NaN": case("plan job.yaml --rate nan", "nan", "must be above 0"),
     "plan at words": case("plan job.yaml --rate fast", "--rate", "valid number"),
     "plan at a level": case("plan job.yaml --rate 5 --memory 5", "levels -1 (none) to 2"),
-    "plan elsewhere": case("plan job.yaml --rate 5 --backend xyz", "'xyz'", "simulated or flink"),
+    "plan elsewhere": case("plan job.yaml --rate 5 --testbed xyz", "'xyz'", "simulated or flink"),
     "plan of nothing": case("plan nope --rate 5", NO_JOB),
 }
 
@@ -219,15 +223,15 @@ BESIDE = {
         "scorecard journal", "journal: does not hold the configuration", "--config"
     ),
     "scorecard with what": case("scorecard journal --config latin.yaml", *NOT_UTF8),
-    "check a file": case("journal check file", "file: holds no journal"),
-    "check nowhere": case("journal check no", "no: does not exist, so it holds no journal"),
+    "check a file": case("inspect file", "file: holds no journal"),
+    "check nowhere": case("inspect no", "no: does not exist, so it holds no journal"),
     "check damage": case(
-        "journal check damaged",
+        "inspect damaged",
         "line 2: not UTF-8 text: byte 0xe9 at line 1, column 9",
-        "Repair it: dsp-gym journal repair damaged",
+        "Repair it: dsp-gym inspect damaged --repair",
     ),
-    "repair nothing": case("journal repair folder", "folder", *NO_JOURNAL),
-    "repair nowhere": case("journal repair no", "no: does not exist, so it holds no journal"),
+    "repair nothing": case("inspect folder --repair", "folder", *NO_JOURNAL),
+    "repair nowhere": case("inspect no --repair", "no: does not exist, so it holds no journal"),
 }
 
 DATA = {
@@ -257,12 +261,8 @@ DATA = {
         "no file below it matches *.csv",
         in__yaml=ARCHIVE.replace("archive,", "folder,"),
     ),
-    "inspect nothing": case("dataset inspect folder", "folder", *NO_DATASET),
-    "inspect nowhere": case("dataset inspect no", "no", *NO_DATASET),
-    "inspect a file": case("dataset inspect file", "file", *NO_DATASET),
-    "validate nothing": case("dataset validate folder", *NO_DATASET),
-    "export nothing": case("dataset export-minari folder --out new", *NO_DATASET),
-    "follow seldom": case("dataset follow q11-rollouts --every soon", "--every", "valid number"),
+    "export nothing": case("dataset export folder --out new", *NO_DATASET),
+    "follow seldom": case("dataset build q11-rollouts --follow soon", "--follow", "valid number"),
     "calibrate nothing": case("calibrate", "needs exactly one source", "dsp-gym calibrate --help"),
     "calibrate two": case("calibrate cal.yaml --mst t.csv", "exactly one source", cal__yaml=""),
     "calibrate on half a history": case(
@@ -341,23 +341,23 @@ OTHERS = {
     "check bytes": case("config check latin.yaml --kind jobs", "latin.yaml", *NOT_UTF8),
     "schema of what": case("config schema jbos", "Did you mean 'jobs'?"),
     "bench of none": case("bench env --runs 0", "--runs", "greater than or equal to 1"),
-    "bench of a stranger": case("bench policies ds3", *NO_POLICY),
-    "bench drawn nowhere": case(
-        "bench growth --quick --plot new/a.svg", "'--plot'", "Make it: mkdir -p new"
+    "bench of a stranger": case("bench policies --policies ds3", *NO_POLICY),
+    "bench of another's option": case(
+        "bench start --jobs 3", "'--jobs'", "does not apply to 'bench start'", "It takes --runs"
     ),
     "no cluster": case("flink status --home folder", *NO_CLUSTER),
     "no cluster to submit to": case("flink submit flink-q11 --home folder", *NO_CLUSTER),
-    "no cluster to cancel on": case("flink cancel abc --home folder", *NO_CLUSTER),
+    "no cluster to cancel on": case("flink down --job abc --home folder", *NO_CLUSTER),
     "submit nothing": case("flink submit nope --home folder", NO_JOB),
-    "submit a negative rate": case("flink submit flink-q11 --rate -5", "--rate", "equal to 0"),
+    "submit a negative rate": case("flink submit flink-q11 --load=-5 --home folder", *NO_CLUSTER),
     "submit one without a number": case(
-        "flink submit flink-q11 --home folder --parallelism x", "'x'", "VERTEX=NUMBER"
+        "flink submit flink-q11 --home folder --configuration x", "'x'", "VERTEX=PARALLELISM"
     ),
     "cluster without slots": case("flink up --home folder --slots 0", "'slots'", "equal to 1"),
     "cluster in a file": case("flink up --home file", "file", "name another folder"),
     "schedule how": case("flink up --home folder --scheduler fast", "'default' or 'adaptive'"),
     "no command": case("simulat nexmark-q1", "Did you mean 'simulate'?"),
-    "no option": case("envs --jsn", "--json"),
+    "no option": case("list envs --jsn", "--json"),
 }
 
 CASES = {

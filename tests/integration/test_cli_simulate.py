@@ -28,7 +28,7 @@ def test_each_decision_is_a_row_and_the_end_is_summed_up():
 
 
 def test_a_policy_acts_and_says_why():
-    found = decisions("nexmark-q11", "--policy", "ds2", "--duration", "10m")
+    found = decisions("nexmark-q11", "--policies", "ds2", "--duration", "10m")
     grown = [row for row in found["decisions"] if row["rescaled"]]
     assert grown
     assert "session" in grown[0]["reason"]
@@ -67,7 +67,7 @@ def test_the_plot_is_a_page_of_large_curves_over_time(tmp_path):
     ("arguments", "message"),
     [
         (("nexmrk-q5",), "Did you mean 'nexmark-q5'?"),
-        (("nexmark-q11", "--policy", "ds3"), "Did you mean 'ds2'?"),
+        (("nexmark-q11", "--policies", "ds3"), "Did you mean 'ds2'?"),
         (("nexmark-q11", "--load", "diurnl"), "Did you mean 'diurnal'?"),
         (("nexmark-q11", "--duration", "soon"), "Write a number with s, m, h or d"),
         (

@@ -195,8 +195,8 @@ def test_batch_streaming_and_incremental_builds_are_equal_row_for_row(
     # Nothing has arrived since: nothing is published.
     file = tmp_path / "live.yaml"
     file.write_text(live.model_dump_json())  # JSON is YAML
-    arguments = [str(file), "--out", str(tmp_path / "stream"), "--json"]
-    result = CliRunner().invoke(app, ["dataset", "follow", *arguments])
+    arguments = [str(file), "--out", str(tmp_path / "stream"), "--follow", "0", "--json"]
+    result = CliRunner().invoke(app, ["dataset", "build", *arguments])
     assert result.exit_code == 0, result.output
     again = json.loads(result.stdout)
     assert (again["arrived"], again["published"]) == (0, False)

@@ -27,7 +27,7 @@ def commands() -> list[str]:
     rows = re.findall(r"^\| (`dsp-gym .*?) \| ", COMMANDS, re.MULTILINE)
     spans = [span for row in rows for span in re.findall(r"`([^`]*)`", row)]
     words = [span.removeprefix("dsp-gym ").split() for span in spans]
-    group = [" ".join(w[:2] if w[0] in {"config", "policy", "bench"} else w[:1]) for w in words]
+    group = [" ".join(w[:2] if w[0] in {"config", "policy"} else w[:1]) for w in words]
     return sorted(set(group))
 
 

@@ -34,7 +34,7 @@ class Predicted:
 
     memory_mib: float
     measured_p: float  # with the parallelism of the measurement
-    placed: float  # as `dsp-gym mst --slots` places it
+    placed: float  # as `dsp-gym plan --slots` places it
     linear: float  # true rates of one task, scaled linearly
 
 
@@ -154,7 +154,7 @@ def test_an_anonymous_query_of_few_rows_goes_through_the_command(data_folder, tm
     done = runner.invoke(app, ["calibrate", *tables, "--query", "mystery", "--out", str(out)])
     assert done.exit_code == 0, done.output
     placed = runner.invoke(
-        app, ["mst", str(out), "--slots", "32", "--slot-memory-mib", "2048", "--json"]
+        app, ["plan", str(out), "--slots", "32", "--slot-memory-mib", "2048", "--json"]
     )
     rate = json.loads(placed.output)["mst"]["rate_per_s"]
     assert rate == pytest.approx(1_480_000, rel=0.15)  # median of three repeats of q11

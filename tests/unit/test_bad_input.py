@@ -56,7 +56,7 @@ def assert_refused(result: Result, *expected: str) -> None:
         ("vertices:", "vertices: [\n", []),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("command", ["mst", "simulate"])
+@pytest.mark.parametrize("command", ["plan", "simulate"])
 def test_a_wrong_job_file_is_refused(command, old, new, expected, tmp_path):
     file = tmp_path / "tiny.yaml"
     assert old in JOB
@@ -67,7 +67,7 @@ def test_a_wrong_job_file_is_refused(command, old, new, expected, tmp_path):
 def test_a_right_job_file_is_accepted(tmp_path):
     file = tmp_path / "tiny.yaml"
     file.write_text(JOB)
-    assert run("mst", str(file)).exit_code == 0
+    assert run("plan", str(file)).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_wrong_experiment_is_refused_before_anything_is_trained(
     assert not (tmp_path / "out" / "policy").exists()
 
 
-@pytest.mark.parametrize("command", [("train",), ("evaluate",), ("mst",), ("simulate",)])
+@pytest.mark.parametrize("command", [("train",), ("evaluate",), ("plan",), ("simulate",)])
 def test_a_config_that_is_not_there_is_named(command, tmp_path):
     missing = tmp_path / "nowhere.yaml"
     assert_refused(run(*command, str(missing)), "nowhere.yaml")
@@ -127,12 +127,12 @@ def test_a_config_that_is_not_there_is_named(command, tmp_path):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (("mst", "nexmark-q11", "--parallelism", "session=25"), ["session", "25"]),
-        (("mst", "nexmark-q11", "--parallelism", "sesion=2"), ["Did you mean 'session'"]),
-        (("mst", "nexmark-q11", "--parallelism", "session=two"), ["two"]),
-        (("mst", "nexmark-q11", "--level", "session=3"), ["level", "-1 (none) and 2"]),
+        (("plan", "nexmark-q11", "--configuration", "session=25"), ["session", "25"]),
+        (("plan", "nexmark-q11", "--configuration", "sesion=2"), ["Did you mean 'session'"]),
+        (("plan", "nexmark-q11", "--configuration", "session=two"), ["two"]),
+        (("plan", "nexmark-q11", "--configuration", "session=1@3"), ["level", "-1 (none) and 2"]),
         (("evaluate", "quik"), ["quik", "Did you mean 'quick'"]),
-        (("simulate", "nexmark-q11", "--policy", "runs/none"), ["runs/none"]),
+        (("simulate", "nexmark-q11", "--policies", "runs/none"), ["runs/none"]),
         (("reproduce", "justin"), ["no study 'justin'"]),
     ],
 )
@@ -154,8 +154,8 @@ def test_a_policy_folder_of_other_spaces_is_refused(part, key, value, tmp_path):
     document = json.loads((folder / "policy.json").read_text())
     document[part][key] = value
     (folder / "policy.json").write_text(json.dumps(document))
-    assert_refused(run("simulate", "nexmark-q11", "--policy", str(folder)), "policy", key)
+    assert_refused(run("simulate", "nexmark-q11", "--policies", str(folder)), "policy", key)
 
 
 def test_a_folder_that_is_no_policy_is_refused(tmp_path):
-    assert_refused(run("simulate", "nexmark-q11", "--policy", str(tmp_path)), str(tmp_path))
+    assert_refused(run("simulate", "nexmark-q11", "--policies", str(tmp_path)), str(tmp_path))

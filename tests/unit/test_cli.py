@@ -92,9 +92,9 @@ def test_debug_lets_the_traceback_through_wherever_it_stands(line: list[str]) ->
 
 
 def test_a_misspelt_command_is_a_usage_error() -> None:
-    result = CliRunner().invoke(app, ["jobz"])
+    result = CliRunner().invoke(app, ["simulat"])
     assert result.exit_code == 2
-    assert "Did you mean 'jobs'?" in result.stderr
+    assert "Did you mean 'simulate'?" in result.stderr
 
 
 @pytest.mark.slow
@@ -168,17 +168,17 @@ def test_config_schema_is_a_json_schema_that_refuses_unknown_keys() -> None:
     assert "vertices" in document["required"]
 
 
-@pytest.mark.parametrize("command", ["jobs", "policies", "envs"])
-def test_lists_agree_as_table_and_as_json(command: str) -> None:
-    rows = json.loads(CliRunner().invoke(app, [command, "--json"]).stdout)
-    table = CliRunner().invoke(app, [command]).stdout
+@pytest.mark.parametrize("kind", ["jobs", "policies", "envs", "loads"])
+def test_lists_agree_as_table_and_as_json(kind: str) -> None:
+    rows = json.loads(CliRunner().invoke(app, ["list", kind, "--json"]).stdout)
+    table = CliRunner().invoke(app, ["list", kind]).stdout
     assert rows
     for row in rows:
         assert row.get("name", row.get("id")) in table
 
 
 def test_policies_names_every_entry_point_with_what_it_is() -> None:
-    rows = json.loads(CliRunner().invoke(app, ["policies", "--json"]).stdout)
+    rows = json.loads(CliRunner().invoke(app, ["list", "policies", "--json"]).stdout)
     by_name = {row["name"]: row for row in rows}
     assert {"static", "hpa-cpu", "ds2", "justin-paper", "justin-artifact"} <= by_name.keys()
     assert not [row for row in rows if str(row["about"]).startswith("cannot be loaded")]
@@ -237,7 +237,7 @@ def test_the_shell_completes_commands_and_shipped_names(line: str, expected: lis
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "given", "expected"), [("jobs", None, "1"), ("jobs", "3", "3"), ("train", None, "")]
+    ("command", "given", "expected"), [("list", None, "1"), ("list", "3", "3"), ("train", None, "")]
 )
 def test_linear_algebra_has_one_thread_unless_the_user_says_otherwise(command, given, expected):
     """Said before NumPy is imported, as it asks once."""

@@ -44,10 +44,10 @@ def said(*arguments):
 
 
 def test_mst_says_its_interval_and_what_lies_beyond_the_fit(fitted_job):
-    text = said("mst", fitted_job, "--parallelism", "map=20,sink=1")
+    text = said("plan", fitted_job, "--configuration", "map=20,sink=1")
     assert "90 % interval: " in text
     assert "beyond the fit: 20 tasks at 'map'; fitted on 1 to 4 (5.0 times the largest)" in text
-    document = json.loads(said("mst", fitted_job, "--parallelism", "map=20,sink=1", "--json"))
+    document = json.loads(said("plan", fitted_job, "--configuration", "map=20,sink=1", "--json"))
     rate, found = document["mst"]["rate_per_s"], document["validity"]
     assert found["doublings"] == pytest.approx(np.log2(5))
     low, high = found["interval"]["low_per_s"], found["interval"]["high_per_s"]
@@ -57,13 +57,13 @@ def test_mst_says_its_interval_and_what_lies_beyond_the_fit(fitted_job):
 
 
 def test_mst_inside_the_fit_says_its_interval_alone(fitted_job):
-    text = said("mst", fitted_job, "--parallelism", "map=4")
+    text = said("plan", fitted_job, "--configuration", "map=4")
     assert "90 % interval: " in text
     assert "beyond" not in text
 
 
 def test_mst_of_a_job_nobody_fitted_says_so():
-    assert "no evidence of a fit in the job file of 'bench-8'" in said("mst", "bench-8")
+    assert "no evidence of a fit in the job file of 'bench-8'" in said("plan", "bench-8")
 
 
 def benchmark(job_file, policies):

@@ -150,7 +150,7 @@ class FlinkRest:
             ids = ", ".join(job.id for job in named)
             raise FlinkError(
                 f"{self.url}: {len(named)} jobs are named {name!r}: {ids}",
-                remedy="Stop all but one: dsp-gym flink cancel JOB_ID",
+                remedy="Stop all but one: dsp-gym flink down --job JOB_ID",
             )
         running = ", ".join(sorted({job.name for job in jobs})) or "none"
         raise FlinkError(

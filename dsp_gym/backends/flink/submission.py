@@ -75,7 +75,7 @@ class Submission:
         if self.spec.flink is None:
             raise ConfigError(
                 f"the job {self.spec.job!r} can only be simulated: its file has no 'flink' section",
-                remedy="Take a job that has one, such as flink-q5 (dsp-gym jobs).",
+                remedy="Take a job that has one, such as flink-q5 (dsp-gym list jobs).",
             )
         return self.spec.flink
 
@@ -201,7 +201,7 @@ class Submission:
             f"It asks for {configuration.slots(self.slot_sharing)} slots and {managed:g} MiB of "
             f"managed memory; the cluster's {len(managers)} TaskManagers have {slots} slots and "
             f"{memory} MiB, shared with the jobs that run. Lower --parallelism or --level, cancel "
-            "another job (dsp-gym flink cancel), or start a larger cluster."
+            "another job (dsp-gym flink down --job NAME), or start a larger cluster."
         )
 
     @classmethod

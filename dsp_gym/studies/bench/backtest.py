@@ -1,4 +1,4 @@
-"""How long a backtest of a fleet takes, once its metrics are fetched.
+"""The time of a backtest of a fleet, once its metrics are fetched.
 
 Jobs are random graphs of the usual sizes under a load that rises and falls every day. They ran on a
 fixed configuration that carries the peak, and were measured as Prometheus measures: so each one is
@@ -8,7 +8,7 @@ fitted, replayed as it was deployed, and replayed with every policy.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from dsp_gym.evaluation.backtest.run import BacktestConfig, backtest
 from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.job.sizing import sized
 from dsp_gym.job.tables import compile_jobs
+from dsp_gym.studies.bench.machine import Figure
 
-__all__ = ["BacktestTime", "bench_backtest", "fleet"]
+__all__ = ["POLICIES", "bench_backtest", "fleet"]
+
+POLICIES = ("ds2", "justin-paper", "flink-autoscaler", "learned")
 
 PARTS = 16
 """Steady parts that a job is fitted to."""
@@ -31,42 +34,35 @@ BUSIEST = 0.7
 """Peak load over the reference rate."""
 
 
-@dataclass(frozen=True, slots=True)
-class BacktestTime:
-    """The time of one backtest."""
-
-    jobs: int
-    days: float
-    policies: int
-    decisions: int  # of all replays
-    seconds: float
-
-
 def bench_backtest(
     jobs: int, days: float, policies: tuple[str, ...], interval_s: int, engine: Engine
-) -> BacktestTime:
-    """Measures a backtest of a fleet, from its histories to its document.
+) -> list[Figure]:
+    """Measure a backtest of a fleet, from its histories to its document.
 
     Args:
-        jobs: in the fleet.
-        days: of each history.
-        policies: to replay.
-        interval_s: seconds between decisions.
-        engine: where the work is done.
+        jobs: Jobs in the fleet.
+        days: Days of each history.
+        policies: Policies to replay.
+        interval_s: Seconds between decisions.
+        engine: Place of the work.
 
     Returns:
-        Seconds on the clock.
+        Seconds on the clock, and the decisions of all replays.
     """
     histories = fleet(jobs, days, interval_s)
     begun = time.perf_counter()
     backtest(histories, BacktestConfig(policies=policies), "a fleet", engine=engine)
     seconds = time.perf_counter() - begun
     decisions = sum(map(len, histories)) * (len(policies) + 1)
-    return BacktestTime(jobs, days, len(policies), decisions, seconds)
+    how = f"{jobs} jobs, {days:g} days, {len(policies)} policies"
+    return [
+        Figure("backtest", "s", seconds, method=how),
+        Figure("decisions", "", decisions, method=how),
+    ]
 
 
 def fleet(jobs: int, days: float, interval_s: int) -> list[JobHistory]:
-    """Histories of random jobs.
+    """Make histories of random jobs.
 
     Returns:
         One history per job, with steady parts to fit its model to.

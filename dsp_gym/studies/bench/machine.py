@@ -7,14 +7,26 @@ import os
 import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["machine"]
+__all__ = ["Figure", "machine"]
 
 BLOCK = bytes(1 << 20)
 PROBE_S = 0.5
 """Long enough to outlast a time slice, short beside any measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured figure."""
+
+    name: str
+    unit: str
+    value: float
+    bar: float | None = None
+    method: str = ""  # where the name does not say how it was measured
 
 
 def machine() -> dict[str, str | int | float]:

@@ -32,8 +32,8 @@ from dsp_gym.errors import StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.wire import Document, snapshot_to_json
 from dsp_gym.studies.bench.clients import T_S, Asked, tell
+from dsp_gym.studies.bench.machine import Figure
 from dsp_gym.studies.bench.policies import recorded
-from dsp_gym.studies.bench.shadow import Figure
 
 __all__ = ["bench_serve"]
 

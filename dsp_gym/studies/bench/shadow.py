@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +30,10 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.records.manifest import RecordedLoad
 from dsp_gym.studies.bench.beside import beside
+from dsp_gym.studies.bench.machine import Figure
 from dsp_gym.studies.bench.policies import LARGE, chain
 
-__all__ = ["BARS", "Figure", "bench_shadow", "configuration"]
+__all__ = ["BARS", "JOBS", "bench_shadow", "configuration"]
 
 POLICIES = ("learned-q11", "ds2", "justin-artifact", "flink-autoscaler")
 REPLAY = "replay of a recorded week"
@@ -56,17 +56,6 @@ REPLAYED_AS = "shadow-wordcount"
 JOBS = (1, 20, 100)
 TURN_S = 0.1
 """Processor time of a turn of one job, rounded up: many jobs need a longer interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One measured figure."""
-
-    name: str
-    unit: str
-    value: float
-    bar: float | None = None
-    method: str = ""  # where the name does not say how it was measured
 
 
 def configuration(folder: Path) -> dict[str, object]:

@@ -71,7 +71,7 @@ class CellPrediction:
 
     cell: StreambedCell
     published_per_s: float  # with the parallelism of the measurement
-    placed_per_s: float  # placed by `dsp-gym mst --slots`
+    placed_per_s: float  # placed by `dsp-gym plan --slots`
 
     @property
     def error(self) -> float:

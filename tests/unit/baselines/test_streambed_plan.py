@@ -258,25 +258,25 @@ def test_the_command_prints_the_plan_as_json(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("streambed-q5", "--rate", "1e5", "--testbed-slots", "8"), "at least 9 slots"),
+        (("streambed-q5", "--rate", "1e5", "--slots", "8"), "at least 9 slots"),
         (("streambed-q1", "--rate", "0"), "must be above 0"),
         (("streambed-q5", "--rate", "2.15e6", "--memory", "2"), "'join' may have 64 tasks"),
         (("streambed-q1", "--rate", "1e12"), "'filter_map' may have 64 tasks"),
         (("streambed-q1", "--rate", "1e5", "--memory", "two"), "--memory takes levels"),
-        (("streambed-q1", "--rate", "1e5", "--backend", "real"), "simulated or flink"),
+        (("streambed-q1", "--rate", "1e5", "--testbed", "real"), "simulated or flink"),
         (("streambed-q1", "--rate", "1e5", "--policy", "ds2"), "cannot plan"),
         (("no-such-job", "--rate", "1e5"), "no-such-job"),
-        (("streambed-q1", "--rate", "1e5", "--backend", "flink"), "no 'flink' section"),
+        (("streambed-q1", "--rate", "1e5", "--testbed", "flink"), "no 'flink' section"),
     ],
 )
-def test_bad_input_ends_with_exit_code_2_and_one_sentence(arguments, says, tmp_path):
-    result = run(*arguments, "--home", str(tmp_path))
+def test_bad_input_ends_with_exit_code_2_and_one_sentence(arguments, says):
+    result = run(*arguments)
     assert result.exit_code == 2
     assert says in result.output
     assert "Traceback" not in result.output
 
 
 def test_a_real_job_without_a_cluster_says_how_to_start_one(tmp_path):
-    result = run("flink-q11", "--rate", "1e5", "--backend", "flink", "--home", str(tmp_path))
+    result = run("flink-q11", "--rate", "1e5", "--testbed", str(tmp_path))
     assert result.exit_code == 2
     assert "dsp-gym flink up" in result.output

@@ -211,7 +211,7 @@ def test_the_command_writes_a_job_that_mst_reads(tmp_path):
     assert json.loads(done.output)["query"] == "x"
     assert "left out of the fit" in page.read_text()
     placed = runner.invoke(
-        app, ["mst", str(out), "--slots", "32", "--slot-memory-mib", "2048", "--json"]
+        app, ["plan", str(out), "--slots", "32", "--slot-memory-mib", "2048", "--json"]
     )
     rate = json.loads(placed.output)["mst"]["rate_per_s"]
     assert rate == pytest.approx(_truth(*GRID[32], 2048), rel=0.05)

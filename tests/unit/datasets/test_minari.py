@@ -61,7 +61,7 @@ def listed(root: Path, monkeypatch) -> dict[str, int]:
 
 def test_the_documented_line_works_with_its_relative_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
-    line = ["dataset", "export-minari", "runs/datasets/mine"]
+    line = ["dataset", "export", "runs/datasets/mine"]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 0, result.output
     assert f"MINARI_DATASETS_PATH={tmp_path / 'runs/minari'}" in result.stdout
@@ -69,8 +69,8 @@ def test_the_documented_line_works_with_its_relative_folder(tmp_path, monkeypatc
         assert listed(folder, monkeypatch) == dict.fromkeys(IDS, STEPS)
     refused = CliRunner().invoke(app, line)
     assert refused.exit_code == 2
-    assert "--replace" in refused.stderr
-    assert CliRunner().invoke(app, [*line, "--replace"]).exit_code == 0
+    assert "--overwrite" in refused.stderr
+    assert CliRunner().invoke(app, [*line, "--overwrite"]).exit_code == 0
     assert listed(Path("runs/minari"), monkeypatch) == dict.fromkeys(IDS, STEPS)
 
 

@@ -47,8 +47,9 @@ def test_files_of_killed_writes_are_listed(tmp_path):
     assert left.exists()  # nothing is written
 
 
-def journal(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["journal", *map(str, arguments)])
+def journal(what: str, folder: object) -> tuple[int, str]:
+    words = ["inspect", str(folder), *(["--repair"] if what == "repair" else [])]
+    done = CliRunner().invoke(app, words)
     return done.exit_code, done.output
 
 
@@ -59,7 +60,7 @@ def test_a_flipped_bit_anywhere_is_found_and_restored(tmp_path, seed):
     content = file.read_bytes()
     last_line = content.rstrip(b"\n").rfind(b"\n") + 1
     flip(file, drawn.randrange(last_line), drawn.randrange(8))
-    with pytest.raises(SchemaError, match=r"Repair it: dsp-gym journal repair"):
+    with pytest.raises(SchemaError, match=r"Repair it: dsp-gym inspect .* --repair"):
         list(read(tmp_path))
     found = check(tmp_path)
     assert not found.is_sound

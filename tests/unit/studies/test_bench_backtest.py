@@ -22,9 +22,9 @@ def test_jobs_differ_and_are_fitted_to_what_they_show():
 
 
 def test_every_job_is_replayed_with_every_policy():
-    words = ["bench", "backtest", "--jobs", "1", "--days", "0.2", "--policies", "ds2,static"]
-    done = CliRunner().invoke(app, [*words, "--interval", "300", "--workers", "1", "--json"])
+    words = ["bench", "backtest", "--quick", "--jobs", "1", "--policies", "ds2,static", "--json"]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["decisions"] == 3 * 58
-    assert found["seconds"] > 0
+    figures = {figure["name"]: figure["value"] for figure in json.loads(done.stdout)["figures"]}
+    assert figures["decisions"] == 3 * 288
+    assert figures["backtest"] > 0

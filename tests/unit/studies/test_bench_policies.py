@@ -31,7 +31,8 @@ def test_it_prints_a_rate_for_the_batch_and_one_for_a_single_job(monkeypatch):
     monkeypatch.setattr(environment, "BENCH_WARM_UP_S", 0.0)
     monkeypatch.setattr(environment, "MINIMUM_S", 0.01)
     result = CliRunner().invoke(
-        app, ["bench", "policies", "static", "--runs", "1", "--jobs", "8", "--json"]
+        app,
+        ["bench", "policies", "--policies", "static", "--runs", "1", "--jobs", "8", "--json"],
     )
     rates = json.loads(result.stdout)["rates"]
     assert [rate["bar"] for rate in rates] == [20_000.0, 1_000.0]
@@ -40,7 +41,7 @@ def test_it_prints_a_rate_for_the_batch_and_one_for_a_single_job(monkeypatch):
 
 
 def test_an_unknown_policy_ends_with_a_suggestion():
-    result = CliRunner().invoke(app, ["bench", "policies", "dhalio"])
+    result = CliRunner().invoke(app, ["bench", "policies", "--policies", "dhalio"])
     assert result.exit_code == 2
     assert "Did you mean 'dhalion'" in result.stderr
 

@@ -73,7 +73,7 @@ def test_the_studies_are_listed():
 
 
 def test_mst_as_json():
-    result = call("mst", "justin-write", "--parallelism", "state=8", "--level", "state=4", "--json")
+    result = call("plan", "justin-write", "--configuration", "state=8@4", "--json")
     found = json.loads(result.stdout)
     assert found["slots"] == 9
     assert found["mst"]["bottleneck"] == "state"
@@ -84,26 +84,26 @@ def test_mst_as_json():
 
 def test_mst_places_a_job_on_slots():
     found = json.loads(
-        call("mst", "streambed-q11", "--slots", "12", "--slot-memory-mib", "2048", "--json").stdout
+        call("plan", "streambed-q11", "--slots", "12", "--slot-memory-mib", "2048", "--json").stdout
     )
     assert found["slots"] == 12
 
 
 def test_mst_as_a_table_names_the_limit():
-    assert "limited by 'state'" in call("mst", "justin-read").stdout
+    assert "limited by 'state'" in call("plan", "justin-read").stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--parallelism", "state"), "VERTEX=NUMBER"),
-        (("--parallelism", "state=2,state=3"), "twice"),
-        (("--parallelism", "stat=2"), "Did you mean 'state'"),
-        (("--slots", "4", "--level", "state=1"), "chooses the configuration itself"),
+        (("--configuration", "state"), "VERTEX=PARALLELISM"),
+        (("--configuration", "state=2,state=3"), "twice"),
+        (("--configuration", "stat=2"), "Did you mean 'state'"),
+        (("--slots", "4", "--configuration", "state=1@1"), "chooses the configuration itself"),
         (("--slots", "1"), "at least 2 slots"),
     ],
 )
 def test_wrong_options_of_mst_end_with_exit_code_2(arguments, message):
-    result = call("mst", "justin-read", *arguments)
+    result = call("plan", "justin-read", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr

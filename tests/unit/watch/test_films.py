@@ -1,4 +1,4 @@
-"""Films: GIF and MP4, whole or not at all; `dsp-gym simulate --video` and `--policies`."""
+"""Films: GIF and MP4, whole or not at all; `dsp-gym simulate --plot`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dsp_gym.cli import app
-from dsp_gym.cli.video import policies_of
+from dsp_gym.cli import app, picture
+from dsp_gym.cli.values import names_of
 from dsp_gym.envs.watch import write_film
 from dsp_gym.errors import ConfigError, MissingExtraError
 
@@ -73,12 +73,13 @@ def test_a_missing_package_is_named_with_the_remedy(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_policies_are_filmed_beside_each_other(tmp_path):
+def test_policies_are_filmed_beside_each_other(tmp_path, monkeypatch):
     file = tmp_path / "two.gif"
-    told = ["--policies", "ds2,static", "--video", str(file), "--length", "1s"]
+    monkeypatch.setattr(picture, "LENGTH_S", 1)
+    told = ["--policies", "ds2,static", "--plot", str(file)]
     done = CliRunner().invoke(app, [*RUN, *told])
     assert done.exit_code == 0, done.output
-    assert f"Video: {file}" in done.stdout
+    assert f"Plot: {file}" in done.stdout
     with Image.open(file) as film:
         assert film.size == (960, 540)
         assert film.n_frames == 12
@@ -97,15 +98,28 @@ def test_policies_are_compared_without_a_film():
     assert [line.split()[0] for line in told.splitlines()[:3]] == ["policy", "ds2", "static"]
 
 
-@pytest.mark.parametrize("policies", ["ds2,static,hpa-cpu,dhalion", "ds2,ds2", "ds2,,static", ""])
-def test_one_to_three_different_policies_are_taken(policies):
-    with pytest.raises(ConfigError, match="one to 3 different policies"):
-        policies_of("static", policies)
-    assert policies_of("static", None) == ["static"]
-    assert policies_of("static", "a, b") == ["a", "b"]
+def test_a_picture_is_the_last_frame(tmp_path):
+    file = tmp_path / "one.png"
+    done = CliRunner().invoke(app, [*RUN, "--plot", str(file)])
+    assert done.exit_code == 0, done.output
+    with Image.open(file) as drawn:
+        assert drawn.size == (1280, 720)
 
 
-@pytest.mark.parametrize("told", [["--video", "film.avi"], ["--policies", "ds2,static", "--csv"]])
+@pytest.mark.parametrize("policies", ["ds2,ds2", "ds2,,static", ""])
+def test_different_policies_are_taken(policies):
+    with pytest.raises(ConfigError, match="different names"):
+        names_of(policies, "--policies")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ["--plot", "film.avi"],
+        ["--policies", "ds2,static", "--csv"],
+        ["--policies", "ds2,static,hpa-cpu,dhalion", "--plot", "four.gif"],
+    ],
+)
 def test_what_cannot_be_written_is_refused_before_anything_runs(told):
     done = CliRunner().invoke(app, [*RUN, *told])
     assert done.exit_code == 2

@@ -118,7 +118,7 @@ class Recorder:
                 raise FlinkError(
                     f"{self.rest.url}: job {job.name!r} runs on this cluster, and would share its "
                     "cores and memory with the recorded job",
-                    remedy=f"End it (dsp-gym flink cancel {job.name}), or record on another "
+                    remedy=f"End it (dsp-gym flink down --job {job.name}), or record on another "
                     "cluster: --home FOLDER",
                 )
             self.end(job.id)

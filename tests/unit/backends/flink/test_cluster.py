@@ -105,7 +105,7 @@ def test_without_prometheus_nothing_is_started(
 def test_a_folder_where_nothing_was_started_says_so(tmp_path: Path) -> None:
     with pytest.raises(FlinkError, match=r"no Flink cluster was started here\. Start one"):
         LocalCluster.attach(tmp_path)
-    for command in ("status", "cancel x", "submit flink-q1"):
+    for command in ("status", "down --job x", "submit flink-q1"):
         result = CliRunner().invoke(app, ["flink", *command.split(), "--home", str(tmp_path)])
         assert result.exit_code == 2
         assert "no Flink cluster was started here" in result.output
@@ -167,10 +167,9 @@ def test_a_job_without_a_flink_section_is_refused_with_those_that_have_one(tmp_p
 
 def test_options_that_cannot_be_are_refused_by_name(tmp_path: Path) -> None:
     for line, said in (
-        ("--rate 5 --load constant", "both set the load"),
-        ("--parallelism sesion=2", "Did you mean 'session'?"),
-        ("--parallelism session=0", "--parallelism session must be 1 to"),
-        ("--level session=9", "--level session must be -1 to"),
+        ("--configuration sesion=2", "Did you mean 'session'?"),
+        ("--configuration session=0", "the parallelism of 'session' must be 1 to"),
+        ("--configuration session=1@9", "the memory level of 'session' must be -1 to"),
     ):
         arguments = ["flink", "submit", "flink-q11", *line.split(), "--home", str(tmp_path)]
         result = CliRunner().invoke(app, arguments)

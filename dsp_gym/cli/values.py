@@ -1,0 +1,101 @@
+"""Values of options that take a notation: durations, and configurations of a job."""
+
+from __future__ import annotations
+
+import re
+
+from dsp_gym.errors import ConfigError
+
+__all__ = ["assignments", "names_of", "seconds"]
+
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def seconds(text: str, option: str = "--duration") -> int:
+    """Read a duration.
+
+    Args:
+        text: A number with its unit.
+        option: The option, for errors.
+
+    Returns:
+        Whole seconds, rounded.
+
+    Raises:
+        ConfigError: It is no duration.
+
+    >>> seconds("90"), seconds("90s"), seconds("1.5h")
+    (90, 90, 5400)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
+    if match is None or match[2] not in _UNITS:
+        raise ConfigError(
+            "is not a duration",
+            key=option,
+            value=text,
+            remedy="Write a number with s, m, h or d, such as 90s.",
+        )
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def names_of(text: str, option: str) -> list[str]:
+    """Read several names with commas between.
+
+    Args:
+        text: The value of the option.
+        option: The option, for errors.
+
+    Returns:
+        At least one name, each once, in the order given.
+
+    Raises:
+        ConfigError: A name is empty, or given twice.
+
+    >>> names_of("ds2, learned", "--policies")
+    ['ds2', 'learned']
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigError(
+            "takes different names with commas between",
+            key=option,
+            value=text,
+            remedy=f"For instance: {option} ds2,learned",
+        )
+    return names
+
+
+def assignments(text: str | None) -> tuple[dict[str, int], dict[str, int]]:
+    """Read `VERTEX=P[@X],...`.
+
+    Args:
+        text: The value of `--configuration`, or None.
+
+    Returns:
+        Parallelism and memory level by vertex name; empty without a text.
+
+    Raises:
+        ConfigError: A pair is none, or names a vertex twice.
+
+    >>> assignments("map=3,sink=1@-1")
+    ({'map': 3, 'sink': 1}, {'sink': -1})
+    """
+    tasks: dict[str, int] = {}
+    levels: dict[str, int] = {}
+    for pair in text.split(",") if text else ():
+        match = re.fullmatch(r"\s*([^=@]+?)\s*=\s*(\d+)\s*(?:@\s*(-?\d+)\s*)?", pair)
+        if match is None:
+            raise ConfigError(
+                "--configuration takes VERTEX=PARALLELISM or VERTEX=PARALLELISM@LEVEL",
+                value=pair,
+                remedy="For instance: --configuration map=3@1,sink=2",
+            )
+        name = match[1]
+        if name in tasks:
+            raise ConfigError(
+                f"--configuration names '{name}' twice", remedy="Keep one of the two."
+            )
+        tasks[name] = int(match[2])
+        if match[3] is not None:
+            levels[name] = int(match[3])
+    return tasks, levels
