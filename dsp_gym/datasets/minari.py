@@ -40,7 +40,7 @@ from dsp_gym.envs.reward import reward
 from dsp_gym.envs.scenarios import DEFAULT_LOADS, guardrail_chain
 from dsp_gym.envs.single import action_space, observation_space
 from dsp_gym.errors import ConfigError, DatasetError, MissingExtraError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.identity import job_hash
 from dsp_gym.loads.splits import SplitName

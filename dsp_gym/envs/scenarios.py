@@ -25,7 +25,7 @@ from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.protocols import Guardrail
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.experiment import ExperimentConfig
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
 Job = str | Path | Mapping[str, object] | JobSpec
 """A job: shipped name, YAML file, mapping as in a job file, or the job itself."""
@@ -186,7 +186,7 @@ def _experiment(
     config: str | Path | Mapping[str, object],
 ) -> tuple[ExperimentConfig, Path | None]:
     """The experiment, and the folder where its relative paths start."""
-    from dsp_gym.evaluation.experiment import ExperimentConfig
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
     if isinstance(config, Mapping):
         return files.parse(ExperimentConfig, dict(config), "config"), None

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.evaluation.shift import Shift
-from dsp_gym.evaluation.trainings import label_of
+from dsp_gym.experiments.trainings import label_of
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import Prices
 from dsp_gym.loads.splits import LoadSet

@@ -14,9 +14,9 @@ from dsp_gym.config.files import find
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.agent import AgentConfig, AnyAgent
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.shift import Shift
+from dsp_gym.experiments.agent import AgentConfig, AnyAgent
 from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import LoadSet, SplitName

@@ -19,11 +19,11 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.control.journal_writer import Notes
 from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.errors import FlinkError
-from dsp_gym.evaluation.validation.config import ValidationConfig
-from dsp_gym.evaluation.validation.loop import acting, totals
-from dsp_gym.evaluation.validation.records import CountedRecords, drained
-from dsp_gym.evaluation.validation.runs import KeptRuns, RealRun, ValidationRun
 from dsp_gym.records.journal import Journal
+from dsp_gym.validation.config import ValidationConfig
+from dsp_gym.validation.loop import acting, totals
+from dsp_gym.validation.records import CountedRecords, drained
+from dsp_gym.validation.runs import KeptRuns, RealRun, ValidationRun
 
 __all__ = ["drive"]
 
