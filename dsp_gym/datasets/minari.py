@@ -26,7 +26,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from dsp_gym import __version__
 from dsp_gym.arrays import Floats32
 from dsp_gym.config import files
 from dsp_gym.config.lock import only_writer
@@ -45,6 +44,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.identity import job_hash
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.policies.registry import make
+from dsp_gym.version import __version__
 
 if TYPE_CHECKING:
     from minari import MinariDataset

@@ -34,7 +34,7 @@ from dsp_gym.loads.spec import LoadConfig
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.records.journal import read
-from dsp_gym.validation.records import CountedRecords, drained
+from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
 
 __all__ = ["compressed", "main"]
 

@@ -35,7 +35,7 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.records.hashes import bytes_sha256
-from dsp_gym.validation.config import ComparedPolicy, ValidatedJob, ValidationConfig
+from dsp_gym.studies.policies_on_flink.config import ComparedPolicy, ValidatedJob, ValidationConfig
 
 __all__ = [
     "KeptRuns",

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.validation.config import ValidationConfig
-from dsp_gym.validation.loop import ValidationTotals
-from dsp_gym.validation.published import PublishedRun
-from dsp_gym.validation.runs import PlannedValidation, RealRun, ValidationCase
+from dsp_gym.studies.policies_on_flink.config import ValidationConfig
+from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
+from dsp_gym.studies.policies_on_flink.published import PublishedRun
+from dsp_gym.studies.policies_on_flink.runs import PlannedValidation, RealRun, ValidationCase
 
 __all__ = ["DIFFERS", "CaseFigures", "PolicyFigures", "figures_of"]
 

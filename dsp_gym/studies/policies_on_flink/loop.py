@@ -14,9 +14,9 @@ from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.policies.registry import make
-from dsp_gym.validation.config import ComparedPolicy, ValidationConfig
-from dsp_gym.validation.runs import ValidationCase
-from dsp_gym.validation.slow_motion import SlowSeat
+from dsp_gym.studies.policies_on_flink.config import ComparedPolicy, ValidationConfig
+from dsp_gym.studies.policies_on_flink.runs import ValidationCase
+from dsp_gym.studies.policies_on_flink.slow_motion import SlowSeat
 
 __all__ = ["ValidationTotals", "acting", "totals"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import ConfigError
-from dsp_gym.validation.config import ValidationConfig
-from dsp_gym.validation.runs import planned
+from dsp_gym.studies.policies_on_flink.config import ValidationConfig
+from dsp_gym.studies.policies_on_flink.runs import planned
 from tests.validating import REPORTS, SMALL, config
 
 QUICK = {"scrape_interval_s": 1}
