@@ -110,8 +110,8 @@ def validate(
 
     from dsp_gym.config.files import load_model, write_atomic
     from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.validation import ValidationConfig
     from dsp_gym.studies.policies_on_flink.command import compared, run_missing
-    from dsp_gym.studies.policies_on_flink.config import ValidationConfig
     from dsp_gym.studies.policies_on_flink.order import figures_of
     from dsp_gym.studies.policies_on_flink.published import PublishedRuns
     from dsp_gym.studies.policies_on_flink.runs import KeptRuns, planned

@@ -25,7 +25,7 @@ KINDS: dict[str, str] = {
     "frontiers": "dsp_gym.evaluation.frontier.config:FrontierConfig",
     "calibrations": "dsp_gym.calibration.config:CalibrationConfig",
     "shadow": "dsp_gym.control.config:RunConfig",
-    "validations": "dsp_gym.studies.policies_on_flink.config:ValidationConfig",
+    "validations": "dsp_gym.evaluation.validation:ValidationConfig",
     "recordings": "dsp_gym.backends.flink.recording.plan:RecordConfig",
     "datasets": "spark_pipelines.config:DatasetConfig",
     "rollouts": "dsp_gym.datasets.rollouts.config:RolloutConfig",

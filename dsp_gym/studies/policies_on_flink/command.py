@@ -11,7 +11,7 @@ from pathlib import Path
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.errors import FlinkError
-from dsp_gym.studies.policies_on_flink.config import ComparedPolicy, Rescaling, ValidationConfig
+from dsp_gym.evaluation.validation import ComparedPolicy, Rescaling, ValidationConfig
 from dsp_gym.studies.policies_on_flink.order import CaseFigures, PolicyFigures
 from dsp_gym.studies.policies_on_flink.published import PublishedRun, PublishedRuns
 from dsp_gym.studies.policies_on_flink.real import drive

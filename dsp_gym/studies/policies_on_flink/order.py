@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.studies.policies_on_flink.config import ValidationConfig
+from dsp_gym.evaluation.validation import ValidationConfig
 from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
 from dsp_gym.studies.policies_on_flink.published import PublishedRun
 from dsp_gym.studies.policies_on_flink.runs import PlannedValidation, RealRun, ValidationCase

@@ -18,8 +18,8 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.control.journal_writer import Notes
 from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.errors import FlinkError
+from dsp_gym.evaluation.validation import ValidationConfig
 from dsp_gym.records.journal import Journal
-from dsp_gym.studies.policies_on_flink.config import ValidationConfig
 from dsp_gym.studies.policies_on_flink.loop import acting, totals
 from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
 from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, ValidationRun

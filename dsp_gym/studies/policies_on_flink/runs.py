@@ -24,6 +24,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, LoadError, did_you_mean
 from dsp_gym.evaluation.counterfactual.measured import HALF_S
+from dsp_gym.evaluation.validation import ComparedPolicy, ValidatedJob, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.placement import slots_of
@@ -35,7 +36,6 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.records.hashes import bytes_sha256
-from dsp_gym.studies.policies_on_flink.config import ComparedPolicy, ValidatedJob, ValidationConfig
 
 __all__ = [
     "KeptRuns",

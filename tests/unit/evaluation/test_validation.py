@@ -6,7 +6,7 @@ import pytest
 
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import ConfigError
-from dsp_gym.studies.policies_on_flink.config import ValidationConfig
+from dsp_gym.evaluation.validation import ValidationConfig
 from dsp_gym.studies.policies_on_flink.runs import planned
 from tests.validating import REPORTS, SMALL, config
 
