@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_tensors
 from agents.folder import replace_folder
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, SchemaError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.trackers import flatten
 
 __all__ = [

@@ -14,7 +14,7 @@ import torch
 
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
-from dsp_gym.evaluation.agent import AgentConfig, WarmStartConfig
+from dsp_gym.experiments.agent import AgentConfig, WarmStartConfig
 from dsp_gym.loop.protocols import without_words
 from dsp_gym.policies.registry import make
 

@@ -20,9 +20,9 @@ from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import Randomisation
 from dsp_gym.envs.core import BatchStep
-from dsp_gym.evaluation.agent import CurriculumConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import PLAN
+from dsp_gym.experiments.agent import CurriculumConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make

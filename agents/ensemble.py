@@ -20,7 +20,7 @@ from agents.validation import Totals, figures_of, totals
 from dsp_gym.arrays import Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.core import BatchStep
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 
 __all__ = ["join"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.config import Randomisation
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import build
 from dsp_gym.loop.protocols import Guardrail
 

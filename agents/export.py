@@ -29,7 +29,7 @@ from dsp_gym.arrays import Floats32
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
-from dsp_gym.evaluation.experiment import ExperimentConfig, FamilyConfig
+from dsp_gym.experiments.experiment import ExperimentConfig, FamilyConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 
 __all__ = ["export"]

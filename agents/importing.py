@@ -26,7 +26,7 @@ from dsp_gym.envs.capacity.action import CHOICES
 from dsp_gym.envs.observation import FJ, FV, JOB_FEATURES, VERTEX_FEATURES, ObservationLayout
 from dsp_gym.envs.single_move import choices_of
 from dsp_gym.errors import ConfigError, PolicyError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 
 __all__ = ["Told", "foreign_document", "foreign_shape", "foreign_weights", "import_model"]

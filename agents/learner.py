@@ -30,9 +30,9 @@ from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.capacity.action import HOLD
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.agent import OfflineConfig, WarmStartConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.statistics import interquartile_mean
+from dsp_gym.experiments.agent import OfflineConfig, WarmStartConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 __all__ = ["Learner", "TrainingInterrupted"]
 

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from dsp_gym.arrays import Floats32, Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.single_move import choices_of
-from dsp_gym.evaluation.agent import NetworkConfig
+from dsp_gym.experiments.agent import NetworkConfig
 
 __all__ = [
     "FORBIDDEN",

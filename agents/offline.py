@@ -26,8 +26,8 @@ from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import LIMIT
 from dsp_gym.envs.reward import reward
 from dsp_gym.errors import DatasetError
-from dsp_gym.evaluation.agent import FromDataset, OfflineConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.agent import FromDataset, OfflineConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 __all__ = [
     "demonstrated",

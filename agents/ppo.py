@@ -36,7 +36,7 @@ from agents.sb3_vec import Sb3VecEnv
 from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.engine import cores
 from dsp_gym.envs.action import HOLD, LOGITS, MOVES
-from dsp_gym.evaluation.agent import AgentConfig
+from dsp_gym.experiments.agent import AgentConfig
 
 __all__ = ["NativePpo"]
 

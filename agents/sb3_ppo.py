@@ -18,7 +18,7 @@ from agents.checkpoint import Tree
 from agents.network import NetworkShape
 from agents.sb3_vec import Sb3VecEnv
 from dsp_gym.arrays import Floats32
-from dsp_gym.evaluation.agent import AgentConfig
+from dsp_gym.experiments.agent import AgentConfig
 
 __all__ = ["Sb3Ppo", "schedule_of"]
 

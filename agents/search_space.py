@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsp_gym.evaluation.tuning.space import Pick
+from dsp_gym.experiments.tuning.space import Pick
 
 __all__ = ["agent"]
 

@@ -18,7 +18,7 @@ from agents.planning.export import export_planning
 from agents.planning.learner import PlanningLearner
 from agents.stages import TrainingInterrupted
 from dsp_gym.engine import Tell
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 if TYPE_CHECKING:
     from agents.learner import Learner

@@ -22,7 +22,7 @@ from agents.sb3_vec import Sb3VecEnv
 from dsp_gym.arrays import Floats32, Ints
 from dsp_gym.envs.single_move import pairs_of
 from dsp_gym.errors import ConfigError, did_you_mean
-from dsp_gym.evaluation.agent import AgentConfig
+from dsp_gym.experiments.agent import AgentConfig
 
 __all__ = ["StockActor", "StockLearner", "lstm_width"]
 

@@ -24,7 +24,7 @@ from dsp_gym.config.files import write_atomic
 from dsp_gym.config.lock import only_writer
 from dsp_gym.engine import HERE, Engine
 from dsp_gym.errors import ConfigError, StorageError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.trackers import NullTracker, Tracker
 
 __all__ = [

@@ -7,7 +7,8 @@ changes thresholds, head-room and patience.
 from __future__ import annotations
 
 from baselines.justin import justin_ds2
-from dsp_gym.evaluation.tuning.space import Pick, with_params
+from dsp_gym.experiments.tuning.space import Pick
+from dsp_gym.policies.config import with_params
 
 __all__ = [
     "dhalion",

@@ -7,9 +7,8 @@ imported already and otherwise together with it.
 from __future__ import annotations
 
 from dsp_gym.envs.registration import register_with_gymnasium
+from dsp_gym.version import __version__
 
 __all__ = ["__version__"]
-
-__version__ = "0.1.0"
 
 register_with_gymnasium()

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.datasets.encoding import EncodingConfig
-from dsp_gym.evaluation.experiment import TrackingConfig
+from dsp_gym.experiments.experiment import TrackingConfig
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig

@@ -73,7 +73,7 @@ FIRST = (
     "reproduction/test_published_numbers.py",
     "integration/test_agents_training.py",
     "integration/test_training_engines.py",
-    "unit/evaluation/test_tuning.py",
+    "unit/experiments/test_tuning.py",
     "integration/test_cli_tune.py",
     "reproduction/test_streambed_tables.py",
     "integration/test_processors.py",

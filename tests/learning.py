@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agents.learner import Learner, TrainingInterrupted
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 DAY = {"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}
 

@@ -23,11 +23,11 @@ from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.engine import Engine
 from dsp_gym.evaluation.config import BenchmarkConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import evaluate
-from dsp_gym.evaluation.tuning.objective import PolicyObjective, Score
-from dsp_gym.evaluation.tuning.space import search_space
-from dsp_gym.evaluation.tuning.study import BestTrial, tune
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.experiments.tuning.objective import PolicyObjective, Score
+from dsp_gym.experiments.tuning.space import search_space
+from dsp_gym.experiments.tuning.study import BestTrial, tune
 from spark_pipelines.sweep import spark_engine
 from tests.spark_session import SHORT_LIVED
 

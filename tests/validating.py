@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dsp_gym.config.files import parse
-from dsp_gym.evaluation.validation.config import ValidationConfig
+from dsp_gym.evaluation.validation import ValidationConfig
 
 __all__ = ["REPORTS", "SMALL", "config"]
 

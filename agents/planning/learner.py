@@ -23,8 +23,8 @@ from dsp_gym.arrays import Floats, Floats32
 from dsp_gym.config.files import parse
 from dsp_gym.envs.core import BatchStep
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.agent import PlanningConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.agent import PlanningConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 
 __all__ = ["ChosenPrice", "PlanningLearner"]

@@ -15,7 +15,7 @@ import torch
 
 from agents.learner import Learner
 from dsp_gym.config.files import parse
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.studies.bench.environment import GUARDRAILS, MeasuredRate, experiment, measure
 
 __all__ = ["bench_learning"]

@@ -27,12 +27,12 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.files import configs_root, find, load_model, write_atomic
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import Entrant
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.leaderboard import tuned_on
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import paired_difference
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.bench.machine import machine
 

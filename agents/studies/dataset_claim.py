@@ -31,11 +31,11 @@ from dsp_gym.control.loop import LoopStep
 from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.batch_of_runs import OnStep
 from dsp_gym.evaluation.config import Entrant
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
-from dsp_gym.evaluation.trainings import newest_training
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.experiments.trainings import newest_training
 from dsp_gym.studies.bench.machine import machine
 
 __all__ = ["cloning", "offline", "steps_to"]

@@ -17,7 +17,7 @@ from agents.training import stopped_by_interrupt
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, SchemaError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 __all__ = ["Curve", "forget", "learning_curve"]
 

@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from dsp_gym.config.files import load_model, names
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.config import BenchmarkConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.frontier.config import FrontierConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import ORDER
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job

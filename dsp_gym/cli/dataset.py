@@ -21,7 +21,7 @@ from dsp_gym.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from dsp_gym.datasets.manifest import DatasetManifest
-    from dsp_gym.evaluation.experiment import TrackingConfig
+    from dsp_gym.experiments.experiment import TrackingConfig
     from dsp_gym.trackers import Tracker
 
 __all__ = ["register"]

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from dsp_gym.backends.documents import Document
     from dsp_gym.engine import Engine
     from dsp_gym.evaluation.config import BenchmarkConfig
-    from dsp_gym.evaluation.experiment import ExperimentConfig
     from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.scorecard import Scorecard
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
 __all__ = [
     "benchmark_of",
@@ -170,8 +170,8 @@ def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, Be
     """
     from dsp_gym.config.files import parse, read_yaml
     from dsp_gym.evaluation.config import BenchmarkConfig
-    from dsp_gym.evaluation.experiment import ExperimentConfig
     from dsp_gym.evaluation.scorecard import Scorecard
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
     path = Path(config)
     if is_policy_folder(config):
@@ -197,7 +197,7 @@ def read_config(config: str) -> tuple[str, BenchmarkConfig | ExperimentConfig]:
     from dsp_gym.config.files import find, names, parse, read_yaml
     from dsp_gym.errors import ConfigError, did_you_mean
     from dsp_gym.evaluation.config import BenchmarkConfig
-    from dsp_gym.evaluation.experiment import ExperimentConfig
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
     path = Path(config)
     known = {kind: names(kind) for kind in ("benchmarks", "experiments")}
@@ -230,7 +230,7 @@ def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -
         The experiment's benchmark with the trained policies added.
     """
     from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.trainings import trained_policy
+    from dsp_gym.experiments.trainings import trained_policy
 
     trained = [name for name in policies if _is_trained(name)]
     first = trained[0] if trained else None

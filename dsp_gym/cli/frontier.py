@@ -123,7 +123,7 @@ def _add_trainings(policies: list[dict[str, Any]], given: str) -> None:
 
 def _entry(policy: str) -> dict[str, object]:
     """A policy to add; a folder of trainings, as `dsp-gym train` writes it, is one of several."""
-    from dsp_gym.evaluation.trainings import LATEST, label_of
+    from dsp_gym.evaluation.labels import LATEST, label_of
 
     folder = Path(policy)
     if (folder / LATEST).is_symlink():

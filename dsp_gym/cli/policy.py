@@ -14,7 +14,7 @@ from dsp_gym.cli.options import JsonOption, RegistryOption
 from dsp_gym.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.experiment import ExperimentConfig
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
 __all__ = ["register"]
 
@@ -174,7 +174,7 @@ def _trained_in(
     from dsp_gym.config.files import find, load_model, parse
     from dsp_gym.envs.scenarios import DEFAULT_LOADS
     from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.experiment import ExperimentConfig
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
     if (experiment is None) == (job is None):
         raise ConfigError(

@@ -29,7 +29,7 @@ from dsp_gym.cli.tracked import tell_missing
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from dsp_gym.evaluation.experiment import ExperimentConfig, TrackingConfig
+    from dsp_gym.experiments.experiment import ExperimentConfig, TrackingConfig
     from dsp_gym.trackers import Tracker
 
 __all__ = ["register"]
@@ -88,7 +88,7 @@ def train(
     `--out` with checkpoints is left alone without `--resume` or `--overwrite`.
     """
     from dsp_gym.config.files import find, load_model
-    from dsp_gym.evaluation.experiment import ExperimentConfig
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
     file = find("experiments", config)
     experiment = load_model(ExperimentConfig, "experiments", file)
@@ -141,7 +141,7 @@ def train(
 def _folder(name: str, out: Path | None, resume: bool, overwrite: bool) -> Iterator[Path]:
     """The folder to train into: the one named, the newest to resume, or a new one."""
     from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.trainings import folder_of_its_own, newest_training
+    from dsp_gym.experiments.trainings import folder_of_its_own, newest_training
 
     if out is not None:
         yield out

@@ -27,11 +27,11 @@ from dsp_gym.cli.tracked import tell_missing
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
-    from dsp_gym.evaluation.experiment import ExperimentConfig
-    from dsp_gym.evaluation.tuning.agent import AgentObjective
-    from dsp_gym.evaluation.tuning.objective import PolicyObjective, Score
-    from dsp_gym.evaluation.tuning.space import SearchSpace
-    from dsp_gym.evaluation.tuning.study import BestTrial, SearchProgress
+    from dsp_gym.experiments.experiment import ExperimentConfig
+    from dsp_gym.experiments.tuning.agent import AgentObjective
+    from dsp_gym.experiments.tuning.objective import PolicyObjective, Score
+    from dsp_gym.experiments.tuning.space import SearchSpace
+    from dsp_gym.experiments.tuning.study import BestTrial, SearchProgress
     from dsp_gym.trackers import Tracker
 
 __all__ = ["register"]
@@ -111,8 +111,8 @@ def tune(
     for an agent, as an experiment to train. Ctrl-C keeps it; --resume continues. The result depends
     on --at-once, but neither on the engine nor on the number of its workers.
     """
-    from dsp_gym.evaluation.tuning.study import FIRST_ROUND
-    from dsp_gym.evaluation.tuning.study import tune as search
+    from dsp_gym.experiments.tuning.study import FIRST_ROUND
+    from dsp_gym.experiments.tuning.study import tune as search
 
     job = _job(policy, config, goal, max_slo_share, seeds, steps, out)
     tracker = _tracker(uri) if track else None
@@ -191,8 +191,8 @@ class _Job:
 
     def write(self, best: BestTrial, seed: int, at_once: int) -> None:
         """Writes the best parameters into the file."""
-        from dsp_gym.evaluation.tuning.agent import AgentObjective
-        from dsp_gym.evaluation.tuning.result import provenance, write_experiment, write_policy
+        from dsp_gym.experiments.tuning.agent import AgentObjective
+        from dsp_gym.experiments.tuning.result import provenance, write_experiment, write_policy
 
         record = provenance(best, self.objective.about(), seed, at_once)
         if isinstance(self.objective, AgentObjective):
@@ -212,10 +212,10 @@ def _job(
 ) -> _Job:
     """Resolve the policy, the benchmark and the goal of the command line."""
     from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.experiment import ExperimentConfig
-    from dsp_gym.evaluation.tuning.agent import AgentObjective
-    from dsp_gym.evaluation.tuning.objective import PolicyObjective
-    from dsp_gym.evaluation.tuning.space import AGENT, search_space
+    from dsp_gym.experiments.experiment import ExperimentConfig
+    from dsp_gym.experiments.tuning.agent import AgentObjective
+    from dsp_gym.experiments.tuning.objective import PolicyObjective
+    from dsp_gym.experiments.tuning.space import AGENT, search_space
     from dsp_gym.policies.registry import resolve
 
     name, whole, measures = _tuned_on(config)

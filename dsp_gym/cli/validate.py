@@ -15,11 +15,11 @@ from dsp_gym.cli.output import counted, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dsp_gym.evaluation.validation.command import ValidationProgress
-    from dsp_gym.evaluation.validation.loop import ValidationTotals
-    from dsp_gym.evaluation.validation.order import CaseFigures
-    from dsp_gym.evaluation.validation.published import PublishedRun
-    from dsp_gym.evaluation.validation.runs import KeptRuns, PlannedValidation, RealRun
+    from dsp_gym.studies.policies_on_flink.command import ValidationProgress
+    from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
+    from dsp_gym.studies.policies_on_flink.order import CaseFigures
+    from dsp_gym.studies.policies_on_flink.published import PublishedRun
+    from dsp_gym.studies.policies_on_flink.runs import KeptRuns, PlannedValidation, RealRun
 
 __all__ = ["register"]
 
@@ -110,11 +110,11 @@ def validate(
 
     from dsp_gym.config.files import load_model, write_atomic
     from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.validation.command import compared, run_missing
-    from dsp_gym.evaluation.validation.config import ValidationConfig
-    from dsp_gym.evaluation.validation.order import figures_of
-    from dsp_gym.evaluation.validation.published import PublishedRuns
-    from dsp_gym.evaluation.validation.runs import KeptRuns, planned
+    from dsp_gym.evaluation.validation import ValidationConfig
+    from dsp_gym.studies.policies_on_flink.command import compared, run_missing
+    from dsp_gym.studies.policies_on_flink.order import figures_of
+    from dsp_gym.studies.policies_on_flink.published import PublishedRuns
+    from dsp_gym.studies.policies_on_flink.runs import KeptRuns, planned
 
     if published is not None and not simulate:
         raise ConfigError(

@@ -26,7 +26,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from dsp_gym import __version__
 from dsp_gym.arrays import Floats32
 from dsp_gym.config import files
 from dsp_gym.config.lock import only_writer
@@ -40,11 +39,12 @@ from dsp_gym.envs.reward import reward
 from dsp_gym.envs.scenarios import DEFAULT_LOADS, guardrail_chain
 from dsp_gym.envs.single import action_space, observation_space
 from dsp_gym.errors import ConfigError, DatasetError, MissingExtraError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.identity import job_hash
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.policies.registry import make
+from dsp_gym.version import __version__
 
 if TYPE_CHECKING:
     from minari import MinariDataset

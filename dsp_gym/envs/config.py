@@ -6,8 +6,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from dsp_gym.config.files import find
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.reward import RewardWeights
+from dsp_gym.loads.splits import LoadSet
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.sizing.service import SizingConfig
 
@@ -130,4 +132,36 @@ class EnvConfig(ConfigModel):
                 "agent as a logarithm; give reward.slo a number above 0, or "
                 "randomise.late_price a range"
             )
+        return self
+
+
+class ScenarioConfig(ConfigModel):
+    """The part of an experiment that an environment is built from; the other sections are kept."""
+
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]*$", description="name of its folder, run and model"
+    )
+    description: str = Field("", description="one sentence for the policy's card")
+    jobs: tuple[str, ...] = Field(
+        min_length=1, description="jobs trained on: names, or files; the batch is spread over them"
+    )
+    family: object = Field(None, description="for training; an environment does not read it")
+    loads: LoadSet = Field(description="train, validation and test loads, apart from each other")
+    env: EnvConfig = Field(default_factory=EnvConfig, description="the environment")
+    guardrails: str | None = Field(
+        None,
+        description="guardrails inside the environment and around the trained policy when it is "
+        "evaluated: a shipped name, or a file; none: decisions go through as made",
+    )
+    agent: object = Field(None, description="for training")
+    evaluation: object = Field(None, description="for the comparison")
+    tracking: object = Field(None, description="for the record of a training")
+
+    @model_validator(mode="after")
+    def _check_names(self) -> ScenarioConfig:
+        repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
+        if repeated:
+            raise ValueError(f"the job '{repeated[0]}' is given twice in jobs")
+        if self.guardrails is not None:
+            find("guardrails", self.guardrails)
         return self

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from dsp_gym.config import files
-from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.config import EnvConfig, ScenarioConfig
 from dsp_gym.envs.keywords import (
     SEEDS,
     ScenarioChanges,
@@ -23,9 +23,6 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.protocols import Guardrail
-
-if TYPE_CHECKING:
-    from dsp_gym.evaluation.experiment import ExperimentConfig
 
 Job = str | Path | Mapping[str, object] | JobSpec
 """A job: shipped name, YAML file, mapping as in a job file, or the job itself."""
@@ -185,14 +182,12 @@ def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail |
 
 def _experiment(
     config: str | Path | Mapping[str, object],
-) -> tuple[ExperimentConfig, Path | None]:
-    """Load the experiment, and the folder where its relative paths start."""
-    from dsp_gym.evaluation.experiment import ExperimentConfig
-
+) -> tuple[ScenarioConfig, Path | None]:
+    """Load the environment's part of an experiment, and the folder where its relative paths start."""
     if isinstance(config, Mapping):
-        return files.parse(ExperimentConfig, dict(config), "config"), None
+        return files.parse(ScenarioConfig, dict(config), "config"), None
     path = files.find("experiments", config)
-    return files.load_model(ExperimentConfig, "experiments", path), path.parent
+    return files.load_model(ScenarioConfig, "experiments", path), path.parent
 
 
 def _check_backend(backend: str) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dsp_gym import __version__
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop, LoopStep
@@ -35,6 +34,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.clairvoyance import Bounding, Foreseeing, Foresight, Possible
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.outcome import histogram_quantile
+from dsp_gym.version import __version__
 
 __all__ = [
     "OnStep",

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
+from dsp_gym.evaluation.labels import label_of
 from dsp_gym.evaluation.shift import Shift
-from dsp_gym.evaluation.trainings import label_of
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import Prices
 from dsp_gym.loads.splits import LoadSet
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.pins import split_pin
 from dsp_gym.simulation.options import SimulationOptions
 
 __all__ = ["BOUND", "BenchmarkConfig", "Entrant", "RunSettings"]
@@ -51,17 +49,7 @@ class Entrant(ConfigModel):
             policy = policy.get("policy")
         elif isinstance(policy, PolicyConfig):
             policy = policy.policy
-        return {"name": _label(policy), **entry} if isinstance(policy, str) and policy else entry
-
-
-def _label(policy: str) -> str:
-    """The label of a policy; a trained one stands in `runs/NAME/latest/policy`.
-
-    >>> _label("ds2"), _label("configs/policies/ds2-justin.yaml"), _label("runs/q11/latest/policy")
-    ('ds2', 'ds2-justin', 'q11')
-    """
-    path = Path(split_pin(policy)[0])
-    return path.stem if path.suffix in {".yaml", ".yml"} else label_of(path)
+        return {"name": label_of(policy), **entry} if isinstance(policy, str) and policy else entry
 
 
 class RunSettings(ConfigModel):

@@ -17,7 +17,7 @@ from agents.sb3_vec import Sb3VecEnv, discounted_units
 from agents.training import train
 from dsp_gym.config.files import parse, read_yaml
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from tests.learning import assert_resumes_bit_for_bit, small_experiment
 
 

@@ -21,8 +21,8 @@ from agents.network import logits
 from agents.training import train
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import ConfigError, PolicyError
-from dsp_gym.evaluation.agent import WarmStartConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.agent import WarmStartConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.catalog import load_job

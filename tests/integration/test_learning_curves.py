@@ -15,7 +15,7 @@ from agents.studies.learning_curve import forget, learning_curve
 from agents.training import TrainingInterrupted
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, SchemaError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 STEPS = 256
 

@@ -27,7 +27,7 @@ from dsp_gym.datasets.rollouts.run import rollout  # noqa: E402
 from dsp_gym.envs.observation import ObservationEncoder  # noqa: E402
 from dsp_gym.envs.reward import reward  # noqa: E402
 from dsp_gym.errors import DatasetError  # noqa: E402
-from dsp_gym.evaluation.experiment import ExperimentConfig  # noqa: E402
+from dsp_gym.experiments.experiment import ExperimentConfig  # noqa: E402
 from dsp_gym.job.catalog import load_job  # noqa: E402
 from dsp_gym.loop.topology import Topology  # noqa: E402
 from spark_pipelines.build import build  # noqa: E402

@@ -19,7 +19,7 @@ from agents.sb3_vec import Sb3VecEnv
 from agents.stock import StockActor
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.agent import AgentConfig
+from dsp_gym.experiments.agent import AgentConfig
 from tests.learning import assert_resumes_bit_for_bit, small_experiment
 
 registration.register_all()

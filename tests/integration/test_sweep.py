@@ -18,8 +18,8 @@ from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.engine import HERE
 from dsp_gym.errors import EngineError, PolicyError
 from dsp_gym.evaluation.config import BenchmarkConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.run import evaluate
+from dsp_gym.experiments.experiment import ExperimentConfig
 from tests import cells
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]

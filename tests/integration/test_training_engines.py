@@ -14,7 +14,7 @@ pytest.importorskip("sb3_contrib")
 from agents.checkpoint import checkpoint_steps
 from agents.training import SeedProgress, TrainingInterrupted, train
 from dsp_gym.engine import LocalEngine
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.trackers import NullTracker
 from tests.learning import small_experiment
 

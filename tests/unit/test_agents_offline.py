@@ -22,8 +22,8 @@ from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.envs.single import action_space, observation_space
-from dsp_gym.evaluation.agent import OfflineConfig, WarmStartConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.agent import OfflineConfig, WarmStartConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 pytestmark = pytest.mark.slow  # importing torch takes seconds
 

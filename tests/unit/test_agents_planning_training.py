@@ -27,8 +27,8 @@ from agents.training import train
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.shipped_work import carried
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve

@@ -16,7 +16,7 @@ from agents.kernels import draw
 from agents.learner import Learner, TrainingInterrupted
 from dsp_gym.envs.action import LOGITS, MOVES
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.experiment import ExperimentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 pytestmark = pytest.mark.slow  # importing torch takes seconds
 

@@ -16,9 +16,9 @@ from agents.shipped import PRETRAINED
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import ConfigError, PolicyError
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.play import entrants
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import list_jobs, load_job
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig, available, make

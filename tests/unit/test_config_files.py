@@ -19,7 +19,7 @@ from dsp_gym.config import (
 )
 from dsp_gym.config.kinds import KINDS, kind_of, model_of
 from dsp_gym.errors import ConfigError, GraphError, StorageError
-from dsp_gym.evaluation.experiment import FamilyConfig
+from dsp_gym.experiments.experiment import FamilyConfig
 from dsp_gym.job.catalog import load_job
 
 

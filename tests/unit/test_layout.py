@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("agents", "baselines", "dsp_gym", "spark_pipelines")
 STUDIES = re.compile(rf"({'|'.join(PACKAGES)})\.studies(\.\w+)*(:\w+)?")
-MOST_SUBPACKAGES = 20
+MOST_SUBPACKAGES = 22
 MOST_ARGUMENTS, MANY_ARGUMENTS, MOST_FUNCTIONS_WITH_MANY = 12, 9, 5
 MOST_UNFORMATTED, MOST_ANY = 80, 250
 CLASSES_OF_ONE_NAME = {
@@ -177,7 +177,7 @@ def test_an_import_in_a_function_and_a_relative_one_count(tmp_path):
     assert list(module.imported(known)) == ["p.report", "p.other", "q.r"]
 
 
-def test_the_library_has_at_most_twenty_subpackages():
+def test_the_library_has_at_most_twenty_two_subpackages():
     found = sorted(path.parent.name for path in (ROOT / "dsp_gym").glob("*/__init__.py"))
     assert "studies" in found
     assert len(found) <= MOST_SUBPACKAGES, found

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from dsp_gym.config.files import configs_root, load_model, parse
-from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.tuning.objective import training_benchmark
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.experiments.tuning.objective import training_benchmark
 from dsp_gym.job.catalog import load_job
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from dsp_gym import __version__
 from dsp_gym.control.guarded_policy import FAULTS
 from dsp_gym.control.modes import INCUMBENT, MODES
 from dsp_gym.control.serve.boards import Boards
@@ -16,6 +15,7 @@ from dsp_gym.control.serve.counts import BUCKETS_S
 from dsp_gym.control.serve.status import StatusBoard, costs
 from dsp_gym.control.serve.versions import model_sha256
 from dsp_gym.errors import MissingExtraError
+from dsp_gym.version import __version__
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

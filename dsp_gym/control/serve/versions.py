@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
-from dsp_gym import __version__
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import Policy
+from dsp_gym.version import __version__
 
 __all__ = ["Version", "model_sha256", "version_of"]
 

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from dsp_gym import __version__
 from dsp_gym.config.files import write_atomic
 from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.format import (
@@ -27,6 +26,7 @@ from dsp_gym.evaluation.shipped_work import Carried, carried, one_thread
 from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import bytes_sha256
+from dsp_gym.version import __version__
 
 __all__ = ["Played", "played", "rollout"]
 

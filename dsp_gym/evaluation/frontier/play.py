@@ -19,10 +19,9 @@ from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig, Swe
 from dsp_gym.evaluation.run import Keep, OnRuns, cells_of, decisions_of
 from dsp_gym.evaluation.scorecard import ScorecardCell
 from dsp_gym.evaluation.shift import Shift
-from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import make, resolve
 
 __all__ = [

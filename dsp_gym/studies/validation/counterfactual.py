@@ -44,10 +44,9 @@ from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
 from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
 from dsp_gym.evaluation.counterfactual.twins import Twins
-from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
 from dsp_gym.studies.validation.closed_loop import start
 

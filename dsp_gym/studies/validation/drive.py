@@ -27,7 +27,6 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config.files import load_model, write_atomic
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
-from dsp_gym.evaluation.validation.records import CountedRecords, drained
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.generate import rates
@@ -35,6 +34,7 @@ from dsp_gym.loads.spec import LoadConfig
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.records.journal import read
+from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
 
 __all__ = ["compressed", "main"]
 

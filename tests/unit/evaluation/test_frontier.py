@@ -23,9 +23,8 @@ from dsp_gym.evaluation.frontier.page import render_markdown
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
 from dsp_gym.evaluation.frontier.pricing import compare_shifts, price_cell
 from dsp_gym.evaluation.frontier.tables import headline
-from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.catalog import load_job
-from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.config import PolicyConfig, with_params
 
 DOCUMENT = {
     "policies": [

@@ -17,7 +17,7 @@ from dsp_gym.evaluation.leaderboard import (
     with_everyone,
 )
 from dsp_gym.evaluation.scorecard import Scorecard, ScorecardCell, score
-from dsp_gym.evaluation.tuning.result import write_policy
+from dsp_gym.experiments.tuning.result import write_policy
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import installed
 

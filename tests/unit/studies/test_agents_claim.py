@@ -7,8 +7,8 @@ import pytest
 from agents.studies.claim import trained_agents, tuned_ds2
 from dsp_gym.config.files import find, load_model
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.tuning.result import write_policy
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.experiments.tuning.result import write_policy
 from dsp_gym.policies.config import PolicyConfig
 
 

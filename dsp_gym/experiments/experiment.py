@@ -10,16 +10,15 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field, model_validator
 
-from dsp_gym.config.files import find
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.config import ScenarioConfig
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.agent import AgentConfig, AnyAgent
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.shift import Shift
+from dsp_gym.experiments.agent import AgentConfig, AnyAgent
 from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loads.splits import LoadSet, SplitName
+from dsp_gym.loads.splits import SplitName
 
 __all__ = [
     "EvaluationConfig",
@@ -142,25 +141,11 @@ class TrackingConfig(ConfigModel):
     )
 
 
-class ExperimentConfig(ConfigModel):
-    """An experiment."""
+class ExperimentConfig(ScenarioConfig):
+    """An experiment: the environment's part of it, and what training and comparing add."""
 
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9._-]*$", description="name of its folder, run and model"
-    )
-    description: str = Field("", description="one sentence for the policy's card")
-    jobs: tuple[str, ...] = Field(
-        min_length=1, description="jobs trained on: names, or files; the batch is spread over them"
-    )
     family: FamilyConfig | None = Field(
         None, description="random graphs to train on beside the jobs; none: the jobs alone"
-    )
-    loads: LoadSet = Field(description="train, validation and test loads, apart from each other")
-    env: EnvConfig = Field(default_factory=EnvConfig, description="the environment")
-    guardrails: str | None = Field(
-        None,
-        description="guardrails inside the environment and around the trained policy when it is "
-        "evaluated: a shipped name, or a file; none: decisions go through as made",
     )
     agent: AnyAgent = Field(default_factory=AgentConfig, description="the learner")
     evaluation: EvaluationConfig = Field(
@@ -169,29 +154,25 @@ class ExperimentConfig(ConfigModel):
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="the record")
 
     @model_validator(mode="after")
-    def _check_jobs(self) -> ExperimentConfig:
-        repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
-        if repeated:
-            raise ValueError(f"the job '{repeated[0]}' is given twice in jobs")
-        if self.guardrails is not None:
-            find("guardrails", self.guardrails)
-        if self.agent.kind == "ppo":
-            graphs = 0 if self.family is None else self.family.graphs
-            jobs = 1 if self.env.randomise.job else len(self.jobs) + graphs
-            if self.agent.n_envs < jobs:
-                raise ValueError(
-                    f"agent.n_envs is {self.agent.n_envs}, expected at least one per job ({jobs})"
-                )
-            if self.agent.ensemble and (self.env.action != "capacity" or self.agent.is_stock):
-                raise ValueError(
-                    "agent.ensemble joins agents of ppo or maskable-ppo that decide on capacities: "
-                    "set env.action: capacity, or leave ensemble out"
-                )
-            if self.agent.curriculum is not None and not self.env.randomise.job:
-                raise ValueError(
-                    "agent.curriculum chooses the jobs of episodes: set env.randomise.job: true, "
-                    "or leave curriculum out"
-                )
+    def _check_agent(self) -> ExperimentConfig:
+        if self.agent.kind != "ppo":
+            return self
+        graphs = 0 if self.family is None else self.family.graphs
+        jobs = 1 if self.env.randomise.job else len(self.jobs) + graphs
+        if self.agent.n_envs < jobs:
+            raise ValueError(
+                f"agent.n_envs is {self.agent.n_envs}, expected at least one per job ({jobs})"
+            )
+        if self.agent.ensemble and (self.env.action != "capacity" or self.agent.is_stock):
+            raise ValueError(
+                "agent.ensemble joins agents of ppo or maskable-ppo that decide on capacities: "
+                "set env.action: capacity, or leave ensemble out"
+            )
+        if self.agent.curriculum is not None and not self.env.randomise.job:
+            raise ValueError(
+                "agent.curriculum chooses the jobs of episodes: set env.randomise.job: true, "
+                "or leave curriculum out"
+            )
         return self
 
     @property

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dsp_gym.evaluation.tuning.space import Pick, SearchSpace, search_space
+from dsp_gym.experiments.tuning.space import Pick, SearchSpace, search_space
 
 __all__ = ["Pick", "SearchSpace", "search_space"]

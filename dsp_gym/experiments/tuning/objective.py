@@ -18,13 +18,12 @@ from dsp_gym.envs.reward import RewardWeights, reward, reward_terms
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.batch_of_runs import benchmark_job, play, share_of
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
-from dsp_gym.evaluation.experiment import ExperimentConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
-from dsp_gym.evaluation.tuning.space import with_params
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
 
 __all__ = ["Goal", "Objective", "PolicyObjective", "Score", "training_benchmark"]

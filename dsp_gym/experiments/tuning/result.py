@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from dsp_gym import __version__
 from dsp_gym.config.files import write_atomic
-from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.tuning.study import BestTrial
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.experiments.tuning.study import BestTrial
 from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.version import __version__
 
 __all__ = ["provenance", "write_experiment", "write_policy"]
 

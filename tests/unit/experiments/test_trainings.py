@@ -10,8 +10,8 @@ import pytest
 from dsp_gym.cli.evaluate import benchmark_of
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import ConfigError, StorageError
-from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.trainings import folder_of_its_own, newest_training, trained_policy
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.experiments.trainings import folder_of_its_own, newest_training, trained_policy
 
 NOON, LATER = (datetime(2026, 11, 22, hour, tzinfo=UTC) for hour in (12, 13))
 

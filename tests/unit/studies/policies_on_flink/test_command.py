@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError, FlinkError
-from dsp_gym.evaluation.validation.command import ValidationProgress, compared, run_missing
-from dsp_gym.evaluation.validation.loop import ValidationTotals
-from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures, figures_of
-from dsp_gym.evaluation.validation.published import PublishedRuns
-from dsp_gym.evaluation.validation.records import CountedRecords, expected_per_record
-from dsp_gym.evaluation.validation.runs import KeptRuns, RealRun, planned
 from dsp_gym.job.catalog import load_job
+from dsp_gym.studies.policies_on_flink.command import ValidationProgress, compared, run_missing
+from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
+from dsp_gym.studies.policies_on_flink.order import CaseFigures, PolicyFigures, figures_of
+from dsp_gym.studies.policies_on_flink.published import PublishedRuns
+from dsp_gym.studies.policies_on_flink.records import CountedRecords, expected_per_record
+from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, planned
 from tests.validating import REPORTS, SMALL, config
 
 DOCS = Path(__file__).parents[4] / "docs"

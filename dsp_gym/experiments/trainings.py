@@ -6,24 +6,18 @@ Before each had its own, a training wrote into `runs/NAME` itself; such folders 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dsp_gym.errors import StorageError
+from dsp_gym.evaluation.labels import BEGUN, LATEST, POLICY
 
-__all__ = ["LATEST", "folder_of_its_own", "label_of", "newest_training", "trained_policy"]
-
-LATEST = "latest"
-"""Name of the link, beside the folders of trainings, to the newest of them."""
+__all__ = ["folder_of_its_own", "newest_training", "trained_policy"]
 
 RUNS = Path("runs")
-BEGUN = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")
-"""Name of a training's folder: when it began, UTC; a number where two began in one second."""
-
-POLICY, LOCK = "policy", ".lock"
+LOCK = ".lock"
 
 
 @contextmanager
@@ -81,22 +75,6 @@ def trained_policy(name: str) -> Path | None:
     """
     policies = (folder / POLICY for folder in _trainings(name))
     return next((policy for policy in policies if (policy / "policy.json").is_file()), None)
-
-
-def label_of(folder: Path) -> str:
-    """What to call what a training left, by its folder.
-
-    >>> label_of(Path("runs/q11/latest/policy")), label_of(Path("runs/q11/policy"))
-    ('q11', 'q11')
-    >>> label_of(Path("runs/q11/2026-11-22T10-00-00/policy")), label_of(Path("policies/mine"))
-    ('q11-2026-11-22T10-00-00', 'mine')
-    """
-    if folder.name == POLICY and folder.parent.name:
-        folder = folder.parent
-    parent = folder.parent.name
-    if folder.name == LATEST and parent:
-        return parent
-    return f"{parent}-{folder.name}" if parent and BEGUN.fullmatch(folder.name) else folder.name
 
 
 def _trainings(name: str) -> list[Path]:

@@ -13,12 +13,12 @@ from dsp_gym.config.files import load_model, parse, read_yaml
 from dsp_gym.engine import HERE, LocalEngine
 from dsp_gym.errors import ConfigError, StorageError
 from dsp_gym.evaluation.config import BenchmarkConfig
-from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.tuning.agent import AgentObjective, with_held_out_seeds
-from dsp_gym.evaluation.tuning.objective import PolicyObjective, Score, training_benchmark
-from dsp_gym.evaluation.tuning.result import provenance, write_experiment, write_policy
-from dsp_gym.evaluation.tuning.space import AGENT, GROUP, search_space
-from dsp_gym.evaluation.tuning.study import tune
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.experiments.tuning.agent import AgentObjective, with_held_out_seeds
+from dsp_gym.experiments.tuning.objective import PolicyObjective, Score, training_benchmark
+from dsp_gym.experiments.tuning.result import provenance, write_experiment, write_policy
+from dsp_gym.experiments.tuning.space import AGENT, GROUP, search_space
+from dsp_gym.experiments.tuning.study import tune
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loads.splits import LoadSet

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.evaluation.validation.config import ValidationConfig
-from dsp_gym.evaluation.validation.loop import ValidationTotals
-from dsp_gym.evaluation.validation.published import PublishedRun
-from dsp_gym.evaluation.validation.runs import PlannedValidation, RealRun, ValidationCase
+from dsp_gym.evaluation.validation import ValidationConfig
+from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
+from dsp_gym.studies.policies_on_flink.published import PublishedRun
+from dsp_gym.studies.policies_on_flink.runs import PlannedValidation, RealRun, ValidationCase
 
 __all__ = ["DIFFERS", "CaseFigures", "PolicyFigures", "figures_of"]
 

@@ -9,11 +9,11 @@ from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.journal_writer import Notes
 from dsp_gym.evaluation.counterfactual.measured import HALF_S, MeasuredJobs
-from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidationConfig
-from dsp_gym.evaluation.validation.loop import ValidationTotals, acting, totals
-from dsp_gym.evaluation.validation.runs import ValidationCase
+from dsp_gym.evaluation.validation import ComparedPolicy, ValidationConfig
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.options import Measurement, SimulationOptions
+from dsp_gym.studies.policies_on_flink.loop import ValidationTotals, acting, totals
+from dsp_gym.studies.policies_on_flink.runs import ValidationCase
 
 __all__ = ["simulate"]
 

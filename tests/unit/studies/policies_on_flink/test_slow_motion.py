@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.evaluation.validation.slow_motion import SlowSeat, slowed, slowed_snapshot
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.sizing import reference_cost_per_s
@@ -14,6 +13,7 @@ from dsp_gym.loop.snapshot import MOMENTS, PER_JOB, PER_VERTEX, SNAPSHOT_METRICS
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import Measurement, SimulationOptions
+from dsp_gym.studies.policies_on_flink.slow_motion import SlowSeat, slowed, slowed_snapshot
 
 TIMES = 12.0
 UNITS = {name: column.unit for name, _, column in SNAPSHOT_METRICS}

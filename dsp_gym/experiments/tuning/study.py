@@ -20,8 +20,8 @@ import numpy as np
 
 from dsp_gym.engine import HERE, Engine, Tell
 from dsp_gym.errors import ConfigError, MissingExtraError, StorageError
-from dsp_gym.evaluation.tuning.objective import Objective, Score
-from dsp_gym.evaluation.tuning.space import SearchSpace, Value
+from dsp_gym.experiments.tuning.objective import Objective, Score
+from dsp_gym.experiments.tuning.space import SearchSpace, Value
 
 if TYPE_CHECKING:
     import optuna

@@ -10,10 +10,10 @@ from typing import Any
 
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.experiment import ExperimentConfig
-from dsp_gym.evaluation.tuning.objective import OnSteps, Score
-from dsp_gym.evaluation.tuning.space import with_params
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.experiments.tuning.objective import OnSteps, Score
 from dsp_gym.loads.splits import LoadSet, SeedRange
+from dsp_gym.policies.config import with_params
 
 __all__ = ["AgentObjective", "with_held_out_seeds"]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dsp_gym import __version__
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.connection import Place, connect, reach
@@ -19,11 +18,12 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.control.journal_writer import Notes
 from dsp_gym.control.run import LiveRun, Turn
 from dsp_gym.errors import FlinkError
-from dsp_gym.evaluation.validation.config import ValidationConfig
-from dsp_gym.evaluation.validation.loop import acting, totals
-from dsp_gym.evaluation.validation.records import CountedRecords, drained
-from dsp_gym.evaluation.validation.runs import KeptRuns, RealRun, ValidationRun
+from dsp_gym.evaluation.validation import ValidationConfig
 from dsp_gym.records.journal import Journal
+from dsp_gym.studies.policies_on_flink.loop import acting, totals
+from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
+from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, ValidationRun
+from dsp_gym.version import __version__
 
 __all__ = ["drive"]
 

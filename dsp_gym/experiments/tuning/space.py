@@ -6,7 +6,7 @@ policy of another distribution can offer its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from dsp_gym.config.plugins import Plugins
@@ -17,7 +17,6 @@ __all__ = [
     "GROUP",
     "Pick",
     "SearchSpace",
-    "with_params",
     "search_space",
 ]
 
@@ -79,22 +78,3 @@ def search_space(policy: str) -> SearchSpace:
             f"of the group '{GROUP}': {_OFFERED.guide}.",
         )
     return cast(SearchSpace, _OFFERED.load(policy))
-
-
-def with_params(base: Mapping[str, object], found: Mapping[str, object]) -> dict[str, object]:
-    """Parameters, overridden by those that were found, level by level.
-
-    Returns:
-        A new mapping; neither argument is changed.
-
-    >>> with_params({"ds2": {"interval_s": 30, "min_down": 1}}, {"ds2": {"min_down": 2}})
-    {'ds2': {'interval_s': 30, 'min_down': 2}}
-    """
-    whole = dict(base)
-    for key, value in found.items():
-        below = whole.get(key)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            whole[key] = with_params(below, value)
-        else:
-            whole[key] = value
-    return whole

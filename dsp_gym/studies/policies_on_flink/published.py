@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.validation.runs import ValidationCase
+from dsp_gym.studies.policies_on_flink.runs import ValidationCase
 
 __all__ = ["PublishedRun", "PublishedRuns"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.validation.config import ValidationConfig
-from dsp_gym.evaluation.validation.runs import planned
+from dsp_gym.evaluation.validation import ValidationConfig
+from dsp_gym.studies.policies_on_flink.runs import planned
 from tests.validating import REPORTS, SMALL, config
 
 QUICK = {"scrape_interval_s": 1}

@@ -11,11 +11,11 @@ from pathlib import Path
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.errors import FlinkError
-from dsp_gym.evaluation.validation.config import ComparedPolicy, Rescaling, ValidationConfig
-from dsp_gym.evaluation.validation.order import CaseFigures, PolicyFigures
-from dsp_gym.evaluation.validation.published import PublishedRun, PublishedRuns
-from dsp_gym.evaluation.validation.real import drive
-from dsp_gym.evaluation.validation.runs import (
+from dsp_gym.evaluation.validation import ComparedPolicy, Rescaling, ValidationConfig
+from dsp_gym.studies.policies_on_flink.order import CaseFigures, PolicyFigures
+from dsp_gym.studies.policies_on_flink.published import PublishedRun, PublishedRuns
+from dsp_gym.studies.policies_on_flink.real import drive
+from dsp_gym.studies.policies_on_flink.runs import (
     AROUND_S,
     KeptRuns,
     PlannedValidation,
@@ -24,7 +24,7 @@ from dsp_gym.evaluation.validation.runs import (
     ValidationRun,
     outage_of,
 )
-from dsp_gym.evaluation.validation.simulated import simulate
+from dsp_gym.studies.policies_on_flink.simulated import simulate
 
 __all__ = ["ATTEMPTS", "Drive", "ValidationProgress", "compared", "run_missing"]
 

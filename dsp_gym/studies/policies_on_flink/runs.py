@@ -24,7 +24,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, LoadError, did_you_mean
 from dsp_gym.evaluation.counterfactual.measured import HALF_S
-from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidatedJob, ValidationConfig
+from dsp_gym.evaluation.validation import ComparedPolicy, ValidatedJob, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.placement import slots_of

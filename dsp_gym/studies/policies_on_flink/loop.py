@@ -12,11 +12,11 @@ from dsp_gym.control.journal_writer import Notes
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.run import LiveRun, Turn
-from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidationConfig
-from dsp_gym.evaluation.validation.runs import ValidationCase
-from dsp_gym.evaluation.validation.slow_motion import SlowSeat
+from dsp_gym.evaluation.validation import ComparedPolicy, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.policies.registry import make
+from dsp_gym.studies.policies_on_flink.runs import ValidationCase
+from dsp_gym.studies.policies_on_flink.slow_motion import SlowSeat
 
 __all__ = ["ValidationTotals", "acting", "totals"]
 
