@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from dsp_gym.cli.turns import Printer
-    from dsp_gym.control.backend_of import Elsewhere
+    from dsp_gym.control.backend_of import Substitute
     from dsp_gym.control.config import RunConfig
     from dsp_gym.control.modes import Mode
     from dsp_gym.control.serve.server import StatusServer
@@ -28,7 +28,7 @@ class Course:
 
     settings: RunConfig
     mode: Mode
-    elsewhere: Elsewhere | None
+    substitute: Substitute | None
     journal: Path | None  # folder; None: the configuration's
     steps: int | None  # None: for ever
     duration_s: float | None  # None: for ever
@@ -46,10 +46,10 @@ def drive(course: Course) -> None:
     """
     from dsp_gym.cli.turns import Printer, stopping
     from dsp_gym.control.modes import WRITING
-    from dsp_gym.control.start import acting_name, is_of_several, journal_folder
+    from dsp_gym.control.start import acting_name, journal_folder, watches_several
 
     settings, stop = course.settings, threading.Event()
-    several = course.elsewhere is None and is_of_several(settings)
+    several = course.substitute is None and watches_several(settings)
     folder = course.journal or (settings.journal if several else journal_folder(settings))
     printer = Printer(as_json=course.as_json, at_once=course.once, names_jobs=several)
     with stopping(stop) as interrupted:
@@ -156,12 +156,12 @@ def _drive(course: Course, folder: Path, printer: Printer, stop: threading.Event
         course.settings,
         serve=course.serve,
         mode=course.mode,
-        elsewhere=course.elsewhere,
+        substitute=course.substitute,
         journal=folder,
         hooks=Hooks(printer.decided, printer.passed, printer.happened),
         clock=Clock(stop=stop),
     ) as shown:
-        live, names = shown.run, [seat.name for seat in shown.run.seats]
+        live, names = shown.run, [seat.name for seat in shown.run.policies]
         about = f"{live.spec.job}: {_what(course.mode, live.acting, names)}; journal {folder}"
         printer.begin(about + _page(shown.server))
         if course.once:
@@ -175,7 +175,7 @@ def _drive(course: Course, folder: Path, printer: Printer, stop: threading.Event
 def _drive_all(course: Course, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """A loop beside every job that a selector names."""
     from dsp_gym.control.serve.fleet import fleet
-    from dsp_gym.control.start import acting_name, seat_names
+    from dsp_gym.control.start import acting_name, policy_names
 
     settings = course.settings
     with fleet(
@@ -188,7 +188,7 @@ def _drive_all(course: Course, folder: Path, printer: Printer, stop: threading.E
         on_event=lambda job, event, body: printer.happened(event, body, job),
         stop=stop,
     ) as found:
-        what = _what(course.mode, acting_name(settings), seat_names(settings))
+        what = _what(course.mode, acting_name(settings), policy_names(settings))
         printer.begin(f"{found}: {what}; journals in {folder}{_page(found.server)}")
         found.run(course.steps, course.duration_s, once=course.once)
 

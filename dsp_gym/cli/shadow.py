@@ -11,7 +11,7 @@ from dsp_gym.cli.beside import Course, drive, ends, settings_of
 from dsp_gym.cli.completion import shipped
 
 if TYPE_CHECKING:
-    from dsp_gym.control.backend_of import Elsewhere
+    from dsp_gym.control.backend_of import Substitute
     from dsp_gym.control.config import RunConfig
 
 __all__ = ["register"]
@@ -144,13 +144,13 @@ def shadow(
     from dsp_gym.control.start import permitted
 
     settings = settings_of(config, mode, policy, acting, port, public=public)
-    elsewhere = _elsewhere(settings, replay, run, simulated, start, speed, once, duration)
+    substitute = _substitute(settings, replay, run, simulated, start, speed, once, duration)
     steps, duration_s = ends(steps, duration, once=once)
     drive(
         Course(
             settings,
             permitted(settings, apply=apply),
-            elsewhere,
+            substitute,
             journal,
             steps,
             duration_s,
@@ -158,12 +158,12 @@ def shadow(
             once=once,
             serve=serve
             if serve is not None
-            else port is not None or public or not (once or elsewhere),
+            else port is not None or public or not (once or substitute),
         )
     )
 
 
-def _elsewhere(
+def _substitute(
     settings: RunConfig,
     replay: Path | None,
     run: str | None,
@@ -172,9 +172,9 @@ def _elsewhere(
     speed: float | None,
     once: bool,
     duration: str | None,
-) -> Elsewhere | None:
+) -> Substitute | None:
     from dsp_gym.cli.simulate import seconds
-    from dsp_gym.control.backend_of import Elsewhere
+    from dsp_gym.control.backend_of import Substitute
     from dsp_gym.errors import ConfigError
 
     if replay is not None and load is not None:
@@ -193,4 +193,4 @@ def _elsewhere(
         return None
     skip_s = settings.window.window_s + settings.window.stabilization_s if once else 0
     lasts_s = 86_400 if duration is None else seconds(duration)
-    return Elsewhere(replay, run, load, lasts_s + skip_s, speed, skip_s, start or "job")
+    return Substitute(replay, run, load, lasts_s + skip_s, speed, skip_s, start or "job")

@@ -14,11 +14,11 @@ from dsp_gym.job.spec import JobSpec
 if TYPE_CHECKING:
     from dsp_gym.backends.kubernetes.connection import Followed
 
-__all__ = ["Elsewhere", "connected", "must_only_read"]
+__all__ = ["Substitute", "connected", "must_only_read"]
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Substitute:
     """A place that stands in for the configuration's cluster: nothing real is touched there."""
 
     recording: Path | None = None
@@ -37,7 +37,7 @@ def connected(
     clock: Clock,
     on_event: OnEvent,
     *,
-    elsewhere: Elsewhere | None = None,
+    substitute: Substitute | None = None,
     followed: Followed | None = None,
 ) -> Backend:
     """Connect to the job of a run.
@@ -48,7 +48,7 @@ def connected(
         mode: how far the acting policy may go.
         clock: Unix seconds, and how a real job is waited for.
         on_event: receives every step of the actuator.
-        elsewhere: a recording or a simulation in place of the configuration's cluster.
+        substitute: a recording or a simulation in place of the configuration's cluster.
         followed: an API server that is shared with the runs of other jobs; None: one of its own.
 
     Returns:
@@ -59,8 +59,8 @@ def connected(
     """
     apply = mode in ACTING
     # Each backend is imported only if it is needed: a shadow on Kubernetes simulates nothing.
-    if elsewhere is not None:
-        return _elsewhere(elsewhere, config, spec, clock, apply=apply)
+    if substitute is not None:
+        return _substitute(substitute, config, spec, clock, apply=apply)
     if config.where.kubernetes is not None:
         from dsp_gym.backends.kubernetes import connection as kubernetes
 
@@ -92,8 +92,8 @@ def must_only_read(config: RunConfig, mode: Mode) -> bool:
     return mode not in WRITING and not config.allow_writable_account
 
 
-def _elsewhere(
-    where: Elsewhere, config: RunConfig, spec: JobSpec, clock: Clock, *, apply: bool
+def _substitute(
+    where: Substitute, config: RunConfig, spec: JobSpec, clock: Clock, *, apply: bool
 ) -> Backend:
     if where.recording is not None:
         from dsp_gym.backends.replay import connection as replay

@@ -17,7 +17,7 @@ from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.run import LiveRun
+from dsp_gym.control.run import JobAutoscaler
 from dsp_gym.control.start import started
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job
@@ -86,7 +86,7 @@ def flatmap(cluster: LocalCluster) -> int:
     return running(cluster, parse(JobSpec, WORD_COUNT, "words"))["flatmap"]
 
 
-def total(run: LiveRun, vertex: str, metric: str) -> float:
+def total(run: JobAutoscaler, vertex: str, metric: str) -> float:
     """The newest value of a counter, over all subtasks."""
     now_s = time.time()
     _, _, values = run.backend.collector.source.samples(now_s - 8, now_s).grid(vertex, metric)
