@@ -32,7 +32,6 @@ _MODULES: tuple[str, ...] = (
     "validate",
     "reproduce",
     "decide",
-    "run",
     "shadow",
     "scorecard",
     "twins",

@@ -23,12 +23,10 @@ _Journal = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the group of commands."""
-    group = typer.Typer(
-        no_args_is_help=True, help="Check and repair journals of `run` and `shadow`."
-    )
+    group = typer.Typer(no_args_is_help=True, help="Check and repair journals of `dsp-gym shadow`.")
     group.command(
         epilog="Examples:\n\n"
-        "  dsp-gym shadow flink-q11-day --replay flink-q11-day     writes a journal\n\n"
+        "  dsp-gym shadow flink-q11-day flink-q11-day     writes a journal\n\n"
         "  dsp-gym journal check runs/live/flink-q11"
     )(check)
     group.command(epilog="Examples:\n\n  dsp-gym journal repair runs/live/orders")(repair)
@@ -98,7 +96,7 @@ def _print_open(folder: Path) -> None:
         where = f"its state is in {left.location}" if left.location else "no savepoint is recorded"
         typer.echo(
             f"  the rescale asked for at {_time(left.t_s)} has no end: {where}; "
-            "`dsp-gym run --apply` finishes it when it starts"
+            "`dsp-gym shadow --apply` finishes it when it starts"
         )
     if (problem := problem_of(folder)) is not None:
         typer.echo(f"  {problem}")

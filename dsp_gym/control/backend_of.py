@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Backend, Clock, OnEvent
+from dsp_gym.config.files import names
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import ACTING, WRITING, Mode
+from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records import shipped
 
 if TYPE_CHECKING:
     from dsp_gym.backends.kubernetes.connection import Followed
@@ -19,15 +22,43 @@ __all__ = ["Substitute", "connected", "must_only_read"]
 
 @dataclass(frozen=True, slots=True)
 class Substitute:
-    """A place that stands in for the configuration's cluster: nothing real is touched there."""
+    """A simulation or a recording in place of the cluster: nothing real is touched there."""
 
     recording: Path | None = None
-    run: str | None = None  # of the recording; None: all complete ones
     load: str | None = None  # of a simulated job
     duration_s: int = 86_400  # of that load
     speed: float | None = None  # None: as fast as can be
     skip_s: int = 0  # that pass before the first decision
-    start: Literal["job", "sized"] = "job"  # of a simulated job: as its file says, or as needed
+
+    @classmethod
+    def of(
+        cls, source: str, duration_s: int = 86_400, speed: float | None = None, skip_s: int = 0
+    ) -> Substitute:
+        """Find the load or the recording that a command line names.
+
+        Args:
+            source: a load, by shipped name or file, or a recording, by shipped name or folder.
+            duration_s: length of the load, s.
+            speed: seconds of the job that pass in one real second; None: as fast as possible.
+            skip_s: seconds of the job that pass before the first decision.
+
+        Returns:
+            What stands in for the cluster; a folder of that name comes before a load.
+
+        Raises:
+            ConfigError: There is neither a load nor a recording of that name.
+        """
+        loads, recordings = names("loads"), shipped.names("recordings")
+        if Path(source).is_dir() or source in recordings:
+            return cls(Path(source), None, duration_s, speed, skip_s)
+        if source not in loads and not Path(source).is_file():
+            raise ConfigError(
+                "is neither a load nor a recording",
+                key="SOURCE",
+                value=source,
+                remedy=did_you_mean(source, [*loads, *recordings]),
+            )
+        return cls(None, source, duration_s, speed, skip_s)
 
 
 def connected(
@@ -102,7 +133,6 @@ def _substitute(
             where.recording,
             spec,
             config.window,
-            run=where.run,
             speed=where.speed,
             stop=clock.stop,
         )
@@ -118,7 +148,6 @@ def _substitute(
             duration_s=where.duration_s,
             speed=where.speed,
             stop=clock.stop,
-            start=where.start,
         )
     if where.skip_s:
         backend.advance(where.skip_s)

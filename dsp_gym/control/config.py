@@ -1,4 +1,4 @@
-"""The configuration of `dsp-gym shadow` and `run`: the job, its cluster, the policies, the mode."""
+"""The configuration of `dsp-gym shadow`: the job, its cluster, the policies, the mode."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ class RunConfig(ConfigModel):
     )
     mode: Mode = Field(
         "shadow",
-        description="off = watch only; shadow = decide and show, write nothing; advise = also say "
-        "so on the job; canary = enact some decisions; active = enact them. From advise on --apply "
-        "is needed",
+        description="how far `dsp-gym shadow --apply` goes: advise = say so on the job; "
+        "canary = enact some decisions; active = enact them, as where no mode is given. Without "
+        "--apply these three are shadow = decide and show, write nothing; off = watch only",
     )
     canary: CanaryConfig | None = Field(
         None, description="which decisions mode canary enacts; it must be given there"

@@ -30,7 +30,7 @@ ACTING: tuple[Mode, ...] = ("canary", "active")
 """Modes that rescale the job."""
 
 WRITING: tuple[Mode, ...] = ("advise", *ACTING)
-"""Modes that write anything at all outside the journal; they need --apply."""
+"""Modes that write anything at all outside the journal; without --apply they are shadow."""
 
 INCUMBENT = "incumbent"
 """Name of the running configuration among the policies, whichever controller decided it."""

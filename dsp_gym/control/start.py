@@ -47,7 +47,6 @@ __all__ = [
     "journal_folder",
     "mode_of",
     "named_policies",
-    "permitted",
     "policy_names",
     "started",
 ]
@@ -72,32 +71,41 @@ def journal_folder(config: RunConfig) -> Path:
     return config.journal / (config.job_name or job_of(config).job)
 
 
-def permitted(config: RunConfig, *, apply: bool) -> Mode:
-    """Check that the command line agrees with the configuration's mode.
+def mode_of(config: RunConfig, *, apply: bool, asked: bool = False) -> Mode:
+    """Decide how far the acting policy may go: nothing acts without `--apply`.
+
+    Args:
+        config: what to run, with its mode.
+        apply: whether `--apply` is given.
+        asked: whether the mode stands on the command line, too.
 
     Returns:
-        The mode.
+        With `--apply` the mode of the configuration, active where it names none. Without it shadow,
+        or off.
 
     Raises:
-        ConfigError: The mode writes and `--apply` is missing, or the other way round.
+        ConfigError: `--apply` is given with a mode that writes nothing, or a mode that writes is
+            asked for without it.
     """
-    writes = config.mode in WRITING
-    if writes and not apply:
-        what = "rescales the job" if config.mode in ACTING else "writes events on the job"
+    mode = config.mode
+    if apply and "mode" not in config.model_fields_set:
+        return "active"
+    if apply and mode not in WRITING:
         raise ConfigError(
-            f"mode {config.mode} {what}, and --apply is missing",
+            f"mode {mode} writes nothing, so there is nothing to apply",
             key="mode",
-            value=config.mode,
-            remedy="Add --apply, or take mode: shadow, which writes nothing.",
-        )
-    if apply and not writes:
-        raise ConfigError(
-            f"mode {config.mode} writes nothing, so there is nothing to apply",
-            key="mode",
-            value=config.mode,
+            value=mode,
             remedy="Leave --apply out, or take mode: advise, canary or active.",
         )
-    return config.mode
+    if asked and mode in WRITING and not apply:
+        what = "rescales the job" if mode in ACTING else "writes events on the job"
+        raise ConfigError(
+            f"mode {mode} {what}, and --apply is missing",
+            key="mode",
+            value=mode,
+            remedy="Add --apply, or take mode: shadow, which writes nothing.",
+        )
+    return "shadow" if mode in WRITING and not apply else mode
 
 
 def policy_names(config: RunConfig) -> list[str]:
@@ -273,17 +281,6 @@ def _carrying(carried: StateStore, hooks: Hooks, step: OnEvent) -> Hooks:
             hooks.on_decision(turn)
 
     return replace(hooks, on_decision=decided, before_decision=take_over, before_change=keep)
-
-
-def mode_of(config: RunConfig, *, apply: bool) -> Mode:
-    """The mode of `dsp-gym run`: shadow, or with `--apply` at least one that acts or advises.
-
-    Returns:
-        The configuration's mode if it writes, else active; without `apply` shadow.
-    """
-    if not apply:
-        return "shadow"
-    return config.mode if config.mode in WRITING else "active"
 
 
 def named_policies(config: RunConfig) -> list[tuple[str, NamedPolicyConfig]]:

@@ -197,7 +197,6 @@ def _replayed(folder: Path, hours: int) -> list[Figure]:
         "from dsp_gym.cli import main\nmain()",
         "shadow",
         REPLAYED_AS,
-        "--replay",
         str(folder / "recording"),
         "--journal",
         str(folder / "replayed"),

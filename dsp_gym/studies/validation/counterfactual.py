@@ -98,7 +98,7 @@ def configured(job: str, acting: str = "justin", where: PlaceConfig | None = Non
     """Three policies on one job, one of them acting.
 
     Returns:
-        A configuration of `dsp-gym run` without guardrails.
+        A configuration of `dsp-gym shadow` without guardrails.
     """
     return RunConfig(
         job=job,

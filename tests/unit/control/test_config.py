@@ -1,4 +1,4 @@
-"""What `dsp-gym run` reads, and the slots it keeps to."""
+"""What `dsp-gym shadow` reads, and the slots it keeps to."""
 
 from __future__ import annotations
 

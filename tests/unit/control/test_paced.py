@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Clock
@@ -12,12 +11,10 @@ from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import parse
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.start import permitted, policy_names, started
+from dsp_gym.control.start import mode_of, policy_names, started
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.sizing import sized
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.topology import Topology
 from dsp_gym.records.journal import read
 from dsp_gym.records.manifest import RecordedLoad
 
@@ -63,23 +60,6 @@ def test_every_policy_leaves_its_entries_for_the_same_snapshot(tmp_path):
         assert {e.body["t_s"] for e in decisions} == {entries[begin].t_s}
 
 
-def test_a_simulated_job_can_begin_sized_for_its_load(tmp_path):
-    found = {}
-    for start in ("job", "sized"):
-        substitute = Substitute(load="constant", duration_s=1200, start=start)
-        with started(config(tmp_path / start), substitute=substitute) as run:
-            run.run(steps=2)
-        seen = journal(tmp_path / start, "snapshot")[-1].body
-        found[start] = [vertex["parallelism"] for vertex in seen["vertices"]]
-    spec = load_job(JOB)
-    assert found["job"] == [vertex.parallelism for vertex in spec.vertices]
-    topology = Topology.of([spec])
-    rate = np.array([spec.source.rate_per_s])
-    level = topology.tables.start_level[topology.row]
-    expected = sized(topology.tables, topology.row, rate, 0.7, np.ones(1), level)
-    assert found["sized"] == expected[0].tolist() != found["job"]
-
-
 def test_in_shadow_the_job_stays_as_it_is_and_in_active_it_changes(tmp_path):
     policies = [{"name": "ds2", "policy": "ds2-local"}]
     for mode, changes in (("shadow", False), ("active", True)):
@@ -116,18 +96,6 @@ def test_a_recording_is_replayed_run_by_run_to_its_end(tmp_path, recording):
     wanted = [e.body["vertices"][1]["parallelism"] for e in journal(tmp_path, "guard")]
     assert max(wanted) > 1
     assert all(e.body["rescales"] == 0 for e in journal(tmp_path, "outcome"))
-
-
-def test_one_run_of_a_recording_can_be_named(tmp_path, recording):
-    where = Substitute(recording=recording, run="calm")
-    with started(config(tmp_path), substitute=where) as run:
-        run.run()
-        assert run.turns == 20
-    with (
-        pytest.raises(ConfigError, match=r"no run 'clam'.*Did you mean 'calm'"),
-        started(config(tmp_path), substitute=Substitute(recording=recording, run="clam")),
-    ):
-        pass
 
 
 def test_a_recording_of_another_job_is_refused(tmp_path, recording):
@@ -198,11 +166,19 @@ def test_what_makes_no_sense_is_refused(tmp_path, given, message):
 
 
 @pytest.mark.parametrize("mode", ["advise", "canary", "active"])
-def test_modes_that_write_need_apply_and_the_others_refuse_it(tmp_path, mode):
+def test_nothing_acts_without_apply(tmp_path, mode):
     canary = {"canary": {"share": 0.5}} if mode == "canary" else {}
     given = config(tmp_path, mode=mode, **canary)
+    assert mode_of(given, apply=True) == mode
+    assert mode_of(given, apply=False) == "shadow"
     with pytest.raises(ConfigError, match="--apply is missing"):
-        permitted(given, apply=False)
-    assert permitted(given, apply=True) == mode
-    with pytest.raises(ConfigError, match="nothing to apply"):
-        permitted(config(tmp_path), apply=True)
+        mode_of(given, apply=False, asked=True)
+
+
+def test_apply_acts_where_no_mode_is_given_and_is_refused_where_it_writes_nothing(tmp_path):
+    assert mode_of(config(tmp_path), apply=False) == "shadow"
+    assert mode_of(config(tmp_path), apply=True) == "active"
+    assert mode_of(config(tmp_path, mode="off"), apply=False) == "off"
+    for mode in ("off", "shadow"):
+        with pytest.raises(ConfigError, match="nothing to apply"):
+            mode_of(config(tmp_path, mode=mode), apply=True)

@@ -178,7 +178,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
 
 
 def acted(folder: Path, *options: str) -> tuple[int, str, str]:
-    line = ["shadow", "flink-wordcount", "--simulated", "diurnal", "--mode", "active", "--apply"]
+    line = ["shadow", "flink-wordcount", "diurnal", "--mode", "active", "--apply"]
     done = CliRunner().invoke(app, [*line, "--journal", str(folder), *options])
     return done.exit_code, done.stdout, done.stderr
 
@@ -202,7 +202,7 @@ def test_on_a_disk_that_fills_the_command_holds_and_says_so_at_the_end(small_dis
 def test_a_shadow_on_a_disk_that_fills_counts_what_is_lost_and_does_not_end_well(small_disk, ended):
     """It acts on nothing, so nothing is held: 0 held alone would look like a good run."""
     line = [sys.executable, "-c", "from dsp_gym.cli import main; main()", "shadow"]
-    line += ["shadow-wordcount", "--simulated", "diurnal", "--policy", "ds2"]
+    line += ["shadow-wordcount", "diurnal", "--policies", "ds2"]
     line += ["--steps", "120"] if ended == "by itself" else ["--speed", "6000"]
     full = [*line, "--journal", str(small_disk / "journal")]
     process = subprocess.Popen(full, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
