@@ -19,13 +19,13 @@ from tests.bad_input import (
 
 
 def decide(content: Content, *says: str) -> Case:
-    return case("decide --policy ds2 --input in.jsonl", *says, in__jsonl=content)
+    return case("decide in.jsonl --policy ds2", *says, in__jsonl=content)
 
 
 DECIDE = {
     "empty": decide("", "in.jsonl: is empty, expected snapshots", "one JSON document per line"),
     "blank": decide("\n \n", "in.jsonl: is empty"),
-    "empty stdin": case("decide --policy ds2 --input -", "standard input: is empty", stdin=""),
+    "empty stdin": case("decide - --policy ds2", "standard input: is empty", stdin=""),
     "NaN": decide(
         lambda: metric("busy_ms_per_s", float("nan")),
         "in.jsonl, line 1",
@@ -72,7 +72,7 @@ DECIDE = {
         "give the snapshot that it answers",
     ),
     "journal": case(
-        "decide --policy ds2 --input journal/journal-000000000000.jsonl",
+        "decide journal/journal-000000000000.jsonl --policy ds2",
         "journal-000000000000.jsonl, line 1",
         "is a document of another kind",
         "dsp-gym scorecard",
@@ -110,30 +110,28 @@ DECIDE = {
         b'\n{"b": "caf\xe9"}\n', "in.jsonl: is not UTF-8 text: byte 0xe9 at line 2, column 11"
     ),
     "UTF-16": decide("{}".encode("utf-16"), "byte 0xff at line 1, column 1", "Save it as UTF-8"),
-    "folder": case("decide --policy ds2 --input folder", "folder: cannot be read", "directory"),
-    "missing": case("decide --policy ds2 --input no.jsonl", "no.jsonl: cannot be read"),
+    "folder": case("decide folder --policy ds2", "folder: cannot be read", "directory"),
+    "missing": case("decide no.jsonl --policy ds2", "no.jsonl: cannot be read"),
     "output is a folder": case(
-        "decide --policy ds2 --input snapshots.jsonl --output folder",
+        "decide snapshots.jsonl --policy ds2 --out folder",
         "folder: cannot be written: it is a folder",
         "Name a file",
     ),
     "output below a file": case(
-        "decide --policy ds2 --input snapshots.jsonl --output file/out.jsonl",
+        "decide snapshots.jsonl --policy ds2 --out file/out.jsonl",
         "file/out.jsonl: cannot be written: 'file' is a file, not a folder",
         "another folder",
     ),
-    "policy": case("decide --policy ds3 --input snapshots.jsonl", *NO_POLICY),
+    "policy": case("decide snapshots.jsonl --policy ds3", *NO_POLICY),
     "policy of another kind": case(
-        "decide --policy file --input snapshots.jsonl", "file: holds text, expected a mapping"
+        "decide snapshots.jsonl --policy file", "file: holds text, expected a mapping"
     ),
-    "guardrails": case(
-        "decide --policy ds2 --input snapshots.jsonl --guardrails defualt", "'default'"
-    ),
+    "guardrails": case("decide snapshots.jsonl --policy ds2 --guardrails defualt", "'default'"),
     "trace": case(
-        "decide --policy ds2 --input snapshots.jsonl --trace", "cannot read traces", "Leave --trace"
+        "decide snapshots.jsonl --policy ds2 --trace", "cannot read traces", "Leave --trace"
     ),
     "its own format": case(
-        "decide --policy flink-autoscaler --input in.jsonl",
+        "decide in.jsonl --policy flink-autoscaler",
         "line 1: has no 'vertices'",
         "now_ms",
         in__jsonl='{"a": 1}\n',

@@ -16,7 +16,7 @@ from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.journal_writer import Notes
+from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.recovery import Recovery
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.journal import Journal, read
@@ -54,8 +54,8 @@ class Stage:
     poll_s: float = 0.01
     timeout_s: float = 10.0
 
-    def notes(self, journal: Journal) -> Notes:
-        return Notes(journal, self.spec.job, "test")
+    def notes(self, journal: Journal) -> JournalWriter:
+        return JournalWriter(journal, self.spec.job, "test")
 
 
 def rescale(stage: Stage, tasks: tuple[int, ...], point: str) -> None:

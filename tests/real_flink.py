@@ -23,7 +23,7 @@ from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Configuration, Submission, all_running, load_arguments
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.run import LiveRun
+from dsp_gym.control.run import JobAutoscaler
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from tests.fakes.flink_operator import FlinkOperator, RealJob
@@ -222,7 +222,7 @@ def at_once(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"interval_s": QUICK_S})
 
 
-def until(run: LiveRun, done: Callable[[], bool], turns: int = 100) -> None:
+def until(run: JobAutoscaler, done: Callable[[], bool], turns: int = 100) -> None:
     """Decide until something holds."""
     for _ in range(turns):
         run.turn()

@@ -29,7 +29,7 @@ __all__ = [
     "Episode",
     "Episodes",
     "INTENTS",
-    "Office",
+    "Leadership",
     "OnEvent",
     "Platform",
     "SelfContained",
@@ -132,11 +132,11 @@ class Actuator(Protocol):
         """Wait until nothing is under way; the jobs are left running."""
 
 
-class Office(Protocol):
+class Leadership(Protocol):
     """The right to act on a job, which processes hold one after another."""
 
     memory: str | None
-    """What the holder leaves to its successor; it is handed over with the office."""
+    """What the holder leaves to its successor; it is handed over with the leadership."""
 
     @property
     def holder(self) -> str:
@@ -144,14 +144,14 @@ class Office(Protocol):
 
     @property
     def term(self) -> int:
-        """How often this process has taken the office."""
+        """How often this process has taken the leadership."""
 
     @property
     def inherited(self) -> str | None:
-        """What the holder before left when this process took the office; None: nothing."""
+        """What the holder before left when this process took the leadership; None: nothing."""
 
     def standby(self) -> str | None:
-        """Why this process does not act, without asking anybody; None: it holds the office.
+        """Why this process does not act, without asking anybody; None: it holds the leadership.
 
         Returns:
             A sentence that names the holder, where that is known.
@@ -164,7 +164,7 @@ class Platform:
     namespace: str = ""
     """Where the job stands, on platforms that have namespaces."""
 
-    office: Office | None = None
+    leadership: Leadership | None = None
     """The right to act, where several processes may; None: there is but this one."""
 
     def stopped(self) -> str | None:

@@ -31,7 +31,6 @@ _MODULES: tuple[str, ...] = (
     "validate",
     "reproduce",
     "decide",
-    "run",
     "shadow",
     "scorecard",
     "twins",

@@ -1,4 +1,4 @@
-"""Loops beside running jobs, as `dsp-gym run` and `dsp-gym shadow` drive them."""
+"""Loops beside running jobs, as `dsp-gym shadow` drives them."""
 
 from __future__ import annotations
 
@@ -11,54 +11,58 @@ import typer
 
 if TYPE_CHECKING:
     from dsp_gym.cli.turns import Printer
-    from dsp_gym.control.backend_of import Elsewhere
+    from dsp_gym.control.backend_of import Substitute
     from dsp_gym.control.config import RunConfig
     from dsp_gym.control.modes import Mode
     from dsp_gym.control.serve.server import StatusServer
 
-__all__ = ["HELD", "Course", "drive", "ends", "settings_of"]
+__all__ = ["HELD", "ShadowRun", "drive"]
 
 HELD = 3
-"""Exit code of `--once` if the decision was held."""
+"""Exit code of `--steps 1` if the decision was held."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """Configuration, mode, end and output of a run."""
+class ShadowRun:
+    """Configuration, mode, end and output of one call of the command."""
 
     settings: RunConfig
     mode: Mode
-    elsewhere: Elsewhere | None
+    substitute: Substitute | None
     journal: Path | None  # folder; None: the configuration's
     steps: int | None  # None: for ever
     duration_s: float | None  # None: for ever
     as_json: bool = False
-    once: bool = False  # one decision, and its interval is not waited for
     serve: bool = False
 
+    @property
+    def once(self) -> bool:
+        """Whether it makes a single decision, whose interval it does not wait for."""
+        return self.steps == 1
 
-def drive(course: Course) -> None:
+
+def drive(run: ShadowRun) -> None:
     """Run the loop beside one job, or beside every job that a selector names, to its end.
 
     Raises:
-        Exit: The run was interrupted (130), or the only decision of `once` was held (3).
+        Exit: The run was interrupted (130), or its only decision was held (3).
         StorageError: The journal lacks entries.
     """
     from dsp_gym.cli.turns import Printer, stopping
     from dsp_gym.control.modes import WRITING
-    from dsp_gym.control.start import acting_name, is_of_several, journal_folder
+    from dsp_gym.control.start import acting_name, journal_folder, watches_several
 
-    settings, stop = course.settings, threading.Event()
-    several = course.elsewhere is None and is_of_several(settings)
-    folder = course.journal or (settings.journal if several else journal_folder(settings))
-    printer = Printer(as_json=course.as_json, at_once=course.once, names_jobs=several)
+    settings, stop = run.settings, threading.Event()
+    several = run.substitute is None and watches_several(settings)
+    folder = run.journal or (settings.journal if several else journal_folder(settings))
+    printer = Printer(as_json=run.as_json, at_once=run.once, names_jobs=several)
     with stopping(stop) as interrupted:
-        (_drive_all if several else _drive)(course, folder, printer, stop)
+        (_drive_all if several else _drive)(run, folder, printer, stop)
         was_interrupted = interrupted()
     said = {
-        "mode": course.mode,
+        "mode": run.mode,
         "acting": acting_name(settings),
-        "applied": course.mode in WRITING,
+        "applied": run.mode in WRITING,
         "interrupted": was_interrupted,
         "journal": folder,
     }
@@ -68,60 +72,8 @@ def drive(course: Course) -> None:
         _tell_missing(printer, folder, interrupted=was_interrupted)
     if was_interrupted:
         raise typer.Exit(130)
-    if course.once and printer.counts.last_was_held:
+    if run.once and printer.counts.last_was_held:
         raise typer.Exit(HELD)
-
-
-def settings_of(
-    config: str,
-    mode: str | None = None,
-    policies: list[str] | None = None,
-    acting: str | None = None,
-    port: int | None = None,
-    *,
-    public: bool = False,
-) -> RunConfig:
-    """The configuration with what the command line changes, checked as a whole.
-
-    Returns:
-        The checked configuration; options that were not given leave the file's values.
-    """
-    from dsp_gym.config.files import find, parse, read_yaml
-    from dsp_gym.control.config import RunConfig
-
-    file = find("shadow", config)
-    data = read_yaml(file)
-    if isinstance(data, dict):
-        changes: dict[str, object] = {"mode": mode, "acting": acting}
-        if policies:
-            data = {k: v for k, v in data.items() if k not in ("policy", "policies", "acting")}
-            changes["policies"] = policies
-        data = {**data, **{k: v for k, v in changes.items() if v is not None}}
-        if mode is not None and mode != "canary":
-            data.pop("canary", None)
-        served = {} if port is None else {"port": port, "probe_port": None}
-        served |= {"public": True} if public else {}
-        if served and isinstance(data.get("serve", {}), dict):
-            data["serve"] = {**data.get("serve", {}), **served}
-    return parse(RunConfig, data, file)
-
-
-def ends(
-    steps: int | None, duration: str | None, *, once: bool = False
-) -> tuple[int | None, float | None]:
-    """After how many decisions, and after how many seconds, a run ends.
-
-    Returns:
-        Number of decisions and seconds; None for no such limit.
-    """
-    from dsp_gym.cli.values import seconds
-    from dsp_gym.errors import ConfigError
-
-    if sum((steps is not None, duration is not None, once)) > 1:
-        raise ConfigError(
-            "--once, --steps and --duration each end the run", remedy="Give one of them."
-        )
-    return (1 if once else steps), None if duration is None else seconds(duration)
 
 
 def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
@@ -146,51 +98,51 @@ def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
     typer.echo(str(error), err=True)
 
 
-def _drive(course: Course, folder: Path, printer: Printer, stop: threading.Event) -> None:
+def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """The loop beside one job."""
     from dsp_gym.backends.base import Clock
     from dsp_gym.control.run import Hooks
     from dsp_gym.control.serve.session import session
 
     with session(
-        course.settings,
-        serve=course.serve,
-        mode=course.mode,
-        elsewhere=course.elsewhere,
+        run.settings,
+        serve=run.serve,
+        mode=run.mode,
+        substitute=run.substitute,
         journal=folder,
         hooks=Hooks(printer.decided, printer.passed, printer.happened),
         clock=Clock(stop=stop),
     ) as shown:
-        live, names = shown.run, [seat.name for seat in shown.run.seats]
-        about = f"{live.spec.job}: {_what(course.mode, live.acting, names)}; journal {folder}"
+        live, names = shown.run, [seat.name for seat in shown.run.policies]
+        about = f"{live.spec.job}: {_what(run, live.acting, names)}; journal {folder}"
         printer.begin(about + _page(shown.server))
-        if course.once:
+        if run.once:
             live.decide()
         else:
-            live.run(course.steps, course.duration_s)
-        if stop.is_set() and not course.as_json:
+            live.run(run.steps, run.duration_s)
+        if stop.is_set() and not run.as_json:
             typer.echo("\nInterrupted: a rescale under way is finished first.", err=True)
 
 
-def _drive_all(course: Course, folder: Path, printer: Printer, stop: threading.Event) -> None:
+def _drive_all(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """A loop beside every job that a selector names."""
     from dsp_gym.control.serve.fleet import fleet
-    from dsp_gym.control.start import acting_name, seat_names
+    from dsp_gym.control.start import acting_name, policy_names
 
-    settings = course.settings
+    settings = run.settings
     with fleet(
         settings,
-        serve=course.serve,
-        mode=course.mode,
+        serve=run.serve,
+        mode=run.mode,
         journal=folder,
         on_decision=lambda job, turn: printer.decided(turn, job),
         on_turn=lambda job, turn: printer.passed(turn, job),
         on_event=lambda job, event, body: printer.happened(event, body, job),
         stop=stop,
     ) as found:
-        what = _what(course.mode, acting_name(settings), seat_names(settings))
+        what = _what(run, acting_name(settings), policy_names(settings))
         printer.begin(f"{found}: {what}; journals in {folder}{_page(found.server)}")
-        found.run(course.steps, course.duration_s, once=course.once)
+        found.run(run.steps, run.duration_s, once=run.once)
 
 
 def _page(server: StatusServer | None) -> str:
@@ -201,13 +153,15 @@ def _page(server: StatusServer | None) -> str:
     return f"{hint}; probes at {server.probe_url}; page at {server.url}"
 
 
-def _what(mode: Mode, acting: str, policies: list[str]) -> str:
-    """The mode in words."""
+def _what(run: ShadowRun, acting: str, policies: list[str]) -> str:
+    """Say in words how far the acting policy may go."""
+    asked = run.settings.mode
+    needs = f"; mode {asked} needs --apply" if asked not in ("off", run.mode, "shadow") else ""
     words = {
         "off": "mode off, no policy is asked",
-        "shadow": f"mode shadow, {', '.join(policies)}; nothing is touched",
+        "shadow": f"mode shadow, {', '.join(policies)}; nothing is touched{needs}",
         "advise": f"mode advise, {acting} posts its recommendations on the job",
         "canary": f"mode canary, some decisions of {acting} are enacted",
         "active": f"mode active, decisions of {acting} are enacted",
     }
-    return words[mode]
+    return words[run.mode]

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.output import print_json
-
 if TYPE_CHECKING:
     from dsp_gym.backends.documents import Json
     from dsp_gym.control.client_history import RequestHistory
@@ -27,25 +25,21 @@ STANDARD_INPUT = "-"
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(
         epilog="Examples:\n\n"
-        "  dsp-gym decide --policy ds2 --input snapshots.jsonl\n\n"
-        "  dsp-gym decide --policy learned-q11 --guardrails default "
-        "--input snapshots.jsonl --output decisions.jsonl\n\n"
-        "  dsp-gym decide --policy flink-autoscaler --input traces.jsonl --trace"
+        "  dsp-gym decide snapshots.jsonl --policy ds2\n\n"
+        "  dsp-gym decide snapshots.jsonl --policy learned-q11 --guardrails default "
+        "--out decisions.jsonl\n\n"
+        "  dsp-gym decide traces.jsonl --policy flink-autoscaler --trace"
     )(decide)
 
 
 def decide(
-    policy: Annotated[str, typer.Option(help="A policy's name, YAML file, or folder.")],
-    input: Annotated[  # the option is called --input
-        str, typer.Option("--input", metavar="FILE", help="Snapshots, one per line; - is stdin.")
+    snapshots: Annotated[
+        str, typer.Argument(metavar="FILE", help="Snapshots, one per line; - is stdin.")
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write decisions there, whole or not at all."),
-    ] = None,
+    policy: Annotated[str, typer.Option(help="A policy's name, YAML file, or folder.")],
     guardrails: Annotated[
         str | None, typer.Option(help="Guardrails the decisions pass: a name or YAML file.")
     ] = None,
@@ -55,9 +49,10 @@ def decide(
     trace: Annotated[
         bool, typer.Option("--trace", help="Lines are traces in the policy's own format.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of lines.")
-    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write decisions there, whole or not at all."),
+    ] = None,
 ) -> None:
     """Decide on metrics snapshots: JSON Lines in, JSON Lines out.
 
@@ -65,35 +60,21 @@ def decide(
     order; each job has its own copy of the policy. Each line of the output is the
     `dsp-gym/decision/1` that answers the line of the input.
 
-    A policy may also read documents of its own: `flink-autoscaler` takes inputs of Flink's real
-    classes (lines without a schema) and answers with their fields; with --trace a line is
+    A policy may also read documents in its own format: `flink-autoscaler` takes inputs of Flink's
+    real classes (lines without a schema) and answers with their fields; with --trace a line is
     a run, tick by tick.
     """
     from dsp_gym.config.files import write_atomic
 
-    found = answers(_lines(input), _maker(policy, guardrails), seed, trace=trace)
-    if output is None and not as_json:
+    found = answers(_lines(snapshots), _maker(policy, guardrails), seed, trace=trace)
+    if out is None:
         for document in found:
             typer.echo(_line(document))
         return
     documents = list(found)
-    if output is None:
-        print_json(documents)
-        return
-    write_atomic(output, "".join(f"{_line(document)}\n" for document in documents))
-    if trace or any("job" not in document for document in documents):
-        print_json({"answers": len(documents), "output": output})
-        return
-    changes = sum(document["changed"] for document in documents)
-    jobs = sorted({document["job"] for document in documents})
-    if as_json:
-        print_json(
-            {"decisions": len(documents), "changes": changes, "jobs": jobs, "output": output}
-        )
-    else:
-        typer.echo(
-            f"{len(documents)} decisions for {len(jobs)} jobs, {changes} of them changes: {output}"
-        )
+    write_atomic(out, "".join(f"{_line(document)}\n" for document in documents))
+    changes = sum(document.get("changed", False) for document in documents)
+    typer.echo(f"{len(documents)} answers, {changes} of them changes: {out}")
 
 
 @dataclass(slots=True)
@@ -112,7 +93,7 @@ def answers(
     *,
     trace: bool = False,
 ) -> Iterator[Document]:
-    """One decision per snapshot, or one answer per document that is the policy's own.
+    """Answer each line: a snapshot by a decision, the policy's own document by its answer.
 
     Args:
         lines: Where each line stands, and its text.

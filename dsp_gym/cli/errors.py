@@ -60,7 +60,6 @@ _AFTER_INTERRUPT = {
     # These write as they go.
     "record": "; finished runs are in the recording's folder",
     "rollout": "; finished episodes are kept, and the same command continues",
-    "run": "; the journal holds every decision that was made",
     "shadow": "; the journal holds every decision that was made",
     "train": "; the last checkpoint is kept, and --resume continues from it",
     "decide": "; answers that were printed stand, no file was written",

@@ -19,6 +19,7 @@ __all__ = [
     "NamespaceOption",
     "OnlyOption",
     "OverwriteOption",
+    "PoliciesOption",
     "PolicyOption",
     "RegistryOption",
     "ResumeOption",
@@ -43,6 +44,15 @@ StoreOption = Annotated[str, typer.Option(help="MLflow store.")]
 
 PolicyOption = Annotated[
     list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
+]
+
+PoliciesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,C",
+        help="Policies in place of the configuration's: names, YAML files or folders.",
+        show_default=False,
+    ),
 ]
 
 OnlyOption = Annotated[

@@ -34,9 +34,7 @@ def register(app: typer.Typer) -> None:
 def scorecard(
     journal: Annotated[
         Path,
-        typer.Argument(
-            help="Folder of a journal that `dsp-gym shadow` or `run` wrote, or a shipped name."
-        ),
+        typer.Argument(help="Folder of a journal that `dsp-gym shadow` wrote, or a shipped name."),
     ],
     config: Annotated[
         str | None,

@@ -1,196 +1,215 @@
-"""`dsp-gym shadow`: policies beside a production job, from watching to acting."""
+"""`dsp-gym shadow`: policies beside a running job, from watching to acting."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.beside import Course, drive, ends, settings_of
+from dsp_gym.cli.beside import ShadowRun, drive
 from dsp_gym.cli.completion import shipped
+from dsp_gym.cli.options import PoliciesOption
 
 if TYPE_CHECKING:
-    from dsp_gym.control.backend_of import Elsewhere
+    from dsp_gym.control.backend_of import Substitute
     from dsp_gym.control.config import RunConfig
 
-__all__ = ["register"]
+__all__ = ["register", "settings_of"]
 
 _EPILOG = """
 Examples:
 
   dsp-gym shadow shadow-wordcount                     decisions of three policies; touches nothing
 
-  dsp-gym shadow shadow-wordcount --once --json       one decision, for CI
+  dsp-gym shadow shadow-wordcount --steps 1 --json    one decision, for CI
 
-  dsp-gym shadow flink-q11-day --replay flink-q11-day      a recording that ships
+  dsp-gym shadow flink-wordcount --apply --duration 20m      rescales the job
 
-  dsp-gym shadow shadow-wordcount --simulated flash-crowd --speed 60 --port 8466 --public
+  dsp-gym shadow my-job.yaml --mode canary --apply
 
-  dsp-gym shadow shadow-wordcount --simulated diurnal-bursts --start sized --duration 6h
+  dsp-gym shadow flink-q11-day flink-q11-day          on a recording that ships
 
-  dsp-gym shadow my-job.yaml --mode active --acting ds2 --apply
+  dsp-gym shadow shadow-wordcount diurnal-bursts --duration 6h      on a simulated job
+
+  dsp-gym shadow shadow-wordcount flash-crowd --speed 60 --port 8466 --public
 """
+
+ConfigArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Configuration: a shipped configs/shadow name, or a YAML file.",
+        autocompletion=shipped("shadow"),
+    ),
+]
+SourceArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help="In place of the cluster, faster than real time: a load, under which the job is "
+        "simulated, or a recording's folder. Both have shipped names.",
+        show_default=False,
+    ),
+]
+ModeOption = Annotated[
+    str | None,
+    typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
+]
+ApplyOption = Annotated[
+    bool,
+    typer.Option(
+        "--apply",
+        help="Act as the mode says: advise, canary or active. Default mode with it: active.",
+    ),
+]
+StepsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="End after that many decisions; after 1, without waiting for its outcome, with exit "
+        "code 0, or 3 if the decision was held.",
+        show_default=False,
+    ),
+]
+DurationOption = Annotated[
+    str | None,
+    typer.Option(help="End after that time, such as 90s, 30m or 7d.", show_default=False),
+]
+SpeedOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001,
+        help="With SOURCE: simulated seconds per real second. Default: as many as possible.",
+    ),
+]
+JournalOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of the journal. Default: runs/live/JOB."),
+]
+ServeOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--serve/--no-serve",
+        help="Serve page, status and metrics over HTTP. Default: not with SOURCE or --steps 1.",
+        show_default=False,
+    ),
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Port of the server; the next one serves probes. 0: any free ports.",
+    ),
+]
+PublicOption = Annotated[
+    bool, typer.Option("--public", help="Serve status and metrics without a token.")
+]
+LinesOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
+]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog=_EPILOG)(shadow)
 
 
 def shadow(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="Configuration of the run: a shipped configs/shadow name, or a YAML file.",
-            autocompletion=shipped("shadow"),
-        ),
-    ],
-    mode: Annotated[
-        str | None,
-        typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
-    ] = None,
-    apply: Annotated[
-        bool,
-        typer.Option(
-            "--apply", help="Let the modes advise, canary and active write to the cluster."
-        ),
-    ] = False,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="Policies in place of the configuration's; repeat."),
-    ] = None,
-    acting: Annotated[
-        str | None, typer.Option(help="Name of the policy that advises or acts.")
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Run on a recording, faster than real time: its folder, or a shipped name.",
-        ),
-    ] = None,
-    run: Annotated[
-        str | None, typer.Option(help="One run of the recording. Default: all, in order.")
-    ] = None,
-    simulated: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOAD", help="Run on the simulated job under a load, faster than real time."
-        ),
-    ] = None,
-    start: Annotated[
-        Literal["job", "sized"] | None,
-        typer.Option(
-            help="With --simulated: start as in the job file, or sized for the first rate.  "
-            "[default: job]",
-            show_default=False,
-        ),
-    ] = None,
-    speed: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001, help="With --replay or --simulated: simulated seconds per real second."
-        ),
-    ] = None,
-    once: Annotated[
-        bool,
-        typer.Option(
-            "--once", help="Make one decision and end: exit code 0, or 3 if the decision was held."
-        ),
-    ] = False,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="End after that many decisions.", show_default=False)
-    ] = None,
-    duration: Annotated[
-        str | None,
-        typer.Option(help="End after that time, such as 90s, 30m or 7d.", show_default=False),
-    ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of the journal. Default: runs/live/JOB."),
-    ] = None,
-    serve: Annotated[
-        bool | None,
-        typer.Option(
-            "--serve/--no-serve",
-            help="Serve page, status and metrics over HTTP. Default: not with --once, --replay or "
-            "--simulated.",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Port of the server; the next one serves probes. 0: any free ports.",
-        ),
-    ] = None,
-    public: Annotated[
-        bool,
-        typer.Option("--public", help="Serve status and metrics without a token."),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
-    ] = False,
+    config: ConfigArgument,
+    source: SourceArgument = None,
+    mode: ModeOption = None,
+    apply: ApplyOption = False,
+    policies: PoliciesOption = None,
+    steps: StepsOption = None,
+    duration: DurationOption = None,
+    speed: SpeedOption = None,
+    journal: JournalOption = None,
+    serve: ServeOption = None,
+    port: PortOption = None,
+    public: PublicOption = False,
+    as_json: LinesOption = False,
 ) -> None:
     """Show the decisions of policies beside a running job; with --apply, let one of them act.
 
-    Every policy decides on the same metrics, with its own guardrails; the journal keeps all.
-    Mode shadow writes only the journal; canary and active rescale the job and need --apply. Ctrl-C
-    ends it cleanly: a rescale under way is finished, and the job is left running.
+    Every policy decides on the same metrics, with its own guardrails, and the journal keeps all
+    decisions. Without --apply nothing but the journal is written. With --apply the first policy,
+    or the one that the configuration names, acts within its guardrails. Ctrl-C ends the command
+    cleanly: it finishes a rescale under way, and leaves the job running.
     """
-    from dsp_gym.control.start import permitted
+    from dsp_gym.cli.values import seconds
+    from dsp_gym.control.start import mode_of
+    from dsp_gym.errors import ConfigError
 
-    settings = settings_of(config, mode, policy, acting, port, public=public)
-    elsewhere = _elsewhere(settings, replay, run, simulated, start, speed, once, duration)
-    steps, duration_s = ends(steps, duration, once=once)
+    if steps is not None and duration is not None:
+        raise ConfigError("--steps and --duration both end the run", remedy="Give one of them.")
+    settings = settings_of(config, mode, policies, port, public=public)
+    duration_s = None if duration is None else seconds(duration)
+    substitute = _substitute(source, settings, speed, duration_s, once=steps == 1)
+    serves_by_default = port is not None or public or not (steps == 1 or substitute)
     drive(
-        Course(
+        ShadowRun(
             settings,
-            permitted(settings, apply=apply),
-            elsewhere,
+            mode_of(settings, apply=apply, asked=mode is not None),
+            substitute,
             journal,
             steps,
             duration_s,
             as_json=as_json,
-            once=once,
-            serve=serve
-            if serve is not None
-            else port is not None or public or not (once or elsewhere),
+            serve=serves_by_default if serve is None else serve,
         )
     )
 
 
-def _elsewhere(
+def settings_of(
+    config: str,
+    mode: str | None = None,
+    policies: str | None = None,
+    port: int | None = None,
+    *,
+    public: bool = False,
+) -> RunConfig:
+    """Read a configuration with what the command line changes, and check it as a whole.
+
+    Returns:
+        The checked configuration; options that were not given leave the file's values.
+    """
+    from dsp_gym.config.files import find, parse, read_yaml
+    from dsp_gym.control.config import RunConfig
+
+    file = find("shadow", config)
+    data = read_yaml(file)
+    if isinstance(data, dict):
+        if policies:
+            data = {k: v for k, v in data.items() if k not in ("policy", "policies", "acting")}
+            data["policies"] = [name.strip() for name in policies.split(",") if name.strip()]
+        if mode is not None:
+            data = {k: v for k, v in data.items() if k != "canary" or mode == "canary"}
+            data["mode"] = mode
+        served = {} if port is None else {"port": port, "probe_port": None}
+        served |= {"public": True} if public else {}
+        if served and isinstance(data.get("serve", {}), dict):
+            data = {**data, "serve": {**data.get("serve", {}), **served}}
+    return parse(RunConfig, data, file)
+
+
+def _substitute(
+    source: str | None,
     settings: RunConfig,
-    replay: Path | None,
-    run: str | None,
-    load: str | None,
-    start: Literal["job", "sized"] | None,
     speed: float | None,
+    duration_s: float | None,
+    *,
     once: bool,
-    duration: str | None,
-) -> Elsewhere | None:
-    from dsp_gym.cli.values import seconds
-    from dsp_gym.control.backend_of import Elsewhere
+) -> Substitute | None:
+    """Find what stands in for the cluster; a single decision is made when its window is full."""
+    from dsp_gym.control.backend_of import Substitute
     from dsp_gym.errors import ConfigError
 
-    if replay is not None and load is not None:
-        raise ConfigError(
-            "--replay and --simulated both set the source", remedy="Give one of them."
-        )
-    if load is None and start is not None:
-        raise ConfigError("--start is for a simulated job", remedy="Add --simulated LOAD.")
-    if replay is None and load is None:
-        for name, value in (("--run", run), ("--speed", speed)):
-            if value is not None:
-                raise ConfigError(
-                    f"{name} is for a recording or a simulated job",
-                    remedy="Add --replay DIR or --simulated LOAD.",
-                )
+    if source is None:
+        if speed is not None:
+            raise ConfigError(
+                "--speed is for a recording or a simulated job",
+                remedy="Name one after the configuration: a load, or a recording's folder.",
+            )
         return None
     skip_s = settings.window.window_s + settings.window.stabilization_s if once else 0
-    lasts_s = 86_400 if duration is None else seconds(duration)
-    return Elsewhere(replay, run, load, lasts_s + skip_s, speed, skip_s, start or "job")
+    return Substitute.of(source, int(duration_s or 86_400) + skip_s, speed, skip_s)

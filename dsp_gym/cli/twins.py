@@ -39,7 +39,7 @@ def twins(
     journal: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a journal that `dsp-gym shadow` or `run` writes, folder of the "
+            help="Folder of a journal that `dsp-gym shadow` writes, folder of the "
             "journals of several jobs, or a shipped name."
         ),
     ],

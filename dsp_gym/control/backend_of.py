@@ -4,30 +4,61 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Backend, Clock, OnEvent
+from dsp_gym.config.files import names
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import ACTING, WRITING, Mode
+from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records import shipped
 
 if TYPE_CHECKING:
     from dsp_gym.backends.kubernetes.connection import Followed
 
-__all__ = ["Elsewhere", "connected", "must_only_read"]
+__all__ = ["Substitute", "connected", "must_only_read"]
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """A place that stands in for the configuration's cluster: nothing real is touched there."""
+class Substitute:
+    """A simulation or a recording in place of the cluster: nothing real is touched there."""
 
     recording: Path | None = None
-    run: str | None = None  # of the recording; None: all complete ones
     load: str | None = None  # of a simulated job
     duration_s: int = 86_400  # of that load
     speed: float | None = None  # None: as fast as can be
     skip_s: int = 0  # that pass before the first decision
-    start: Literal["job", "sized"] = "job"  # of a simulated job: as its file says, or as needed
+
+    @classmethod
+    def of(
+        cls, source: str, duration_s: int = 86_400, speed: float | None = None, skip_s: int = 0
+    ) -> Substitute:
+        """Find the load or the recording that a command line names.
+
+        Args:
+            source: a load, by shipped name or file, or a recording, by shipped name or folder.
+            duration_s: length of the load, s.
+            speed: seconds of the job that pass in one real second; None: as fast as possible.
+            skip_s: seconds of the job that pass before the first decision.
+
+        Returns:
+            What stands in for the cluster; a folder of that name comes before a load.
+
+        Raises:
+            ConfigError: There is neither a load nor a recording of that name.
+        """
+        loads, recordings = names("loads"), shipped.names("recordings")
+        if Path(source).is_dir() or source in recordings:
+            return cls(Path(source), None, duration_s, speed, skip_s)
+        if source not in loads and not Path(source).is_file():
+            raise ConfigError(
+                "is neither a load nor a recording",
+                key="SOURCE",
+                value=source,
+                remedy=did_you_mean(source, [*loads, *recordings]),
+            )
+        return cls(None, source, duration_s, speed, skip_s)
 
 
 def connected(
@@ -37,7 +68,7 @@ def connected(
     clock: Clock,
     on_event: OnEvent,
     *,
-    elsewhere: Elsewhere | None = None,
+    substitute: Substitute | None = None,
     followed: Followed | None = None,
 ) -> Backend:
     """Connect to the job of a run.
@@ -48,7 +79,7 @@ def connected(
         mode: how far the acting policy may go.
         clock: Unix seconds, and how a real job is waited for.
         on_event: receives every step of the actuator.
-        elsewhere: a recording or a simulation in place of the configuration's cluster.
+        substitute: a recording or a simulation in place of the configuration's cluster.
         followed: an API server that is shared with the runs of other jobs; None: one of its own.
 
     Returns:
@@ -59,8 +90,8 @@ def connected(
     """
     apply = mode in ACTING
     # Each backend is imported only if it is needed: a shadow on Kubernetes simulates nothing.
-    if elsewhere is not None:
-        return _elsewhere(elsewhere, config, spec, clock, apply=apply)
+    if substitute is not None:
+        return _substitute(substitute, config, spec, clock, apply=apply)
     if config.where.kubernetes is not None:
         from dsp_gym.backends.kubernetes import connection as kubernetes
 
@@ -92,8 +123,8 @@ def must_only_read(config: RunConfig, mode: Mode) -> bool:
     return mode not in WRITING and not config.allow_writable_account
 
 
-def _elsewhere(
-    where: Elsewhere, config: RunConfig, spec: JobSpec, clock: Clock, *, apply: bool
+def _substitute(
+    where: Substitute, config: RunConfig, spec: JobSpec, clock: Clock, *, apply: bool
 ) -> Backend:
     if where.recording is not None:
         from dsp_gym.backends.replay import connection as replay
@@ -102,7 +133,6 @@ def _elsewhere(
             where.recording,
             spec,
             config.window,
-            run=where.run,
             speed=where.speed,
             stop=clock.stop,
         )
@@ -118,7 +148,6 @@ def _elsewhere(
             duration_s=where.duration_s,
             speed=where.speed,
             stop=clock.stop,
-            start=where.start,
         )
     if where.skip_s:
         backend.advance(where.skip_s)

@@ -1,4 +1,4 @@
-"""The configuration of `dsp-gym shadow` and `run`: the job, its cluster, the policies, the mode."""
+"""The configuration of `dsp-gym shadow`: the job, its cluster, the policies, the mode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.gate import GateConfig
-from dsp_gym.control.modes import INCUMBENT, CanaryConfig, Mode, RollBackConfig, SeatConfig
+from dsp_gym.control.modes import INCUMBENT, CanaryConfig, Mode, NamedPolicyConfig, RollBackConfig
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import Slo
 from dsp_gym.metrics.window import WindowConfig
@@ -79,7 +79,7 @@ class RunConfig(ConfigModel):
         None,
         description="policy: its name, folder or YAML file, or {policy, params}",
     )
-    policies: tuple[str | SeatConfig, ...] = Field(
+    policies: tuple[str | NamedPolicyConfig, ...] = Field(
         (),
         description="several of them side by side, in place of `policy`, each asked at every "
         "decision; incumbent: the running configuration",
@@ -91,9 +91,9 @@ class RunConfig(ConfigModel):
     )
     mode: Mode = Field(
         "shadow",
-        description="off = watch only; shadow = decide and show, write nothing; advise = also say "
-        "so on the job; canary = enact some decisions; active = enact them. From advise on --apply "
-        "is needed",
+        description="how far `dsp-gym shadow --apply` goes: advise = say so on the job; "
+        "canary = enact some decisions; active = enact them, as where no mode is given. Without "
+        "--apply these three are shadow = decide and show, write nothing; off = watch only",
     )
     canary: CanaryConfig | None = Field(
         None, description="which decisions mode canary enacts; it must be given there"
@@ -168,16 +168,17 @@ class RunConfig(ConfigModel):
             raise ValueError("no policy decides; give policy, or policies")
         if self.policy is not None and self.policies:
             raise ValueError("policy and policies both name policies; give one")
-        if all(seat.policy == INCUMBENT for seat in self.seats):
+        if all(seat.policy == INCUMBENT for seat in self.all_policies):
             raise ValueError("the incumbent decides nothing; name a policy beside it")
         if (self.mode == "canary") != (self.canary is not None):
             raise ValueError("canary says which decisions mode: canary enacts; give both, or none")
         return self
 
     @property
-    def seats(self) -> tuple[SeatConfig, ...]:
+    def all_policies(self) -> tuple[NamedPolicyConfig, ...]:
         """The policies in order, however they were given."""
-        given = self.policies or (SeatConfig(policy=self.policy or INCUMBENT),)
+        given = self.policies or (NamedPolicyConfig(policy=self.policy or INCUMBENT),)
         return tuple(
-            seat if isinstance(seat, SeatConfig) else SeatConfig(policy=seat) for seat in given
+            seat if isinstance(seat, NamedPolicyConfig) else NamedPolicyConfig(policy=seat)
+            for seat in given
         )

@@ -33,7 +33,16 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.redaction import redacted
 
-__all__ = ["FAULTS", "Cause", "Failure", "FaultCounts", "Judgement", "Replacement", "Seat", "kept"]
+__all__ = [
+    "FAULTS",
+    "Cause",
+    "Failure",
+    "FaultCounts",
+    "Judgement",
+    "Replacement",
+    "GuardedPolicy",
+    "kept",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -129,7 +138,7 @@ class Judgement:
         return next(iter(self.guarded.replaced_by), None)
 
 
-class Seat:
+class GuardedPolicy:
     """A policy, its guardrails, and who replaces it.
 
     Args:

@@ -19,7 +19,7 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.records.journal import EntryKind, Journal
 from dsp_gym.redaction import redacted_values
 
-__all__ = ["Notes", "listener", "outcome_to_json"]
+__all__ = ["JournalWriter", "listener", "outcome_to_json"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _KEPT_STEPS = 256
 """Steps of actuators that are kept in memory while the disk takes nothing."""
 
 
-class Notes:
+class JournalWriter:
     """Writes entries of one job; the actuator's thread may, too.
 
     After an OSError nothing is written until the disk takes entries again, which is tried once per
@@ -204,11 +204,11 @@ class Notes:
         self._lost_now += entries
 
 
-def listener(notes: Notes, policy: str, tell: OnEvent) -> OnEvent:
+def listener(writer: JournalWriter, policy: str, tell: OnEvent) -> OnEvent:
     """Receive the steps of an actuator: written down, then told.
 
     Args:
-        notes: where they are written.
+        writer: where they are written.
         policy: whose decisions the actuator carries out.
         tell: receives every step after it was written; its failures stop nothing.
 
@@ -224,12 +224,12 @@ def listener(notes: Notes, policy: str, tell: OnEvent) -> OnEvent:
 
     def step(kind: str, body: dict[str, object]) -> None:
         if kind in INTENTS:
-            notes.intent(kind, {**body, "decision": notes.decided}, policy)
+            writer.intent(kind, {**body, "decision": writer.decided}, policy)
         else:
-            notes.step(kind, body, policy)
+            writer.step(kind, body, policy)
         told(kind, body)
-        if notes.trouble is not None:
-            told("not journaled", {"reason": f"{kind} {body}: {notes.trouble}"})
+        if writer.trouble is not None:
+            told("not journaled", {"reason": f"{kind} {body}: {writer.trouble}"})
 
     return step
 

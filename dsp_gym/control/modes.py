@@ -19,7 +19,7 @@ __all__ = [
     "CanaryConfig",
     "Mode",
     "RollBackConfig",
-    "SeatConfig",
+    "NamedPolicyConfig",
 ]
 
 Mode = Literal["off", "shadow", "advise", "canary", "active"]
@@ -30,7 +30,7 @@ ACTING: tuple[Mode, ...] = ("canary", "active")
 """Modes that rescale the job."""
 
 WRITING: tuple[Mode, ...] = ("advise", *ACTING)
-"""Modes that write anything at all outside the journal; they need --apply."""
+"""Modes that write anything at all outside the journal; without --apply they are shadow."""
 
 INCUMBENT = "incumbent"
 """Name of the running configuration among the policies, whichever controller decided it."""
@@ -39,7 +39,7 @@ _TIME = r"([01]\d|2[0-3]):[0-5]\d"
 _WINDOW = re.compile(rf"({_TIME})-({_TIME}|24:00)")
 
 
-class SeatConfig(ConfigModel):
+class NamedPolicyConfig(ConfigModel):
     """One of several policies that are asked side by side."""
 
     name: str | None = Field(

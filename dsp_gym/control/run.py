@@ -15,8 +15,8 @@ import numpy as np
 
 from dsp_gym.backends.base import Backend, OnEvent, ignored, reason_to_hold
 from dsp_gym.control.failures import TurnFailure, words
-from dsp_gym.control.guarded_policy import Judgement, Seat
-from dsp_gym.control.journal_writer import Notes, outcome_to_json
+from dsp_gym.control.guarded_policy import GuardedPolicy, Judgement
+from dsp_gym.control.journal_writer import JournalWriter, outcome_to_json
 from dsp_gym.control.modes import INCUMBENT, WRITING
 from dsp_gym.control.permission import Held, Permission, RollBack
 from dsp_gym.job.spec import JobSpec
@@ -25,7 +25,15 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 
-__all__ = ["STANDBY", "Hooks", "LiveRun", "Notes", "Turn", "TurnFailure", "outcome_to_json"]
+__all__ = [
+    "STANDBY",
+    "Hooks",
+    "JobAutoscaler",
+    "JournalWriter",
+    "Turn",
+    "TurnFailure",
+    "outcome_to_json",
+]
 
 STANDBY = "standby"
 """Why nothing is asked of a job while another process acts on it, in a word."""
@@ -88,13 +96,13 @@ class Hooks:
     """Asked before every turn; True: the run ends."""
 
 
-class LiveRun:
+class JobAutoscaler:
     """Several policies on one job, decision by decision.
 
     Args:
         backend: the job; it is the caller's to close.
-        seats: the policies with their guardrails, asked in this order.
-        notes: where everything is written.
+        policies: the policies with their guardrails, asked in this order.
+        writer: where everything is written.
         acting: name of the policy whose decision counts; None: the first but the incumbent.
         permission: how far it may go; None: it decides and nothing is enacted.
         roll_back: takes changes back; None: as configured by default.
@@ -106,8 +114,8 @@ class LiveRun:
     def __init__(
         self,
         backend: Backend,
-        seats: Sequence[Seat],
-        notes: Notes,
+        policies: Sequence[GuardedPolicy],
+        writer: JournalWriter,
         *,
         acting: str | None = None,
         permission: Permission | None = None,
@@ -116,8 +124,8 @@ class LiveRun:
         seed: int = 0,
         hooks: Hooks | None = None,
     ) -> None:
-        self.backend, self.seats, self.notes = backend, tuple(seats), notes
-        self.acting = acting or next(s.name for s in seats if s.name != INCUMBENT)
+        self.backend, self.policies, self.writer = backend, tuple(policies), writer
+        self.acting = acting or next(s.name for s in policies if s.name != INCUMBENT)
         self.permission = permission or Permission()
         self.roll_back = roll_back or RollBack()
         self.interval_s = interval_s
@@ -189,8 +197,8 @@ class LiveRun:
             decided,
             outcome=outcome,
             failures=tuple(self._failures),
-            unwritten=self.notes.trouble,
-            missing=self.notes.missing,
+            unwritten=self.writer.trouble,
+            missing=self.writer.missing,
         )
         if self._hooks.on_turn is not None:
             self._hooks.on_turn(turn)
@@ -233,13 +241,13 @@ class LiveRun:
         Raises:
             DspGymError: A policy or guardrail does not fit the job.
         """
-        for seat in self.seats:
-            seat.warm_up(seen)
+        for policy in self.policies:
+            policy.warm_up(seen)
         self._reset()
 
     def _reset(self) -> None:
-        for seat in self.seats:
-            seat.reset(self.backend.collector.topology, self._seeds)
+        for policy in self.policies:
+            policy.reset(self.backend.collector.topology, self._seeds)
 
     def _seen(self) -> MetricsSnapshot | None:
         """What is seen now; None, and why among the failures, where the job cannot be looked at."""
@@ -272,7 +280,7 @@ class LiveRun:
         self._last_s = t_s
 
     def _judged(self, seen: MetricsSnapshot) -> tuple[Judgement, ...]:
-        return tuple(seat.decide(seen) for seat in self.seats)
+        return tuple(policy.decide(seen) for policy in self.policies)
 
     def _weighed(
         self, seen: MetricsSnapshot, judged: Sequence[Judgement]
@@ -298,8 +306,10 @@ class LiveRun:
 
     def _standby(self) -> Held | None:
         """Why another process acts in place of this one; None: none does."""
-        office = self.backend.platform.office
-        reason = office.standby() if office is not None and self.permission.is_acting else None
+        leadership = self.backend.platform.leadership
+        reason = (
+            leadership.standby() if leadership is not None and self.permission.is_acting else None
+        )
         return None if reason is None else Held(STANDBY, reason)
 
     def _write(
@@ -310,11 +320,11 @@ class LiveRun:
         Returns:
             The number of the entry that holds the decision; None where there is none.
         """
-        job, key, number = seen.job(0), self.notes.job, None
-        with self.notes.decision():
-            self.notes("snapshot", snapshot_to_json(job, key), float(seen.t_s[0]))
+        job, key, number = seen.job(0), self.writer.job, None
+        with self.writer.decision():
+            self.writer("snapshot", snapshot_to_json(job, key), float(seen.t_s[0]))
             for failed in self._failures:
-                self.notes("error", failed.document())
+                self.writer("error", failed.document())
             for one in judged:
                 if (failure := one.failure) is not None:
                     self._fail(
@@ -324,8 +334,8 @@ class LiveRun:
                         replaced_by=failure.replaced_by,
                     )
                 proposed = decision_to_json(one.guarded.proposed, job, key)
-                self.notes("decision", proposed, policy=one.policy)
-                self.notes("guard", decision_to_json(one.guarded, job, key), policy=one.policy)
+                self.writer("decision", proposed, policy=one.policy)
+                self.writer("guard", decision_to_json(one.guarded, job, key), policy=one.policy)
             if judged:
                 said = {
                     "asked": asked,
@@ -333,7 +343,7 @@ class LiveRun:
                     "held": held and held.reason,
                     "mode": self.permission.mode,
                 }
-                number = self.notes.step("decided", said, self.acting)
+                number = self.writer.step("decided", said, self.acting)
         return number
 
     def _on_disk(
@@ -342,13 +352,13 @@ class LiveRun:
         """Hold what is not on disk: a change that nobody can read of later is not asked for."""
         if not asked and self._due is None:
             return held, asked
-        self.notes.decided = number
-        if self.notes.trouble is None:
+        self.writer.decided = number
+        if self.writer.trouble is None:
             return held, asked
         if self._due is not None:
             self.roll_back.put_off(self._due[0])
             self._due = None
-        self.held = f"the journal cannot be written: {self.notes.trouble}"
+        self.held = f"the journal cannot be written: {self.writer.trouble}"
         self._fail(TurnFailure("journal", self.held), noted=False)
         return Held("journal", self.held), False
 
@@ -375,8 +385,10 @@ class LiveRun:
     ) -> None:
         """Tells every policy's guardrails whether its decision was enacted: at most one was."""
         acts = self.permission.is_acting and held is None
-        for seat, one in zip(self.seats, judged, strict=False):  # without judgement in mode off
-            failure = seat.settle(seen, one, enacted=acts and one.policy == self.acting)
+        for policy, one in zip(
+            self.policies, judged, strict=False
+        ):  # without judgement in mode off
+            failure = policy.settle(seen, one, enacted=acts and one.policy == self.acting)
             if failure is not None:
                 self._fail(TurnFailure("policy", failure.reason), one.policy, cause=failure.cause)
 
@@ -401,7 +413,7 @@ class LiveRun:
             self.backend.actuator.apply(guarded)
 
     def _roll_back(self, t_s: float, before: GuardedDecision, reason: str) -> None:
-        self.notes.step("rolled_back", {"reason": reason}, self.acting)
+        self.writer.step("rolled_back", {"reason": reason}, self.acting)
         self.permission.rest(t_s, self.roll_back.config.cool_down_s)
         self._hooks.before_change(t_s)
         try:
@@ -418,7 +430,7 @@ class LiveRun:
             return None
         collector = self.backend.collector
         age_s = collector.age_s  # until then it was counted
-        self.notes(
+        self.writer(
             "outcome",
             {
                 **outcome_to_json(outcome),
@@ -451,7 +463,7 @@ class LiveRun:
     ) -> None:
         self._failures.append(failed)
         if noted:
-            self.notes("error", {**failed.document(), **more}, policy=policy)
+            self.writer("error", {**failed.document(), **more}, policy=policy)
 
     def _turn(
         self,
@@ -475,8 +487,8 @@ class LiveRun:
             seconds,
             held and held.code,
             self._has_asked,
-            self.notes.trouble,
-            self.notes.missing,
+            self.writer.trouble,
+            self.writer.missing,
         )
 
 

@@ -3,7 +3,7 @@
 It stands beside the journal in one small file that is replaced whole before every change and after
 every decision of a mode that acts. The journal says what was done; this says what must still be
 remembered of it. Where several processes may act, the one that does leaves the same text in the
-office it holds, and its successor continues from there.
+leadership it holds, and its successor continues from there.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import math
 import zlib
 from pathlib import Path
 
-from dsp_gym.backends.base import Office, OnEvent
+from dsp_gym.backends.base import Leadership, OnEvent
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import MISFITS, parse_json
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.protocols import State
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["MEMORY", "MEMORY_SCHEMA", "RunMemory", "problem_of"]
+__all__ = ["MEMORY", "MEMORY_SCHEMA", "StateStore", "problem_of"]
 
 MEMORY = "memory.json"
 MEMORY_SCHEMA = "dsp-gym/memory/1"
 
 _MOST_BYTES = 200_000
-"""Longest text that is left in an office: annotations of an object take 256 KiB together."""
+"""Longest text that is left in an leadership: annotations of an object take 256 KiB together."""
 
 _SKEW_S = 60.0
 """By how much the clock of another machine may be ahead."""
@@ -37,7 +37,7 @@ _OF_THE_POLICY = "policy"
 """Key under which a guardrail keeps the state of a policy, which may grow."""
 
 
-class RunMemory:
+class StateStore:
     """Keeps and gives back the memory of a run.
 
     Args:
@@ -45,8 +45,8 @@ class RunMemory:
         topology: the job.
         permission: its counts and its rest.
         roll_back: the change that it watches.
-        seats: the policies, whose guardrails remember.
-        office: the right to act, where several processes may.
+        policies: the policies, whose guardrails remember.
+        leadership: the right to act, where several processes may.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class RunMemory:
         topology: Topology,
         permission: Permission,
         roll_back: RollBack,
-        seats: tuple[Seat, ...],
-        office: Office | None = None,
+        policies: tuple[GuardedPolicy, ...],
+        leadership: Leadership | None = None,
     ) -> None:
         self.file = folder / MEMORY
         self._vertices = list(topology.names(0))
-        self._permission, self._roll_back, self._seats = permission, roll_back, seats
-        self._office = office
-        self._term = 0  # of the office, whose inheritance was looked at
+        self._permission, self._roll_back, self._policies = permission, roll_back, policies
+        self._leadership = leadership
+        self._term = 0  # of the leadership, whose inheritance was looked at
         self._known = "", -math.inf  # who kept what is remembered, and when, s
 
     def keep(self, t_s: float) -> None:
@@ -74,15 +74,17 @@ class RunMemory:
         Raises:
             StorageError: The file cannot be written; the one before is unchanged.
         """
-        office = self._office
-        if office is not None and (office.standby() is not None or office.term != self._term):
+        leadership = self._leadership
+        if leadership is not None and (
+            leadership.standby() is not None or leadership.term != self._term
+        ):
             return
-        body = self._body(t_s, "" if office is None else office.holder)
+        body = self._body(t_s, "" if leadership is None else leadership.holder)
         self._known = body["holder"], t_s
         text = _text(body)
-        if office is not None:
+        if leadership is not None:
             fits = len(text) <= _MOST_BYTES
-            office.memory = text if fits else _text({**body, "guardrails": {}})
+            leadership.memory = text if fits else _text({**body, "guardrails": {}})
         write_atomic(self.file, text)
 
     def _body(self, t_s: float, holder: str) -> State:
@@ -94,25 +96,27 @@ class RunMemory:
             "permission": self._permission.state(),
             "roll_back": self._roll_back.state(),
             "guardrails": {
-                seat.name: seat.chain.state() for seat in self._seats if seat.chain is not None
+                policy.name: policy.chain.state()
+                for policy in self._policies
+                if policy.chain is not None
             },
         }
 
     def take_over(self, now_s: float, tell: OnEvent) -> None:
-        """Continue from what the process before left in the office, once it was taken.
+        """Continue from what the process before left in the leadership, once it was taken.
 
         Args:
             now_s: the time of the job, Unix seconds.
             tell: receives `took over`, and what starts anew and why.
         """
-        office = self._office
-        if office is None or office.standby() is not None or office.term == self._term:
+        leadership = self._leadership
+        if leadership is None or leadership.standby() is not None or leadership.term == self._term:
             return
-        self._term = office.term
-        if office.inherited is None:
+        self._term = leadership.term
+        if leadership.inherited is None:
             return
         try:
-            body = _parsed(office.inherited)
+            body = _parsed(leadership.inherited)
             before, t_s = str(body["holder"]), float(body["t_s"])
             if before == self._known[0] and t_s <= self._known[1]:
                 return  # it is older than this process's own file
@@ -158,8 +162,8 @@ class RunMemory:
         kept = body["guardrails"]
         return [
             said
-            for seat in self._seats
-            if (said := _restored(seat, kept.get(seat.name))) is not None
+            for policy in self._policies
+            if (said := _restored(policy, kept.get(policy.name))) is not None
         ]
 
 
@@ -197,20 +201,20 @@ def _parsed(text: str | bytes) -> State:
     return body
 
 
-def _restored(seat: Seat, state: State | None) -> str | None:
-    """Why the guardrails of a seat start anew; None where they continue."""
-    if seat.chain is None:
+def _restored(policy: GuardedPolicy, state: State | None) -> str | None:
+    """Why the guardrails of a policy start anew; None where they continue."""
+    if policy.chain is None:
         return None
     if state is None:
-        return f"the guardrails of {seat.name} start anew: nothing was kept of them"
-    fresh = seat.chain.state()
+        return f"the guardrails of {policy.name} start anew: nothing was kept of them"
+    fresh = policy.chain.state()
     if not _fits(fresh, state):
-        return f"the guardrails of {seat.name} start anew: they are configured otherwise now"
+        return f"the guardrails of {policy.name} start anew: they are configured otherwise now"
     try:
-        seat.chain.restore(state)
+        policy.chain.restore(state)
     except MISFITS as error:
-        seat.chain.restore(fresh)
-        return f"the guardrails of {seat.name} start anew: {error!r}"
+        policy.chain.restore(fresh)
+        return f"the guardrails of {policy.name} start anew: {error!r}"
     return None
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Backend, Clock, OnEvent
-from dsp_gym.control.backend_of import Elsewhere, connected
+from dsp_gym.control.backend_of import Substitute, connected
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.incumbent import Incumbent
-from dsp_gym.control.journal_writer import Notes, listener
-from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, SeatConfig
+from dsp_gym.control.journal_writer import JournalWriter, listener
+from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, NamedPolicyConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.recovery import Recovery
-from dsp_gym.control.run import Hooks, LiveRun, Turn
-from dsp_gym.control.run_state import RunMemory
+from dsp_gym.control.run import Hooks, JobAutoscaler, Turn
+from dsp_gym.control.run_state import StateStore
 from dsp_gym.errors import ConfigError, StorageError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig, policies_of
@@ -42,13 +42,12 @@ if TYPE_CHECKING:
 __all__ = [
     "acting_name",
     "guardrails_of",
-    "is_of_several",
+    "watches_several",
     "job_of",
     "journal_folder",
     "mode_of",
-    "named_seats",
-    "permitted",
-    "seat_names",
+    "named_policies",
+    "policy_names",
     "started",
 ]
 
@@ -72,35 +71,44 @@ def journal_folder(config: RunConfig) -> Path:
     return config.journal / (config.job_name or job_of(config).job)
 
 
-def permitted(config: RunConfig, *, apply: bool) -> Mode:
-    """Check that the command line agrees with the configuration's mode.
+def mode_of(config: RunConfig, *, apply: bool, asked: bool = False) -> Mode:
+    """Decide how far the acting policy may go: nothing acts without `--apply`.
+
+    Args:
+        config: what to run, with its mode.
+        apply: whether `--apply` is given.
+        asked: whether the mode stands on the command line, too.
 
     Returns:
-        The mode.
+        With `--apply` the mode of the configuration, active where it names none. Without it shadow,
+        or off.
 
     Raises:
-        ConfigError: The mode writes and `--apply` is missing, or the other way round.
+        ConfigError: `--apply` is given with a mode that writes nothing, or a mode that writes is
+            asked for without it.
     """
-    writes = config.mode in WRITING
-    if writes and not apply:
-        what = "rescales the job" if config.mode in ACTING else "writes events on the job"
+    mode = config.mode
+    if apply and "mode" not in config.model_fields_set:
+        return "active"
+    if apply and mode not in WRITING:
         raise ConfigError(
-            f"mode {config.mode} {what}, and --apply is missing",
+            f"mode {mode} writes nothing, so there is nothing to apply",
             key="mode",
-            value=config.mode,
-            remedy="Add --apply, or take mode: shadow, which writes nothing.",
-        )
-    if apply and not writes:
-        raise ConfigError(
-            f"mode {config.mode} writes nothing, so there is nothing to apply",
-            key="mode",
-            value=config.mode,
+            value=mode,
             remedy="Leave --apply out, or take mode: advise, canary or active.",
         )
-    return config.mode
+    if asked and mode in WRITING and not apply:
+        what = "rescales the job" if mode in ACTING else "writes events on the job"
+        raise ConfigError(
+            f"mode {mode} {what}, and --apply is missing",
+            key="mode",
+            value=mode,
+            remedy="Add --apply, or take mode: shadow, which writes nothing.",
+        )
+    return "shadow" if mode in WRITING and not apply else mode
 
 
-def seat_names(config: RunConfig) -> list[str]:
+def policy_names(config: RunConfig) -> list[str]:
     """Name the policies of a run.
 
     Returns:
@@ -109,7 +117,7 @@ def seat_names(config: RunConfig) -> list[str]:
     Raises:
         ConfigError: Two have one name, or none is called as `acting` says.
     """
-    names = [name for name, _ in named_seats(config)]
+    names = [name for name, _ in named_policies(config)]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
@@ -134,10 +142,10 @@ def acting_name(config: RunConfig) -> str:
     Returns:
         Its name: the one configured, else the first policy listed that is not the incumbent.
     """
-    return config.acting or next(name for name in seat_names(config) if name != INCUMBENT)
+    return config.acting or next(name for name in policy_names(config) if name != INCUMBENT)
 
 
-def is_of_several(config: RunConfig) -> bool:
+def watches_several(config: RunConfig) -> bool:
     """Whether labels of resources say which jobs there are.
 
     Returns:
@@ -152,19 +160,19 @@ def started(
     config: RunConfig,
     *,
     mode: Mode = "shadow",
-    elsewhere: Elsewhere | None = None,
+    substitute: Substitute | None = None,
     journal: Path | None = None,
     durable: bool | None = None,
     hooks: Hooks | None = None,
     clock: Clock | None = None,
     followed: Followed | None = None,
-) -> Iterator[LiveRun]:
+) -> Iterator[JobAutoscaler]:
     """A run that is ready to decide; when the block ends, nothing is under way and the job runs.
 
     Args:
         config: what to run.
         mode: how far the acting policy may go.
-        elsewhere: a recording or a simulation in place of the configuration's cluster.
+        substitute: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
         durable: whether every decision waits for the disk; None: where something real is decided.
         hooks: what the run calls back, and what ends it, beside the clock's `stop`.
@@ -177,32 +185,34 @@ def started(
     Raises:
         DspGymError: The configuration is wrong, or the job cannot be reached.
     """
-    spec, names = job_of(config), seat_names(config)
-    made = [(name, seat, _policy(seat)) for name, seat in named_seats(config)]
+    spec, names = job_of(config), policy_names(config)
+    made = [(name, seat, _policy(seat)) for name, seat in named_policies(config)]
     for _, seat, policy in made:  # a wrong name is refused before the cluster is asked
         if policy is not None:
             build_for(policy, guardrails_of(config, seat))
     acting, clock, hooks = acting_name(config), clock or Clock(), hooks or Hooks()
-    waits = durable if durable is not None else elsewhere is None
+    waits = durable if durable is not None else substitute is None
     with ExitStack() as stack:
         folder = journal or journal_folder(config)
         written = stack.enter_context(
             Journal(folder, max_mib=config.journal_max_mib, durable=waits)
         )
         only = names[0] if len(names) == 1 else None
-        notes = Notes(written, config.job_name or spec.job, only, clock.now)
+        writer = JournalWriter(written, config.job_name or spec.job, only, clock.now)
 
-        step = listener(notes, acting, hooks.on_event)
+        step = listener(writer, acting, hooks.on_event)
         recovery = Recovery(config, spec, mode, step, clock)
-        begun = None if elsewhere is not None else unfinished(folder)
+        begun = None if substitute is not None else unfinished(folder)
         left = None if begun is None else recovery.before_connecting(folder)
-        backend = connected(config, spec, mode, clock, step, elsewhere=elsewhere, followed=followed)
+        backend = connected(
+            config, spec, mode, clock, step, substitute=substitute, followed=followed
+        )
         stack.callback(backend.close)
-        notes.clock = backend.now_s
+        writer.clock = backend.now_s
         seen = backend.collector.snapshot()
         recovery.after_connecting(left, seen, backend.platform.written())
-        max_slots = config.max_slots if elsewhere is None else None
-        if elsewhere is None and max_slots is None:
+        max_slots = config.max_slots if substitute is None else None
+        if substitute is None and max_slots is None:
             running = Configuration.of_row(seen, seen.topology).parallelism
             max_slots = backend.platform.slots(running)
         seats = [
@@ -213,20 +223,20 @@ def started(
             mode, config.canary, config.stop_file, platform.stopped, platform.unsettled
         )
         roll_back, carried = RollBack(config.roll_back), None
-        if elsewhere is None and mode in ACTING:
-            carried = RunMemory(
+        if substitute is None and mode in ACTING:
+            carried = StateStore(
                 folder,
                 backend.collector.topology,
                 permission,
                 roll_back,
                 tuple(seats),
-                platform.office,
+                platform.leadership,
             )
             hooks = _carrying(carried, hooks, step)
-        run = LiveRun(
+        run = JobAutoscaler(
             backend,
             seats,
-            notes,
+            writer,
             acting=acting,
             permission=permission,
             roll_back=roll_back,
@@ -234,14 +244,14 @@ def started(
             seed=config.seed,
             hooks=replace(hooks, stopped=lambda: clock.stop.is_set() or hooks.stopped()),
         )
-        notes.step(
+        writer.step(
             "started",
             {
                 # As it was given: a part is known by its `kind`, which is a default of its model.
                 "configuration": config.model_dump(mode="json", by_alias=True, exclude_unset=True),
                 "version": version("dsp-gym"),
                 "mode": mode,
-                "simulated": elsewhere is not None and elsewhere.load is not None,
+                "simulated": substitute is not None and substitute.load is not None,
             },
         )
         run.warm_up(seen)
@@ -253,7 +263,7 @@ def started(
         yield run
 
 
-def _carrying(carried: RunMemory, hooks: Hooks, step: OnEvent) -> Hooks:
+def _carrying(carried: StateStore, hooks: Hooks, step: OnEvent) -> Hooks:
     """Takes over what another process left, and keeps what must outlive this one."""
 
     def take_over(t_s: float) -> None:
@@ -273,18 +283,7 @@ def _carrying(carried: RunMemory, hooks: Hooks, step: OnEvent) -> Hooks:
     return replace(hooks, on_decision=decided, before_decision=take_over, before_change=keep)
 
 
-def mode_of(config: RunConfig, *, apply: bool) -> Mode:
-    """The mode of `dsp-gym run`: shadow, or with `--apply` at least one that acts or advises.
-
-    Returns:
-        The configuration's mode if it writes, else active; without `apply` shadow.
-    """
-    if not apply:
-        return "shadow"
-    return config.mode if config.mode in WRITING else "active"
-
-
-def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
+def named_policies(config: RunConfig) -> list[tuple[str, NamedPolicyConfig]]:
     """Name the policies of a run.
 
     Returns:
@@ -296,7 +295,7 @@ def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
     """
     _refuse_unproven(config)
     found = []
-    for seat in config.seats:
+    for seat in config.all_policies:
         policy = seat.policy
         if isinstance(policy, PolicyConfig):
             named = policy.policy
@@ -307,7 +306,7 @@ def named_seats(config: RunConfig) -> list[tuple[str, SeatConfig]]:
     return found
 
 
-def _policy(seat: SeatConfig) -> Policy | None:
+def _policy(seat: NamedPolicyConfig) -> Policy | None:
     """The policy; None for the incumbent, which needs the place to be made."""
     return None if seat.policy == INCUMBENT else make(seat.policy)
 
@@ -332,14 +331,14 @@ def _asked(config: RunConfig) -> Iterator[tuple[str, str | PolicyConfig]]:
     """Every policy of a run, and the key that names it: those of the guardrails decide, too."""
     if config.fallback is not None:
         yield "fallback", config.fallback
-    for seat in config.seats:
+    for seat in config.all_policies:
         if seat.policy != INCUMBENT:
             yield "policy", seat.policy
             for kind, policy in policies_of(guardrails_of(config, seat)):
                 yield f"guardrails.{kind}.policy", policy
 
 
-def guardrails_of(config: RunConfig, seat: SeatConfig) -> str | GuardrailsConfig | None:
+def guardrails_of(config: RunConfig, seat: NamedPolicyConfig) -> str | GuardrailsConfig | None:
     """What the decisions of one policy pass through.
 
     Returns:
@@ -351,21 +350,21 @@ def guardrails_of(config: RunConfig, seat: SeatConfig) -> str | GuardrailsConfig
 
 def _seat(
     name: str,
-    seat: SeatConfig,
+    seat: NamedPolicyConfig,
     policy: Policy | None,
     config: RunConfig,
     backend: Backend,
     max_slots: int | None,
-) -> Seat:
+) -> GuardedPolicy:
     if policy is None:
-        return Seat(Incumbent(backend.platform.advice), name=name)
+        return GuardedPolicy(Incumbent(backend.platform.advice), name=name)
     rules = guardrails_of(config, seat)
     if max_slots is not None:
         rules = bounded(rules, backend.collector.topology.spec(0), max_slots)
     replacement: ShadowPolicy | None = None
     if config.fallback is not None:
         replacement = Shadows().of(config.fallback, "run")
-    return Seat(
+    return GuardedPolicy(
         policy,
         build_for(policy, rules),
         name=name,

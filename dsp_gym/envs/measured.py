@@ -15,7 +15,7 @@ from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.backends.base import Backend, Episodes, reason_to_hold
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.config import files
-from dsp_gym.control.journal_writer import Notes, outcome_to_json
+from dsp_gym.control.journal_writer import JournalWriter, outcome_to_json
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import BatchStep, EnvCore
 from dsp_gym.envs.episodes import EpisodeSource, episode_seed, start_configuration
@@ -104,7 +104,7 @@ class MeasuredEnv(EnvCore):
         if self._journal is not None:
             # The journal's clock is the job's, so that a replay gets the same times.
             t_s, key = float(seen.batch.t_s[0]), self._spec.job
-            notes = Notes(self._journal, key, "environment", lambda: t_s)
+            notes = JournalWriter(self._journal, key, "environment", lambda: t_s)
             with self._journal.decision():
                 notes("snapshot", snapshot_to_json(seen))
                 notes("decision", decision_to_json(decision, seen))

@@ -295,7 +295,7 @@ def no_journal(path: Path) -> StorageError:
         The error to raise.
     """
     said = "holds no journal" if path.exists() else "does not exist, so it holds no journal"
-    remedy = "Name the folder that `dsp-gym shadow` or `dsp-gym run` wrote."
+    remedy = "Name the folder that `dsp-gym shadow` wrote."
     return StorageError(said, file=path, remedy=remedy)
 
 

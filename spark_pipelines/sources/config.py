@@ -77,7 +77,7 @@ class RecordingsSource(_Source):
 
 
 class JournalsSource(_Source):
-    """Journals of `dsp-gym run` and `dsp-gym shadow`; they give transitions and snapshots alone."""
+    """Journals of `dsp-gym shadow`; they give transitions and snapshots alone."""
 
     kind: Literal["journals"]
     folder: str = Field(

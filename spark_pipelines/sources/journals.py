@@ -1,4 +1,4 @@
-"""Journals of `dsp-gym run` and `shadow`: snapshots, decisions and outcomes, as rows of decisions.
+"""Journals of `dsp-gym shadow`: snapshots, decisions and outcomes, as rows of decisions.
 
 Where nothing was enacted (a dry run, a shadow, a job that was held), the job's own way is the
 behaviour: the row says policy `observed`, and its decision is the configuration that was seen

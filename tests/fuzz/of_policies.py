@@ -18,7 +18,7 @@ import numpy as np
 
 from agents import checkpoint
 from dsp_gym.control import run_state
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.serve.decide import Question
@@ -149,13 +149,13 @@ GUARDRAILS = {
 
 
 @cache
-def _process() -> run_state.RunMemory:
+def _process() -> run_state.StateStore:
     living = Living()
     chain = build(GuardrailsConfig.model_validate(GUARDRAILS))
-    seat = Seat(make("ds2"), chain)
+    seat = GuardedPolicy(make("ds2"), chain)
     seat.reset(living.topology, np.array([0]))
     permission, back = Permission("canary", CanaryConfig(share=0.5)), RollBack(RollBackConfig())
-    return run_state.RunMemory(folder(), living.topology, permission, back, (seat,))
+    return run_state.StateStore(folder(), living.topology, permission, back, (seat,))
 
 
 def _memory(data: bytes) -> object:
@@ -236,7 +236,7 @@ def _asked(document: Any) -> object:
 
     decisions = _served()[1].server.decisions
     question = Question(as_json(document), "ds2", "fuzz", True)
-    (at_once,) = decisions.answer_together([question])
+    (at_once,) = decisions.answer_batch([question])
     if at_once is not None:
         return at_once
     answer = serving._tried(lambda: serving._json(decisions.answer(question)))

@@ -40,7 +40,7 @@ where: {kubernetes: {kubeconfig: KUBECONFIG, name: words, prometheus_url: "http:
 NO_JOB = "there is no shipped configuration 'nope' of kind 'jobs'"
 NO_CLUSTER = ("folder: no Flink cluster was started here", "dsp-gym flink up")
 NO_DATASET = ("is not a dataset", "dsp-gym dataset build CONFIG")
-NO_JOURNAL = ("holds no journal", "Name the folder that `dsp-gym shadow` or `dsp-gym run` wrote")
+NO_JOURNAL = ("holds no journal", "Name the folder that `dsp-gym shadow` wrote")
 
 
 SIZES = {
@@ -158,54 +158,52 @@ COMPARE = {
 
 BESIDE = {
     "shadow of nothing": case("shadow empty.yaml", "empty.yaml: is empty"),
-    "shadow of a stranger": case("shadow shadow.yaml --policy ds3", *NO_POLICY),
+    "shadow of a stranger": case("shadow shadow.yaml --policies ds3", *NO_POLICY),
     "shadow not UTF-8": case("shadow latin.yaml", "latin.yaml", *NOT_UTF8),
     "misspelt": case("shadow flink-q1l", "Did you mean 'flink-q11'?"),
-    "recording that is not there": case("shadow shadow.yaml --replay no", "is no recording"),
-    "recording of another kind": case("shadow shadow.yaml --replay journal", "is no recording"),
+    "recording that is not there": case("shadow shadow.yaml no", "neither a load nor a recording"),
+    "recording of another kind": case("shadow shadow.yaml journal", "is no recording"),
     "recording that is a file": case(
-        "shadow shadow.yaml --replay file", "file/manifest.json: cannot be read: Not a directory"
+        "shadow shadow.yaml file", "file: holds text, expected a mapping"
     ),
     "manifest not UTF-8": case(
-        "shadow shadow.yaml --replay .",
+        "shadow shadow.yaml .",
         "cannot be read: not UTF-8 text: byte 0xe9 at line 1",
         manifest__json=b'{"a": "\xe9"}',
     ),
-    "load": case("shadow shadow.yaml --simulated nope", "'nope' of kind 'loads'"),
-    "duration": case(
-        "shadow shadow.yaml --simulated constant --duration long", "'--duration'", "'long'"
-    ),
+    "load": case("shadow shadow.yaml diurnl", "'diurnl'", "Did you mean 'diurnal'"),
+    "duration": case("shadow shadow.yaml constant --duration long", "'--duration'", "'long'"),
     "journal in a file": case(
-        "shadow shadow.yaml --simulated constant --steps 1 --journal file",
+        "shadow shadow.yaml constant --steps 1 --journal file",
         "file: File exists. A file is in the way: name another folder.",
     ),
     "mode": case("shadow shadow.yaml --mode observe", "'observe'", "'off', 'shadow', 'advise'"),
     "acting without leave": case("shadow shadow.yaml --mode active", "--apply is missing"),
-    "acting stranger": case("shadow shadow.yaml --acting ds3", "'ds3'", "not one of the policies"),
-    "two sources": case("shadow shadow.yaml --simulated constant --replay journal", "one of them"),
-    "run of nothing": case("shadow shadow.yaml --run run-0", "Add --replay DIR"),
+    "apply of nothing": case("shadow shadow.yaml --mode off --apply", "Leave --apply out"),
+    "two ends": case("shadow shadow.yaml --steps 2 --duration 1h", "Give one of them"),
+    "speed of nothing": case("shadow shadow.yaml --speed 2", "a load, or a recording's folder"),
     "no port": case("shadow shadow.yaml --port 99999", "--port", "65535"),
-    "no cluster": case("run shadow.yaml --duration -5s", "'--duration'", "'-5s'"),
+    "no cluster": case("shadow shadow.yaml --duration -5s", "'--duration'", "'-5s'"),
     "kubeconfig not there": case(
-        "shadow in.yaml --once",
+        "shadow in.yaml --steps 1",
         "nowhere: there is no such file",
         "Name a kubeconfig",
         in__yaml=KUBERNETES.replace("KUBECONFIG", "nowhere"),
     ),
     "kubeconfig is a folder": case(
-        "shadow in.yaml --once",
+        "shadow in.yaml --steps 1",
         "folder: is a folder",
         "Name a kubeconfig",
         in__yaml=KUBERNETES.replace("KUBECONFIG", "folder"),
     ),
     "kubeconfig empty": case(
-        "shadow in.yaml --once",
+        "shadow in.yaml --steps 1",
         "empty.yaml: no API server is known from it",
         "Name a kubeconfig",
         in__yaml=KUBERNETES.replace("KUBECONFIG", "empty.yaml"),
     ),
     "kubeconfig not UTF-8": case(
-        "shadow in.yaml --once",
+        "shadow in.yaml --steps 1",
         "latin.yaml: no API server is known from it",
         "byte 0xe9",
         in__yaml=KUBERNETES.replace("KUBECONFIG", "latin.yaml"),

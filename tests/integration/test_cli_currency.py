@@ -60,7 +60,7 @@ def test_a_plan_says_what_it_costs_an_hour_and_a_month():
 
 
 def test_a_shadow_and_its_scorecard_are_in_euros_and_refuse_a_job_in_dollars(here):
-    line = ("shadow", "shadow.yaml", "--simulated", "constant", "--steps", "40")
+    line = ("shadow", "shadow.yaml", "constant", "--steps", "40")
     said = done(*line, "--journal", "journal")
     assert "1.5 EUR/h" in said
     assert "EUR a month" in done("scorecard", "journal", "--seeds", "2", "--html", "card.html")

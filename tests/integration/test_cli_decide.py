@@ -46,7 +46,7 @@ def lines(text: str) -> list[dict]:
 @pytest.mark.parametrize("policy", ["static", "hpa-cpu", "ds2", "justin-paper", "justin-artifact"])
 def test_a_policy_decides_on_the_wire_what_it_decides_in_the_gym(policy, tmp_path):
     seen, done = play(policy, "nexmark-q11", "a")
-    result = decide("--policy", policy, "--input", write(tmp_path / "in.jsonl", seen))
+    result = decide("--policy", policy, write(tmp_path / "in.jsonl", seen))
     assert result.exit_code == 0, result.output
     assert lines(result.stdout) == done
     if policy != "static":
@@ -57,7 +57,7 @@ def test_jobs_in_one_file_have_a_policy_each(tmp_path):
     one, one_done = play("ds2", "nexmark-q11", "a")
     other, other_done = play("ds2", "nexmark-q5", "b")
     mixed = [document for pair in zip(one, other, strict=True) for document in pair]
-    result = decide("--policy", "ds2", "--input", write(tmp_path / "in.jsonl", mixed))
+    result = decide("--policy", "ds2", write(tmp_path / "in.jsonl", mixed))
     answers = lines(result.stdout)
     assert [answer for answer in answers if answer["job"] == "a"] == one_done
     assert [answer for answer in answers if answer["job"] == "b"] == other_done
@@ -66,17 +66,17 @@ def test_jobs_in_one_file_have_a_policy_each(tmp_path):
 def test_snapshots_are_read_from_standard_input():
     seen, done = play("ds2", "nexmark-q11", "a")
     text = "\n\n".join(json.dumps(document) for document in seen)  # blank lines are skipped
-    assert lines(decide("--policy", "ds2", "--input", "-", input=text).stdout) == done
+    assert lines(decide("--policy", "ds2", "-", input=text).stdout) == done
 
 
 def test_output_is_written_whole(tmp_path):
     seen, done = play("ds2", "nexmark-q11", "a")
     source, target = write(tmp_path / "in.jsonl", seen), tmp_path / "out.jsonl"
-    line = ("--policy", "ds2", "--input", source, "--output", str(target), "--json")
-    summary = json.loads(decide(*line).stdout)
+    line = ("--policy", "ds2", source, "--out", str(target))
+    said = decide(*line).stdout
     assert lines(target.read_text()) == done
-    assert summary["decisions"] == DECISIONS
-    assert summary["changes"] == sum(answer["changed"] for answer in done)
+    changes = sum(answer["changed"] for answer in done)
+    assert said == f"{DECISIONS} answers, {changes} of them changes: {target}\n"
 
 
 def test_a_bad_line_is_named_and_nothing_is_written(tmp_path):
@@ -85,7 +85,7 @@ def test_a_bad_line_is_named_and_nothing_is_written(tmp_path):
     write(source, seen[:2])
     with source.open("a") as stream:
         stream.write('{"schema": "dsp-gym/snap\n')
-    result = decide("--policy", "ds2", "--input", str(source), "--output", str(target))
+    result = decide("--policy", "ds2", str(source), "--out", str(target))
     assert result.exit_code == 2
     assert f"{source}, line 3: is not valid JSON" in result.stderr
     assert list(tmp_path.iterdir()) == [source]
@@ -108,7 +108,7 @@ def changed(document: dict, **values) -> dict:
 def test_what_is_wrong_with_a_line_is_said(second, message, tmp_path):
     seen, _ = play("ds2", "nexmark-q11", "a")
     source = write(tmp_path / "in.jsonl", [seen[0], second(seen[1])])
-    result = decide("--policy", "ds2", "--input", source)
+    result = decide("--policy", "ds2", source)
     assert result.exit_code == 2
     assert message in result.stderr
     assert f"{source}, line 2" in result.stderr
@@ -116,8 +116,8 @@ def test_what_is_wrong_with_a_line_is_said(second, message, tmp_path):
 
 def test_a_policy_or_file_that_is_not_there_is_named(tmp_path):
     source = write(tmp_path / "in.jsonl", [])
-    unknown = decide("--policy", "ds3", "--input", source)
+    unknown = decide("--policy", "ds3", source)
     assert (unknown.exit_code, "Did you mean 'ds2'?" in unknown.stderr) == (2, True)
-    missing = decide("--policy", "ds2", "--input", str(tmp_path / "no.jsonl"))
+    missing = decide("--policy", "ds2", str(tmp_path / "no.jsonl"))
     assert missing.exit_code == 2
     assert "no.jsonl: cannot be read: No such file" in missing.stderr

@@ -22,7 +22,7 @@ def journal(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("shadow")
     config = root / "run.yaml"
     config.write_text(f"job: nexmark-q1\n{POLICIES}\ngate: {{min_days: 0.02}}\n", encoding="utf-8")
-    arguments = ["shadow", str(config), "--simulated", "diurnal", "--duration", "30m", "--journal",
+    arguments = ["shadow", str(config), "diurnal", "--duration", "30m", "--journal",
                  str(root / "journal")]  # fmt: skip
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output

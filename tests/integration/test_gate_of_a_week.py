@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dsp_gym.config.files import parse
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
 from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
@@ -44,8 +44,8 @@ def test_the_gate_promotes_who_deserves_it_and_rejects_who_does_not(
 ):
     (tmp_path / "load.yaml").write_text(LOAD, encoding="utf-8")
     config = parse(RunConfig, yaml.safe_load(RUN.format(days=days)), "run.yaml")
-    place = Elsewhere(load=str(tmp_path / "load.yaml"), duration_s=int(days * 86_400))
-    with started(config, mode="active", elsewhere=place, journal=tmp_path / "journal") as loop:
+    place = Substitute(load=str(tmp_path / "load.yaml"), duration_s=int(days * 86_400))
+    with started(config, mode="active", substitute=place, journal=tmp_path / "journal") as loop:
         loop.run(steps=int(days * 1440))
     card = evaluate_journal(tmp_path / "journal", how=CounterfactualConfig(seeds=seeds))
     assert card.verdicts["learned"].word == "promote"

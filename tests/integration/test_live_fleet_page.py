@@ -46,10 +46,10 @@ def watched(tmp_path_factory):
     given = {"job": "random-dag:7:16", "policies": policies, "guardrails": None}
     with session_of(folder, "diurnal", **given) as session:
         session.run.run(steps=20)
-        twins = JournalTwins(session.run.notes.folder, 2)
+        twins = JournalTwins(session.run.writer.folder, 2)
         twins.twins.trust = Trust(lag=10, slo_share=1, cost=10)
         assert twins.look(most=None)
-        write_twins(session.run.notes.folder, twins.twins.document())
+        write_twins(session.run.writer.folder, twins.twins.document())
         yield session
 
 
@@ -112,7 +112,7 @@ def test_the_page_shows_the_figures_of_the_twins(browser, watched):
 
 
 def test_twins_of_a_wrong_model_show_why_and_nothing_else(browser, watched):
-    folder, kept = watched.run.notes.folder, watched.board.twins()
+    folder, kept = watched.run.writer.folder, watched.board.twins()
     wrong = {**kept, "curves": None, "periods": {
         name: {**said, "policies": {}, "distrust": ["the model's cost is off by 40.0%"]}
         for name, said in kept["periods"].items()
@@ -133,7 +133,7 @@ def test_twins_of_a_wrong_model_show_why_and_nothing_else(browser, watched):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_of_a_fleet_those_come_first_that_could_save_most(browser, fleet, width, scheme):
-    address = f"{fleet.server.url}/?job={fleet.run.notes.job}"
+    address = f"{fleet.server.url}/?job={fleet.run.writer.job}"
     opened(browser, address, width, scheme)
     browser.wait_for("#jobs tbody tr")
     shown = browser.run(ORDER)

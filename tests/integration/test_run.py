@@ -1,4 +1,4 @@
-"""`dsp-gym run` on a real Flink: it scales, holds still in trouble, and never stops the job."""
+"""`dsp-gym shadow --apply` on a real Flink: it scales, holds in trouble, never stops the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.run import LiveRun
+from dsp_gym.control.run import JobAutoscaler
 from dsp_gym.control.start import started
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job
@@ -42,6 +42,8 @@ from tests.real_flink import (
 )
 
 pytestmark = REAL_FLINK
+
+ACTS = ("--apply", "--no-serve")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def flatmap(cluster: LocalCluster) -> int:
     return running(cluster, parse(JobSpec, WORD_COUNT, "words"))["flatmap"]
 
 
-def total(run: LiveRun, vertex: str, metric: str) -> float:
+def total(run: JobAutoscaler, vertex: str, metric: str) -> float:
     """The newest value of a counter, over all subtasks."""
     now_s = time.time()
     _, _, values = run.backend.collector.source.samples(now_s - 8, now_s).grid(vertex, metric)
@@ -121,7 +123,7 @@ def test_ds2_scales_the_job_and_no_record_is_lost(cluster, submit, config, tmp_p
 def test_a_dry_run_touches_nothing(cluster, submit, job_file, tmp_path):
     job_id = submit(600.0)
     given = document(cluster, job_file, tmp_path)
-    done = command("run", given, tmp_path, "--steps", "4", "--json")
+    done = command("shadow", given, tmp_path, "--steps", "4", "--no-serve", "--json")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(lines) == 5
@@ -140,7 +142,7 @@ def test_ctrl_c_in_the_middle_of_a_rescale_leaves_the_job_running(
 ):
     submit(600.0)
     given = document(cluster, job_file, tmp_path)
-    code, said = signalled("run", given, tmp_path, "--apply", name=name, at="asked")
+    code, said = signalled("shadow", given, tmp_path, *ACTS, name=name, at="asked")
     assert code == 130
     assert "The job keeps running." in said
     assert cluster.rest.find_job("words").state == "RUNNING"
@@ -152,10 +154,10 @@ def test_killed_between_stop_and_submission_the_job_comes_back_with_its_state(
 ):
     submit(600.0)
     given = document(cluster, job_file, tmp_path)
-    code, _ = signalled("run", given, tmp_path, "--apply", name="SIGKILL", at=r"  stopped$")
+    code, _ = signalled("shadow", given, tmp_path, *ACTS, name="SIGKILL", at=r"  stopped$")
     assert code == -9
     assert [job for job in cluster.rest.jobs() if job.state not in ENDED] == []
-    dry = command("run", given, tmp_path, "--steps", "1")
+    dry = command("shadow", given, tmp_path, "--steps", "1")
     assert dry.returncode == USER_ERROR
     (location,) = (
         e.body["location"]
@@ -164,7 +166,7 @@ def test_killed_between_stop_and_submission_the_job_comes_back_with_its_state(
     )
     assert f"was not finished: its state is in {location}" in dry.stderr
     assert f'"savepointPath": "{location}"' in dry.stderr
-    again = command("run", given, tmp_path, "--apply", "--steps", "1")
+    again = command("shadow", given, tmp_path, *ACTS, "--steps", "2")
     assert again.returncode == 0, again.stderr
     job = cluster.rest.find_job("words")
     restored = cluster.rest.get(f"/jobs/{job.id}/checkpoints")["latest"]["restored"]
@@ -314,7 +316,7 @@ def test_another_flink_is_refused_by_its_version(config):
 
 def test_a_wrong_configuration_ends_with_a_message(cluster, job_file, tmp_path):
     wrong = document(cluster, job_file, tmp_path, policy="ds22")
-    done = command("run", wrong, tmp_path, "--steps", "1")
+    done = command("shadow", wrong, tmp_path, "--steps", "1")
     assert done.returncode == USER_ERROR
     assert "there is no policy 'ds22'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -171,10 +171,10 @@ def test_a_signal_ends_it_whole_and_the_same_folder_goes_on(submit, document, tm
     assert sum(e.kind == "guard" for e in entries) == 4 * snapshots
 
 
-def test_once_is_for_ci_and_bad_input_ends_with_code_2(submit, document, cluster, tmp_path):
+def test_one_step_is_for_ci_and_bad_input_ends_with_code_2(submit, document, cluster, tmp_path):
     submit(100.0)
     deadline = time.monotonic() + PATIENCE_S
-    while (done := command("shadow", document, tmp_path, "--once", "--json")).returncode == 3:
+    while (done := command("shadow", document, tmp_path, "--steps", "1", "--json")).returncode == 3:
         assert time.monotonic() < deadline
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -183,11 +183,10 @@ def test_once_is_for_ci_and_bad_input_ends_with_code_2(submit, document, cluster
     for wrong, says in (
         (other, "has no vertex"),
         ({**document, "job_name": "sentences"}, "'sentences'"),
-        ({**document, "mode": "active"}, "--apply is missing"),
         ({**document, "where": {"rest_url": cluster.rest_url,
                                 "prometheus_url": "http://127.0.0.1:9"}}, "127.0.0.1:9"),
     ):  # fmt: skip
-        refused = command("shadow", wrong, tmp_path, "--once")
+        refused = command("shadow", wrong, tmp_path, "--steps", "1")
         assert refused.returncode == USER_ERROR, refused.stderr
         assert says in refused.stderr
         assert "Traceback" not in refused.stderr

@@ -11,11 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dsp_gym.backends.simulated.connection import connect
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.incumbent import Incumbent
-from dsp_gym.control.journal_writer import Notes
+from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.permission import Permission
-from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.run import JobAutoscaler, Turn
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.status import StatusBoard
@@ -60,14 +60,14 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(
     )
     troubled = TroubledPolicy(rng, SHARE)
     policies = [make("learned"), make("ds2-local"), make("flink-autoscaler"), troubled]
-    seats = [Seat(p, build_for(p, "deployed"), timeout_s=30.0) for p in policies]
-    seats.append(Seat(Incumbent()))
+    seats = [GuardedPolicy(p, build_for(p, "deployed"), timeout_s=30.0) for p in policies]
+    seats.append(GuardedPolicy(Incumbent()))
     turns: list[Turn] = []
     memory_mib: list[float] = []
     with Journal(tmp_path, segment_mib=1, max_mib=8) as journal:
-        notes = Notes(journal, "wordcount", None, jobs.now_s)
-        run = LiveRun(
-            jobs, seats, notes, acting="troubled", interval_s=INTERVAL_S,
+        writer = JournalWriter(journal, "wordcount", None, jobs.now_s)
+        run = JobAutoscaler(
+            jobs, seats, writer, acting="troubled", interval_s=INTERVAL_S,
             permission=Permission("shadow"),
         )  # fmt: skip
         board = StatusBoard(run)
@@ -109,7 +109,7 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(
     kept = list(read(tmp_path))
     assert len(kept) > 1000
     assert [e.seq for e in kept] == list(range(kept[0].seq, kept[0].seq + len(kept)))
-    assert notes.lost > 0  # the disk was full
+    assert writer.lost > 0  # the disk was full
 
 
 def explained(turn: Turn) -> Turn:

@@ -113,7 +113,7 @@ def test_a_failing_policy_shows_its_fallback(browser, tmp_path, monkeypatch):
         def raises(snapshot):
             raise ZeroDivisionError("no rate")
 
-        monkeypatch.setattr(session.run.seats[1].policy, "decide", raises)
+        monkeypatch.setattr(session.run.policies[1].policy, "decide", raises)
         session.run.turn()
         browser.open(session.server.url)
         shown(browser, 4)
@@ -144,7 +144,7 @@ def test_of_several_jobs_one_is_shown_and_the_others_are_a_click_away(browser, t
     with session_of(tmp_path) as session:
         session.run.run(steps=2)
         boards = session.server.boards
-        session.run.notes.job = "orders"
+        session.run.writer.job = "orders"
         boards.put("orders", StatusBoard(session.run))
         boards.fail("views", "flink", "there is no job file 'views.yaml'")
         links = ("[...document.querySelectorAll('#jobs a')].map(a => "

@@ -42,7 +42,7 @@ def test_a_decision_loads_nothing_heavy(tmp_path):
     code = (
         "import sys\n"
         "from dsp_gym.cli import app\n"
-        f"app(['shadow', 'shadow-wordcount', '--simulated', 'diurnal', '--steps', '2', '--port', "
+        f"app(['shadow', 'shadow-wordcount', 'diurnal', '--steps', '2', '--port', "
         f"'0', '--journal', {str(tmp_path / 'j')!r}], standalone_mode=False)\n"
         f"print('LOADED', [name for name in {HEAVY!r} if name in sys.modules])\n"
     )

@@ -33,8 +33,7 @@ LEFT_OUT = {
         r"^dsp-gym flink ",
         r"^dsp-gym (discover|calibrate --prometheus) ",
         r"^dsp-gym record (?!.*--plan)",
-        r"^dsp-gym run ",
-        r"^dsp-gym shadow (?!.*(--replay|--simulated))",
+        r"^dsp-gym shadow \S+( --|$)",
         r"^dsp-gym scorecard runs/promotion",
         r"--backend flink",
         r"^dsp-gym (calibrate flink-q11 |mst q11\.yaml)",  # of its recording

@@ -42,14 +42,14 @@ def main() -> None:
     time.time = stepped(file, time.time)  # before anything keeps a reference to it
 
     from dsp_gym.cli import main as command_line
-    from dsp_gym.cli import run
+    from dsp_gym.cli import shadow
     from dsp_gym.control.config import RunConfig
 
     def settings_of(*given: object, **more: object) -> RunConfig:
         checked = original(*given, **more)  # type: ignore[arg-type]
         return checked.model_copy(update={"interval_s": interval_s})
 
-    original, run.settings_of = run.settings_of, settings_of  # type: ignore[attr-defined]
+    original, shadow.settings_of = shadow.settings_of, settings_of  # type: ignore[attr-defined]
     command_line()
 
 

@@ -23,7 +23,7 @@ _END_S = 20.0
 
 
 class Replica:
-    """One `dsp-gym run --apply`, which is started again whenever it has ended.
+    """One `dsp-gym shadow --apply`, which is started again whenever it has ended.
 
     Args:
         name: its own.
@@ -115,7 +115,7 @@ class Replica:
 
     def _start(self) -> None:
         line = [sys.executable, "-m", "tests.nemesis.program", str(self._clock), str(INTERVAL_S),
-                "run", str(self._config), "--apply"]  # fmt: skip
+                "shadow", str(self._config), "--apply", "--no-serve"]  # fmt: skip
         env = {**os.environ, "PYTHONPATH": self._path, "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
             line, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

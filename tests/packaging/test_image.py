@@ -144,7 +144,7 @@ def test_the_process_starts_from_what_was_compiled_and_says_so(image) -> None:
     assert before
     folder = machine.folder / "run"
     folder.mkdir()
-    arguments = ["shadow", "shadow-wordcount", "--simulated", "diurnal", "--speed", "600",
+    arguments = ["shadow", "shadow-wordcount", "diurnal", "--speed", "600",
                  "--port", "0", "--journal", str(folder / "journal")]  # fmt: skip
     line = [machine.here(word) for word in stage.entrypoint] + arguments
     environment = machine.environment(stage.variables, stage.later)

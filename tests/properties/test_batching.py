@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.control.client_history import RequestHistory
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.serve.decide import Decisions, Question
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import build_for
@@ -42,11 +42,13 @@ def document(job: str) -> dict[str, Any]:
 DOCUMENTS = {job: document(job) for job in JOBS}
 
 
-def seats() -> dict[str, Callable[[], Seat]]:
-    def maker(name: str) -> Callable[[], Seat]:
-        def made() -> Seat:
+def seats() -> dict[str, Callable[[], GuardedPolicy]]:
+    def maker(name: str) -> Callable[[], GuardedPolicy]:
+        def made() -> GuardedPolicy:
             policy = make(name)
-            return Seat(policy, build_for(policy, "deployed"), tells_range=False, answers=True)
+            return GuardedPolicy(
+                policy, build_for(policy, "deployed"), tells_range=False, answers=True
+            )
 
         return made
 
@@ -58,7 +60,9 @@ class Alone:
 
     def __init__(self) -> None:
         self.seats = seats()
-        self.jobs: dict[tuple[str, str, str], tuple[Seat, SnapshotReader, RequestHistory]] = {}
+        self.jobs: dict[
+            tuple[str, str, str], tuple[GuardedPolicy, SnapshotReader, RequestHistory]
+        ] = {}
 
     def answer(self, question: Question) -> dict[str, Any]:
         given = json.loads(question.body)
@@ -149,7 +153,7 @@ def test_together_every_answer_is_that_of_a_seat_alone(
     for number, together in enumerate(asked):
         while later and number < len(plans) and plans[number]:
             later.pop()()  # before the next request, which otherwise does it
-        at_once = served.answer_together(together)
+        at_once = served.answer_batch(together)
         for question, found in zip(together, at_once, strict=True):
             ours = json.dumps(found) if found else said(lambda q=question: served.answer(q))  # type: ignore[misc]
             assert ours == said(lambda q=question: alone.answer(q))  # type: ignore[misc]
@@ -162,12 +166,12 @@ def body(job: str, t_s: float) -> bytes:
 def test_jobs_of_one_graph_are_decided_about_in_one_call() -> None:
     calls: list[int] = []
 
-    class Counted(Seat):
+    class Counted(GuardedPolicy):
         def decide(self, snapshot: Any) -> Any:
             calls.append(len(snapshot))
             return super().decide(snapshot)
 
-    def made() -> Seat:
+    def made() -> GuardedPolicy:
         policy = make("ds2")
         return Counted(policy, build_for(policy, "deployed"), tells_range=False)
 
@@ -177,10 +181,10 @@ def test_jobs_of_one_graph_are_decided_about_in_one_call() -> None:
         served.answer(Question(body(job, START_S), None, "", True))
     calls.clear()
     later = [Question(body(job, START_S + 60), None, "", True) for job in jobs]
-    found = served.answer_together(later)
+    found = served.answer_batch(later)
     assert calls == [16, 4]
     assert [answer and answer["job"] for answer in found] == jobs
-    assert served.answer_together(later) == [None] * 20  # a replay is looked at alone
+    assert served.answer_batch(later) == [None] * 20  # a replay is looked at alone
 
 
 def test_the_planner_decides_at_once_and_only_a_job_that_it_has_to_plan_for_waits() -> None:
@@ -189,7 +193,7 @@ def test_the_planner_decides_at_once_and_only_a_job_that_it_has_to_plan_for_wait
     jobs, t_s = ["words", "other words"], START_S
 
     def ask(asked: list[str]) -> list[bool]:
-        found = served.answer_together([Question(body(job, t_s), None, "", True) for job in asked])
+        found = served.answer_batch([Question(body(job, t_s), None, "", True) for job in asked])
         return [answer is not None for answer in found]
 
     for _ in range(2):  # a new job, and its first plan

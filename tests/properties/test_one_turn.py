@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dsp_gym.backends.base import SelfContained
 from dsp_gym.cli.decide import answers
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.control.serve.decide import Decisions, Question
 from dsp_gym.envs.batch import AutoscaleBatch
@@ -107,7 +107,7 @@ def test_all_who_ask_a_policy_get_the_same_guarded_decision(job, policy, guardra
     loop.reset(seeds)
     assert [answer(loop.step().guarded, snapshot) for snapshot in seen] == expected
 
-    seat = Seat(*made())
+    seat = GuardedPolicy(*made())
     seat.reset(seen[0].topology, seeds)
     judged = []
     for snapshot in seen:
@@ -119,7 +119,7 @@ def test_all_who_ask_a_policy_get_the_same_guarded_decision(job, policy, guardra
     lines = [(f"line {n}", json.dumps(document)) for n, document in enumerate(documents)]
     assert list(answers(lines, made)) == expected
 
-    served = Decisions({policy: lambda: Seat(*made())}, policy)
+    served = Decisions({policy: lambda: GuardedPolicy(*made())}, policy)
     assert [
         served.answer(Question(json.dumps(document).encode(), None, "", True))
         for document in documents

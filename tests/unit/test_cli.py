@@ -223,7 +223,7 @@ def test_an_unwritable_cache_of_compiled_code_is_said_with_its_remedy():
     [
         ("dsp-gym flink submit flink-q1", ["flink-q1", "flink-q11"]),
         ("dsp-gym record flink-w", ["flink-wordcount"]),
-        ("dsp-gym run flink-q", ["flink-q11", "flink-q11-day"]),
+        ("dsp-gym shadow flink-q", ["flink-q11", "flink-q11-day"]),
         ("dsp-gym calibrate ./my", []),  # the shell completes paths
         ("dsp-gym reco", ["record"]),
     ],

@@ -13,7 +13,7 @@ import agents
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.start import seat_names, started
+from dsp_gym.control.start import policy_names, started
 from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.guardrails.chain import build
@@ -91,7 +91,7 @@ def test_a_run_that_asks_for_pins_refuses_a_policy_without_one(folder, tmp_path)
         config = parse(RunConfig, document | named, "test")
         with pytest.raises(ConfigError, match="pinned: true"), started(config, mode="shadow"):
             pytest.fail("it was asked")
-    assert seat_names(parse(RunConfig, document | {"policy": pinned}, "test")) == ["mine"]
+    assert policy_names(parse(RunConfig, document | {"policy": pinned}, "test")) == ["mine"]
 
 
 GUARDS = ("capacity_floor", "excess_budget", "fallback")
@@ -105,11 +105,11 @@ def test_the_policies_of_guardrails_are_pinned_like_the_policy(folder, kind):
         return parse(RunConfig, {**document, "pinned": True}, "test")
 
     with pytest.raises(ConfigError, match="pinned: true") as refused:
-        seat_names(run(str(folder)))
+        policy_names(run(str(folder)))
     assert refused.value.key == f"guardrails.{kind}.policy"
     pinned = f"{folder}@{digest_of(folder)}"
-    assert seat_names(run(pinned)) == ["ds2"]
-    assert seat_names(run("justin-paper")) == ["ds2"]
+    assert policy_names(run(pinned)) == ["ds2"]
+    assert policy_names(run("justin-paper")) == ["ds2"]
     if kind == "capacity_floor":  # a learned policy has no model
         return
     assert build(run(pinned).guardrails).names == (kind,)

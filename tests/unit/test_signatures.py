@@ -13,7 +13,7 @@ import agents
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.start import seat_names, started
+from dsp_gym.control.start import policy_names, started
 from dsp_gym.errors import MissingExtraError, PolicyError
 from dsp_gym.policies.pins import SIGNATURE, digest_of
 from dsp_gym.policies.signatures import refuse_unsigned, sign
@@ -76,8 +76,8 @@ def test_a_run_that_demands_a_signature_refuses_a_policy_without_one(folder, tmp
     with pytest.raises(PolicyError, match="is not signed"), started(config, mode="shadow"):
         pytest.fail("it was asked")
     sign(folder, private)
-    assert seat_names(config) == ["mine"]
-    assert seat_names(parse(RunConfig, document | {"policy": "ds2"}, "test")) == ["ds2"]
+    assert policy_names(config) == ["mine"]
+    assert policy_names(parse(RunConfig, document | {"policy": "ds2"}, "test")) == ["ds2"]
 
 
 def test_a_fallback_of_the_guardrails_must_be_signed_too(folder, tmp_path):
@@ -88,7 +88,7 @@ def test_a_fallback_of_the_guardrails_must_be_signed_too(folder, tmp_path):
     with pytest.raises(PolicyError, match="is not signed"), started(config, mode="shadow"):
         pytest.fail("it was asked")
     sign(folder, private)
-    assert seat_names(config) == ["ds2"]
+    assert policy_names(config) == ["ds2"]
 
 
 def test_what_is_no_key_is_named(folder, tmp_path):

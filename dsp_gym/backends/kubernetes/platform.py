@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dsp_gym.backends.base import Clock, Office, Platform
+from dsp_gym.backends.base import Clock, Leadership, Platform
 from dsp_gym.backends.kubernetes.access import RightsWatch
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
@@ -73,7 +73,7 @@ class ResourcePlatform(Platform):
         job: the job under the resource.
         samples: its metrics.
         clock: Unix seconds.
-        office: the lease that an acting process holds; None: this one only watches.
+        leadership: the lease that an acting process holds; None: this one only watches.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class ResourcePlatform(Platform):
         job: KubernetesJob,
         samples: KubernetesSamples,
         clock: Clock,
-        office: Office | None = None,
+        leadership: Leadership | None = None,
     ) -> None:
-        self.watcher, self.job, self.office = followed.watcher, job, office
+        self.watcher, self.job, self.leadership = followed.watcher, job, leadership
         self.namespace = followed.namespace
         self._followed, self._samples, self._clock = followed, samples, clock
         self._reports = ScalingReports(followed.api, socket.gethostname(), clock.now)

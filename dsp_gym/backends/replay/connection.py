@@ -39,7 +39,6 @@ def connect(
     spec: JobSpec,
     window: WindowConfig,
     *,
-    run: str | None = None,
     speed: float | None = None,
     stop: threading.Event | None = None,
 ) -> Paced:
@@ -49,7 +48,6 @@ def connect(
         folder: the recording.
         spec: the job file of the configuration; the recording must be of that graph.
         window: the metrics window, over which samples are averaged.
-        run: only the run of that name.
         speed: seconds of the recording that pass in one real second; None: as fast as possible.
         stop: set by anyone to end all waiting.
 
@@ -57,10 +55,9 @@ def connect(
         The backend, at the beginning of the first run; it has no actuator.
 
     Raises:
-        ConfigError: The recording has no such run, or is one of another job.
+        ConfigError: The recording has no complete run, or is one of another job.
     """
     recording = Recording.open(folder)
-    runs = (recording.run(run),) if run is not None else complete_runs(folder)
     ours, theirs = ({v.name for v in s.vertices} for s in (spec, recording.spec))
     if ours != theirs:
         raise ConfigError(
@@ -69,5 +66,5 @@ def connect(
             file=folder,
             remedy="Name the job file of the recording.",
         )
-    parts = [ReplayJobs(one, window) for one in runs]
+    parts = [ReplayJobs(one, window) for one in complete_runs(folder)]
     return Paced([PacedBackend(p, p.t_s) for p in parts], apply=False, speed=speed, stop=stop)

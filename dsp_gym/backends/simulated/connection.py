@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Literal
 
 import numpy as np
 
-from dsp_gym.arrays import Ints
 from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
-from dsp_gym.job.sizing import sized
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.generate import rates
 from dsp_gym.loads.spec import LoadConfig
@@ -20,9 +17,6 @@ from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 
 __all__ = ["connect"]
-
-HEADROOM = 0.7
-"""Utilization that a sized start aims at: the operator's target."""
 
 
 def connect(
@@ -35,7 +29,6 @@ def connect(
     duration_s: int = 86_400,
     speed: float | None = None,
     stop: threading.Event | None = None,
-    start: Literal["job", "sized"] = "job",
 ) -> Paced:
     """A simulated job under a load, seen as a real one would be.
 
@@ -48,8 +41,6 @@ def connect(
         duration_s: length of the load, s; then the backend is over.
         speed: seconds of the job that pass in one real second; None: as fast as possible.
         stop: set by anyone to end all waiting.
-        start: configuration at second 0: job = as the job file says; sized = carries the first
-            rate of the load.
 
     Returns:
         The backend, at second 0 of the load.
@@ -59,10 +50,5 @@ def connect(
     jobs = SimulatedJobs(Topology.of([spec]), SimulationOptions(measurement=seen, threads=1))
     offered = rates(described.load, seed=seed, duration_s=float(duration_s))
     arriving = offered[None, :] * spec.source.rate_per_s
-    begun: Ints | None = None
-    if start == "sized":
-        tables, row = jobs.topology.tables, jobs.topology.row
-        level = tables.start_level[row]
-        begun = sized(tables, row, arriving[:, 0], HEADROOM, np.ones(1), level)
-    jobs.reset(np.array([seed], np.int64), arriving, parallelism=begun)
+    jobs.reset(np.array([seed], np.int64), arriving)
     return Paced([PacedBackend(jobs, 0.0, float(duration_s))], apply=apply, speed=speed, stop=stop)

@@ -1,7 +1,7 @@
 """Decisions about jobs with the same graph in one call.
 
 A policy and its guardrails decide about many jobs in hardly more time than about one. Each job
-keeps a seat of its own; its rows are copied into a seat for as many jobs as ask together, and back
+keeps its own policy; its rows are copied into a policy for as many jobs as ask together, and back
 after the decision, so that an answer does not depend on who else asks.
 """
 
@@ -13,20 +13,20 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from dsp_gym.control.guarded_policy import Judgement, Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy, Judgement
 from dsp_gym.control.serve.snapshot_decoder import Fixed
 from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import Known, ReadRow, snapshot_of_rows
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["MOST_TOGETHER", "SharedGraph", "SharedGraphs", "SharedSeats"]
+__all__ = ["MOST_OF_A_BATCH", "SharedGraph", "SharedGraphs", "BatchedPolicies"]
 
-MOST_TOGETHER = 16
+MOST_OF_A_BATCH = 16
 """Jobs that are decided about in one call: the next ones gain little."""
 
 _MOST_TABLES = 64
-"""Seats for several jobs that are kept."""
+"""Policies for several jobs that are kept."""
 
 
 class SharedGraph:
@@ -90,26 +90,26 @@ class SharedGraphs:
 
 
 class _Table:
-    """A seat for several jobs."""
+    """A policy that decides about several jobs at once."""
 
-    def __init__(self, seat: Seat, graph: SharedGraph, jobs: int, seed: int) -> None:
-        seat.reset(graph.topology(jobs), np.full(jobs, seed, np.int64))
-        memories = seat.memories()
+    def __init__(self, policy: GuardedPolicy, graph: SharedGraph, jobs: int, seed: int) -> None:
+        policy.reset(graph.topology(jobs), np.full(jobs, seed, np.int64))
+        memories = policy.memories()
         assert memories is not None  # those of the jobs are known
-        self.graph, self.seat = graph, seat
+        self.graph, self.policy = graph, policy
         self.block = RowBlock(memories, jobs)
 
 
-class SharedSeats:
-    """Seats for several jobs, made as they are needed.
+class BatchedPolicies:
+    """Policies for several jobs, made as they are needed.
 
     Args:
-        seats: makes the seat of one policy, by name.
+        policies: makes the copy of one policy, by name.
         seed: of policies that draw.
     """
 
-    def __init__(self, seats: dict[str, Callable[[], Seat]], seed: int) -> None:
-        self._seats, self._seed = seats, seed
+    def __init__(self, policies: dict[str, Callable[[], GuardedPolicy]], seed: int) -> None:
+        self._policies, self._seed = policies, seed
         self._tables: OrderedDict[tuple[str, int, int], _Table] = OrderedDict()
 
     def decide(
@@ -124,20 +124,20 @@ class SharedSeats:
         """Decide about jobs of one graph, two or more.
 
         Args:
-            policy: name of the seats.
+            policy: its name.
             graph: of the jobs.
-            blocks: what the jobs' seats remember; current afterwards.
+            blocks: what the jobs' policies remember; current afterwards.
             snapshot: of the jobs.
             enacts: whether the decisions are enacted.
 
         Returns:
-            What one seat would have answered about each; None where something went wrong, and
+            What one policy would have answered about each; None where something went wrong, and
             nothing has changed.
         """
         table = self._table(policy, graph, len(blocks))
         table.block.load(blocks)
-        judged = table.seat.decide(snapshot)
-        if judged.failure or table.seat.settle(snapshot, judged, enacted=enacts):
+        judged = table.policy.decide(snapshot)
+        if judged.failure or table.policy.settle(snapshot, judged, enacted=enacts):
             return None
         table.block.store(blocks)
         return judged
@@ -148,6 +148,6 @@ class SharedSeats:
         if found is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.popitem(last=False)
-            found = self._tables[key] = _Table(self._seats[policy](), graph, jobs, self._seed)
+            found = self._tables[key] = _Table(self._policies[policy](), graph, jobs, self._seed)
         self._tables.move_to_end(key)
         return found

@@ -32,7 +32,7 @@ class Boards:
 
     def __init__(self, board: StatusBoard | None = None) -> None:
         self._lock = threading.Lock()
-        self._boards = {} if board is None else {board.run.notes.job: board}
+        self._boards = {} if board is None else {board.run.writer.job: board}
         self._troubles: dict[str, Trouble] = {}
         self._is_one = board is not None
         self.trouble: str | None = None if board is not None else "no job was looked for yet"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from dsp_gym.control.guarded_policy import Judgement
-from dsp_gym.control.run import STANDBY, LiveRun, Turn
+from dsp_gym.control.run import STANDBY, JobAutoscaler, Turn
 
 __all__ = ["CONDITIONS", "Condition", "Conditions", "Truth"]
 
@@ -63,7 +63,7 @@ class Conditions:
     def __getitem__(self, name: str) -> Condition:
         return self._known[name]
 
-    def update(self, run: LiveRun, turn: Turn, managed: str | None, age_s: float) -> None:
+    def update(self, run: JobAutoscaler, turn: Turn, managed: str | None, age_s: float) -> None:
         """Take in a decision.
 
         Args:
@@ -148,16 +148,16 @@ def _fallback(acting: Judgement | None) -> Found:
     return Found("False", "PolicyDecides", "the policy itself decides")
 
 
-def _journaling(run: LiveRun) -> Found:
-    if not run.notes.is_kept:
+def _journaling(run: JobAutoscaler) -> Found:
+    if not run.writer.is_kept:
         return Found("False", "NotAsked", "no journal is kept")
-    if run.notes.trouble is not None:
-        said = f"{run.notes.trouble}; {run.notes.missing} entries are lost so far"
+    if run.writer.trouble is not None:
+        said = f"{run.writer.trouble}; {run.writer.missing} entries are lost so far"
         return Found("False", "CannotWrite", said)
     return Found("True", "Writing", "every decision is written down")
 
 
-def _paused(run: LiveRun, turn: Turn) -> Found:
+def _paused(run: JobAutoscaler, turn: Turn) -> Found:
     reason = run.permission.pause()
     if reason is not None:
         return Found("True", "Stopped", reason)

@@ -19,10 +19,15 @@ import numpy as np
 
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.control.client_history import RequestHistory
-from dsp_gym.control.guarded_policy import Judgement, Seat
-from dsp_gym.control.serve.batching import MOST_TOGETHER, SharedGraph, SharedGraphs, SharedSeats
+from dsp_gym.control.guarded_policy import GuardedPolicy, Judgement
+from dsp_gym.control.serve.batching import (
+    MOST_OF_A_BATCH,
+    BatchedPolicies,
+    SharedGraph,
+    SharedGraphs,
+)
 from dsp_gym.control.serve.sizes import size_of
-from dsp_gym.control.serve.snapshot_decoder import Sent, SentReader, sent
+from dsp_gym.control.serve.snapshot_decoder import DecodedSnapshot, SnapshotDecoder, decode
 from dsp_gym.errors import ConfigError, MetricsError, SchemaError, did_you_mean
 from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.protocols import Sharing
@@ -69,11 +74,11 @@ class Key(NamedTuple):
 @dataclass(slots=True)
 class _Job:
     name: str
-    seat: Seat
+    policy: GuardedPolicy
     history: RequestHistory
-    reader: SentReader
+    reader: SnapshotDecoder
     asked_s: float
-    block: RowBlock | None  # what the seat remembers, where it may decide together with others
+    block: RowBlock | None  # what the policy remembers, where it may decide together with others
     is_prompt: bool  # whether the thread that serves may decide, with the plan there is
     due: MetricsSnapshot | None = None  # that its policy has to plan on before it decides again
     graph: SharedGraph | None = None
@@ -91,7 +96,7 @@ class _Job:
     def plan(self) -> None:
         """Plan what was put off; to be called with the lock."""
         if self.due is not None:
-            self.seat.plan(self.due)
+            self.policy.plan(self.due)
             self.due = None
 
     def plan_alone(self) -> None:
@@ -122,11 +127,11 @@ class Decisions:
     """Answers `dsp-gym/snapshot/1` with `dsp-gym/decision/1`.
 
     Args:
-        seats: makes the seat of one policy, by name.
+        policies: makes the copy of one policy, by name.
         default: the policy that answers where none is named.
         seed: of policies that draw.
         most_bytes: of all histories together.
-        shared: what the seats share, and no history holds alone.
+        shared: what the policies share, and no history holds alone.
         later: has plans made in another thread, after the answer. A request that comes before the
             plan makes it.
         now: Unix seconds.
@@ -135,7 +140,7 @@ class Decisions:
 
     def __init__(
         self,
-        seats: Mapping[str, Callable[[], Seat]],
+        policies: Mapping[str, Callable[[], GuardedPolicy]],
         default: str,
         seed: int = 0,
         *,
@@ -145,19 +150,19 @@ class Decisions:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._seats, self._default, self._seed = dict(seats), default, seed
+        self._policies, self._default, self._seed = dict(policies), default, seed
         self._most_bytes, self._shared, self._later = most_bytes, shared, later
         self._now, self._clock = now, clock
         self._jobs: OrderedDict[Key, _Job] = OrderedDict()  # the one asked for last comes last
         self._bytes = 0
         self._forgotten_s = float("-inf")  # newest snapshot of a history that was given up
         self._lock, self._making = threading.Lock(), threading.Lock()
-        self._graphs, self._tables = SharedGraphs(), SharedSeats(self._seats, seed)
+        self._graphs, self._tables = SharedGraphs(), BatchedPolicies(self._policies, seed)
 
     @property
     def policies(self) -> list[str]:
         """Names that may be asked for."""
-        return sorted(self._seats)
+        return sorted(self._policies)
 
     @property
     def held_bytes(self) -> int:
@@ -177,13 +182,13 @@ class Decisions:
             FullError: There is no room for the history of another job.
         """
         name = question.policy or self._default
-        if name not in self._seats:
+        if name not in self._policies:
             raise ConfigError(
                 f"there is no policy '{name}' here",
                 key="policy",
-                remedy=did_you_mean(name, self._seats),
+                remedy=did_you_mean(name, self._policies),
             )
-        found = sent(question.body)
+        found = decode(question.body)
         document = _parsed(question.body) if found is None else None
         if found is not None:
             given = found.job
@@ -212,7 +217,7 @@ class Decisions:
         finally:
             asked.lock.release()
 
-    def answer_together(self, questions: Sequence[Question]) -> list[Document | None]:
+    def answer_batch(self, questions: Sequence[Question]) -> list[Document | None]:
         """The decisions on several snapshots, as `answer` gives them; never waits.
 
         Returns:
@@ -231,8 +236,8 @@ class Decisions:
                     key = asking.name, id(shares), question.enacts
                     groups.setdefault(key, []).append(asking)
             for (_, _, enacts), asked in groups.items():
-                for first in range(0, len(asked), MOST_TOGETHER):
-                    self._decide(asked[first : first + MOST_TOGETHER], answers, enacts=enacts)
+                for first in range(0, len(asked), MOST_OF_A_BATCH):
+                    self._decide(asked[first : first + MOST_OF_A_BATCH], answers, enacts=enacts)
         finally:
             for job in taken:
                 job.lock.release()
@@ -242,9 +247,9 @@ class Decisions:
         """See to the plan that a question waits for; may take as long as planning does.
 
         Returns:
-            Whether there was one; `answer_together` can then answer.
+            Whether there was one; `answer_batch` can then answer.
         """
-        found = sent(question.body) if len(question.body) <= MOST_AT_ONCE else None
+        found = decode(question.body) if len(question.body) <= MOST_AT_ONCE else None
         name = question.policy or self._default
         job = None if found is None else self._known(Key(question.client, name, found.job))
         if job is None or job.due is None or not job.is_prompt:
@@ -260,7 +265,7 @@ class Decisions:
 
     def _ready(self, place: int, question: Question, left: set[Key | str]) -> _Asking | None:
         """A question that can be answered at once, its job locked; None: `answer` has to see it."""
-        found = sent(question.body) if len(question.body) <= MOST_AT_ONCE else None
+        found = decode(question.body) if len(question.body) <= MOST_AT_ONCE else None
         if found is None or question.client in left:
             left.add(question.client)
             return None
@@ -269,7 +274,7 @@ class Decisions:
         if job is None or key in left or not job.is_prompt or not job.lock.acquire(blocking=False):
             left.add(key)
             return None
-        waits = job.due is not None or not job.seat.has_plan
+        waits = job.due is not None or not job.policy.has_plan
         row = job.reader.row(found) if job.graph and not waits else None
         if row is not None and job.history.t_s < row.t_s <= self._now() + AHEAD_S:
             return _Asking(place, key.policy, job, row)
@@ -298,14 +303,14 @@ class Decisions:
                 self._count(one.job)
 
     def _decided(self, asked: _Job, snapshot: MetricsSnapshot, *, enacts: bool) -> Document:
-        judged = asked.seat.decide(snapshot)
+        judged = asked.policy.decide(snapshot)
         answer = _document(judged, snapshot.job(0), asked.name)
-        settled = asked.seat.settle(snapshot, judged, enacted=enacts)
+        settled = asked.policy.settle(snapshot, judged, enacted=enacts)
         failure = judged.failure or settled
         if failure is not None:
             answer["reason"] = failure.reason
         self._count(asked)
-        if asked.seat.is_due:
+        if asked.policy.is_due:
             asked.due = snapshot
             self._later(asked.plan_alone)
         return answer
@@ -340,9 +345,11 @@ class Decisions:
                 self._jobs.move_to_end(key)
             return found
 
-    def _begun(self, document: Document, found: Sent | None, policy: str, client: str) -> _Job:
+    def _begun(
+        self, document: Document, found: DecodedSnapshot | None, policy: str, client: str
+    ) -> _Job:
         """A new history; nothing is remembered of a snapshot that is refused."""
-        reader = SentReader("request")
+        reader = SnapshotDecoder("request")
         snapshot = reader.read(document, found)
         key = Key(client, policy, snapshot.topology.spec(0).job)
         self._refuse_future(snapshot)
@@ -357,12 +364,12 @@ class Decisions:
                     remedy="Send a snapshot of today.",
                 )
             self._make_room(key)
-            seat = self._seats[policy]()
-            seat.reset(snapshot.topology, np.array([self._seed], np.int64))
+            copy = self._policies[policy]()
+            copy.reset(snapshot.topology, np.array([self._seed], np.int64))
             history = RequestHistory(snapshot, "Send the snapshots of a job in order, each once.")
-            memories = seat.memories()
+            memories = copy.memories()
             block = None if memories is None else RowBlock(memories, 1)
-            made = _Job(key.job, seat, history, reader, self._clock(), block, seat.is_prompt)
+            made = _Job(key.job, copy, history, reader, self._clock(), block, copy.is_prompt)
             self._place(made)
             with self._lock:
                 made.weighed_at += len(self._jobs) % FIRST_WEIGHED
@@ -388,9 +395,9 @@ class Decisions:
                 self._forgotten_s = max(self._forgotten_s, job.history.t_s)
 
     def _weigh(self, job: _Job) -> None:
-        policy = job.seat.policy
+        policy = job.policy.policy
         shared = policy.shared if isinstance(policy, Sharing) else ()
-        taken = size_of((job.seat, job.reader, job.history), (*self._shared, *shared))
+        taken = size_of((job.policy, job.reader, job.history), (*self._shared, *shared))
         with self._lock:
             self._bytes += taken - job.bytes
             job.bytes = taken

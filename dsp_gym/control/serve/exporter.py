@@ -30,7 +30,7 @@ def labels_of(board: StatusBoard) -> dict[str, str]:
     Returns:
         Value by label: job and namespace.
     """
-    return {"namespace": board.run.backend.platform.namespace, "job": board.run.notes.job}
+    return {"namespace": board.run.backend.platform.namespace, "job": board.run.writer.job}
 
 
 class Exporter:

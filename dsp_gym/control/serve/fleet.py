@@ -21,9 +21,9 @@ from dsp_gym.control.backend_of import must_only_read
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.failures import words
 from dsp_gym.control.modes import ACTING, Mode
-from dsp_gym.control.run import Hooks, LiveRun, Turn
+from dsp_gym.control.run import Hooks, JobAutoscaler, Turn
 from dsp_gym.control.serve.boards import Boards
-from dsp_gym.control.serve.scheduler import Lanes
+from dsp_gym.control.serve.scheduler import Scheduler
 from dsp_gym.control.serve.session import served, starting
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens
@@ -93,7 +93,7 @@ class Fleet:
         self.server: StatusServer | None = None
         self.stop, self.settle = stop, settle
         self.on_decision, self.on_turn, self.on_event = on_decision, on_turn, on_event
-        self._lanes = Lanes()
+        self._lanes = Scheduler()
         self._loops: dict[str, _Loop] = {}
 
     @property
@@ -122,7 +122,7 @@ class Fleet:
                 write meanwhile.
         """
         course = _Course(steps, duration_s, once)
-        self._lanes = Lanes()
+        self._lanes = Scheduler()
         try:
             self._watch(self._there(), course)
             self._wait_for_the_first()
@@ -200,7 +200,7 @@ class _Course(NamedTuple):
 
 
 class _Loop:
-    """The loop beside one job, begun anew whenever it could not be; see `Lanes` for its steps."""
+    """The loop beside one job, tried again when it fails; see `Scheduler`."""
 
     def __init__(self, fleet: Fleet, name: str, course: _Course) -> None:
         self.fleet, self.job, self.course = fleet, name, course
@@ -209,7 +209,7 @@ class _Loop:
         self.error: Exception | None = None
         """Why the job could not be watched at first."""
         self._held = ExitStack()  # what is open while the job is watched
-        self._run: LiveRun | None = None
+        self._run: JobAutoscaler | None = None
         self._board: StatusBoard | None = None
         self._end_s: float | None = None  # of the run
         self._decided: Turn | None = None  # its outcome is not known yet
@@ -257,7 +257,7 @@ class _Loop:
         self._decided = run.decide()
         return None if self.course.once else run.interval_s
 
-    def _started(self) -> LiveRun:
+    def _started(self) -> JobAutoscaler:
         fleet, name = self.fleet, self.job
         run = self._held.enter_context(
             started(

@@ -14,7 +14,7 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.control.run import Turn
-from dsp_gym.control.serve.history_from_journal import Recalled, recalled
+from dsp_gym.control.serve.history_from_journal import PastDecision, past_decisions
 from dsp_gym.job.cost import HOURS_A_MONTH, requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
@@ -79,7 +79,7 @@ class StatusHistory:
             acting: name of the acting policy.
             spec: the job; decisions on another graph are left out.
         """
-        for one in recalled(folder, job, acting, KEPT):
+        for one in past_decisions(folder, job, acting, KEPT):
             with contextlib.suppress(*MISFITS):
                 self._take(_recalled_row(one, spec), spec)
                 if one.guard is not None:
@@ -214,7 +214,7 @@ def _reason(guarded: GuardedDecision) -> str:
     return f"{found[-1].guardrail}: {found[-1].reason}" if found else guarded.proposed.reasons[0]
 
 
-def _recalled_row(one: Recalled, spec: JobSpec) -> Floats:
+def _recalled_row(one: PastDecision, spec: JobSpec) -> Floats:
     """One decision of a journal in the order of `QUANTITIES`; NaN: unknown."""
     row: Floats = np.full(len(QUANTITIES), np.nan)
     seen = one.snapshot

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.records.journal import segments_of
 
-__all__ = ["Recalled", "recalled"]
+__all__ = ["PastDecision", "past_decisions"]
 
 MOST_BYTES = 16 * 2**20
 """Bytes of the journal's end that are read: some hours, within a part of a second."""
@@ -20,14 +20,14 @@ TAIL = 400
 """Bytes at the end of a line that hold its kind: its keys are sorted, the body comes first."""
 
 
-class Recalled(NamedTuple):
+class PastDecision(NamedTuple):
     """One decision of the acting policy, as documents of the wire."""
 
     snapshot: Mapping[str, Any]
     guard: Mapping[str, Any] | None
 
 
-def recalled(folder: Path, job: str, acting: str, most: int) -> list[Recalled]:
+def past_decisions(folder: Path, job: str, acting: str, most: int) -> list[PastDecision]:
     """The last decisions in a journal.
 
     A line that cannot be read is left out: curves are for people, and the journal has its own
@@ -42,10 +42,10 @@ def recalled(folder: Path, job: str, acting: str, most: int) -> list[Recalled]:
     Returns:
         Decisions in the order of the journal.
     """
-    found: list[Recalled] = []
+    found: list[PastDecision] = []
     for kind, policy, body in _entries(folder, job):
         if kind == "snapshot":
-            found.append(Recalled(body, None))
+            found.append(PastDecision(body, None))
         elif policy == acting and found:
             found[-1] = found[-1]._replace(guard=body)
     return found[-most:]

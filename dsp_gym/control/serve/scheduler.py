@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["MOST_QUICK", "MOST_SLOW", "SLOW_S", "Lanes", "Stepping"]
+__all__ = ["MOST_QUICK", "MOST_SLOW", "SLOW_S", "Scheduler", "ScheduledLoop"]
 
 MOST_QUICK, MOST_SLOW = 24, 16
 """Steps at once: of loops whose servers answer, and of the others."""
@@ -25,7 +25,7 @@ _IDLE_S = 30.0
 """A thread that is not needed ends after that long."""
 
 
-class Stepping(Protocol):
+class ScheduledLoop(Protocol):
     """One loop, which a thread takes on from step to step."""
 
     def step(self) -> float | None:
@@ -36,7 +36,7 @@ class Stepping(Protocol):
         """
 
 
-class Lanes:
+class Scheduler:
     """Takes loops on until they end or `close` is called.
 
     Args:
@@ -55,15 +55,15 @@ class Lanes:
     ) -> None:
         self._quick, self._slow = _Lane(quick, self), _Lane(slow, self)
         self._slow_s, self.clock = slow_s, clock
-        self._lane_of: dict[Stepping, _Lane] = {}
-        self._hurried: set[Stepping] = set()
+        self._lane_of: dict[ScheduledLoop, _Lane] = {}
+        self._hurried: set[ScheduledLoop] = set()
 
-    def begin(self, loop: Stepping) -> None:
+    def begin(self, loop: ScheduledLoop) -> None:
         """Take a loop on; its first step is due now."""
         self._lane_of[loop] = self._quick
         self._quick.put(loop, self.clock())
 
-    def hurry(self, loop: Stepping) -> None:
+    def hurry(self, loop: ScheduledLoop) -> None:
         """Make every step of a loop due at once from now on."""
         self._hurried.add(loop)
         lane = self._lane_of.get(loop)
@@ -75,7 +75,7 @@ class Lanes:
         self._quick.close()
         self._slow.close()
 
-    def take_step(self, loop: Stepping) -> None:
+    def take_step(self, loop: ScheduledLoop) -> None:
         """Let a loop do what is due, and say when it goes on and where."""
         begun_s = self.clock()
         wait_s = loop.step()
@@ -97,14 +97,14 @@ class _Lane:
     One of those that wait keeps watch; before it begins a step, another one takes the watch.
     """
 
-    def __init__(self, most: int, lanes: Lanes) -> None:
+    def __init__(self, most: int, lanes: Scheduler) -> None:
         self._most, self._lanes = most, lanes
         self._changed = threading.Condition()
-        self._due: list[tuple[float, int, Stepping]] = []
+        self._due: list[tuple[float, int, ScheduledLoop]] = []
         self._number = self._threads = self._waiting = 0
         self._is_watched = self._is_closed = False
 
-    def put(self, loop: Stepping, due_s: float) -> None:
+    def put(self, loop: ScheduledLoop, due_s: float) -> None:
         with self._changed:
             self._number += 1  # of two that are due at once the first one comes first
             heapq.heappush(self._due, (due_s, self._number, loop))
@@ -113,7 +113,7 @@ class _Lane:
             elif self._due[0][2] is loop:
                 self._changed.notify_all()
 
-    def hurry(self, loop: Stepping) -> None:
+    def hurry(self, loop: ScheduledLoop) -> None:
         with self._changed:
             found = [entry for entry in self._due if entry[2] is loop]
             for entry in found:
@@ -140,7 +140,7 @@ class _Lane:
                     self._threads -= 1
                 raise
 
-    def _next(self) -> Stepping | None:
+    def _next(self) -> ScheduledLoop | None:
         """The step that is due, when it is; None: this thread is not needed."""
         with self._changed:
             while not self._is_closed:

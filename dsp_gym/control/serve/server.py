@@ -184,7 +184,7 @@ class StatusServer:
         assert self.decisions is not None  # `_Pages` has seen to it
         waiting, self._waiting = self._waiting, []
         try:
-            answers = self.decisions.answer_together([question for question, _ in waiting])
+            answers = self.decisions.answer_batch([question for question, _ in waiting])
         except Exception:  # a fault of ours: each is told so, and none waits for ever
             _LOG.exception("requests for decisions could not be answered together")
             answers = [None] * len(waiting)

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Clock
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.guarded_policy import Seat
-from dsp_gym.control.modes import INCUMBENT, Mode, SeatConfig
-from dsp_gym.control.run import Hooks, LiveRun, Turn
+from dsp_gym.control.guarded_policy import GuardedPolicy
+from dsp_gym.control.modes import INCUMBENT, Mode, NamedPolicyConfig
+from dsp_gym.control.run import Hooks, JobAutoscaler, Turn
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.memory import give_back
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
-from dsp_gym.control.start import guardrails_of, named_seats, started
+from dsp_gym.control.start import guardrails_of, named_policies, started
 from dsp_gym.control.worker import Workers
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import Shadows
@@ -48,7 +48,7 @@ needs the interpreter five times: with Python's own 5 ms it would mostly wait.""
 class Session:
     """A loop, its status, and where that is served."""
 
-    run: LiveRun
+    run: JobAutoscaler
     board: StatusBoard
     server: StatusServer | None
 
@@ -59,7 +59,7 @@ def session(
     *,
     serve: bool,
     mode: Mode = "shadow",
-    elsewhere: Elsewhere | None = None,
+    substitute: Substitute | None = None,
     journal: Path | None = None,
     durable: bool | None = None,
     hooks: Hooks | None = None,
@@ -71,7 +71,7 @@ def session(
         config: what to run.
         serve: whether it is served over HTTP.
         mode: how far the acting policy may go.
-        elsewhere: a recording or a simulation in place of the configuration's cluster.
+        substitute: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
         durable: whether every decision waits for the disk; None: where something real is decided.
         hooks: what the run calls back, and what ends it.
@@ -102,7 +102,7 @@ def session(
             started(
                 config,
                 mode=mode,
-                elsewhere=elsewhere,
+                substitute=substitute,
                 journal=journal,
                 durable=durable,
                 hooks=replace(hooks, on_decision=decided, on_turn=passed),
@@ -185,15 +185,15 @@ def served(
         planners.shutdown(wait=False, cancel_futures=True)
 
 
-def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Seat]]:
+def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], GuardedPolicy]]:
     """Seats for decisions on request: copies, so that the loop's own history stays its own."""
     timeout_s = min(config.decide_timeout_s, config.serve.timeout_s)
 
-    def maker(name: str, seat: SeatConfig) -> Callable[[], Seat]:
-        def made() -> Seat:
+    def maker(name: str, seat: NamedPolicyConfig) -> Callable[[], GuardedPolicy]:
+        def made() -> GuardedPolicy:
             policy = make(seat.policy)
             own = None if config.fallback is None else Shadows().of(config.fallback, "run")
-            return Seat(
+            return GuardedPolicy(
                 policy,
                 build_for(policy, guardrails_of(config, seat)),
                 name=name,
@@ -207,5 +207,5 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Seat]
         return made
 
     return {
-        name: maker(name, seat) for name, seat in named_seats(config) if seat.policy != INCUMBENT
+        name: maker(name, seat) for name, seat in named_policies(config) if seat.policy != INCUMBENT
     }

@@ -23,9 +23,9 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.snapshot_stream import LATEST_S, Known, ReadRow, SnapshotReader
 from dsp_gym.loop.wire import Document
 
-__all__ = ["Fixed", "Sent", "SentReader", "sent"]
+__all__ = ["Fixed", "DecodedSnapshot", "SnapshotDecoder", "decode"]
 
-Sent = Any
+DecodedSnapshot = Any
 """A snapshot as msgspec reads it: the fields of `SnapshotDocument`."""
 
 Fixed = tuple[bytes, ...]
@@ -83,7 +83,7 @@ _fixed_of_vertex = attrgetter(*_OF_VERTEX)
 _values = msgspec.structs.astuple
 
 
-def sent(body: bytes) -> Sent | None:
+def decode(body: bytes) -> DecodedSnapshot | None:
     """Read a body.
 
     Args:
@@ -98,7 +98,7 @@ def sent(body: bytes) -> Sent | None:
         return None
 
 
-def _fixed(found: Sent) -> Fixed:
+def _fixed(found: DecodedSnapshot) -> Fixed:
     """What is fixed, as it was sent."""
     vertices = found.vertices
     fixed = [*map(bytes, _fixed_of_job(found))]
@@ -109,7 +109,7 @@ def _fixed(found: Sent) -> Fixed:
     return tuple(fixed)
 
 
-class SentReader:
+class SnapshotDecoder:
     """Reads the bodies of one job.
 
     Args:
@@ -130,12 +130,12 @@ class SentReader:
         """What is fixed about the job; None where nothing is known."""
         return self._fixed
 
-    def read(self, document: Document, found: Sent | None) -> MetricsSnapshot:
+    def read(self, document: Document, found: DecodedSnapshot | None) -> MetricsSnapshot:
         """The next snapshot of the job, looked at closely.
 
         Args:
             document: what the body says.
-            found: what `sent` made of it.
+            found: what `decode` made of it.
 
         Returns:
             A snapshot of one row.
@@ -150,11 +150,11 @@ class SentReader:
             self._fixed = _fixed(found)
         return snapshot
 
-    def row(self, found: Sent) -> ReadRow | None:
+    def row(self, found: DecodedSnapshot) -> ReadRow | None:
         """What moved in a snapshot of which all else is the same.
 
         Args:
-            found: what `sent` made of a body.
+            found: what `decode` made of a body.
 
         Returns:
             Its values; None where it needs a closer look.

@@ -12,7 +12,7 @@ from typing import Any
 
 from dsp_gym.control.beside import TWINS_SCHEMA, TwinsFile
 from dsp_gym.control.guarded_policy import Judgement
-from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.run import JobAutoscaler, Turn
 from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
 from dsp_gym.control.serve.history import StatusHistory
@@ -49,7 +49,7 @@ class StatusBoard:
 
     def __init__(
         self,
-        run: LiveRun,
+        run: JobAutoscaler,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run, self.counts = run, Counts()
@@ -59,11 +59,11 @@ class StatusBoard:
         self.data_age_s = math.nan
         self.lock = threading.Lock()
         self.conditions = Conditions(0.0)
-        self.versions = {seat.name: version_of(seat.policy) for seat in run.seats}
+        self.versions = {one.name: version_of(one.policy) for one in run.policies}
         self._history = StatusHistory(run.interval_s)
-        self._twins = TwinsFile(run.notes.folder)
-        if run.notes.folder is not None:
-            self._history.recall(run.notes.folder, run.notes.job, run.acting, run.spec)
+        self._twins = TwinsFile(run.writer.folder)
+        if run.writer.folder is not None:
+            self._history.recall(run.writer.folder, run.writer.job, run.acting, run.spec)
         self._decisions: deque[Document] = deque(maxlen=KEPT)
         self._document: Document | None = None  # of the last decision, once it was asked for
 
@@ -104,7 +104,7 @@ class StatusBoard:
             A `dsp-gym/history/1` document, JSON-able.
         """
         with self.lock:
-            return self._history.document(self.run.notes.job, self.run.acting)
+            return self._history.document(self.run.writer.job, self.run.acting)
 
     def twins(self) -> Document:
         """How the twins fare that another process drives beside the journal.
@@ -115,7 +115,7 @@ class StatusBoard:
         with self.lock:
             found = self._twins.document()
         empty: Document = {"periods": {}, "curves": None, "failures": {}, "until_s": None}
-        return {"schema": TWINS_SCHEMA, "job": self.run.notes.job, **(found or empty)}
+        return {"schema": TWINS_SCHEMA, "job": self.run.writer.job, **(found or empty)}
 
     def saving(self) -> Document | None:
         """What the job could save by the policy that saves most and is no later.
@@ -148,7 +148,7 @@ class StatusBoard:
         seen = None if turn is None else turn.snapshot
         return {
             "schema": STATUS_SCHEMA,
-            "job": run.notes.job,
+            "job": run.writer.job,
             "namespace": run.backend.platform.namespace,
             "mode": run.permission.mode,
             "acting": run.acting,

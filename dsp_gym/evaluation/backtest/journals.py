@@ -1,4 +1,4 @@
-"""Histories from what this project records: journals of `dsp-gym run` and `shadow`, recordings."""
+"""Histories from what this project records: journals of `dsp-gym shadow`, recordings."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
-from dsp_gym.control.start import guardrails_of, job_of, seat_names
+from dsp_gym.control.start import guardrails_of, job_of, policy_names
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.counterfactual.course import ObservedRun
 from dsp_gym.evaluation.counterfactual.forward import Charge, IncumbentReplay
@@ -79,7 +79,7 @@ def watched(config: RunConfig) -> list[str]:
     Returns:
         Their names, in order.
     """
-    return [name for name in seat_names(config) if name != INCUMBENT]
+    return [name for name in policy_names(config) if name != INCUMBENT]
 
 
 def charge_of(
@@ -92,6 +92,8 @@ def charge_of(
     """
     if name == INCUMBENT:
         return Charge(IncumbentReplay(course, part, observed_outages_s(course, spec)))
-    seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
+    seat = next(
+        s for n, s in zip(policy_names(config), config.all_policies, strict=True) if n == name
+    )
     policy = without_words(make(seat.policy))
     return Charge(policy, build_for(policy, guardrails_of(config, seat)))

@@ -225,7 +225,7 @@ class CourseReader:
             raise SchemaError(
                 f"entry {entry.seq}, a {entry.kind}, was not written by dsp-gym: {error!r}",
                 file=self.folder,
-                remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
+                remedy="Name a journal that `dsp-gym shadow` wrote.",
             ) from None
 
     def course(self, job: str | None = None) -> ObservedRun:
@@ -250,7 +250,7 @@ class CourseReader:
             raise SchemaError(
                 f"holds no decisions{f' on {job!r}' if job else ''}{there}",
                 file=self.folder,
-                remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
+                remedy="Name a journal that `dsp-gym shadow` wrote.",
             )
         if len(jobs) > 1:
             raise SchemaError(

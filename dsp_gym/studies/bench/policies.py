@@ -2,7 +2,7 @@
 
 Snapshots are those of a simulated day in which nothing is enacted, so that every rule sees load,
 backlog and backpressure come and go. Snapshots are taken beforehand; explaining is off in the
-batch, as in evaluation, and on for one job, as in `dsp-gym decide` and `dsp-gym run`.
+batch, as in evaluation, and on for one job, as in `dsp-gym decide` and `dsp-gym shadow`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import numpy as np
 
 from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import load_model, parse
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.run import Hooks
 from dsp_gym.control.serve.session import session
@@ -146,12 +146,12 @@ def _beside(
 def _decisions(document: dict[str, object], decisions: int) -> list[Figure]:
     config = parse(RunConfig, document, "bench")
     took: list[float] = []
-    elsewhere = Elsewhere(load="diurnal", duration_s=60 * (decisions + WARM_UP + 1))
+    elsewhere = Substitute(load="diurnal", duration_s=60 * (decisions + WARM_UP + 1))
     with session(
         config,
         serve=False,
         mode="shadow",
-        elsewhere=elsewhere,
+        substitute=elsewhere,
         durable=True,
         hooks=Hooks(on_decision=lambda turn: took.append(turn.seconds)),
     ) as shown:
@@ -186,7 +186,6 @@ def _replayed(folder: Path, hours: int) -> list[Figure]:
         "from dsp_gym.cli import main\nmain()",
         "shadow",
         REPLAYED_AS,
-        "--replay",
         str(folder / "recording"),
         "--journal",
         str(folder / "replayed"),
@@ -199,7 +198,7 @@ def _replayed(folder: Path, hours: int) -> list[Figure]:
     config = load_model(RunConfig, "shadow", REPLAYED_AS)
     how = (
         f"a whole process on {hours} recorded hours, {3600 * hours // config.interval_s} decisions "
-        f"{config.interval_s} s apart by {len(config.seats)} policies, in {took_s:.1f} s"
+        f"{config.interval_s} s apart by {len(config.all_policies)} policies, in {took_s:.1f} s"
     )
     return [
         Figure("replay", "recorded hours/s", hours / took_s, method=how),

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.backends.base import Backend
-from dsp_gym.control.journal_writer import Notes
+from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.run import JobAutoscaler, Turn
 from dsp_gym.evaluation.validation import ComparedPolicy, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.policies.registry import make
 from dsp_gym.studies.policies_on_flink.runs import ValidationCase
-from dsp_gym.studies.policies_on_flink.slow_motion import SlowSeat
+from dsp_gym.studies.policies_on_flink.slow_motion import SlowGuardedPolicy
 
 __all__ = ["ValidationTotals", "acting", "totals"]
 
@@ -41,9 +41,9 @@ def acting(
     case: ValidationCase,
     policy: ComparedPolicy,
     backend: Backend,
-    notes: Notes,
+    writer: JournalWriter,
     origin_s: float,
-) -> LiveRun:
+) -> JobAutoscaler:
     """A loop in which a policy acts on a job, seen in slow motion.
 
     Args:
@@ -51,14 +51,14 @@ def acting(
         case: The job.
         policy: Who decides.
         backend: The job, real or simulated.
-        notes: What is written down.
+        writer: What is written down.
         origin_s: Second 0 of the load, on the backend's clock.
 
     Returns:
         The loop, ready to decide.
     """
     made = make(policy.policy)
-    seat = SlowSeat(
+    seat = SlowGuardedPolicy(
         case.spec,
         made,
         build_for(made, policy.guardrails),
@@ -67,10 +67,10 @@ def acting(
         origin_s=origin_s,
         keeps_memory=case.job.rescaling == "in-place",
     )
-    run = LiveRun(
+    run = JobAutoscaler(
         backend,
         [seat],
-        notes,
+        writer,
         permission=Permission("active"),
         roll_back=RollBack(_NO_ROLL_BACK),
         interval_s=config.real_interval_s,

@@ -15,8 +15,8 @@ from dsp_gym.backends.flink.connection import Place, connect, reach
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Submission, load_arguments
-from dsp_gym.control.journal_writer import Notes
-from dsp_gym.control.run import LiveRun, Turn
+from dsp_gym.control.journal_writer import JournalWriter
+from dsp_gym.control.run import JobAutoscaler, Turn
 from dsp_gym.errors import FlinkError
 from dsp_gym.evaluation.validation import ValidationConfig
 from dsp_gym.records.journal import Journal
@@ -142,10 +142,10 @@ class _Watched:
         """
         run, name = self._run, _job_name(self._run)
         with Journal(self._folder, durable=False) as written:
-            notes = Notes(written, name, run.policy.name)
+            writer = JournalWriter(written, name, run.policy.name)
 
             def heard(kind: str, body: dict[str, object]) -> None:
-                notes.step(kind, body)
+                writer.step(kind, body)
                 outage_s = body.get("outage_s")
                 if kind == "running" and isinstance(outage_s, float):
                     self.outages_s.append(outage_s)
@@ -160,7 +160,7 @@ class _Watched:
                 clock=self._clock,
             )
             try:
-                loop = acting(self._config, run.case, run.policy, backend, notes, self._epoch_s)
+                loop = acting(self._config, run.case, run.policy, backend, writer, self._epoch_s)
                 self._wait_until(self._epoch_s)
                 backend.advance(0)  # what came before the load is nobody's
                 turns = list(self._decided(loop, tell))
@@ -168,7 +168,7 @@ class _Watched:
                 backend.close()
             return turns, drained(backend.collector.source, run.case.spec, DRAIN_S)
 
-    def _decided(self, loop: LiveRun, tell: Callable[[float], None]) -> Iterator[Turn]:
+    def _decided(self, loop: JobAutoscaler, tell: Callable[[float], None]) -> Iterator[Turn]:
         """Decides on the beat of the load, so that each interval holds as many scrapes."""
         step_s = self._config.real_interval_s
         for after_s in range(step_s, self._config.seconds + 1, step_s):

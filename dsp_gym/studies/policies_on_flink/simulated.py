@@ -7,7 +7,7 @@ import numpy as np
 from dsp_gym.backends.flink.local.settings import checkpoint_interval_s
 from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.control.journal_writer import Notes
+from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.evaluation.counterfactual.measured import HALF_S, MeasuredJobs
 from dsp_gym.evaluation.validation import ComparedPolicy, ValidationConfig
 from dsp_gym.metrics.samples import SAMPLE_S
@@ -63,5 +63,7 @@ def simulate(
         shortened_s=0.0 if outage_s is None else HALF_S,
     )
     backend = Paced([PacedBackend(measured, 0.0, float(config.seconds))], apply=True)
-    run = acting(config, case, policy, backend, Notes(None, case.spec.job, policy.name), 0.0)
+    run = acting(
+        config, case, policy, backend, JournalWriter(None, case.spec.job, policy.name), 0.0
+    )
     return totals(run.turn() for _ in range(config.seconds // config.real_interval_s))

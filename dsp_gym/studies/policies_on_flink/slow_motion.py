@@ -16,7 +16,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.control.guarded_policy import Failure, Judgement, Seat
+from dsp_gym.control.guarded_policy import Failure, GuardedPolicy, Judgement
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job.spec import JobSpec, Vertex
 from dsp_gym.job.spec import State as KeyedState
@@ -34,7 +34,7 @@ from dsp_gym.loop.snapshot import (
 )
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["SlowSeat", "slowed", "slowed_snapshot"]
+__all__ = ["SlowGuardedPolicy", "slowed", "slowed_snapshot"]
 
 Section = TypeVar("Section", bound=ConfigModel)
 
@@ -130,7 +130,7 @@ def slowed_snapshot(
     return snapshot_of_arrays(jobs, SnapshotArrays(*arrays[:3], job, vertex))
 
 
-class SlowSeat(Seat):
+class SlowGuardedPolicy(GuardedPolicy):
     """A policy and its guardrails, asked about a job in slow motion.
 
     Args:

@@ -37,7 +37,7 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.calibration.reread import calibrated
 from dsp_gym.config.files import write_atomic
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.modes import RollBackConfig, SeatConfig
+from dsp_gym.control.modes import NamedPolicyConfig, RollBackConfig
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
@@ -77,9 +77,9 @@ def _local(name: str, change: Mapping[str, object]) -> PolicyConfig:
 
 
 SEATS = (
-    SeatConfig(name="justin", policy=_local("justin-local", {"ds2": EVERY_TIME})),
-    SeatConfig(name="ds2", policy=_local("ds2-local", EVERY_TIME)),
-    SeatConfig(policy="incumbent"),
+    NamedPolicyConfig(name="justin", policy=_local("justin-local", {"ds2": EVERY_TIME})),
+    NamedPolicyConfig(name="ds2", policy=_local("ds2-local", EVERY_TIME)),
+    NamedPolicyConfig(policy="incumbent"),
 )
 
 
@@ -97,7 +97,7 @@ def configured(job: str, acting: str = "justin", where: PlaceConfig | None = Non
     """Three policies on one job, one of them acting.
 
     Returns:
-        A configuration of `dsp-gym run` without guardrails.
+        A configuration of `dsp-gym shadow` without guardrails.
     """
     return RunConfig(
         job=job,

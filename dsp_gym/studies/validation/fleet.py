@@ -66,8 +66,8 @@ def acting(job: str, policy: str, cluster: LocalCluster, folder: Path, seconds: 
     }
     file = write_atomic(folder / f"{job}.yaml", yaml.safe_dump(config))
     journal = str(folder / "journals" / job)
-    asked = ["run", str(file), "--apply", "--duration", f"{seconds}s", "--journal", journal]
-    return [*DSP_GYM, *asked]
+    asked = ["shadow", str(file), "--apply", "--no-serve", "--duration", f"{seconds}s"]
+    return [*DSP_GYM, *asked, "--journal", journal]
 
 
 def lived(cluster: LocalCluster, folder: Path, seconds: int) -> None:

@@ -300,7 +300,7 @@ def test_a_decision_takes_the_whole_history_it_is_given():
 
 
 def decide(text: str, *arguments: str):
-    return CliRunner().invoke(app, ["decide", *arguments, "--input", "-"], input=text)
+    return CliRunner().invoke(app, ["decide", "-", *arguments], input=text)
 
 
 def test_decide_answers_documents_and_traces_on_the_command_line():

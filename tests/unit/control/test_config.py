@@ -1,4 +1,4 @@
-"""What `dsp-gym run` reads, and the slots it keeps to."""
+"""What `dsp-gym shadow` reads, and the slots it keeps to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.config.files import load, names, parse
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError
@@ -86,7 +86,7 @@ def test_slots_that_not_even_the_sources_fit_into_are_refused():
 def test_a_journal_gives_back_the_configuration_of_its_run(tmp_path):
     rules = {"guardrails": [{"kind": "freeze"}, {"kind": "cool_down", "reversal_s": 0}]}
     made = config(guardrails=rules)
-    with started(made, elsewhere=Elsewhere(load="constant"), journal=tmp_path):
+    with started(made, substitute=Substitute(load="constant"), journal=tmp_path):
         pass
     (body,) = [e.body for e in read(tmp_path) if e.body.get("event") == "started"]
     assert parse(RunConfig, body["configuration"], "journal") == made

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from dsp_gym.control.guarded_policy import FAULTS, Seat
+from dsp_gym.control.guarded_policy import FAULTS, GuardedPolicy
 from dsp_gym.control.worker import LateError, Worker, Workers
 from dsp_gym.guardrails.chain import Chain, build, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -62,8 +62,8 @@ def seen():
     return jobs.snapshot()
 
 
-def seat(policy, seen, *args, **given) -> Seat:
-    made = Seat(policy, *args, **given)
+def seat(policy, seen, *args, **given) -> GuardedPolicy:
+    made = GuardedPolicy(policy, *args, **given)
     made.reset(seen.topology, np.array([0]))
     return made
 
@@ -206,7 +206,7 @@ class Plans(Answers):
         self.number += 1
 
 
-def answering(policy, seen, **given) -> Seat:
+def answering(policy, seen, **given) -> GuardedPolicy:
     return seat(policy, seen, tells_range=False, answers=True, **given)
 
 

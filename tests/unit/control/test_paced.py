@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import parse
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.start import permitted, seat_names, started
+from dsp_gym.control.start import mode_of, policy_names, started
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.sizing import sized
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.topology import Topology
 from dsp_gym.records.journal import read
 from dsp_gym.records.manifest import RecordedLoad
 
@@ -50,7 +47,7 @@ def recording(tmp_path_factory):
 
 
 def test_every_policy_leaves_its_entries_for_the_same_snapshot(tmp_path):
-    with started(config(tmp_path), elsewhere=Elsewhere(load="diurnal")) as run:
+    with started(config(tmp_path), substitute=Substitute(load="diurnal")) as run:
         run.run(steps=4)
     entries = [e for e in read(tmp_path / "journal" / JOB) if e.body.get("event") != "started"]
     names = ["ds2", "flink-autoscaler", "incumbent"]
@@ -63,29 +60,12 @@ def test_every_policy_leaves_its_entries_for_the_same_snapshot(tmp_path):
         assert {e.body["t_s"] for e in decisions} == {entries[begin].t_s}
 
 
-def test_a_simulated_job_can_begin_sized_for_its_load(tmp_path):
-    found = {}
-    for start in ("job", "sized"):
-        elsewhere = Elsewhere(load="constant", duration_s=1200, start=start)
-        with started(config(tmp_path / start), elsewhere=elsewhere) as run:
-            run.run(steps=2)
-        seen = journal(tmp_path / start, "snapshot")[-1].body
-        found[start] = [vertex["parallelism"] for vertex in seen["vertices"]]
-    spec = load_job(JOB)
-    assert found["job"] == [vertex.parallelism for vertex in spec.vertices]
-    topology = Topology.of([spec])
-    rate = np.array([spec.source.rate_per_s])
-    level = topology.tables.start_level[topology.row]
-    expected = sized(topology.tables, topology.row, rate, 0.7, np.ones(1), level)
-    assert found["sized"] == expected[0].tolist() != found["job"]
-
-
 def test_in_shadow_the_job_stays_as_it_is_and_in_active_it_changes(tmp_path):
     policies = [{"name": "ds2", "policy": "ds2-local"}]
     for mode, changes in (("shadow", False), ("active", True)):
         given = config(tmp_path / mode, policies=policies, guardrails=None, mode=mode)
-        elsewhere = Elsewhere(load="flash-crowd", duration_s=7200)
-        with started(given, mode=mode, elsewhere=elsewhere) as run:
+        substitute = Substitute(load="flash-crowd", duration_s=7200)
+        with started(given, mode=mode, substitute=substitute) as run:
             run.run()
         seen = {e.body["vertices"][1]["parallelism"] for e in journal(tmp_path / mode, "snapshot")}
         asked = [e for e in journal(tmp_path / mode, "actuation") if e.body.get("asked")]
@@ -98,14 +78,14 @@ def journal(folder, kind):
 
 
 def test_mode_off_watches_and_asks_nobody(tmp_path):
-    with started(config(tmp_path, mode="off"), mode="off", elsewhere=Elsewhere()) as run:
+    with started(config(tmp_path, mode="off"), mode="off", substitute=Substitute()) as run:
         run.run(steps=3)
     assert len(journal(tmp_path, "snapshot")) == 3
     assert not journal(tmp_path, "decision")
 
 
 def test_a_recording_is_replayed_run_by_run_to_its_end(tmp_path, recording):
-    with started(config(tmp_path), elsewhere=Elsewhere(recording=recording)) as run:
+    with started(config(tmp_path), substitute=Substitute(recording=recording)) as run:
         run.run()
         assert run.backend.now_s() >= 1200
     rates = [
@@ -118,22 +98,10 @@ def test_a_recording_is_replayed_run_by_run_to_its_end(tmp_path, recording):
     assert all(e.body["rescales"] == 0 for e in journal(tmp_path, "outcome"))
 
 
-def test_one_run_of_a_recording_can_be_named(tmp_path, recording):
-    where = Elsewhere(recording=recording, run="calm")
-    with started(config(tmp_path), elsewhere=where) as run:
-        run.run()
-        assert run.turns == 20
-    with (
-        pytest.raises(ConfigError, match=r"no run 'clam'.*Did you mean 'calm'"),
-        started(config(tmp_path), elsewhere=Elsewhere(recording=recording, run="clam")),
-    ):
-        pass
-
-
 def test_a_recording_of_another_job_is_refused(tmp_path, recording):
     with (
         pytest.raises(ConfigError, match=r"is a recording of .*flatmap.*'nexmark-q1'"),
-        started(config(tmp_path, job="nexmark-q1"), elsewhere=Elsewhere(recording=recording)),
+        started(config(tmp_path, job="nexmark-q1"), substitute=Substitute(recording=recording)),
     ):
         pass
 
@@ -142,7 +110,7 @@ def test_a_replay_at_a_speed_can_be_stopped(tmp_path):
     stop = threading.Event()
     timer = threading.Timer(0.3, stop.set)
     timer.start()
-    with started(config(tmp_path), elsewhere=Elsewhere(speed=1.0), clock=Clock(stop=stop)) as run:
+    with started(config(tmp_path), substitute=Substitute(speed=1.0), clock=Clock(stop=stop)) as run:
         run.run()  # of a day, at the speed of a real one
         assert run.turns <= 2
     timer.join()
@@ -151,7 +119,7 @@ def test_a_replay_at_a_speed_can_be_stopped(tmp_path):
 def test_same_seed_same_decisions(tmp_path):
     bodies = []
     for name in ("a", "b"):
-        with started(config(tmp_path / name, seed=4), elsewhere=Elsewhere(load="markov")) as run:
+        with started(config(tmp_path / name, seed=4), substitute=Substitute(load="markov")) as run:
             run.run(steps=20)
         bodies.append([e.body for e in journal(tmp_path / name, "guard")])
     assert bodies[0] == bodies[1]
@@ -161,7 +129,7 @@ def test_a_policy_that_does_not_fit_the_job_is_refused_before_the_first_decision
     given = config(tmp_path, policies=["ds2", "clairvoyants"])
     with (
         pytest.raises(ConfigError, match="no policy 'clairvoyants'"),
-        started(given, elsewhere=Elsewhere()),
+        started(given, substitute=Substitute()),
     ):
         pass
 
@@ -176,7 +144,7 @@ def test_a_policy_that_does_not_fit_the_job_is_refused_before_the_first_decision
 )
 def test_names_that_do_not_fit_are_refused(tmp_path, given, message):
     with pytest.raises(ConfigError, match=message):
-        seat_names(config(tmp_path, **given))
+        policy_names(config(tmp_path, **given))
 
 
 @pytest.mark.parametrize(
@@ -198,11 +166,19 @@ def test_what_makes_no_sense_is_refused(tmp_path, given, message):
 
 
 @pytest.mark.parametrize("mode", ["advise", "canary", "active"])
-def test_modes_that_write_need_apply_and_the_others_refuse_it(tmp_path, mode):
+def test_nothing_acts_without_apply(tmp_path, mode):
     canary = {"canary": {"share": 0.5}} if mode == "canary" else {}
     given = config(tmp_path, mode=mode, **canary)
+    assert mode_of(given, apply=True) == mode
+    assert mode_of(given, apply=False) == "shadow"
     with pytest.raises(ConfigError, match="--apply is missing"):
-        permitted(given, apply=False)
-    assert permitted(given, apply=True) == mode
-    with pytest.raises(ConfigError, match="nothing to apply"):
-        permitted(config(tmp_path), apply=True)
+        mode_of(given, apply=False, asked=True)
+
+
+def test_apply_acts_where_no_mode_is_given_and_is_refused_where_it_writes_nothing(tmp_path):
+    assert mode_of(config(tmp_path), apply=False) == "shadow"
+    assert mode_of(config(tmp_path), apply=True) == "active"
+    assert mode_of(config(tmp_path, mode="off"), apply=False) == "off"
+    for mode in ("off", "shadow"):
+        with pytest.raises(ConfigError, match="nothing to apply"):
+            mode_of(config(tmp_path, mode=mode), apply=True)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Platform
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.run import Hooks, LiveRun, Notes, Turn
+from dsp_gym.control.run import Hooks, JobAutoscaler, JournalWriter, Turn
 from dsp_gym.errors import FlinkError, KubernetesError, StorageError
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.restriction import Restriction
@@ -64,12 +64,12 @@ def journal(tmp_path):
         yield written
 
 
-def started(living: Living, policy, journal, guardrails=None, **rest) -> LiveRun:
-    notes = Notes(journal, "line", policy.name, living.clock)
+def started(living: Living, policy, journal, guardrails=None, **rest) -> JobAutoscaler:
+    writer = JournalWriter(journal, "line", policy.name, living.clock)
     permission = Permission(rest.pop("mode", "active"))
     hooks = Hooks(on_turn=rest.pop("on_turn", None))
     rest = {"permission": permission, "hooks": hooks, **rest}
-    return LiveRun(living.backend, [Seat(policy, guardrails)], notes, **rest)
+    return JobAutoscaler(living.backend, [GuardedPolicy(policy, guardrails)], writer, **rest)
 
 
 def test_every_decision_leaves_its_five_entries_in_order(living, journal):
@@ -202,7 +202,7 @@ def test_a_dry_run_says_what_it_would_have_asked_for(living, journal):
 def test_steps_of_the_actuator_stand_between_the_others(living, journal):
     run = started(living, Asks(1), journal)
     run.turn()
-    run.notes.step("savepoint", {"bytes": 5})
+    run.writer.step("savepoint", {"bytes": 5})
     assert list(read(journal.folder))[-1].body == {"event": "savepoint", "bytes": 5}
 
 
@@ -306,27 +306,27 @@ def test_a_full_disk_stops_the_journal_and_not_the_loop(living, journal, limited
     for _ in range(3):
         turn = run.turn()
         assert turn.guarded is not None
-        assert run.notes.trouble is not None
-    assert "large" in run.notes.trouble
+        assert run.writer.trouble is not None
+    assert "large" in run.writer.trouble
     limited_files(None)
     run.run(steps=8)
-    assert run.notes.trouble is None
+    assert run.writer.trouble is None
     entries = list(read(journal.folder))
     assert [e.seq for e in entries] == list(range(len(entries)))
     said = [e.body["reason"] for e in entries if e.body.get("stage") == "journal"]
     assert all("entries are missing before this one" in reason for reason in said)
-    assert sum(int(reason.split()[0]) for reason in said) == run.notes.lost
+    assert sum(int(reason.split()[0]) for reason in said) == run.writer.lost
     decided = [e for e in entries if e.kind == "decision"]
     assert 5 <= len(decided) < 8
-    assert run.notes.lost >= run.turns - len(decided)
+    assert run.writer.lost >= run.turns - len(decided)
 
 
 def test_the_acting_policy_is_one_of_several_and_the_others_touch_nothing(living, journal):
     timid, bold = Asks(1), Asks(3)
     timid.name, bold.name = "timid", "bold"
-    notes = Notes(journal, "line", None, living.clock)
-    run = LiveRun(living.backend, [Seat(timid), Seat(bold)], notes, acting="timid",
-                  permission=Permission("active"))  # fmt: skip
+    writer = JournalWriter(journal, "line", None, living.clock)
+    run = JobAutoscaler(living.backend, [GuardedPolicy(timid), GuardedPolicy(bold)], writer,
+                  acting="timid", permission=Permission("active"))  # fmt: skip
     run.run(steps=4)
     assert all(asked.parallelism[0, 1] == 1 for asked in living.asked)
     assert len(bold.saw) == len(timid.saw) == 4
@@ -362,10 +362,10 @@ def test_guardrails_count_what_was_enacted_and_nothing_else(
     timid, bold = Asks(1), Asks(3)
     timid.name, bold.name = "timid", "bold"
     first, second = Counts(), Counts()
-    seats = [Seat(timid, Chain([first])), Seat(bold, Chain([second]))]
-    notes = Notes(journal, "line", None, living.clock)
+    seats = [GuardedPolicy(timid, Chain([first])), GuardedPolicy(bold, Chain([second]))]
+    writer = JournalWriter(journal, "line", None, living.clock)
     permission = Permission(mode)
-    LiveRun(living.backend, seats, notes, acting="timid", permission=permission).run(steps=4)
+    JobAutoscaler(living.backend, seats, writer, acting="timid", permission=permission).run(steps=4)
     assert (first.committed, second.committed) == committed
     assert (first.watched, second.watched) == watched
 
@@ -382,7 +382,7 @@ def test_a_decision_that_the_actuator_refused_is_not_counted(living, journal, mo
 
 
 class Held:
-    """An office that another process holds until a test says otherwise."""
+    """An leadership that another process holds until a test says otherwise."""
 
     holder, term, inherited, memory = "me", 0, None, None
 
@@ -394,9 +394,11 @@ class Held:
 
 
 def test_while_another_process_acts_nothing_is_asked_told_or_rolled_back(living, journal):
-    office, told = Held(), []
+    leadership, told = Held(), []
     living.backend.platform = type(
-        "Elsewhere", (Platform,), {"office": office, "tell": lambda *_, **__: told.append(1)}
+        "Substitute",
+        (Platform,),
+        {"leadership": leadership, "tell": lambda *_, **__: told.append(1)},
     )()
     run = started(living, Asks(3), journal)
     seen = living.seen()
@@ -406,9 +408,9 @@ def test_while_another_process_acts_nothing_is_asked_told_or_rolled_back(living,
     living.now_s += 10_000
     living.status_shown = None
     turn = run.turn()
-    assert (turn.held_code, turn.held) == ("standby", office.why)
+    assert (turn.held_code, turn.held) == ("standby", leadership.why)
     assert (living.asked, living.taken_back, told) == ([], [], [])
-    office.why = None
+    leadership.why = None
     turn = run.turn()
     assert turn.held_code is None
     assert len(living.asked) == 1

@@ -12,10 +12,10 @@ import pytest
 from dsp_gym.config.files import parse
 from dsp_gym.control import start
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.run_state import MEMORY, RunMemory, _text
+from dsp_gym.control.run_state import MEMORY, StateStore, _text
 from dsp_gym.errors import StorageError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -36,31 +36,31 @@ class Process:
     """What one process remembers of a job."""
 
     def __init__(
-        self, folder: Path, living: Living, guardrails=None, office: Office | None = None
+        self, folder: Path, living: Living, guardrails=None, leadership: Leadership | None = None
     ) -> None:
         self.permission = Permission("canary", CanaryConfig(share=0.5))
         self.roll_back = RollBack(RollBackConfig(return_s=60))
-        self.seat = Seat(
+        self.seat = GuardedPolicy(
             make("ds2"),
             build(guardrails)
             if isinstance(guardrails, str)
             else build(GuardrailsConfig.model_validate(guardrails or GUARDRAILS)),
         )
         self.seat.reset(living.topology, np.array([0]))
-        self.carried = RunMemory(
-            folder, living.topology, self.permission, self.roll_back, (self.seat,), office
+        self.carried = StateStore(
+            folder, living.topology, self.permission, self.roll_back, (self.seat,), leadership
         )
         self.told: list[tuple[str, dict[str, object]]] = []
 
     def takes_over(self, now_s: float) -> list[str]:
-        """What it tells at its first decision in office."""
+        """What it tells at its first decision in leadership."""
         self.told.clear()
         self.carried.take_over(now_s, lambda event, body: self.told.append((event, body)))
         return [event for event, _ in self.told]
 
 
-class Office:
-    """An office that a test fills and empties."""
+class Leadership:
+    """An leadership that a test fills and empties."""
 
     def __init__(self, holder: str, inherited: str | None = None) -> None:
         self.holder, self.inherited = holder, inherited
@@ -230,8 +230,8 @@ def test_on_a_full_disk_the_memory_before_stays(tmp_path, living, limited_files)
 
 
 def test_a_successor_continues_where_the_former_one_was(tmp_path, living):
-    seen, office = living.seen(), Office("first")
-    first = Process(tmp_path / "first", living, office=office)
+    seen, leadership = living.seen(), Leadership("first")
+    first = Process(tmp_path / "first", living, leadership=leadership)
     assert first.takes_over(1000.0) == []
     for t_s, tasks in ((1000.0, 1), (1060.0, 1), (1120.0, 3)):
         look = at(seen, t_s, tasks)
@@ -241,7 +241,9 @@ def test_a_successor_continues_where_the_former_one_was(tmp_path, living):
     first.permission.rest(1120.0, 3600.0)
     (tmp_path / "first").mkdir()
     first.carried.keep(1120.0)
-    second = Process(tmp_path / "second", living, office=Office("second", office.memory))
+    second = Process(
+        tmp_path / "second", living, leadership=Leadership("second", leadership.memory)
+    )
     assert second.takes_over(1100.0) == ["took over"]  # its clock is behind
     assert second.told[0][1] == {"from": "first", "kept_s": 1120.0, "term": 1}
     assert second.permission.state() == first.permission.state()
@@ -251,41 +253,41 @@ def test_a_successor_continues_where_the_former_one_was(tmp_path, living):
 
 
 def test_who_stands_by_keeps_nothing_and_takes_nothing_over(tmp_path, living):
-    office = Office("me", "{}")
-    office.why = "another instance holds the lease"
-    waiting = Process(tmp_path, living, office=office)
+    leadership = Leadership("me", "{}")
+    leadership.why = "another instance holds the lease"
+    waiting = Process(tmp_path, living, leadership=leadership)
     assert waiting.takes_over(100.0) == []
     waiting.carried.keep(100.0)
-    assert (office.memory, list(tmp_path.iterdir())) == (None, [])
-    office.why = None
-    waiting.carried.keep(160.0)  # in office, and what was left is not looked at yet
-    assert (office.memory, list(tmp_path.iterdir())) == (None, [])
+    assert (leadership.memory, list(tmp_path.iterdir())) == (None, [])
+    leadership.why = None
+    waiting.carried.keep(160.0)  # in leadership, and what was left is not looked at yet
+    assert (leadership.memory, list(tmp_path.iterdir())) == (None, [])
 
 
 @pytest.mark.parametrize(("left_s", "rests"), [(200.0, True), (100.0, False)])
 def test_of_its_own_memories_a_process_takes_the_younger(tmp_path, living, left_s, rests):
     """The disk was full, or the server was out of reach, when one of them was kept."""
-    office = Office("pod-0")
-    before = Process(tmp_path, living, office=office)
+    leadership = Leadership("pod-0")
+    before = Process(tmp_path, living, leadership=leadership)
     before.takes_over(50.0)
     before.carried.keep(150.0)
     if rests:
         before.permission.rest(left_s, 3600.0)
     text = before.carried._body(left_s, "pod-0")
-    again = Process(tmp_path, living, office=Office("pod-0 again", _text(text)))
+    again = Process(tmp_path, living, leadership=Leadership("pod-0 again", _text(text)))
     assert again.carried.give_back(300.0) == []
     assert again.takes_over(300.0) == (["took over"] if rests else [])
     assert math.isfinite(again.permission.rests_until_s) is rests
 
 
 def test_what_another_left_counts_more_than_an_own_file_however_their_clocks_go(tmp_path, living):
-    mine = Process(tmp_path, living, office=Office("me"))
+    mine = Process(tmp_path, living, leadership=Leadership("me"))
     mine.takes_over(100.0)
     mine.carried.keep(900.0)
-    other = Process(tmp_path, living, office=Office("other"))
+    other = Process(tmp_path, living, leadership=Leadership("other"))
     other.permission.rest(100.0, 3600.0)
     left = _text(other.carried._body(100.0, "other"))
-    again = Process(tmp_path, living, office=Office("me again", left))
+    again = Process(tmp_path, living, leadership=Leadership("me again", left))
     assert again.carried.give_back(1000.0) == []
     assert again.takes_over(1000.0) == ["took over"]
     assert again.permission.rests_until_s == 3700.0
@@ -295,25 +297,25 @@ def test_what_another_left_counts_more_than_an_own_file_however_their_clocks_go(
     "left", ["", "[" * 100_000, '{"schema": "dsp-gym/memory/1"}', "null", '{"schema": 1}']
 )
 def test_a_text_that_is_no_memory_is_told_and_nothing_of_it_is_used(tmp_path, living, left):
-    process = Process(tmp_path, living, office=Office("me", left))
+    process = Process(tmp_path, living, leadership=Leadership("me", left))
     before = process.permission.state(), process.seat.chain.state()
     assert process.takes_over(100.0) == ["started anew"]
     assert "rests, counts and guardrails start anew" in process.told[0][1]["reason"]
     assert (process.permission.state(), process.seat.chain.state()) == before
     process.carried.keep(160.0)
-    assert process.carried._office.memory is not None
+    assert process.carried._leadership.memory is not None
 
 
 def test_a_memory_too_long_for_an_annotation_leaves_the_guardrails_out(
     tmp_path, living, monkeypatch
 ):
     monkeypatch.setattr("dsp_gym.control.run_state._MOST_BYTES", 500)
-    office = Office("first")
-    first = Process(tmp_path, living, office=office)
+    leadership = Leadership("first")
+    first = Process(tmp_path, living, leadership=leadership)
     first.takes_over(100.0)
     first.permission.rest(100.0, 3600.0)
     first.carried.keep(100.0)
-    second = Process(tmp_path, living, office=Office("second", office.memory))
+    second = Process(tmp_path, living, leadership=Leadership("second", leadership.memory))
     assert second.takes_over(160.0) == ["took over", "started anew"]
     said = "the guardrails of ds2 start anew: nothing was kept of them"
     assert second.told[1][1] == {"reason": said}
@@ -321,8 +323,8 @@ def test_a_memory_too_long_for_an_annotation_leaves_the_guardrails_out(
 
 
 def test_what_a_handover_takes_is_small(tmp_path, living):
-    office = Office("first")
-    first = Process(tmp_path, living, "deployed", office)
+    leadership = Leadership("first")
+    first = Process(tmp_path, living, "deployed", leadership)
     first.takes_over(100.0)
     first.carried.keep(100.0)
-    assert len(office.memory) < 20_000
+    assert len(leadership.memory) < 20_000

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from dsp_gym.backends.base import INTENTS
 from dsp_gym.cli import app
-from dsp_gym.control.guarded_policy import Seat
-from dsp_gym.control.journal_writer import Notes, listener
+from dsp_gym.control.guarded_policy import GuardedPolicy
+from dsp_gym.control.journal_writer import JournalWriter, listener
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.run import Hooks, LiveRun, Turn
+from dsp_gym.control.run import Hooks, JobAutoscaler, Turn
 from dsp_gym.errors import StorageError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import Status
@@ -59,10 +59,10 @@ def living() -> Living:
     return Living()
 
 
-def run_of(living: Living, journal: Journal, turns: list[Turn], **rest) -> LiveRun:
-    notes = Notes(journal, "line", "asks", living.clock)
-    return LiveRun(
-        living.backend, [Seat(Asks())], notes, permission=Permission("active"),
+def run_of(living: Living, journal: Journal, turns: list[Turn], **rest) -> JobAutoscaler:
+    writer = JournalWriter(journal, "line", "asks", living.clock)
+    return JobAutoscaler(
+        living.backend, [GuardedPolicy(Asks())], writer, permission=Permission("active"),
         hooks=Hooks(on_turn=turns.append), **rest,
     )  # fmt: skip
 
@@ -90,7 +90,7 @@ def test_with_a_full_disk_a_change_is_held_and_asked_for_when_there_is_room(
     assert len(living.asked) == 1
     last = [e for e in read(journal.folder) if e.body.get("event") == "decided"][-1]
     assert last.body["asked"]
-    assert run.notes.decided == last.seq
+    assert run.writer.decided == last.seq
 
 
 def test_a_roll_back_waits_for_the_disk_too(living, journal, limited_files):
@@ -114,8 +114,8 @@ def test_an_intent_is_synced_before_anything_is_asked(living, journal, monkeypat
     order: list[str] = []
     synced = records.os.fsync
     monkeypatch.setattr(records.os, "fsync", lambda fd: (synced(fd), order.append("synced")))
-    notes = run_of(living, journal, []).notes
-    notes.intent("asked", {"to": 2})
+    writer = run_of(living, journal, []).writer
+    writer.intent("asked", {"to": 2})
     order.append("asked")
     assert order == ["synced", "asked"]
 
@@ -123,13 +123,13 @@ def test_an_intent_is_synced_before_anything_is_asked(living, journal, monkeypat
 def test_a_terminal_that_is_gone_stops_no_rescale_and_a_full_disk_does(
     living, journal, limited_files
 ):
-    notes = run_of(living, journal, []).notes
-    notes.decided = 7
+    writer = run_of(living, journal, []).writer
+    writer.decided = 7
 
     def closed(kind: str, body: dict) -> None:
         raise BrokenPipeError
 
-    step = listener(notes, "asks", closed)
+    step = listener(writer, "asks", closed)
     step("asked", {"to": 2})
     (entry,) = read(journal.folder)
     assert entry.body == {"event": "asked", "to": 2, "decision": 7}
@@ -147,10 +147,10 @@ def test_what_was_done_while_the_disk_took_nothing_is_written_with_its_time(
     full(journal, limited_files)
     for event in STEPS:
         living.sleep(1)
-        run.notes.step(event, {"location": "x" * 200})
-    assert run.notes.lost == 3
+        run.writer.step(event, {"location": "x" * 200})
+    assert run.writer.lost == 3
     with pytest.raises(StorageError, match="cannot be written"):
-        run.notes.intent("asked", {})
+        run.writer.intent("asked", {})
     limited_files(None)
     run.run(steps=5)
     entries = list(read(journal.folder))
@@ -158,7 +158,7 @@ def test_what_was_done_while_the_disk_took_nothing_is_written_with_its_time(
     assert found == [(event, 61.0 + i) for i, event in enumerate(STEPS)]
     (said,) = (e.body["reason"] for e in entries if e.body.get("stage") == "journal")
     assert said.startswith("1 entries are missing")  # the intent that was refused
-    assert run.notes.lost == 1
+    assert run.writer.lost == 1
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
 
 
 def acted(folder: Path, *options: str) -> tuple[int, str, str]:
-    line = ["shadow", "flink-wordcount", "--simulated", "diurnal", "--mode", "active", "--apply"]
+    line = ["shadow", "flink-wordcount", "diurnal", "--mode", "active", "--apply"]
     done = CliRunner().invoke(app, [*line, "--journal", str(folder), *options])
     return done.exit_code, done.stdout, done.stderr
 
@@ -202,7 +202,7 @@ def test_on_a_disk_that_fills_the_command_holds_and_says_so_at_the_end(small_dis
 def test_a_shadow_on_a_disk_that_fills_counts_what_is_lost_and_does_not_end_well(small_disk, ended):
     """It acts on nothing, so nothing is held: 0 held alone would look like a good run."""
     line = [sys.executable, "-c", "from dsp_gym.cli import main; main()", "shadow"]
-    line += ["shadow-wordcount", "--simulated", "diurnal", "--policy", "ds2"]
+    line += ["shadow-wordcount", "diurnal", "--policies", "ds2"]
     line += ["--steps", "120"] if ended == "by itself" else ["--speed", "6000"]
     full = [*line, "--journal", str(small_disk / "journal")]
     process = subprocess.Popen(full, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

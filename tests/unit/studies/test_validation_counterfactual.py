@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dsp_gym.calibration.reread import calibrated
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
@@ -61,8 +61,8 @@ def test_journals_are_scored_with_the_calibrated_job(tmp_path):
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
     for acting in ("justin", "ds2"):
         config = configured(str(file), acting)
-        place = Elsewhere(load="diurnal", duration_s=1800)
-        with started(config, mode="active", elsewhere=place, journal=root / acting) as run:
+        place = Substitute(load="diurnal", duration_s=1800)
+        with started(config, mode="active", substitute=place, journal=root / acting) as run:
             run.run(steps=40)
     assert newest(tmp_path / JOB) == root
     model = modelled(root, JOB, REPORTS)

@@ -13,7 +13,7 @@ import pytest
 from dsp_gym.backends.kubernetes.lease import MEMORY
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.run import LiveRun
+from dsp_gym.control.run import JobAutoscaler
 from dsp_gym.control.start import started
 from dsp_gym.records.journal import read
 from tests.answering import answering, tell
@@ -35,7 +35,7 @@ def fake():
 
 
 @pytest.fixture
-def replica(fake, tmp_path) -> Iterator[Callable[[str], AbstractContextManager[LiveRun]]]:
+def replica(fake, tmp_path) -> Iterator[Callable[[str], AbstractContextManager[JobAutoscaler]]]:
     with answering() as flink:
         tell(flink, since_ms=round(time.time() * 1000) - 20_000)
         flink.answers["/api/v1/query"] = lambda asked: {
@@ -44,7 +44,7 @@ def replica(fake, tmp_path) -> Iterator[Callable[[str], AbstractContextManager[L
         (tmp_path / "words.yaml").write_text(line().model_dump_json(by_alias=True))
         file = fake.kubeconfig(tmp_path / "config", fake.account("acts", RIGHTS))
 
-        def made(name: str) -> AbstractContextManager[LiveRun]:
+        def made(name: str) -> AbstractContextManager[JobAutoscaler]:
             where: dict[str, Any] = {
                 "kubeconfig": str(file), "namespace": "jobs", "name": "words", "lease_s": 9,
                 "timeout_s": 2, "prometheus_url": flink.url, "rest_url": flink.url, "watch_s": 1,
@@ -57,10 +57,10 @@ def replica(fake, tmp_path) -> Iterator[Callable[[str], AbstractContextManager[L
         yield made
 
 
-def holds(run: LiveRun) -> bool:
-    office = run.backend.platform.office
-    assert office is not None
-    return office.standby() is None
+def holds(run: JobAutoscaler) -> bool:
+    leadership = run.backend.platform.leadership
+    assert leadership is not None
+    return leadership.standby() is None
 
 
 def soon(true: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ def test_the_second_replica_rests_as_the_first_would(replica, fake, tmp_path, en
         assert waits.permission.rests_until_s == until_s
         assert acts.decide().held_code == "standby"
         (told,) = (e.body for e in read(tmp_path / "pod-1") if e.body.get("event") == "took over")
-        assert told["from"] == acts.backend.platform.office.holder
+        assert told["from"] == acts.backend.platform.leadership.holder
         assert (tmp_path / "pod-1" / "memory.json").exists()
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dsp_gym.config.files import parse
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.serve.session import Session, session
 
@@ -84,8 +84,10 @@ def config(tmp_path, **given) -> RunConfig:
 @contextmanager
 def session_of(tmp_path, load: str = "flash-crowd", **given) -> Iterator[Session]:
     """A served session in mode shadow on a simulated job under a load."""
-    elsewhere = Elsewhere(load=load, duration_s=7200)
-    with session(config(tmp_path, **given), serve=True, elsewhere=elsewhere, mode="shadow") as made:
+    substitute = Substitute(load=load, duration_s=7200)
+    with session(
+        config(tmp_path, **given), serve=True, substitute=substitute, mode="shadow"
+    ) as made:
         yield made
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from baselines.static import Static
-from dsp_gym.control.guarded_policy import Seat
+from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.serve.decide import (
     AHEAD_S,
     SILENT_S,
@@ -42,9 +42,9 @@ def clocks() -> Clocks:
     return Clocks()
 
 
-def seat() -> Seat:
+def seat() -> GuardedPolicy:
     policy = make("ds2")
-    return Seat(policy, build_for(policy, "deployed"), tells_range=False)
+    return GuardedPolicy(policy, build_for(policy, "deployed"), tells_range=False)
 
 
 def decisions(clocks: Clocks, most_bytes: int = 2**24, **seats: Any) -> Served:
@@ -82,7 +82,7 @@ def test_a_time_in_the_future_is_refused_and_not_remembered(clocks):
 
 
 def test_a_replay_is_refused_however_many_jobs_there_are(clocks):
-    served = decisions(clocks, static=lambda: Seat(make("static")))
+    served = decisions(clocks, static=lambda: GuardedPolicy(make("static")))
     for number in range(70):
         served.said(snapshot(NOW_S, f"job-{number}"), "static")
     for number in (0, 50, 69):
@@ -150,7 +150,7 @@ def test_a_job_whose_decision_hangs_keeps_no_other_waiting(clocks, monkeypatch):
             let_go.wait(10)
             return super().decide(snapshot)
 
-    served = decisions(clocks, hanging=lambda: Seat(Hanging()))
+    served = decisions(clocks, hanging=lambda: GuardedPolicy(Hanging()))
     first = threading.Thread(target=served.said, args=(snapshot(NOW_S - 60), "hanging"))
     first.start()
     assert hangs.wait(10)
@@ -176,7 +176,9 @@ def test_a_thousand_decisions_of_a_job_hold_no_more_than_its_first(clocks):
 
 def test_a_planner_holds_no_more_after_a_hundred_plans_than_after_a_few(clocks):
     policy = make("mdp")
-    served = decisions(clocks, planner=lambda: Seat(policy, tells_range=False, answers=True))
+    served = decisions(
+        clocks, planner=lambda: GuardedPolicy(policy, tells_range=False, answers=True)
+    )
     one, held = snapshot(0.0), []
     one["metrics"]["window_fill"] = 1.0
     for hour in range(100):
@@ -204,7 +206,7 @@ def test_the_size_of_an_object_is_that_of_all_it_holds() -> None:
 def test_what_is_only_shown_is_not_counted_as_enacted(clocks):
     settled: list[bool] = []
 
-    class Told(Seat):
+    class Told(GuardedPolicy):
         def settle(self, snapshot, judged, *, enacted):
             settled.append(enacted)
             return super().settle(snapshot, judged, enacted=enacted)
@@ -217,7 +219,9 @@ def test_what_is_only_shown_is_not_counted_as_enacted(clocks):
 
 def test_a_policy_with_a_model_of_the_load_adds_its_forecast(clocks):
     planner = make("mdp")
-    served = decisions(clocks, planner=lambda: Seat(planner, tells_range=False, answers=True))
+    served = decisions(
+        clocks, planner=lambda: GuardedPolicy(planner, tells_range=False, answers=True)
+    )
     found = [served.said(snapshot(NOW_S - 60 * k), "planner") for k in range(5, 0, -1)]
     assert "forecast" not in served.said(snapshot(NOW_S), "ds2")
     last = found[-1]["forecast"]
@@ -229,5 +233,5 @@ def test_a_policy_with_a_model_of_the_load_adds_its_forecast(clocks):
 def test_a_forecast_that_fails_takes_no_decision_with_it(clocks):
     planner = make("mdp")
     planner.forecast = lambda: 1 / 0
-    served = decisions(clocks, planner=lambda: Seat(planner, answers=True))
+    served = decisions(clocks, planner=lambda: GuardedPolicy(planner, answers=True))
     assert "forecast" not in served.said(snapshot(NOW_S), "planner")

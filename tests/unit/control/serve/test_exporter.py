@@ -153,7 +153,7 @@ def test_a_failing_policy_is_counted_by_cause(serving, monkeypatch):
     def raises(snapshot):
         raise ZeroDivisionError("no rate")
 
-    monkeypatch.setattr(session.run.seats[0].policy, "decide", raises)
+    monkeypatch.setattr(session.run.policies[0].policy, "decide", raises)
     session.run.run(steps=5)
     families = scraped(session)
     assert value(families, "policy_failures", policy="learned", cause="raised") == 2

@@ -100,7 +100,7 @@ def test_after_a_restart_the_curves_go_on_where_they_ended(tmp_path):
     with session_of(tmp_path) as session:
         session.run.run(steps=30)
         before = session.board.curves()
-        spec, folder = session.run.spec, session.run.notes.folder
+        spec, folder = session.run.spec, session.run.writer.folder
         turns = [session.run.turn() for _ in range(3)]
     found = StatusHistory(30.0)
     found.recall(folder, "flink-wordcount", "ds2", spec)
@@ -124,7 +124,7 @@ def test_after_a_restart_the_curves_go_on_where_they_ended(tmp_path):
 def test_what_a_journal_says_of_another_job_or_in_a_damaged_line_is_not_drawn(tmp_path):
     with session_of(tmp_path) as session:
         session.run.run(steps=6)
-        spec, folder = session.run.spec, session.run.notes.folder
+        spec, folder = session.run.spec, session.run.writer.folder
     (file,) = folder.glob("journal-*.jsonl")
     lines = file.read_bytes().splitlines(keepends=True)
     snapshots = [k for k, line in enumerate(lines) if b'"kind":"snapshot"' in line[-300:]]

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dsp_gym.control.serve.scheduler import Lanes
+from dsp_gym.control.serve.scheduler import Scheduler
 
 
 class Loop:
@@ -33,7 +33,7 @@ def ended(*loops: Loop) -> None:
 
 
 def test_a_hundred_loops_need_no_more_threads_than_there_may_be() -> None:
-    lanes = Lanes(quick=3, slow=1)
+    lanes = Scheduler(quick=3, slow=1)
     loops = [Loop(lambda n: 0.02 if n < 5 else None) for _ in range(100)]
     for loop in loops:
         lanes.begin(loop)
@@ -44,7 +44,7 @@ def test_a_hundred_loops_need_no_more_threads_than_there_may_be() -> None:
 
 
 def test_a_step_is_due_when_the_loop_said_and_not_before() -> None:
-    lanes = Lanes(quick=2, slow=1)
+    lanes = Scheduler(quick=2, slow=1)
     later, sooner = Loop(lambda n: 0.3 if n < 2 else None), Loop(lambda n: 0.1 if n < 2 else None)
     lanes.begin(later)
     lanes.begin(sooner)
@@ -56,7 +56,7 @@ def test_a_step_is_due_when_the_loop_said_and_not_before() -> None:
 
 
 def test_loops_whose_servers_hang_do_not_hold_up_the_others() -> None:
-    lanes, let_go = Lanes(quick=2, slow=2, slow_s=0.05), threading.Event()
+    lanes, let_go = Scheduler(quick=2, slow=2, slow_s=0.05), threading.Event()
 
     def hangs(n: int) -> float | None:
         if n == 1:
@@ -80,7 +80,7 @@ def test_loops_whose_servers_hang_do_not_hold_up_the_others() -> None:
 
 
 def test_a_loop_in_a_hurry_does_not_wait_for_its_time() -> None:
-    lanes, stop = Lanes(quick=1, slow=1), threading.Event()
+    lanes, stop = Scheduler(quick=1, slow=1), threading.Event()
     under_way = threading.Event()
 
     def step(n: int) -> float | None:
@@ -104,7 +104,7 @@ def test_a_loop_in_a_hurry_does_not_wait_for_its_time() -> None:
 
 
 def test_a_hurry_during_a_step_counts_for_the_next_one() -> None:
-    lanes, inside, told = Lanes(), threading.Event(), threading.Event()
+    lanes, inside, told = Scheduler(), threading.Event(), threading.Event()
 
     def step(n: int) -> float | None:
         if n == 2:
@@ -123,7 +123,7 @@ def test_a_hurry_during_a_step_counts_for_the_next_one() -> None:
 
 
 def test_threads_end_when_lanes_are_closed() -> None:
-    lanes = Lanes()
+    lanes = Scheduler()
     loop = Loop(lambda n: None)
     lanes.begin(loop)
     ended(loop)

@@ -64,7 +64,7 @@ def test_a_loop_that_stands_still_is_not_alive(serving):
     session = serving()
     now_s = [1000.0]
     board = StatusBoard(session.run, clock=lambda: now_s[0])
-    session.server.boards.put(session.run.notes.job, board)
+    session.server.boards.put(session.run.writer.job, board)
     board.decided(session.run.turn())
     now_s[0] += 30 + serving_module.GRACE_S - 1
     assert ask(f"{session.server.probe_url}/healthz").status == 200
@@ -110,10 +110,10 @@ def test_decisions_are_those_of_the_policy_on_the_same_history(serving):
 def test_the_loops_own_policies_do_not_notice(serving):
     session = serving()
     session.run.run(steps=3)
-    before = session.run.seats[1].policy.state()
+    before = session.run.policies[1].policy.state()
     for document in snapshots(session, 3):
         assert decide(session, document).status == 200
-    assert session.run.seats[1].policy.state() == before
+    assert session.run.policies[1].policy.state() == before
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_a_secret_in_an_address_is_seen_nowhere(serving, monkeypatch):
     url, probes = session.server.url, session.server.probe_url
     told = [ask(f"{url}/{path}").text for path in ("v1/status", "v1/jobs", "metrics")]
     told += [ask(f"{probes}/readyz").text]
-    told += [file.read_text() for file in session.run.notes._journal.folder.glob("*.jsonl")]
+    told += [file.read_text() for file in session.run.writer._journal.folder.glob("*.jsonl")]
     assert "***@prometheus:9090" in told[0]
     assert "***@prometheus:9090" in told[-1]
     for text in told:

@@ -107,7 +107,7 @@ def test_a_policy_that_fails_shows_who_decides_instead(serving, monkeypatch):
     def raises(snapshot):
         raise ZeroDivisionError("no rate")
 
-    monkeypatch.setattr(session.run.seats[1].policy, "decide", raises)
+    monkeypatch.setattr(session.run.policies[1].policy, "decide", raises)
     document = decided(session, 1)
     active = condition(document, "FallbackActive")
     assert (active["status"], active["reason"]) == ("True", "PolicyRaised")

@@ -27,7 +27,7 @@ NAMES = {
 
 def driven(session) -> dict:
     """Twins of a session's journal, with the file they write."""
-    folder = session.run.notes.folder
+    folder = session.run.writer.folder
     one = JournalTwins(folder, 2)
     one.twins.trust = Trust(lag=10, slo_share=1, cost=10)
     assert one.look(most=None)
@@ -80,7 +80,7 @@ def test_where_the_model_is_wrong_there_are_no_figures_and_no_saving_of_twins(se
     document = driven(session)
     for said in document["periods"].values():
         said |= {"policies": {}, "distrust": ["the model's cost is off by 40.0%"]}
-    write_twins(session.run.notes.folder, document)
+    write_twins(session.run.writer.folder, document)
     families = scraped(session)
     assert "twin_cost" not in families or not families["twin_cost"]
     assert value(families, "twin_trusted", period="start") == 0
@@ -113,10 +113,10 @@ def test_a_job_could_save_by_the_twin_that_saves_most_and_is_no_later(serving):
 def test_a_file_that_cannot_be_read_is_none(serving, text):
     session = serving()
     session.run.run(steps=2)
-    file = session.run.notes.folder / TWINS_FILE
+    file = session.run.writer.folder / TWINS_FILE
     file.write_text(text, encoding="utf-8", errors="surrogateescape")
     assert ask(f"{session.server.url}/v1/twins").json["periods"] == {}
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_twins(session.run.notes.folder, {"schema": "dsp-gym/twins/1", "x": math.nan})
+        write_twins(session.run.writer.folder, {"schema": "dsp-gym/twins/1", "x": math.nan})
     assert file.read_text(encoding="utf-8", errors="surrogateescape") == text
     assert json.loads(json.dumps(session.board.twins()))["until_s"] is None

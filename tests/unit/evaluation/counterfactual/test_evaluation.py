@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dsp_gym.config.files import parse
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.gate import GateConfig
 from dsp_gym.control.start import started
@@ -52,8 +52,8 @@ def run(folder: Path, acting: str, **changed: object) -> RunConfig:
         **changed,
     }  # fmt: skip
     config = parse(RunConfig, document, "run.yaml")
-    place = Elsewhere(load="diurnal", duration_s=HOURS * 3600)
-    with started(config, mode="active", elsewhere=place, journal=folder) as loop:
+    place = Substitute(load="diurnal", duration_s=HOURS * 3600)
+    with started(config, mode="active", substitute=place, journal=folder) as loop:
         loop.run(steps=HOURS * 60)
     return config
 

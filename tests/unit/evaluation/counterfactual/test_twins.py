@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.config.files import parse
-from dsp_gym.control.backend_of import Elsewhere
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.control.start import started
@@ -35,9 +35,9 @@ def rescaled(tmp_path_factory) -> Path:
         "job": "nexmark-q1", "policies": POLICIES, "mode": "active", "guardrails": "default",
         "roll_back": {"slo_share": 1.0},
     }  # fmt: skip
-    place = Elsewhere(load="diurnal", duration_s=3600)
+    place = Substitute(load="diurnal", duration_s=3600)
     config = parse(RunConfig, document, "run.yaml")
-    with started(config, mode="active", elsewhere=place, journal=folder) as loop:
+    with started(config, mode="active", substitute=place, journal=folder) as loop:
         loop.run(steps=30)
     assert np.nansum(read_course(folder).outcome["rescales"]) >= 1
     return folder

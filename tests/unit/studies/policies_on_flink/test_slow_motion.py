@@ -13,7 +13,7 @@ from dsp_gym.loop.snapshot import MOMENTS, PER_JOB, PER_VERTEX, SNAPSHOT_METRICS
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import Measurement, SimulationOptions
-from dsp_gym.studies.policies_on_flink.slow_motion import SlowSeat, slowed, slowed_snapshot
+from dsp_gym.studies.policies_on_flink.slow_motion import slowed, slowed_snapshot
 
 TIMES = 12.0
 UNITS = {name: column.unit for name, _, column in SNAPSHOT_METRICS}
@@ -69,7 +69,7 @@ def test_metrics_change_with_their_unit(seen):
 def test_a_policy_decides_on_the_slowed_job_as_on_the_job_itself(seen):
     """DS2 without a clock: the same tasks, whatever a second is."""
     spec, ds2 = load_job("flink-q11"), make("ds2-local")
-    seat = SlowSeat(spec, make("ds2-local"), None, name="ds2", times=TIMES, origin_s=0.0)
+    seat = SlowGuardedPolicy(spec, make("ds2-local"), None, name="ds2", times=TIMES, origin_s=0.0)
     for policy in (ds2, seat):
         policy.reset(seen.topology, np.array([0]))
     np.testing.assert_array_equal(
@@ -99,7 +99,9 @@ class Wants:
 
 def test_in_place_memory_stays_and_the_file_is_the_policy_s_own(seen):
     spec, policy = load_job("flink-q11"), Wants()
-    seat = SlowSeat(spec, policy, None, name="w", times=TIMES, origin_s=0.0, keeps_memory=True)
+    seat = SlowGuardedPolicy(
+        spec, policy, None, name="w", times=TIMES, origin_s=0.0, keeps_memory=True
+    )
     seat.reset(Topology.of([load_job("flink-q5")]), np.array([0]))
     assert policy.rate_per_s == pytest.approx(3000.0 / TIMES)
     decided = seat.decide(seen).guarded
