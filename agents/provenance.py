@@ -13,8 +13,7 @@ import yaml
 from dsp_gym import __version__
 from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.experiments.experiment import ExperimentConfig
-from dsp_gym.job.catalog import load_job
-from dsp_gym.job.identity import job_hash
+from dsp_gym.job.catalog import job_hash, load_job
 from dsp_gym.loads.spec import TraceLoad, nodes
 from dsp_gym.loads.traces import TraceLibrary
 

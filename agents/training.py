@@ -21,7 +21,7 @@ from agents.seeds import (
 )
 from agents.stages import TrainingInterrupted
 from dsp_gym.config.files import write_atomic
-from dsp_gym.config.lock import only_writer
+from dsp_gym.config.temporary import only_writer
 from dsp_gym.engine import HERE, Engine
 from dsp_gym.errors import ConfigError, StorageError
 from dsp_gym.experiments.experiment import ExperimentConfig

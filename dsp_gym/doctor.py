@@ -18,8 +18,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from dsp_gym.backends.flink.local.distribution import find_java, find_libraries, find_prometheus
-from dsp_gym.backends.flink.local.jar import jobs_jar
+from dsp_gym.backends.flink.local.distribution import (
+    find_java,
+    find_libraries,
+    find_prometheus,
+    jobs_jar,
+)
 from dsp_gym.engine import cores
 from dsp_gym.errors import DspGymError
 
@@ -179,7 +183,7 @@ def _java() -> str:
 def _spark_java() -> str:
     """The Java that Spark uses: it may come from a wheel, which Flink cannot use."""
     # By name: the library stands below the pipeline.
-    java: Any = importlib.import_module("spark_pipelines.java")
+    java: Any = importlib.import_module("spark_pipelines.session")
     return str(java.java_home().origin)
 
 

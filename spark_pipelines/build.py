@@ -211,7 +211,7 @@ def _made(
     """Writes the tables of stale partitions; returns what became of their rows."""
     if not plan.stale or (building / _COUNTS).exists():
         return _read_counts(building)
-    from spark_pipelines.spark_progress import shown
+    from spark_pipelines.faults import shown
 
     with ExitStack() as stack:
         with stages("spark", master or "local"):

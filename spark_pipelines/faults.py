@@ -1,15 +1,20 @@
-"""What goes wrong inside Spark, said in our words: which source, which file, what to do."""
+"""Spark's faults in our words (which source, which file, what to do), and its progress."""
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from dsp_gym.errors import DatasetError, DspGymError
 from spark_pipelines.sources import SourceFacts
 
-__all__ = ["fault_of", "spark_faults"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["fault_of", "shown", "spark_faults"]
 
 _FILE = re.compile(r"file:/*(/[^\s\]]+\.parquet)")  # file:/a as well as file:///a
 _OURS = re.compile(r"dsp_gym\.errors\.\w+: (.+)")
@@ -76,3 +81,37 @@ def _cause(text: str) -> str:
     causes = re.findall(r"Caused by: (?:[\w.$]+: )?(.+)", text)
     lines = [line for line in (causes[-1:] or text.strip().splitlines()) if line.strip()]
     return lines[0].strip()[:300] if lines else "no reason was given"
+
+
+_EVERY_S = 0.5
+
+
+@contextmanager
+def shown(spark: SparkSession, observer: object) -> Iterator[None]:
+    """Calls `observer.tasks(done, all)`, where there is such a method, while the block runs.
+
+    Yields:
+        Nothing; a thread of its own reports until the block ends.
+    """
+    tell = getattr(observer, "tasks", None)
+    if tell is None:
+        yield
+        return
+    tracker, over = spark.sparkContext.statusTracker(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_EVERY_S):
+            try:
+                stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
+            except Exception:  # Spark is ending: the block itself will say why
+                return
+            known = [stage for stage in stages if stage is not None]
+            tell(sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known))
+
+    thread = threading.Thread(target=watch, name="dsp-gym spark progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=5)

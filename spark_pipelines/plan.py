@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dsp_gym.datasets.encoding import EncodingConfig
 from dsp_gym.datasets.manifest import DatasetManifest, PartitionRecord
 from dsp_gym.errors import DatasetError
-from dsp_gym.job.identity import job_hash
+from dsp_gym.job.catalog import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import document_sha256
 from spark_pipelines.config import DatasetConfig

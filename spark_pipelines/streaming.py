@@ -21,7 +21,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsp_gym.config.lock import only_writer
+from dsp_gym.config.temporary import only_writer
 from dsp_gym.errors import DatasetError
 from dsp_gym.records.base import MANIFEST
 from dsp_gym.records.hashes import file_sha256

@@ -15,10 +15,9 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.calibration.fit import IDENTIFIED, Fit, Point
-from dsp_gym.calibration.model import JobModel
+from dsp_gym.calibration.model import JobModel, Measured
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.calibration.parameters import READ_SPREAD, with_parameters
-from dsp_gym.calibration.residuals import Measured
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["Advice", "advice"]

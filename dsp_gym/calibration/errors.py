@@ -1,17 +1,42 @@
-"""How far predictions are off, in the terms the accuracy of a model is stated in."""
+"""Errors of predictions, and the order of configurations they give.
+
+Where a calibration holds no run out, its error is that of fits that each leave one run out and
+predict it; of more than `FOLDS` runs, every fit leaves out several of them.
+
+Agreement counts pairs of saturated configurations whose measured rates differ by more than twice
+the repeat spread. A third of them trade parallelism against memory (one has more tasks, the other
+more memory each): the pairs a model without memory cannot get right. Kendall's tau over the pairs:
+those ordered alike less those ordered otherwise, over all; a tie counts as neither.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from dsp_gym.calibration.fit import fit
 from dsp_gym.calibration.model import JobModel, Prediction
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["Compared", "Errors", "compare", "errors_of"]
+__all__ = [
+    "Agreement",
+    "Compared",
+    "EACH_RUN",
+    "Errors",
+    "FOLDS",
+    "HELD_OUT",
+    "agreement",
+    "compare",
+    "errors_of",
+    "left_out",
+    "linear_model",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +123,121 @@ def errors_of(spec: JobSpec, compared: Sequence[Compared]) -> Errors:
         float(np.mean(np.array(read) <= np.log(2.0))) if read else None,
         len(read),
     )
+
+
+HELD_OUT, EACH_RUN = "runs held out", "each run left out in turn"
+"""What the predicted runs of a report are."""
+
+FOLDS = 12
+"""Most fits that are made; each takes a second or a few."""
+
+
+def left_out(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Compared]:
+    """Predicts every part by a fit to the other runs.
+
+    Args:
+        spec: the job, with its priors.
+        seen: the parts that are fitted.
+
+    Returns:
+        One comparison per part, none of them in its fit; empty where there is a single run.
+    """
+    names = list(dict.fromkeys(o.run for o in seen))
+    if len(names) < 2:
+        return []
+    found = []
+    for fold in range(min(FOLDS, len(names))):
+        chosen = frozenset(names[fold::FOLDS])
+        rest = [o for o in seen if o.run not in chosen]
+        model = fit(spec, rest).model()
+        found += compare(model, [o for o in seen if o.run in chosen], frozenset())
+    return found
+
+
+SEED = 0
+"""Of the draw of pairs that do not trade: as many are taken as make trades a third."""
+
+RateOf = Callable[[Compared], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Kendall's tau of the model and of the linear one over the same pairs."""
+
+    pairs: int
+    trades: int
+    tau: float
+    tau_trades: float
+    linear_tau: float
+    linear_tau_trades: float
+
+
+def linear_model(compared: Sequence[Compared]) -> RateOf:
+    """Builds DS2's view: capacity in proportion to the tasks, memory without effect.
+
+    The single-task run is the fitted one with the fewest tasks; of several, that with most memory.
+
+    Returns:
+        A function that predicts the rate of a configuration, records/s.
+    """
+    base = min(
+        (c for c in compared if c.in_fit and c.seen.saturated),
+        key=lambda c: (_tasks(c), -_memory(c)),
+    )
+    p = base.seen.parallelism
+    scaled = [v for v in p if len({c.seen.parallelism[v] for c in compared}) > 1]
+    return lambda c: (
+        base.seen.rate_per_s * min((c.seen.parallelism[v] / p[v] for v in scaled), default=1.0)
+    )
+
+
+def agreement(
+    groups: Sequence[Sequence[Compared]], repeat_cv: float, linear: Sequence[RateOf]
+) -> Agreement | None:
+    """Agreement over the pairs within each group; None where no pair differs enough.
+
+    Args:
+        groups: comparisons of one job each; pairs of two fitted runs are left out.
+        repeat_cv: relative spread of repeats.
+        linear: the linear model of each group.
+
+    Returns:
+        Kendall's tau and the pairs it counts; None if no pair differs enough.
+    """
+    trades: list[tuple[float, float, float]] = []
+    others: list[tuple[float, float, float]] = []
+    for compared, simple in zip(groups, linear, strict=True):
+        saturated = [c for c in compared if c.seen.saturated and c.seen.start_s == 0]
+        for a, b in itertools.combinations(saturated, 2):
+            measured = math.log(a.seen.rate_per_s / b.seen.rate_per_s)
+            if abs(measured) <= 2.0 * repeat_cv or (a.in_fit and b.in_fit):
+                continue
+            said = math.log(a.predicted.rate_per_s / b.predicted.rate_per_s)
+            row = (measured, said, math.log(simple(a) / simple(b)))
+            trading = (_tasks(a) - _tasks(b)) * (_memory(a) - _memory(b)) < 0
+            (trades if trading else others).append(row)
+    count = min(len(others), 2 * len(trades)) if trades else len(others)
+    drawn = random.Random(SEED).sample(others, count)
+    kept = trades + drawn
+    if not kept:
+        return None
+    return Agreement(
+        len(kept), len(trades), _tau(kept, 1), _tau(trades, 1), _tau(kept, 2), _tau(trades, 2)
+    )
+
+
+def _tau(rows: Sequence[tuple[float, float, float]], column: int) -> float:
+    if not rows:
+        return float("nan")
+    signs = [
+        0.0 if abs(row[column]) < 1e-9 else math.copysign(1.0, row[0] * row[column]) for row in rows
+    ]
+    return sum(signs) / len(signs)
+
+
+def _tasks(c: Compared) -> int:
+    return sum(c.seen.parallelism.values())
+
+
+def _memory(c: Compared) -> float:
+    return c.seen.memory

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.calibration.model import JobModel
+from dsp_gym.calibration.model import RATE_SD, JobModel, Measured, doubt
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.calibration.parameters import (
     EFFICIENCY_FORMS,
@@ -27,7 +27,6 @@ from dsp_gym.calibration.parameters import (
     free_parameters,
     with_parameters,
 )
-from dsp_gym.calibration.residuals import RATE_SD, Measured, doubt
 from dsp_gym.errors import MetricsError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
-from dsp_gym.backends.flink.labels import Labels
+from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.backends.flink.submissions import Remark, moment
 from dsp_gym.calibration.checks import Problem
 from dsp_gym.calibration.config import PrometheusHistory

@@ -1,19 +1,28 @@
-"""Writes a fitted query as a job file: plain YAML, each number beside where it comes from."""
+"""The job file of a fitted query, each number beside its source, and the evidence of the fit."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from dsp_gym.calibration.mst_fit import MstFit
+from dsp_gym.calibration.evidence import (
+    SeenRate,
+    error_of,
+    folds,
+    predictions_left_out,
+    ranges_of,
+    what_folds_leave_out,
+)
+from dsp_gym.calibration.mst_fit import MstFit, refit
 from dsp_gym.calibration.mst_model import MemoryEffect
-from dsp_gym.calibration.mst_tables import MeasuredOperator
+from dsp_gym.calibration.mst_tables import MeasuredOperator, MstRun
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
+from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.memory import managed_mib_per_slot
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["job_spec", "job_text", "selectivities"]
+__all__ = ["evidence_of", "job_spec", "job_text", "seen_rate", "selectivities"]
 
 REFERENCE_SHARE = 2 / 3
 """Reference load over the largest measured throughput."""
@@ -189,3 +198,45 @@ def _sourced(value: float, source: str) -> str:
 
 def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def evidence_of(fit: MstFit, spec: JobSpec, command: str) -> Evidence:
+    """The ranges of the measured runs, and the error of fits that left some of them out.
+
+    Runs with too little memory for the job's state are beyond the ranges: what they carried is
+    not what the next such run will.
+
+    Args:
+        fit: the fit to all of them.
+        spec: the job file made from it.
+        command: what made it.
+
+    Returns:
+        The section `fitted` of the job file.
+    """
+    runs = fit.measurements.runs
+    seen = [seen_rate(fit, spec, run) for run in runs]
+
+    def predict_from(rows: Sequence[int]) -> Callable[[int], float]:
+        model = refit(fit, [runs[i] for i in rows])
+        return lambda i: model.mst_per_s(runs[i].parallelism, runs[i].memory_mib)
+
+    predictions = predictions_left_out(spec, seen, predict_from, folds(seen))
+    error = error_of(predictions, what_folds_leave_out(seen))
+    return ranges_of(spec, seen, command).model_copy(update={"error": error})
+
+
+def seen_rate(fit: MstFit, spec: JobSpec, run: MstRun) -> SeenRate:
+    """A measured run as evidence.
+
+    Returns:
+        Its configuration and rate; starved where less memory than enough costs it throughput.
+    """
+    managed = managed_mib_per_slot(run.memory_mib, fit.model.slots_per_taskmanager)
+    names = [operator.name for operator in fit.measurements.operators]
+    return SeenRate(
+        dict(zip(names, run.parallelism, strict=True)),
+        {v.name: managed for v in spec.vertices if v.state is not None},
+        run.mst_per_s,
+        starved=fit.model.memory is not None and run.memory_mib < fit.enough_mib,
+    )

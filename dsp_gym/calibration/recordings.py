@@ -1,38 +1,48 @@
-"""`dsp-gym calibrate`: recordings in, a calibrated job file and a report out."""
+"""`dsp-gym calibrate`: recordings in, a calibrated job file and a report out.
+
+A recorded run is cut where its configuration changes; each part is measured by itself.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsp_gym.calibration.advice import advice
-from dsp_gym.calibration.agreement import agreement, linear_model
 from dsp_gym.calibration.checks import Problem, cleaned, problems_of, repeated
 from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.datasets import MeasuredDataset, Tables, measured_dataset
-from dsp_gym.calibration.errors import compare, errors_of
+from dsp_gym.calibration.errors import (
+    EACH_RUN,
+    HELD_OUT,
+    agreement,
+    compare,
+    errors_of,
+    left_out,
+    linear_model,
+)
 from dsp_gym.calibration.evidence import with_section
 from dsp_gym.calibration.fit import fit
 from dsp_gym.calibration.history import measured_history, not_identifiable, opened_history
-from dsp_gym.calibration.left_out import EACH_RUN, HELD_OUT, left_out
-from dsp_gym.calibration.noise import noise
+from dsp_gym.calibration.noise import noise, skew
 from dsp_gym.calibration.observations import Latency, MeasuredRun, observe_all
-from dsp_gym.calibration.parts import parts_of
 from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.calibration.rescale import rescale_times, with_rescale
 from dsp_gym.calibration.runs_evidence import evidence_of
 from dsp_gym.calibration.selection import check_names, fitted_runs
-from dsp_gym.calibration.skew import skew
 from dsp_gym.calibration.write import job_yaml
 from dsp_gym.config.files import write_atomic
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.samples import Samples
 from dsp_gym.records.flink_runs import is_flink_runs, read_flink_runs
+from dsp_gym.records.manifest import Event
 from dsp_gym.records.recording import Recording, Run
 
-__all__ = ["calibrate", "calibrate_runs", "measured_runs"]
+__all__ = ["calibrate", "calibrate_runs", "measured_runs", "parts_of"]
 
 
 def calibrate(
@@ -169,3 +179,76 @@ def calibrate_runs(
         agreement=ranks,
         job_yaml=text if evidence is None else with_section(text, evidence),
     )
+
+
+_LEAVES = ("rescale_asked", "savepoint", "stopped", "failure", "submitted")
+"""Events after which a job is no longer running undisturbed."""
+
+
+def parts_of(run: Run, latency: Latency = "median") -> list[MeasuredRun]:
+    """The parts of a run between rescales; one for a run without any.
+
+    A run that was aborted is one part that is not complete, so that the report can name it.
+
+    Args:
+        run: the run.
+        latency: what the recording's state latencies are.
+
+    Returns:
+        The parts in order of time; the run itself if it has no rescale.
+    """
+    if not run.complete or math.isnan(run.t_running_s):
+        configured = run.configuration
+        return [
+            MeasuredRun(
+                run.name,
+                run.spec,
+                configured.parallelism,
+                configured.memory_level,
+                (),
+                Samples.of(()),
+                complete=False,
+            )
+        ]
+    again = [event.t_s for event in run.events if event.kind == "running"][1:]
+    starts = [run.t_running_s, *again]
+    return [
+        _part(run, run.name if i == 0 else f"{run.name}+{i}", start, latency)
+        for i, start in enumerate(starts)
+    ]
+
+
+def _part(run: Run, name: str, start_s: float, latency: Latency) -> MeasuredRun:
+    """What ran from a `running` event until something disturbed it; its times count from there."""
+    left = [event.t_s for event in run.events if event.kind in _LEAVES and event.t_s > start_s]
+    end_s = min([run.t_end_s, *left])
+    samples = run.samples().between(start_s, end_s)
+    since = start_s - run.t_running_s
+    now = [rate for t, rate in run.offered if t <= since][-1]
+    later = tuple((t - since, rate) for t, rate in run.offered if t > since)
+    configured = run.configuration_at(start_s)
+    return MeasuredRun(
+        name,
+        run.spec,
+        configured.parallelism,
+        configured.memory_level,
+        ((0.0, now), *later),
+        dataclasses.replace(samples, t_s=samples.t_s - start_s),
+        start_s=_start_s(run.events, start_s),
+        stop_s=_stop_s(run.events, end_s),
+        latency=latency,
+    )
+
+
+def _start_s(events: tuple[Event, ...], running_s: float) -> float:
+    """Seconds from the submission before a `running` event; NaN where none was written."""
+    asked = [e.t_s for e in events if e.kind == "submitted" and e.t_s <= running_s]
+    return running_s - asked[-1] if asked else math.nan
+
+
+def _stop_s(events: tuple[Event, ...], end_s: float) -> float:
+    """Seconds of the savepoint that ended a part; NaN where none did."""
+    for event in events:
+        if event.kind == "savepoint" and event.t_s >= end_s and "seconds" in event.body:
+            return float(event.body["seconds"])
+    return math.nan

@@ -8,15 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import SupportsFloat, cast
 
 from dsp_gym.calibration.advice import Advice
-from dsp_gym.calibration.agreement import Agreement
 from dsp_gym.calibration.checks import Problem
 from dsp_gym.calibration.config import CalibrationConfig
-from dsp_gym.calibration.errors import Compared, Errors
+from dsp_gym.calibration.errors import Agreement, Compared, Errors
 from dsp_gym.calibration.fit import Fit, Fitted
-from dsp_gym.calibration.noise import Noise
+from dsp_gym.calibration.noise import Noise, Skew
 from dsp_gym.calibration.plots import charts
 from dsp_gym.calibration.rescale import RescaleTimes
-from dsp_gym.calibration.skew import Skew
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.pages import code, details, lead, note, number, page, section, table
 

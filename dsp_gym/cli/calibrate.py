@@ -15,7 +15,7 @@ from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.calibration.config import CalibrationConfig
-    from dsp_gym.calibration.series_report import SeriesReport
+    from dsp_gym.calibration.series import SeriesReport
 
 __all__ = ["register"]
 
@@ -170,9 +170,8 @@ def _from_tables(
     as_json: bool,
 ) -> None:
     from dsp_gym.calibration.evidence import with_section
-    from dsp_gym.calibration.mst_evidence import evidence_of
     from dsp_gym.calibration.mst_fit import fit_measurements
-    from dsp_gym.calibration.mst_job import job_spec, job_text
+    from dsp_gym.calibration.mst_job import evidence_of, job_spec, job_text
     from dsp_gym.calibration.mst_report import report_of
     from dsp_gym.calibration.mst_tables import read_measurements
 

@@ -232,8 +232,8 @@ def _belongs(to: str, given: object, options: Mapping[str, object]) -> None:
 
 
 def _series(url: str, labels: str | None, account: Path | None) -> PatientSamples:
-    from dsp_gym.backends.flink.labels import Labels
     from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
+    from dsp_gym.backends.flink.prometheus_api import Labels
 
     return PatientSamples(url, None, HistoryOptions(retries=2), Labels.parse(labels), account)
 

@@ -15,7 +15,7 @@ from dsp_gym.errors import ConfigError
 if TYPE_CHECKING:
     from dsp_gym.backends.discovery.writing import Discovered
     from dsp_gym.backends.flink.autoscaler_state import AutoscalerState
-    from dsp_gym.backends.flink.labels import Labels
+    from dsp_gym.backends.flink.prometheus_api import Labels
     from dsp_gym.evaluation.backtest.history import JobHistory
     from dsp_gym.job.spec import JobSpec
 
@@ -286,7 +286,7 @@ def _names(spec: JobSpec) -> list[str]:
 
 
 def _of_prometheus(sources: Sources) -> Histories:
-    from dsp_gym.backends.flink.labels import Labels
+    from dsp_gym.backends.flink.prometheus_api import Labels
     from dsp_gym.cli.progress import bar
     from dsp_gym.errors import DspGymError
     from dsp_gym.redaction import redacted

@@ -1,4 +1,4 @@
-"""Finding, reading and writing configuration files.
+"""Find, read and write configuration files, and read files with credentials.
 
 A file is named by its path, or by its name inside the `configs/` that travels with the package.
 """
@@ -6,6 +6,7 @@ A file is named by its path, or by its name inside the `configs/` that travels w
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ __all__ = [
     "load_model",
     "names",
     "parse",
+    "private_text",
     "read_yaml",
     "write_atomic",
 ]
@@ -195,3 +197,39 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+_OTHERS_READ = 0o004
+
+
+def private_text(file: Path, key: str) -> str:
+    """What a file with credentials holds.
+
+    Args:
+        file: only its owner, and a group, may read it.
+        key: of the configuration that names it.
+
+    Returns:
+        Its text, ASCII, without white space around it.
+
+    Raises:
+        ConfigError: The file cannot be read, or every user of this machine can read it.
+    """
+    try:
+        text = file.read_text(encoding="ascii")
+        mode = file.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"cannot be read: {error}",
+            file=file,
+            key=key,
+            remedy="Write the credentials into that file, in ASCII.",
+        ) from None
+    if sys.platform != "win32" and mode & _OTHERS_READ:
+        raise ConfigError(
+            f"every user of this machine can read it: its mode is {mode & 0o777:03o}",
+            file=file,
+            key=key,
+            remedy=f"chmod 600 {file}; for a volume of a Secret: defaultMode: 0440",
+        )
+    return text.strip()

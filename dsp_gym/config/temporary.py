@@ -1,8 +1,8 @@
-"""Temporary files beside the file that they will replace, and what killed writes leave of them.
+"""Temporary files beside the file that they will replace, and locks of folders.
 
 A writer holds a lock on its temporary file for as long as it lives. So one that nobody locks, and
 that is not of this minute, belongs to a process that was killed; the next one that writes into the
-folder removes it. Release 0.1.0 locked nothing and gave no suffix; its files go after a day.
+folder removes it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ import stat
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["SUFFIX", "begun", "left_in", "sweep"]
+from dsp_gym.config.text import in_words
+from dsp_gym.errors import DspGymError, StorageError
+
+__all__ = ["SUFFIX", "begun", "left_in", "only_writer", "sweep"]
 
 SUFFIX = ".part"
 _YOUNG_S, _YOUNG_UNLOCKED_S = 60.0, 86_400.0
@@ -106,3 +111,41 @@ def _is_left(file: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def only_writer(folder: Path, taken: DspGymError) -> Iterator[None]:
+    """Keeps other writers out of a folder; a killed process holds nothing.
+
+    Args:
+        folder: it is made if need be.
+        taken: raised where another process holds the folder.
+
+    Yields:
+        Nothing; the folder is held until the block or the process ends.
+
+    Raises:
+        DspGymError: Another process writes into the folder: `taken`.
+        StorageError: The folder cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("ab")
+    except OSError as error:
+        why = "it is a file" if folder.is_file() else in_words(error)
+        raise StorageError(
+            f"cannot be written: {why}",
+            file=folder,
+            remedy="Choose a folder that can be written to: --out FOLDER",
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise taken from None
+        except OSError:
+            pass  # a file system without locks: nobody can be kept out
+        yield

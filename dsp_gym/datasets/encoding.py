@@ -14,7 +14,7 @@ from dsp_gym.envs.config import CapacityConfig, EnvConfig
 from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.errors import DatasetError
-from dsp_gym.job.identity import job_hash
+from dsp_gym.job.catalog import job_hash
 from dsp_gym.job.spec import JobSpec
 
 __all__ = ["Encoding", "EncodingConfig"]

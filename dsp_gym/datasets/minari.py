@@ -28,7 +28,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from dsp_gym.arrays import Floats32
 from dsp_gym.config import files
-from dsp_gym.config.lock import only_writer
+from dsp_gym.config.temporary import only_writer
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.datasets.transitions import Transitions
@@ -40,8 +40,7 @@ from dsp_gym.envs.scenarios import DEFAULT_LOADS, guardrail_chain
 from dsp_gym.envs.single import action_space, observation_space
 from dsp_gym.errors import ConfigError, DatasetError, MissingExtraError
 from dsp_gym.experiments.experiment import ExperimentConfig
-from dsp_gym.job.catalog import load_job
-from dsp_gym.job.identity import job_hash
+from dsp_gym.job.catalog import job_hash, load_job
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.policies.registry import make
 from dsp_gym.version import __version__

@@ -210,7 +210,7 @@ def on_recording(
     Returns:
         The environment, not yet reset.
     """
-    from dsp_gym.backends.replay.episodes import ReplayEpisodes, replay_place
+    from dsp_gym.backends.replay.connection import ReplayEpisodes, replay_place
 
     place = replay_place(where)
     episodes = ReplayEpisodes(place.recording, _window(config))

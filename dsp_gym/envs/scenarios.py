@@ -183,7 +183,7 @@ def guardrail_chain(guardrails: str | None, explain: bool = True) -> Guardrail |
 def _experiment(
     config: str | Path | Mapping[str, object],
 ) -> tuple[ScenarioConfig, Path | None]:
-    """Load the environment's part of an experiment, and the folder where its relative paths start."""
+    """Load the environment's part of an experiment, and the folder of its relative paths."""
     if isinstance(config, Mapping):
         return files.parse(ScenarioConfig, dict(config), "config"), None
     path = files.find("experiments", config)

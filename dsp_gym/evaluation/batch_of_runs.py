@@ -20,9 +20,8 @@ from dsp_gym.evaluation.scorecard import RunRescale, RunTimeline, RunValidity, S
 from dsp_gym.evaluation.settling import load_changes, overshoot, settling_s
 from dsp_gym.evaluation.shift import Misinformed, Shift
 from dsp_gym.guardrails.chain import build_for
-from dsp_gym.job.catalog import load_job
+from dsp_gym.job.catalog import job_hash, load_job
 from dsp_gym.job.cost import one_currency, refuse_free
-from dsp_gym.job.identity import job_hash
 from dsp_gym.job.sizing import sized
 from dsp_gym.job.spec import JobSpec, Prices, Slo
 from dsp_gym.job.tables import SOURCE

@@ -1,14 +1,15 @@
-"""The shipped job files, job files given by path, and random graphs given by seed."""
+"""The shipped job files, job files given by path, random graphs given by seed, and a job's hash."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from dsp_gym.config import files
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["list_jobs", "load_job", "random_job"]
+__all__ = ["job_hash", "list_jobs", "load_job", "random_job"]
 
 _RANDOM = "random-dag:"
 """Prefix of a random graph's name; its seed follows, and the number of vertices if given."""
@@ -76,3 +77,16 @@ def _drawn(name: str) -> JobSpec:
             remedy="Name 2 or more, a source and a sink: random-dag:7:12",
         )
     return files.parse(JobSpec, random_dag(int(seed), vertices=int(count)), name)
+
+
+def job_hash(spec: JobSpec) -> str:
+    """Hash of everything a job file says but the evidence of its fit.
+
+    The module that fitted a shipped job has moved to the studies; the hash names it as the first
+    release did, so that datasets, policies and results of that release stay those of the same job.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    first = spec.behaviour_json().replace("python -m dsp_gym.studies.", "python -m dsp_gym.")
+    return hashlib.sha256(first.encode()).hexdigest()[:16]

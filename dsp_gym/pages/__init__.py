@@ -30,6 +30,7 @@ from dsp_gym.pages.page import (
     Emphasis,
     Html,
     Judgement,
+    chart_script,
     code,
     details,
     heading,
@@ -43,7 +44,6 @@ from dsp_gym.pages.page import (
     shaded,
     table,
 )
-from dsp_gym.pages.scripts import chart_script
 
 __all__ = [
     "COLOURS",

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal
-
-from dsp_gym.pages.scripts import chart_script
 
 __all__ = [
     "Emphasis",
     "Html",
     "Judgement",
+    "chart_script",
     "code",
     "details",
     "heading",
@@ -282,3 +283,16 @@ _PAGE = """<!doctype html>
 </body>
 </html>
 """
+
+
+@cache
+def chart_script() -> tuple[str, str]:
+    """What a page with charts needs.
+
+    Returns:
+        Its style and its script.
+    """
+    here = files("dsp_gym.pages")
+    style = here.joinpath("vendor/uPlot.min.css").read_text(encoding="utf-8")
+    scripts = (here.joinpath(name) for name in ("vendor/uPlot.iife.min.js", "charts.js"))
+    return style, "\n".join(script.read_text(encoding="utf-8") for script in scripts)

@@ -26,9 +26,8 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import simulated_topology
 from spark_pipelines.schema import DECISIONS, TRANSITIONS, expects
 from spark_pipelines.steps.encoders import encode
-from spark_pipelines.steps.returns import returns_to_go
 
-__all__ = ["SEGMENTED", "USES", "encoded", "segments", "topologies", "transitions"]
+__all__ = ["SEGMENTED", "USES", "encoded", "returns_to_go", "segments", "topologies", "transitions"]
 
 USES: Mapping[str, str] = {
     "transition": "became a transition",
@@ -221,3 +220,26 @@ def _listed(array: Floats32 | NDArray[np.int32] | Bools) -> pa.Array:
     return pa.ListArray.from_arrays(
         pa.array(np.arange(len(array) + 1, dtype=np.int32) * array.shape[1]), flat
     )
+
+
+def returns_to_go(reward: Floats32, begins: Bools, gamma: float) -> Floats32:
+    """Discounted sum of the rewards from each step to the end of its run; nothing beyond it.
+
+    Args:
+        reward: (N,) of runs one after the other, each in order of time.
+        begins: (N,) True where a run begins.
+        gamma: discount per step.
+
+    Returns:
+        Returns (N,).
+
+    >>> rewards = np.array([1, 1, 1, 4], np.float32)
+    >>> returns_to_go(rewards, np.array([True, False, False, True]), 0.5)
+    array([1.75, 1.5 , 1.  , 4.  ], dtype=float32)
+    """
+    found = np.empty(len(reward), np.float64)
+    future = 0.0
+    for i in range(len(reward) - 1, -1, -1):
+        found[i] = float(reward[i]) + gamma * future
+        future = 0.0 if begins[i] else float(found[i])
+    return found.astype(np.float32)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dsp_gym.config.files import write_atomic
-from dsp_gym.config.lock import only_writer
+from dsp_gym.config.temporary import only_writer
 from dsp_gym.datasets.files import sync_folder
 from dsp_gym.datasets.manifest import CURRENT, REVISIONS, DatasetManifest, current_revision
 from dsp_gym.errors import DatasetError

@@ -18,8 +18,8 @@ import numpy as np
 
 from dsp_gym.backends.flink.rescale import AdaptiveActuator
 from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.kubernetes.collector import RunningVertices
 from dsp_gym.backends.kubernetes.overrides import Override
-from dsp_gym.backends.kubernetes.running import RunningVertices
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from tests.fakes.kubernetes_api import FakeKubernetes

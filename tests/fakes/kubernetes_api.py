@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from dsp_gym.backends.kubernetes.overrides import KEY, Override
-from dsp_gym.backends.kubernetes.stamps import OWN_ANNOTATIONS
+from dsp_gym.backends.kubernetes.resources import OWN_ANNOTATIONS
 from tests.fakes.kubernetes_handler import Handler
 from tests.fakes.kubernetes_schema import RESOURCES, STRINGS, Resource
 from tests.fakes.kubernetes_store import Store

@@ -17,8 +17,8 @@ from dsp_gym.backends.flink.local.processes import Process
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.calibration.csv_rows import read_rows
 from dsp_gym.config import files
+from dsp_gym.config.files import private_text
 from dsp_gym.config.kinds import KINDS, model_of
-from dsp_gym.config.private import private_text
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.control.serve.tokens import read_tokens

@@ -15,9 +15,12 @@ from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
-from dsp_gym.backends.flink.rescale.outage import outage_of_redeploy_s, outage_of_rescale_s
 from dsp_gym.backends.flink.rescale.preflight import check_memory, check_slots
-from dsp_gym.backends.flink.rescale.running import RunningJob
+from dsp_gym.backends.flink.rescale.running import (
+    RunningJob,
+    outage_of_redeploy_s,
+    outage_of_rescale_s,
+)
 from dsp_gym.backends.flink.rescale.savepoints import Stop, newest_checkpoint
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.rest_samples import RestSamples

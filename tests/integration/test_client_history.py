@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.flink.history import FlinkHistory, HistoryOptions, keep_folder
-from dsp_gym.backends.flink.labels import Labels
+from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.metrics.running import running_in
 from dsp_gym.metrics.samples import Samples

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from dsp_gym.backends.discovery import flink as by_rest
 from dsp_gym.backends.discovery.kubernetes import _cores, _mib
 from dsp_gym.backends.discovery.prometheus import found_by_prometheus
-from dsp_gym.backends.flink.labels import Labels
 from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
+from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.cli import app
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job

@@ -223,6 +223,8 @@ def test_a_program_there_is_not_is_named_with_those_there_are(cluster):
 
 
 def test_a_missing_jar_names_the_command_that_builds_it(monkeypatch, tmp_path: Path):
-    monkeypatch.setattr("dsp_gym.backends.flink.local.jar.JAR", tmp_path / "flink-jobs.jar")
+    monkeypatch.setattr(
+        "dsp_gym.backends.flink.local.distribution.JAR", tmp_path / "flink-jobs.jar"
+    )
     with pytest.raises(FlinkError, match="make flink-jobs"):
         Submission.of_spec(load_job("flink-q1"), {}).jar()

@@ -12,7 +12,7 @@ from typing import Any
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Submission, all_running
 from dsp_gym.backends.kubernetes.overrides import Override
-from dsp_gym.backends.kubernetes.stamps import Stamp
+from dsp_gym.backends.kubernetes.resources import Stamp
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.records.base import Body
 from dsp_gym.records.rescales import unfinished

@@ -10,8 +10,14 @@ import pytest
 import yaml
 
 from dsp_gym.backends.kubernetes.overrides import KEY
-from dsp_gym.backends.kubernetes.resources import KILL_SWITCH, FlinkResource
-from dsp_gym.backends.kubernetes.stamps import DECISION, EPOCH, HOLDER, OWN_ANNOTATIONS
+from dsp_gym.backends.kubernetes.resources import (
+    DECISION,
+    EPOCH,
+    HOLDER,
+    KILL_SWITCH,
+    OWN_ANNOTATIONS,
+    FlinkResource,
+)
 from tests.kustomizing import render
 
 ACTIVE = Path(__file__).parents[2] / "deploy" / "overlays" / "active"

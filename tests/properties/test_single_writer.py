@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import KEY
-from dsp_gym.backends.kubernetes.stamps import Stamp
+from dsp_gym.backends.kubernetes.resources import Stamp
 from dsp_gym.backends.kubernetes.writer import OverrideWriter
 from dsp_gym.errors import KubernetesError
 from tests.fakes.kubernetes_schema import RESOURCES

@@ -7,8 +7,7 @@ import pytest
 from dsp_gym.config.files import find
 from dsp_gym.studies.fitting.fitted_values import fitted_values
 from dsp_gym.studies.fitting.streambed import fit, fit_miss
-from dsp_gym.studies.fitting.streambed_data import cells, read_runs
-from dsp_gym.studies.fitting.streambed_queries import CROWDED_MIB, QUERIES
+from dsp_gym.studies.fitting.streambed_data import CROWDED_MIB, QUERIES, cells, read_runs
 
 
 @pytest.mark.parametrize(

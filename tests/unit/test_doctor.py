@@ -123,7 +123,7 @@ def test_the_command_ends_with_1_exactly_when_something_is_wrong(
 def test_the_java_of_spark_is_named_apart_from_that_of_flink(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from spark_pipelines import java
+    from spark_pipelines import session as java
 
     monkeypatch.setattr(java, "java_home", lambda: java.JavaHome(Path("/x"), "25 of a wheel"))
     assert found("spark", "java").detail == "25 of a wheel"
@@ -132,7 +132,7 @@ def test_the_java_of_spark_is_named_apart_from_that_of_flink(
 def test_without_any_java_the_doctor_says_what_installs_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from spark_pipelines import java
+    from spark_pipelines import session as java
 
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(java, "wheel_home", lambda: None)

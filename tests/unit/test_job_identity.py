@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dsp_gym.evaluation.batch_of_runs import versions
-from dsp_gym.job.catalog import load_job
-from dsp_gym.job.identity import job_hash
+from dsp_gym.job.catalog import job_hash, load_job
 
 FIRST_RELEASE = {
     "nexmark-q1": "ac98fb9cdcb73772",

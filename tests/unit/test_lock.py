@@ -12,14 +12,14 @@ import pytest
 
 from agents.seeds import stopped_by_interrupt
 from dsp_gym.cli.errors import terminated_as_interrupted
-from dsp_gym.config.lock import only_writer
+from dsp_gym.config.temporary import only_writer
 from dsp_gym.errors import DatasetError, StorageError
 
 TAKEN = DatasetError("is taken")
 HOLDER = """
 import sys, time
 from pathlib import Path
-from dsp_gym.config.lock import only_writer
+from dsp_gym.config.temporary import only_writer
 with only_writer(Path(sys.argv[1]), RuntimeError("taken")):
     print("held", flush=True)
     time.sleep(60)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from dsp_gym.backends.kubernetes.overrides import KEY, text_of
-from dsp_gym.backends.kubernetes.stamps import DECISION, EPOCH, HOLDER
+from dsp_gym.backends.kubernetes.resources import DECISION, EPOCH, HOLDER
 from dsp_gym.records.journal import Journal
 from tests.fakes.kubernetes_api import FakeKubernetes
 from tests.flink_resources import MAP, deployment

@@ -16,8 +16,8 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.batch_of_runs import versions
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
+from dsp_gym.job.catalog import job_hash
 from dsp_gym.job.evidence import Evidence, FitError
-from dsp_gym.job.identity import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.validity import distances, half_width, validity_of
 

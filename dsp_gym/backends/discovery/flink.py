@@ -7,8 +7,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote
 
-from dsp_gym.backends.discovery.found import Backend, Edge, FoundJob, FoundPlace, FoundVertex, Note
-from dsp_gym.backends.discovery.windows import says_window, window_in
+from dsp_gym.backends.discovery.found import (
+    Backend,
+    Edge,
+    FoundJob,
+    FoundPlace,
+    FoundVertex,
+    Note,
+    says_window,
+    window_in,
+)
 from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.flink.rescales import rescale_account
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary

@@ -1,14 +1,112 @@
-"""What was found of a running job; None stands for what nobody said."""
+"""What was found of a running job, windows in the names of its operators included.
+
+None stands for what nobody said.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dsp_gym.backends.discovery.windows import FoundWindow
 from dsp_gym.backends.flink.rescales import RescaleAccount
 
-__all__ = ["Backend", "Edge", "FoundJob", "FoundVertex", "Note", "FoundPlace"]
+__all__ = [
+    "Backend",
+    "Edge",
+    "FoundJob",
+    "FoundPlace",
+    "FoundVertex",
+    "FoundWindow",
+    "Note",
+    "says_window",
+    "window_in",
+]
+
+Kind = Literal["tumbling", "sliding", "session"]
+
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_UNITS = {"milli": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0}
+_SPAN = r"\[?\s*([0-9.]+\s*[A-Za-z]+)\s*\]?"
+_STREAM: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("tumbling", re.compile(r"Tumbling(?:Event|Processing)TimeWindows\((\d+)")),
+    ("sliding", re.compile(r"Sliding(?:Event|Processing)TimeWindows\((\d+),\s*(\d+)")),
+    ("session", re.compile(r"(?:Event|Processing)TimeSessionWindows\((\d+)")),
+)
+"""DataStream: milliseconds."""
+_TABLE: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("tumbling", re.compile(rf"TUMBLE\(.*?size=\s*{_SPAN}")),
+    ("sliding", re.compile(rf"HOP\(.*?size=\s*{_SPAN}.*?slide=\s*{_SPAN}")),
+    ("session", re.compile(rf"SESSION\(.*?gap=\s*{_SPAN}")),
+    ("tumbling", re.compile(rf"CUMULATE\(.*?max_size=\s*{_SPAN}")),
+)
+"""SQL and Table API: spans with a unit."""
+_MOST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWindow:
+    """A window and its lengths in seconds."""
+
+    kind: Kind
+    length_s: float  # of a session its gap
+    slide_s: float | None = None
+
+
+def window_in(text: str) -> FoundWindow | None:
+    """The window that an operator's description names.
+
+    Args:
+        text: description or name, as Flink's plan has it.
+
+    Returns:
+        The first window; None where none, or no length, is named.
+
+    >>> window_in("Window(SlidingEventTimeWindows(10000, 2000), EventTimeTrigger, Count)")
+    FoundWindow(kind='sliding', length_s=10.0, slide_s=2.0)
+    >>> window_in("WindowAggregate(window=[TUMBLE(time_col=[t], size=[1 min])])").length_s
+    60.0
+    """
+    text = text[:_MOST]
+    for kind, pattern in _STREAM:
+        found = pattern.search(text)
+        if found is not None:
+            return _window(kind, [float(span) / 1000.0 for span in found.groups()])
+    for kind, pattern in _TABLE:
+        found = pattern.search(text)
+        if found is not None:
+            return _window(kind, [_seconds(span) for span in found.groups()])
+    return None
+
+
+def says_window(text: str) -> bool:
+    """Whether a name speaks of a window, with or without its length.
+
+    Returns:
+        True where the word is in it.
+    """
+    return (
+        re.search(r"window|session|tumbl|sliding|\bHOP\b", text[:_MOST], re.IGNORECASE) is not None
+    )
+
+
+def _window(kind: Kind, spans: list[float]) -> FoundWindow | None:
+    if not all(0 < span < 1e9 for span in spans):
+        return None
+    slide_s = min(spans[1], spans[0]) if kind == "sliding" else None
+    return FoundWindow(kind, spans[0], slide_s)
+
+
+def _seconds(span: str) -> float:
+    """A span such as `10 s` or `5 minutes`; 0 for one that is not known."""
+    number, unit = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]+)", span.strip()).groups()  # type: ignore[union-attr]  # the pattern that found it has both
+    try:
+        value = float(number)
+    except ValueError:
+        return 0.0
+    long = next((s for name, s in _UNITS.items() if unit.lower().startswith(name)), 0.0)
+    return value * (_SECONDS.get(unit.lower()) or long)
+
 
 Backend = Literal["rocksdb", "heap"]
 """Where keyed state is kept; ForSt counts as RocksDB, whose memory it shares the rules of."""

@@ -13,8 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from dsp_gym.backends.discovery.found import Edge, FoundJob, FoundPlace, FoundVertex, Note
-from dsp_gym.backends.discovery.windows import says_window, window_in
+from dsp_gym.backends.discovery.found import (
+    Edge,
+    FoundJob,
+    FoundPlace,
+    FoundVertex,
+    Note,
+    says_window,
+    window_in,
+)
 from dsp_gym.backends.flink.patient import PatientSamples
 from dsp_gym.backends.flink.submissions import shown
 from dsp_gym.errors import FlinkError, did_you_mean

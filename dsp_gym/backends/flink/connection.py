@@ -12,22 +12,30 @@ from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.distribution import same_minor
-from dsp_gym.backends.flink.rescale.adaptive import AdaptiveActuator
+from dsp_gym.backends.flink.rescale.in_place import AdaptiveActuator
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.rest_samples import RestSamples
-from dsp_gym.backends.flink.silence import refuse_silence
-from dsp_gym.backends.flink.slots import slots_within_reach
-from dsp_gym.backends.flink.source import SampleSource
+from dsp_gym.backends.flink.source import RealJob, SampleSource
 from dsp_gym.backends.flink.submission import running_levels
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.deployment import found_in_place
+from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import PENDING
+from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = ["FLINK_VERSION", "Place", "connect", "reach"]
+__all__ = [
+    "FLINK_VERSION",
+    "Place",
+    "SILENT_S",
+    "connect",
+    "reach",
+    "refuse_silence",
+    "slots_within_reach",
+]
 
 FLINK_VERSION = "2.1"
 """The Flink whose metrics, REST interface and savepoints this release was checked against."""
@@ -182,3 +190,50 @@ def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> 
             return JustinActuator(
                 place.rest, job_name, spec, timeout_s=timeout_s, on_event=on_event
             )
+
+
+def slots_within_reach(rest: FlinkRest, spec: JobSpec, parallelism: Mapping[str, int]) -> int:
+    """Count the slots that are free and those that the job holds.
+
+    Returns:
+        Task slots.
+    """
+    held = slots_of(parallelism, shared=spec.slot_sharing)
+    return rest.free_slots() + held
+
+
+SILENT_S = 30.0
+"""A job sampled for the first time later than this, after a whole window, is not scraped."""
+
+
+def refuse_silence(
+    prometheus_url: str | None,
+    job: RealJob,
+    window: WindowConfig,
+    now_s: float,
+    *,
+    or_else: str = "",
+) -> None:
+    """Refuse a job without samples that has run long enough to be sampled.
+
+    Args:
+        prometheus_url: where its samples were looked for.
+        job: the job.
+        window: the metrics window, over which samples are averaged.
+        now_s: Unix seconds.
+        or_else: what can be done but to name another Prometheus.
+
+    Raises:
+        FlinkError: The job runs for longer than a window and half a minute, without any sample.
+    """
+    observed = job.observe(now_s)
+    ran_s = now_s - observed.running_since_s
+    if observed.status == Status.RUNNING and ran_s > window.window_s + SILENT_S:
+        raise FlinkError(
+            f"{prometheus_url}: Prometheus has no metrics of job {job.name!r}, which has run "
+            f"for {ran_s:.0f} s",
+            api="prometheus",
+            reason="NoMetrics",
+            key="prometheus_url",
+            remedy=f"Name the Prometheus that scrapes its TaskManagers{or_else}.",
+        )

@@ -18,9 +18,8 @@ from pydantic import Field
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.base import Backend, Episode
 from dsp_gym.backends.config import PlaceConfig
-from dsp_gym.backends.flink.connection import connect, reach
+from dsp_gym.backends.flink.connection import connect, reach, slots_within_reach
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
-from dsp_gym.backends.flink.slots import slots_within_reach
 from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config import files
 from dsp_gym.errors import FlinkError

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from dsp_gym.backends.flink.labels import Labels
 from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples, TooMuchError
+from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.backends.flink.submissions import Graphs, Remark, graphs_of, moment
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import MISFITS, parse_json

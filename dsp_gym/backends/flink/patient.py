@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from dsp_gym.backends.documents import MISFITS, Document
-from dsp_gym.backends.flink.labels import Labels
 from dsp_gym.backends.flink.prometheus import Merged, PrometheusSamples, together_of
-from dsp_gym.backends.flink.prometheus_api import StatusError
+from dsp_gym.backends.flink.prometheus_api import Labels, StatusError
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.errors import ApiReason, FlinkError
 from dsp_gym.job.spec import JobSpec

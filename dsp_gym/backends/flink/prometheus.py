@@ -20,8 +20,7 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.backends.documents import MISFITS, Document
 from dsp_gym.backends.flink.answers import taken_apart
-from dsp_gym.backends.flink.labels import Labels
-from dsp_gym.backends.flink.prometheus_api import PrometheusApi, StatusError
+from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi, StatusError
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec

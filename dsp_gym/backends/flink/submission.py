@@ -145,7 +145,7 @@ class Submission:
         """
         if self.program.jar is not None:
             return Path(self.program.jar)
-        from dsp_gym.backends.flink.local.jar import jobs_jar
+        from dsp_gym.backends.flink.local.distribution import jobs_jar
 
         return jobs_jar()
 

@@ -18,13 +18,12 @@ from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import JobActuator, Unreached, as_words, clipped
 from dsp_gym.backends.flink.submission import Submission
+from dsp_gym.backends.kubernetes.collector import LookAtTasks, RunningVertices
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.fence import PatchApi
 from dsp_gym.backends.kubernetes.job_arguments import levels_in, levels_shown, with_levels
-from dsp_gym.backends.kubernetes.lease import Lease
-from dsp_gym.backends.kubernetes.lease_keeper import LeaseKeeper
+from dsp_gym.backends.kubernetes.lease import Lease, LeaseKeeper
 from dsp_gym.backends.kubernetes.resources import FlinkResource
-from dsp_gym.backends.kubernetes.running import LookAtTasks, RunningVertices
 from dsp_gym.backends.kubernetes.writer import OverrideWriter
 from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.job.spec import JobSpec

@@ -10,7 +10,8 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from dsp_gym.backends.flink.answers import JobAnswer
 from dsp_gym.backends.flink.job import FlinkJob
@@ -20,7 +21,6 @@ from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running
 from dsp_gym.backends.kubernetes.job_arguments import levels_shown
 from dsp_gym.backends.kubernetes.resources import FlinkResource
-from dsp_gym.backends.kubernetes.running import RunningVertices
 from dsp_gym.backends.kubernetes.watch import Watcher
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
@@ -29,7 +29,35 @@ from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.flink import BY_NAME, vertex_of
 from dsp_gym.metrics.window import FRESH_S, Observed
 
-__all__ = ["KubernetesJob", "KubernetesSamples"]
+__all__ = ["KubernetesJob", "KubernetesSamples", "LookAtTasks", "RunningVertices"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningVertices:
+    """One look at the tasks of a job, through Flink's REST interface or its metrics."""
+
+    job_id: str
+    state: str  # of the job, Flink's word; "unknown" if only metrics are known
+    ids: Mapping[str, str]  # Flink's id by vertex of the job file
+    parallelism: Mapping[str, int]  # tasks that run, by vertex of the job file
+    settled: bool  # whether every task runs
+
+    @property
+    def by_id(self) -> dict[str, int]:
+        """Tasks that run, by Flink's id."""
+        return {self.ids[name]: tasks for name, tasks in self.parallelism.items()}
+
+
+class LookAtTasks(Protocol):
+    """Looks at the running tasks."""
+
+    def __call__(self) -> RunningVertices:
+        """The tasks.
+
+        Raises:
+            FlinkError: Neither Flink nor its metrics can be had, or they are of another job.
+        """
+
 
 UNKNOWN = float("nan")
 

@@ -11,8 +11,7 @@ import threading
 from typing import Protocol
 
 from dsp_gym.backends.documents import Document
-from dsp_gym.backends.kubernetes.resources import FlinkResource
-from dsp_gym.backends.kubernetes.stamps import Stamp
+from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["Fence", "HeldLease", "PatchApi", "Refusal"]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.fence import PatchApi
-from dsp_gym.backends.kubernetes.resources import KILL_SWITCH, FlinkResource
-from dsp_gym.backends.kubernetes.stamps import Stamp
+from dsp_gym.backends.kubernetes.resources import KILL_SWITCH, FlinkResource, Stamp
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["check_policy", "rehearse"]

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.fence import Fence, HeldLease, PatchApi, Refusal
-from dsp_gym.backends.kubernetes.resources import FlinkResource
-from dsp_gym.backends.kubernetes.stamps import Stamp
+from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["OverrideWriter"]

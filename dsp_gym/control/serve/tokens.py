@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from dsp_gym.config.private import private_text
+from dsp_gym.config.files import private_text
 from dsp_gym.errors import ConfigError
 
 __all__ = ["SHORTEST", "Tokens", "is_addressed", "read_tokens"]

@@ -23,7 +23,7 @@ from dsp_gym.datasets.rollouts.play import play
 from dsp_gym.engine import HERE, Engine, Tell, batch_size
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.evaluation.shipped_work import Carried, carried, one_thread
-from dsp_gym.job.identity import job_hash
+from dsp_gym.job.catalog import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import bytes_sha256
 from dsp_gym.version import __version__

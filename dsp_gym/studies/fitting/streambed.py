@@ -40,7 +40,11 @@ from dsp_gym.job.memory import managed_mib_per_slot
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 from dsp_gym.studies.fitting.streambed_data import (
+    AT_SCALE,
+    CROWDED_MIB,
     ENOUGH_MIB,
+    QUERIES,
+    Query,
     StreambedCell,
     StreambedRun,
     cells,
@@ -48,7 +52,6 @@ from dsp_gym.studies.fitting.streambed_data import (
     read_table,
 )
 from dsp_gym.studies.fitting.streambed_model import QueryModel, spec_of
-from dsp_gym.studies.fitting.streambed_queries import AT_SCALE, CROWDED_MIB, QUERIES, Query
 
 __all__ = [
     "CellPrediction",

@@ -14,8 +14,7 @@ from dsp_gym.job.placement import with_slot_memory
 from dsp_gym.job.scaling import hottest_share, useful_tasks
 from dsp_gym.job.spec import Efficiency, JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
-from dsp_gym.studies.fitting.streambed_data import StreambedCell, StreambedRun
-from dsp_gym.studies.fitting.streambed_queries import Query
+from dsp_gym.studies.fitting.streambed_data import Query, StreambedCell, StreambedRun
 
 __all__ = ["QueryModel", "spec_of"]
 

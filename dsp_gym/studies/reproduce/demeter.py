@@ -17,12 +17,12 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.calibration.mst_job import job_spec
+from dsp_gym.calibration.series import END_TO_END_SLO_S, job_text
 from dsp_gym.calibration.series_fit import (
     SeriesFit,
     fit_series,
     fit_warm_up_after_rescales,
 )
-from dsp_gym.calibration.series_job import END_TO_END_SLO_S, job_text
 from dsp_gym.calibration.series_tables import (
     MeasuredSeries,
     RecordedOutage,

@@ -16,8 +16,8 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.base import SelfContained
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.calibration.series import END_TO_END_SLO_S
 from dsp_gym.calibration.series_fit import load_factor
-from dsp_gym.calibration.series_job import END_TO_END_SLO_S
 from dsp_gym.calibration.series_tables import (
     MeasuredSeries,
     RecordedOutage,

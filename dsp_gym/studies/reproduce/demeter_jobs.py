@@ -19,9 +19,8 @@ import numpy as np
 
 from dsp_gym.calibration.evidence import with_section
 from dsp_gym.calibration.mst_job import job_spec
-from dsp_gym.calibration.series_evidence import evidence_of
+from dsp_gym.calibration.series import BLOCK_BYTES, evidence_of
 from dsp_gym.calibration.series_fit import SeriesFit, fit_series, fit_warm_up_after_rescales
-from dsp_gym.calibration.series_job import BLOCK_BYTES
 from dsp_gym.calibration.series_tables import read_outages, read_profiles, read_series
 from dsp_gym.config.files import write_atomic
 from dsp_gym.job.memory import managed_mib_per_slot

@@ -20,10 +20,10 @@ from dsp_gym.calibration.config import CalibrationConfig
 from dsp_gym.calibration.errors import compare
 from dsp_gym.calibration.evidence import SeenRate, distances_of
 from dsp_gym.calibration.fit import fit
-from dsp_gym.calibration.mst_evidence import evidence_of as evidence_of_tables
-from dsp_gym.calibration.mst_evidence import seen_rate as seen_in_tables
 from dsp_gym.calibration.mst_fit import fit_measurements
+from dsp_gym.calibration.mst_job import evidence_of as evidence_of_tables
 from dsp_gym.calibration.mst_job import job_spec, job_text
+from dsp_gym.calibration.mst_job import seen_rate as seen_in_tables
 from dsp_gym.calibration.mst_tables import Measurements, MstRun, read_measurements
 from dsp_gym.calibration.observations import SteadyPart, observe_all
 from dsp_gym.calibration.recordings import measured_runs

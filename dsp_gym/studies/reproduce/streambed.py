@@ -12,13 +12,14 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.studies.fitting.streambed import CellPrediction, leave_one_out
 from dsp_gym.studies.fitting.streambed_data import (
+    CROWDED_MIB,
     ENOUGH_MIB,
+    QUERIES,
     StreambedCell,
     StreambedRun,
     cells,
     read_runs,
 )
-from dsp_gym.studies.fitting.streambed_queries import CROWDED_MIB, QUERIES
 from dsp_gym.studies.reproduce.check import Check, skipped
 
 __all__ = ["streambed"]

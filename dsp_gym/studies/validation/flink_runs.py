@@ -14,9 +14,8 @@ from pathlib import Path
 
 import typer
 
-from dsp_gym.calibration.agreement import Agreement, agreement, linear_model
 from dsp_gym.calibration.config import CalibrationConfig
-from dsp_gym.calibration.errors import Errors, errors_of
+from dsp_gym.calibration.errors import Agreement, Errors, agreement, errors_of, linear_model
 from dsp_gym.calibration.recordings import calibrate
 from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.config.files import load_model

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dsp_gym.calibration.parts import parts_of
+from dsp_gym.calibration.recordings import parts_of
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import Samples

@@ -11,13 +11,12 @@ import pytest
 from dsp_gym.calibration.advice import advice
 from dsp_gym.calibration.checks import cleaned, problems_of, repeated
 from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.errors import left_out
 from dsp_gym.calibration.fit import fit
-from dsp_gym.calibration.left_out import left_out
-from dsp_gym.calibration.model import JobModel
+from dsp_gym.calibration.model import RATE_SD, JobModel, doubt
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart, observe
 from dsp_gym.calibration.parameters import free_parameters
 from dsp_gym.calibration.recordings import calibrate_runs
-from dsp_gym.calibration.residuals import RATE_SD, doubt
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples

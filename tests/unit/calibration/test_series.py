@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.calibration.mst_job import job_spec
+from dsp_gym.calibration.series import job_text
 from dsp_gym.calibration.series_fit import (
     WarmUp,
     catch_up_s,
     fit_series,
     fit_warm_up_after_rescales,
 )
-from dsp_gym.calibration.series_job import job_text
 from dsp_gym.calibration.series_tables import (
     PROFILE_COLUMNS,
     SERIES_COLUMNS,

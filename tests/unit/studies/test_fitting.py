@@ -15,8 +15,15 @@ from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.fitting import justin_micro, nexmark
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 from dsp_gym.studies.fitting.streambed import fit, production_cell
-from dsp_gym.studies.fitting.streambed_data import StreambedCell, StreambedRun, cells, read_runs
-from dsp_gym.studies.fitting.streambed_queries import AT_SCALE, KEY_GROUPS, QUERIES
+from dsp_gym.studies.fitting.streambed_data import (
+    AT_SCALE,
+    KEY_GROUPS,
+    QUERIES,
+    StreambedCell,
+    StreambedRun,
+    cells,
+    read_runs,
+)
 
 LINE = "  cpu_us_per_record: {value: 0.5, source: fit} # fit: map_us"
 

@@ -23,9 +23,15 @@ from dsp_gym.backends.flink.local.distribution import (
     find_prometheus,
     same_minor,
 )
-from dsp_gym.backends.flink.local.launch import FlinkProcesses, Home, default_home, failure_in
+from dsp_gym.backends.flink.local.launch import (
+    FlinkProcesses,
+    Home,
+    default_home,
+    failure_in,
+    is_ready,
+    prometheus_command,
+)
 from dsp_gym.backends.flink.local.processes import Process, wait_until
-from dsp_gym.backends.flink.local.prometheus_server import is_ready, prometheus_command
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.backends.flink.local.state import (
     ClusterState,

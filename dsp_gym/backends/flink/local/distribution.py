@@ -1,4 +1,4 @@
-"""What a local cluster runs on: Flink's libraries, a Java, and Prometheus."""
+"""What a local cluster runs on: Flink's libraries, a Java, Prometheus, and the jar of our jobs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "find_libraries",
     "find_prometheus",
     "java_major",
+    "jobs_jar",
     "same_minor",
 ]
 
@@ -186,3 +187,25 @@ def same_minor(one: str, other: str) -> bool:
     (True, False)
     """
     return one.split(".")[:2] == other.split(".")[:2]
+
+
+JAR = Path(__file__).resolve().parents[3] / "_jars" / "flink-jobs.jar"
+"""Where `make flink-jobs` puts the jar, and a wheel carries it."""
+
+
+def jobs_jar() -> Path:
+    """Find the jar with the jobs of configs/jobs/flink-*.yaml.
+
+    Returns:
+        Its path.
+
+    Raises:
+        FlinkError: The jar was not built: a checkout before `make flink-jobs`, or a wheel of one.
+    """
+    if not JAR.is_file():
+        raise FlinkError(
+            "the jar with the Flink jobs has not been built",
+            file=JAR,
+            remedy="Build it in a checkout of dsp-gym, with a JDK 17: make flink-jobs",
+        )
+    return JAR

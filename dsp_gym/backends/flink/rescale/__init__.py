@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsp_gym.backends.flink.rescale.adaptive import AdaptiveActuator
+from dsp_gym.backends.flink.rescale.in_place import AdaptiveActuator
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 

@@ -15,7 +15,6 @@ import uuid
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
-from dsp_gym.backends.flink.rescale.outage import outage_of_redeploy_s
 from dsp_gym.backends.flink.rescale.preflight import (
     check_memory,
     check_running,
@@ -23,7 +22,7 @@ from dsp_gym.backends.flink.rescale.preflight import (
     check_writable,
     local_folder,
 )
-from dsp_gym.backends.flink.rescale.running import RunningJob, state_of
+from dsp_gym.backends.flink.rescale.running import RunningJob, outage_of_redeploy_s, state_of
 from dsp_gym.backends.flink.rescale.savepoints import (
     Savepoint,
     SavepointFailed,

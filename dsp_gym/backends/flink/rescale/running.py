@@ -1,4 +1,7 @@
-"""A running job as an actuator sees it: id, vertices, configuration, and how it was submitted."""
+"""A running job as an actuator sees it, and the outage of its last rescale by Flink's own clock.
+
+Polling would be coarser: Flink answers `GET /jobs/:jobid` from a cache that is seconds old.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import Self
 
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import vertex_of
 
-__all__ = ["STALE_S", "RunningJob", "state_of"]
+__all__ = ["RunningJob", "STALE_S", "outage_of_redeploy_s", "outage_of_rescale_s", "state_of"]
 
 STALE_S = 3.0
 """Age that `GET /jobs/:jobid` may have: Flink's default for `web.refresh-interval`, seconds."""
@@ -51,3 +55,44 @@ def state_of(rest: FlinkRest, job_id: str) -> str:
         Flink's word, such as RUNNING.
     """
     return rest.state(job_id)
+
+
+def outage_of_redeploy_s(rest: FlinkRest, old_id: str, new_id: str) -> float | None:
+    """Measure from the end of one job to the moment every subtask of the next runs.
+
+    Returns:
+        Seconds; None if Flink has forgotten one of them.
+    """
+    try:
+        with rest.reading():
+            ended_ms = int(rest.job(old_id).get("end-time", -1))
+            return (_all_run_since_ms(rest, new_id) - ended_ms) / 1000 if ended_ms > 0 else None
+    except FlinkError:
+        return None
+
+
+def outage_of_rescale_s(rest: FlinkRest, job_id: str) -> float | None:
+    """Measure from the new execution graph to the moment every subtask of it runs.
+
+    The old subtasks end a fraction of a second before, of which Flink keeps no record.
+
+    Returns:
+        Seconds; None if Flink does not say.
+    """
+    try:
+        with rest.reading():
+            created_ms = int(rest.job(job_id)["timestamps"]["CREATED"])
+            return (_all_run_since_ms(rest, job_id) - created_ms) / 1000
+    except FlinkError:
+        return None
+
+
+def _all_run_since_ms(rest: FlinkRest, job_id: str) -> int:
+    """When the last subtask came to run; a subtask's start is that of its deployment."""
+    vertices = [vertex["id"] for vertex in rest.job(job_id)["vertices"]]
+    return max(
+        int(subtask["start-time"])
+        + sum(int(subtask["status-duration"][state]) for state in ("DEPLOYING", "INITIALIZING"))
+        for vertex in vertices
+        for subtask in rest.get(f"/jobs/{job_id}/vertices/{vertex}")["subtasks"]
+    )

@@ -8,8 +8,8 @@ import pytest
 
 from dsp_gym.backends.discovery.document import Choices, job_file
 from dsp_gym.backends.discovery.flink import found_by_rest, running_jobs
+from dsp_gym.backends.discovery.found import FoundWindow, says_window, window_in
 from dsp_gym.backends.discovery.names import file_stems, safe_stem, vertex_names
-from dsp_gym.backends.discovery.windows import FoundWindow, says_window, window_in
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.config.strict_yaml import dump_yaml, parse_yaml
 from dsp_gym.errors import FlinkError

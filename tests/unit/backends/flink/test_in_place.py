@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.flink.rescale import AdaptiveActuator, JustinActuator, in_place
-from dsp_gym.backends.flink.rescale.adaptive import requirements_of
-from dsp_gym.backends.flink.rescale.in_place import lower_bound
+from dsp_gym.backends.flink.rescale.in_place import lower_bound, requirements_of
 from dsp_gym.backends.flink.rescale.justin import LARGE, SMALL, level_of, profile_for
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import Unreached

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dsp_gym.backends.kubernetes.stamps import DECISION, EPOCH, HOLDER
+from dsp_gym.backends.kubernetes.resources import DECISION, EPOCH, HOLDER
 from dsp_gym.loop.protocols import REACHED, REFUSED
 from tests.simulating import wanted
 from tests.unit.backends.kubernetes.conftest import KIND, Rig, text

@@ -13,7 +13,7 @@ from dsp_gym.loop.snapshot import MOMENTS, PER_JOB, PER_VERTEX, SNAPSHOT_METRICS
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import Measurement, SimulationOptions
-from dsp_gym.studies.policies_on_flink.slow_motion import slowed, slowed_snapshot
+from dsp_gym.studies.policies_on_flink.slow_motion import SlowGuardedPolicy, slowed, slowed_snapshot
 
 TIMES = 12.0
 UNITS = {name: column.unit for name, _, column in SNAPSHOT_METRICS}
