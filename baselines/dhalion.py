@@ -1,11 +1,11 @@
 """Dhalion: scale the vertex that causes backpressure, one vertex per step.
 
-Floratou et al., "Dhalion: self-regulating stream processing in Heron", VLDB 2017, as Kalavri et
-al. (DS2, OSDI 2018, sections 2 and 5.2) describe and run it, with the constants of Heron's
-released `DynamicResourceAllocationPolicy` (60 s between evaluations, 180 s after an action, 20 ms/s
-of noise, at most four times as many tasks more). Heron counts the time in which an operator holds
-the sources back; Flink pushes back one hop at a time, so here it is the time in which the inputs
-of the initiator wait for it.
+Floratou et al., "Dhalion: self-regulating stream processing in Heron", VLDB 2017, as Kalavri et al.
+(DS2, OSDI 2018, sections 2 and 5.2) describe and run it, with the constants of Heron's released
+`DynamicResourceAllocationPolicy` (60 s between evaluations, 180 s after an action, 20 ms/s of
+noise, at most four times as many tasks more). Heron counts the time in which an operator holds the
+sources back; Flink pushes back one hop at a time, so here it is the time in which the inputs of the
+initiator wait for it.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Dhalion:
 
 @njit(cache=True, nogil=True)
 def scale_up(tasks: int, backpressure_ms_per_s: float, max_growth: float) -> int:
-    """Sizes a step: growth by time in backpressure over time without it.
+    """Size a step: growth by time in backpressure over time without it.
 
     20 % of the time in backpressure and 80 % without call for a quarter more.
 
@@ -223,7 +223,7 @@ def _decide(
     waits: Floats,
     pods: Ints,
 ) -> None:
-    """One step of every job whose evaluation has come (DS2, section 2: detect, diagnose, resolve).
+    """Take one step for every job that is due (DS2, section 2: detect, diagnose, resolve).
 
     j is a job's row, k its job file, v a vertex, u an input of v, p a running parallelism.
 
@@ -261,11 +261,13 @@ def _decide(
             waits[j, v] = longest if initiates else 0.0
         if known == 0:
             continue
+        # Judge the last action first: its verdict may bar an action of this step.
         m.evaluated_s[j] = now
         if m.acting[j] >= 0:
             acted = m.acting[j]
             _judge(j, now, waits[j, acted] > 0.0, rates[j, acted], c, m, log)
             m.acting[j] = -1
+        # One vertex per step: the worst initiator, or without backpressure the idlest vertex.
         chosen, most = -1, 0.0
         for v in range(t.n[k]):
             m.rate[j, v] = rates[j, v]
@@ -290,7 +292,7 @@ def _decide(
 
 @njit(cache=True, nogil=True)
 def _notice(j: int, n: int, now: float, since: float, parallelism: Ints, m: Remembered) -> None:
-    """Notes a rescale of row j since the last look: a rest begins.
+    """Notice a rescale of row j since the last snapshot: a rest begins.
 
     A rescale of one vertex alone will be judged.
     """
@@ -313,7 +315,7 @@ def _notice(j: int, n: int, now: float, since: float, parallelism: Ints, m: Reme
 def _judge(
     j: int, now: float, initiates: bool, rate: float, c: Rules, m: Remembered, log: Log
 ) -> None:
-    """Whether the last action brought the job closer to health; else it counts towards a bar.
+    """Judge whether the last action improved the job's health; else count it towards a bar.
 
     More tasks are effective when the vertex no longer blocks its inputs or takes in more; fewer
     tasks when it does not block them. An unknown rate is not held against an action.

@@ -1,8 +1,8 @@
 """DS2: scale every vertex at once from true rates.
 
 Kalavri et al., "Three steps is all you need: fast, accurate, automatic scaling decisions for
-distributed streaming dataflows", OSDI 2018. The model is `dsp_gym.loop.rates`; here is the
-scaling manager of its section 4.2, and what Flink's autoscaler adds to it.
+distributed streaming dataflows", OSDI 2018. The model is `dsp_gym.loop.rates`; here is the scaling
+manager of its section 4.2, with the additions of Flink's autoscaler.
 """
 
 from __future__ import annotations
@@ -102,21 +102,21 @@ class Ds2Config(ConfigModel):
 
     @property
     def headroom(self) -> float:
-        """Capacity asked for over demand: Flink's target/u + target * restart / catch_up."""
+        """Capacity requested over demand: Flink's target/u + target * restart / catch_up."""
         share = 1 / self.target_utilization + self.restart_s / self.catch_up_s
         return (1 + self.scaling_factor) * share
 
 
 class Sizing(NamedTuple):
-    """How demand becomes a parallelism, as compiled code takes it."""
+    """The way from demand to parallelism, as compiled code takes it."""
 
-    headroom: float  # capacity asked for over demand
+    headroom: float  # capacity requested over demand
     ratio_bound: float  # target over achieved rate above which demand is corrected; infinity: never
     cap: int  # upper bound on top of the job's
 
 
 class Triggers(NamedTuple):
-    """When a plan is applied, as compiled code takes it."""
+    """Conditions for applying a plan, as compiled code takes them."""
 
     interval_s: float
     warm_up_s: float
@@ -132,10 +132,10 @@ class Triggers(NamedTuple):
 
     @classmethod
     def of(cls, c: Ds2Config) -> Triggers:
-        """Reads the triggers of a configuration.
+        """Read the triggers of a configuration.
 
         Returns:
-            The triggers; a band that no share leaves where none is configured.
+            The triggers; without a configured band, one that no share leaves.
         """
         low, high = c.utilization_band or (-1.0, 2.0)
         return cls(
@@ -156,13 +156,13 @@ class Triggers(NamedTuple):
 class Ds2Rules(NamedTuple):
     """`Ds2Config` as compiled code takes it."""
 
-    offered: bool  # which rate the sources are taken to have
+    offered: bool  # sources count with their offered rate
     sizing: Sizing
     triggers: Triggers
 
     @classmethod
     def of(cls, c: Ds2Config) -> Ds2Rules:
-        """Reads a configuration.
+        """Read a configuration.
 
         Returns:
             Numbers for compiled code; infinity and the largest integer where there is no bound.
@@ -178,8 +178,8 @@ class Remembered(NamedTuple):
 
     evaluated_s: Floats  # (J,) time of the last evaluation
     wanting: Ints  # (J,) consecutive evaluations that want a change
-    wanted: Ints  # (J, V) what the last of them wanted
-    # Only for the roll-back: configurations seen running and what they achieved.
+    wanted: Ints  # (J, V) parallelism wanted by the last of them
+    # Only for the roll-back: observed configurations and their achieved rates.
     current: Ints  # (J, V)
     previous: Ints  # (J, V)
     refused: Ints  # (J, V)
@@ -223,7 +223,7 @@ class Ds2:
         return (self._memory,)
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
-        """The model needs no history."""
+        """Do nothing: the model needs no history."""
 
     def required(self, snapshot: MetricsSnapshot) -> Requirement:
         _, parallelism = self.planned(snapshot)
@@ -236,7 +236,7 @@ class Ds2:
         )
 
     def why(self, rates: Ds2Rates) -> reasons.Why:
-        """Explains a change of parallelism.
+        """Explain a change of parallelism.
 
         Returns:
             A function of a job's row and a vertex' column.
@@ -249,7 +249,7 @@ class Ds2:
         return reason
 
     def trigger(self, snapshot: MetricsSnapshot) -> tuple[Ints, Bools, Ds2Rates]:
-        """Takes a step of the scaling manager.
+        """Take a step of the scaling manager.
 
         Returns:
             Parallelism to run, (J, V); where a rescale is due now, (J,); and the rates behind it.
@@ -265,7 +265,7 @@ class Ds2:
         return wanted, due, rates
 
     def planned(self, snapshot: MetricsSnapshot) -> tuple[Ds2Rates, Ints]:
-        """Plans the parallelism of every vertex: equation 7 with head-room.
+        """Plan the parallelism of every vertex: equation 7 with head-room.
 
         Returns:
             The rates, and the parallelism, rounded up, inside the bounds, (J, V).
@@ -283,17 +283,18 @@ class Ds2:
     def roll_back(
         self, snapshot: MetricsSnapshot, wanted: Ints, due: Bools, evaluated: Bools
     ) -> None:
-        """Section 4.2: if performance degrades after a scaling action, DS2 rolls back.
+        """Roll back if performance degrades after a scaling action (section 4.2).
 
         Args:
             snapshot: The metrics.
-            wanted: (J, V) what the scaling manager wants, changed in place.
+            wanted: (J, V) parallelism of the scaling manager, changed in place.
             due: (J,) where a rescale is due, changed in place.
             evaluated: (J,) where the interval has passed.
         """
         m = self._memory.arrays(Remembered)
         running, mask = snapshot.parallelism, snapshot.topology.mask
         known = snapshot.running
+        # A rescale shows as another running parallelism: what it achieves is compared with before.
         moved = known & np.any(m.current != running, axis=1)
         m.previous[moved] = m.current[moved]
         m.current[moved] = running[moved]
@@ -307,13 +308,14 @@ class Ds2:
         m.refused[lost] = running[lost]
         wanted[lost] = m.previous[lost]
         due[lost] = True
+        # The configuration that lost is refused once more demand would lead there again.
         again = ~lost & due & np.all((wanted == m.refused) | ~mask, axis=1)
         wanted[again] = running[again]
         due[again] = False
 
 
 def achieved_share(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Floats:
-    """Compares what the sources achieve with their target.
+    """Compare the achieved rate of the sources with their target.
 
     Returns:
         (J,) share of the target, 0..1; records/s where the rate is observed, without a target.
@@ -337,7 +339,7 @@ def plan(
     c: Sizing,
     planned: Ints,
 ) -> None:
-    """Equation 7 with head-room, rounded up, inside the bounds, (J, V).
+    """Plan by equation 7 with head-room, rounded up, inside the bounds, (J, V).
 
     j is a job's row, k its job file, v a vertex, p its running parallelism.
     """
@@ -359,13 +361,13 @@ def plan(
                     continue
                 tasks = np.ceil(rates[RATES.optimal, j, v] * factor - ROUND_OFF)
                 upper = min(high, c.cap)
-                # Clipped as a float: demand without bound would overflow an integer.
+                # Clipped as a float: unbounded demand would overflow an integer.
                 planned[j, v] = int(min(max(tasks, float(low)), float(upper)))
                 rises = rises or planned[j, v] > p
             if again == 1 or rises:
                 break
-            # No vertex scales up, yet a source does not reach its target: what instrumentation
-            # misses is made up for by the ratio of the two (section 4.2, target rate ratio).
+            # No vertex scales up, yet a source does not reach its target: the ratio of the two
+            # makes up for overheads that instrumentation misses (section 4.2, target rate ratio).
             for v in range(vertices):
                 if t.kind[k, v] == SOURCE and records_in[j, v] > 0.0:
                     ratio = max(ratio, rates[RATES.demand, j, v] / records_in[j, v])
@@ -383,14 +385,14 @@ def manage(
     due: Bools,
     evaluated: Bools,
 ) -> None:
-    """Decides when to act on a plan (section 4.2, the scaling manager).
+    """Decide when to act on a plan (section 4.2, the scaling manager).
 
     j is a job's row, k its job file, v a vertex.
 
     Args:
         t: The jobs.
         seen: The snapshot.
-        c: When a plan is applied.
+        c: Conditions for applying a plan.
         m: Memory, changed in place.
         wanted: (J, V) the plan; becomes the running configuration where no rescale is due.
         due: (J,) set where a rescale is due.
@@ -408,6 +410,7 @@ def manage(
             and fill[j] >= c.min_fill - ROUND_OFF
             and not np.isnan(fill[j])
         )
+        # A restart since the last evaluation begins the count of activations again.
         if not ready or since[j] > m.evaluated_s[j]:
             m.wanting[j] = 0
         if ready and is_due(t_s[j], m.evaluated_s[j], c.interval_s):
@@ -422,12 +425,13 @@ def manage(
                 if c.keep_inside and inside:
                     wanted[j, v] = running[j, v]
                 change = wanted[j, v] - running[j, v]
-                # A vertex that is idle and cannot shrink calls for nothing, as in Flink.
+                # An idle vertex that cannot shrink asks for no rescale, as in Flink.
                 if c.banded and change != 0 and not inside and not np.isnan(share):
                     outside = True
                 worth = worth or change >= c.min_up or -change >= c.min_down
                 same = same and wanted[j, v] == m.wanted[j, v]
                 m.wanted[j, v] = wanted[j, v]
+            # Activation: so many evaluations in a row must want a change.
             if not (outside and worth):
                 m.wanting[j] = 0
             elif c.unchanged and not same:
@@ -451,7 +455,7 @@ def plan_anew(
     c: Ds2Rules,
     planned: Ints,
 ) -> None:
-    """Plan the parallelism of every vertex, and its rates before, where they are not known."""
+    """Plan the parallelism of every vertex, after its rates where they are not known."""
     if not known:
         traverse(t, seen, c.offered, rates, np.empty(planned.shape[1]))
     plan(t, seen, rates, c.sizing, planned)
@@ -490,5 +494,5 @@ def _step(
     due: Bools,
     evaluated: Bools,
 ) -> None:
-    """`take_step`, called from Python."""
+    """Call `take_step` from Python."""
     take_step(facts.arrays, seen, rates, known, c, memory.arrays, wanted, due, evaluated)

@@ -1,8 +1,8 @@
 """The last two running configurations, with the metrics under each.
 
-Justin compares the running configuration with the one before it. It counts
-what was observed running, never what was asked for: guardrails may have changed a decision, Flink
-refused it, or the rescale failed.
+Justin compares the running configuration with the one before it. Only observed configurations
+count, never requests: guardrails may have changed a decision, Flink refused it, or the rescale
+failed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ConfigurationHistory:
         self._memory.restore(state)
 
     def memories(self) -> tuple[RowMemory, ...]:
-        """All there is.
+        """Return the whole memory.
 
         Returns:
             The one memory.
@@ -85,7 +85,7 @@ class ConfigurationHistory:
         return (self._memory,)
 
     def observe(self, snapshot: MetricsSnapshot, rate_per_task: Floats) -> None:
-        """Remembers the running configuration and the metrics under it, newer over older ones.
+        """Remember the running configuration and the metrics under it, newer over older ones.
 
         Args:
             snapshot: The metrics.
@@ -95,18 +95,18 @@ class ConfigurationHistory:
 
     @property
     def arrays(self) -> Remembered:
-        """What `previous` looks up."""
+        """The two configurations that `previous` looks up."""
         return self._memory.arrays(Remembered)
 
     @property
     def memory(self) -> Handle[Remembered]:
-        """What `previous` looks up, for compiled code."""
+        """The two configurations that `previous` looks up, for compiled code."""
         return self._memory.handle(Remembered)
 
 
 @njit(cache=True, nogil=True)
 def access_ms(read: float, write: float) -> float:
-    """Averages state access latency over reads and writes, where both are known.
+    """Average state access latency over reads and writes, where both are known.
 
     Returns:
         ms; NaN where neither is known.
@@ -118,12 +118,13 @@ def access_ms(read: float, write: float) -> float:
 
 @njit(cache=True, nogil=True, borrows=True)
 def previous(t: JobFacts, seen: SnapshotArrays, m: Remembered, j: int) -> Previous:
-    """Looks up the configuration before the one that runs, whether that was observed or not.
+    """Look up the configuration before the running one, whether that was observed or not.
 
     Returns:
         Configuration and metrics of row j, (V,).
     """
     if m.seen[j] and seen.status[j] == RUNNING:
+        # The snapshot runs another configuration than the memory: that one is the previous.
         for v in range(t.n[t.row[j]]):
             if (
                 m.parallelism[j, v] != seen.parallelism[j, v]
@@ -149,7 +150,7 @@ def remember(
     rate_per_task: Floats,
     m: Remembered,
 ) -> None:
-    """Remembers configuration and metrics of every running job (row j, job file k, vertex v)."""
+    """Remember configuration and metrics of every running job (row j, job file k, vertex v)."""
     p, level = seen.parallelism, seen.memory_level
     hit = seen.vertex[VERTEX.cache_hit_rate]
     read = seen.vertex[VERTEX.state_read_latency_ms]
@@ -175,6 +176,7 @@ def remember(
             if moved:
                 m.parallelism[j, v], m.level[j, v] = p[j, v], level[j, v]
                 m.hit[j, v] = m.latency[j, v] = m.rate[j, v] = np.nan
+            # Unknown values leave the last known ones of the same configuration.
             if not np.isnan(hit[j, v]):
                 m.hit[j, v] = hit[j, v]
             latency = access_ms(read[j, v], write[j, v])
@@ -195,5 +197,5 @@ def _observe(
     rate_per_task: Floats,
     memory: Handle[Remembered],
 ) -> None:
-    """`remember`, called from Python."""
+    """Call `remember` from Python."""
     remember(facts.arrays, seen, rate_per_task, memory.arrays)

@@ -1,8 +1,8 @@
 """Kubernetes' horizontal pod autoscaler on the busy share of a vertex's subtasks.
 
 Semantics of autoscaling/v2: the ratio with its tolerance, conservative treatment of missing
-metrics; stabilisation windows and behaviour policies in `replicas`. A subtask is taken for a pod
-and its busy time for CPU, as in Varga et al., "Towards autoscaling of Apache Flink jobs".
+metrics; stabilisation windows and behaviour policies are in `replicas`. A subtask counts as a pod
+and its busy time as CPU, as in Varga et al., "Towards autoscaling of Apache Flink jobs".
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ class HpaCpu:
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c = self.config
         share = snapshot.busy_now_ms_per_s / 1000
+        # One count for the job: the mean over all tasks stands for every vertex.
         if not c.per_vertex:
             share = _of_job(snapshot, share)
+        # The HPA formula: replicas x metric / target, within the tolerance unchanged.
         current = self._controller.current(snapshot)
         wanted = recommend_all(current, share / c.target_utilization, c.tolerance)
         pods = self._controller.replicas(snapshot, current, wanted)
@@ -87,7 +89,7 @@ class HpaCpu:
 
 
 def _of_job(snapshot: MetricsSnapshot, share: Floats) -> Floats:
-    """Mean over the tasks of all vertices that can be scaled; (J, V) with one value per job."""
+    """Return the mean over the tasks of all scalable vertices; (J, V) with one value per job."""
     tasks = np.where(can_scale(snapshot.topology), snapshot.parallelism, 0)
     whole = np.where(tasks > 0, share * tasks, 0.0).sum(axis=1)
     with np.errstate(invalid="ignore"):

@@ -1,7 +1,7 @@
-"""Justin: DS2's parallelism or more memory, as the cache metrics suggest.
+"""Justin: DS2's parallelism or more memory, depending on cache metrics.
 
 `justin-paper` is Algorithm 1 of "Justin: Hybrid CPU/Memory Elastic Scaling for Distributed Stream
-Processing" (DAIS 2025) as written; `justin-artifact` is what the released code does.
+Processing" (DAIS 2025) as written; `justin-artifact` follows the released code.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def justin_ds2() -> Ds2Config:
-    """DS2 with the settings of Justin's artifact: `configs/policies/ds2-justin.yaml`.
+    """Return DS2 with the settings of Justin's artifact: `configs/policies/ds2-justin.yaml`.
 
     Returns:
         The configuration of the DS2 inside Justin.
@@ -116,7 +116,7 @@ class PaperThresholds(NamedTuple):
 
     @classmethod
     def of(cls, c: JustinPaperConfig) -> PaperThresholds:
-        """Reads a configuration.
+        """Read a configuration.
 
         Returns:
             Numbers for compiled code.
@@ -136,7 +136,7 @@ class ArtifactThresholds(NamedTuple):
 
     @classmethod
     def of(cls, c: JustinArtifactConfig) -> ArtifactThresholds:
-        """Reads a configuration.
+        """Read a configuration.
 
         Returns:
             Numbers for compiled code.
@@ -157,7 +157,7 @@ _RELEASED = ArtifactThresholds.of(JustinArtifactConfig())
 
 
 class ArbitrationRules(NamedTuple):
-    """Which of the two algorithms decides, with its thresholds; the other's are not read."""
+    """The deciding algorithm, with its thresholds; the other's are not read."""
 
     released: bool  # the released code's, not the paper's
     paper: PaperThresholds
@@ -165,21 +165,21 @@ class ArbitrationRules(NamedTuple):
 
 
 class JustinRules(NamedTuple):
-    """Everything Justin decides by, as compiled code takes it."""
+    """All rules of Justin, as compiled code takes them."""
 
     ds2: Ds2Rules
     algorithm: ArbitrationRules
 
 
 class JustinMemory(NamedTuple):
-    """What the DS2 inside and Justin remember."""
+    """The memory of the DS2 inside and of Justin."""
 
     ds2: Handle[ds2.Remembered]
     history: Handle[Remembered]
 
 
 def _room(seen: SnapshotArrays) -> Requirement:
-    """Room for a configuration of the jobs seen."""
+    """Allocate room for a configuration of the jobs in a snapshot."""
     shape = seen.parallelism.shape
     return Requirement(
         np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int64)
@@ -211,7 +211,7 @@ class _Justin:
         return (*self._ds2.memories(), *self._history.memories())
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
-        """Remember the configuration running and the metrics under it."""
+        """Remember the running configuration and the metrics under it."""
         rates = ds2_rates(snapshot, self._ds2.config.source_rate)
         self._history.observe(snapshot, rates.true_rate_per_task)
 
@@ -291,7 +291,7 @@ def _algorithm_1(
     p: Ints,
     m: Ints,
 ) -> None:
-    """Turns DS2's parallelism p and the running level m into Justin's, where a job is due.
+    """Turn DS2's parallelism p and the running level m into Justin's, where a job is due.
 
     j is a job's row, k its job file, v a vertex. Numbers in comments are lines of Algorithm 1.
     """
@@ -341,11 +341,11 @@ def _released_code(
     p: Ints,
     m: Ints,
 ) -> None:
-    """ScalingExecutor.policy() of the artifact, branch by branch, where a job is due.
+    """Follow ScalingExecutor.policy() of the artifact, branch by branch, where a job is due.
 
-    State latency never reaches it (the evaluated metrics lack it), so no branch asks for it.
-    DS2's parallelism p and the running level m become Justin's. j is a job's row, k its job file,
-    v a vertex.
+    State latency never reaches it (the evaluated metrics lack it), so no branch uses it. DS2's
+    parallelism p and the running level m become Justin's. j is a job's row, k its job file, v a
+    vertex.
     """
     hits = seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape
@@ -365,16 +365,17 @@ def _released_code(
             level = m[j, v]
             can_scale_up = level + 1 < top
             if not then.exists:
-                # The first decision assumes a start with one task.
+                # The artifact's first decision assumes a start with one task.
                 scalable = t.min_parallelism[k, v] < t.max_parallelism[k, v]
                 if p[j, v] != 1 and hit < c.hit and top > 1 and scalable:
                     p[j, v], m[j, v] = 1, 1
                 else:
                     m[j, v] = 0
             elif p[j, v] == running:
-                # Nothing is set, so the level falls back to the constructor's.
+                # The artifact sets no level here, so it falls back to the constructor's, 0.
                 m[j, v] = 0
             elif level > then.level[v]:
+                # Memory grew last time: keep growing only while hit rate and throughput gained.
                 rate = rates[RATES.true_rate_per_task, j, v] * running
                 gained = rate > c.rate_gain * then.rate[v]
                 if not hit - then.hit[v] > c.hit_gain:
@@ -419,7 +420,7 @@ def _require(
     history: Handle[Remembered],
     needed: Requirement,
 ) -> None:
-    """Fill in what the jobs need now, as if every job were due."""
+    """Fill in the present needs of the jobs, as if every job were due."""
     t, due = facts.arrays, np.ones(len(seen.status), np.bool_)
     plan_anew(t, seen, rates, known, c.ds2, needed.horizontal)
     _arbitrate(t, seen, due, rates, c.algorithm, history.arrays, needed)
@@ -435,7 +436,7 @@ def settle(
     history: Remembered,
     wanted: Requirement,
 ) -> None:
-    """Arbitrate where a job is due, and remember the configuration running."""
+    """Arbitrate where a job is due, and remember the running configuration."""
     _arbitrate(t, seen, due, rates, c, history, wanted)
     remember(t, seen, rates[RATES.true_rate_per_task], history)
 

@@ -1,4 +1,4 @@
-"""KEDA's Kafka scaler: as many replicas as the lag holds thresholds, behind it Kubernetes' HPA.
+"""KEDA's Kafka scaler: replicas = lag over threshold, with Kubernetes' HPA behind it.
 
 Semantics of KEDA 2 (`pkg/scalers/apache_kafka_scaler.go`, `pkg/scaling/executor`): the lag goes to
 the HPA as an external metric with an average value; replicas beyond the partitions would idle. A
@@ -96,6 +96,7 @@ class Keda:
         c, jobs = self.config, snapshot.topology
         source = jobs.mask & (jobs.tables.kind[jobs.row] == SOURCE)
         lag = np.where(source, snapshot.pending_records, 0.0).sum(axis=1)
+        # Partitions bound the replicas only where those of every source are known.
         partitions = np.where(source, jobs.tables.partitions[jobs.row], 0)
         known = np.all((partitions > 0) | ~source, axis=1)
         most = np.where(known & (not c.allow_idle_consumers), partitions.sum(axis=1), 0)
@@ -109,6 +110,7 @@ class Keda:
         scalable = can_scale(jobs)
         least = np.maximum(jobs.tables.min_parallelism[jobs.row], c.min_replicas)
         lowest = np.minimum(least, np.maximum(snapshot.parallelism, 1))
+        # A cold scaler jumps to the least replicas, past the HPA's rules.
         pods = np.where(cold[:, None] & scalable, lowest, pods)
 
         def why(job: int, v: int) -> str:
@@ -122,7 +124,7 @@ class Keda:
         )
 
     def _cold(self, snapshot: MetricsSnapshot, lag: Floats) -> Bools:
-        """True where the scaler has not been active for the cool-down time, (J,).
+        """Return True where the scaler has not been active for the cool-down time, (J,).
 
         The time counts from the first snapshot: earlier activity is unknown.
         """
@@ -136,9 +138,9 @@ class Keda:
 def lag_replicas(
     current: Ints, lag: Floats, threshold: float, partitions: Ints, tolerance: float
 ) -> Ints:
-    """Divides the lag by the threshold: at most one replica per partition.
+    """Divide the lag by the threshold: at most one replica per partition.
 
-    The HPA compares the lag with what the current replicas may have; partitions 0 are unknown.
+    The HPA compares the lag with the share of the current replicas; partitions 0 are unknown.
 
     >>> lag_replicas(np.array([4]), np.array([95.0]), 10.0, np.array([8]), 0.1).tolist()
     [8]
@@ -146,6 +148,7 @@ def lag_replicas(
     Returns:
         Replicas: `current` within the tolerance, `NOTHING` where the lag is unknown.
     """
+    # KEDA caps the lag at threshold x partitions, so that no more replicas than partitions result.
     seen = np.where((partitions > 0) & (lag > partitions * threshold), partitions * threshold, lag)
     ratio = seen / (threshold * np.maximum(current, 1))
     wanted = np.clip(np.ceil(seen / threshold - ROUND_OFF), 0, MOST)

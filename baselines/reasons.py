@@ -19,7 +19,7 @@ Why = Callable[[int, int], str]
 
 
 def amount(value: float) -> str:
-    """A rate or a count for people: four digits, thousands in full.
+    """Write a rate or a count for people: four digits, thousands in full.
 
     Returns:
         Digits, with commas between thousands; no unit.
@@ -36,16 +36,19 @@ def decision(
     memory_level: Ints,
     why: Why | None,
 ) -> ScalingDecision:
-    """Makes a decision whose reasons read `vertex 2 -> 3 (why)`.
+    """Make a decision whose reasons read `vertex 2 -> 3 (why)`.
 
     Args:
-        why: The part in brackets; None leaves all reasons empty, which is
-            what a large batch wants.
+        snapshot: The metrics.
+        parallelism: (J, V) wanted subtasks.
+        memory_level: (J, V) wanted memory levels.
+        why: Returns the part in brackets; None leaves all reasons empty, for large batches.
 
     Returns:
         The decision; its reason is `hold` where no vertex of the job changes.
     """
     if why is None:
+        # Only jobs that change are worded: most of a batch holds.
         return ScalingDecision(parallelism, memory_level, ("",) * len(snapshot))
     reasons = [HOLD] * len(snapshot)
     for job, moved in _moved(snapshot, parallelism, memory_level):
@@ -62,9 +65,9 @@ def decision(
 def _moved(
     snapshot: MetricsSnapshot, parallelism: Ints, memory_level: Ints
 ) -> Iterator[tuple[int, list[int]]]:
-    """The jobs that change, and the columns that do."""
+    """Iterate over the jobs that change, with their changed columns."""
     running, running_level = snapshot.parallelism, snapshot.memory_level
-    if len(snapshot) == 1:  # where arrays take longer than lists
+    if len(snapshot) == 1:  # for one job lists are faster than arrays
         pairs = zip(parallelism[0].tolist(), memory_level[0].tolist(), strict=True)
         before = zip(running[0].tolist(), running_level[0].tolist(), strict=True)
         names = snapshot.topology.names(0)

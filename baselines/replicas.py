@@ -1,9 +1,9 @@
-"""How Kubernetes turns recommended replicas into replicas: the horizontal controller.
+"""Kubernetes' horizontal controller: from recommended replicas to replicas.
 
 Semantics of autoscaling/v2 (`normalizeDesiredReplicasWithBehaviors` of kube-controller-manager):
 recommendations are stabilised over a window, then limited by the behaviour policies, which count
-what was added and removed within their period. The metrics behind the recommendations stand in
-`hpa`, `varga` and `keda`.
+the pods added and removed within their period. The metrics behind the recommendations are in `hpa`,
+`varga` and `keda`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MOST = float(np.iinfo(np.int32).max)
 
 
 class ScalingPolicy(ConfigModel):
-    """How much may change within a period (`HPAScalingPolicy`)."""
+    """The largest change within a period (`HPAScalingPolicy`)."""
 
     type: Literal["Pods", "Percent"] = Field(description="unit of the value, as Kubernetes says it")
     value: int = Field(gt=0, description="pods, or share of the pods at the period's start in %")
@@ -160,10 +160,10 @@ class Remembered(NamedTuple):
 
 
 class HorizontalController:
-    """Replicas of every vertex, or one count for the job, from recommendations.
+    """A controller of the replicas of every vertex, or of one count for the job.
 
-    A vertex stands for a scale target and its subtasks for pods. What was added and removed is
-    what was observed running, never what was asked for.
+    A vertex is a scale target and its subtasks are pods. Only observed changes count as added and
+    removed pods, never requests.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class HorizontalController:
             memory.restore(state[name])
 
     def current(self, snapshot: MetricsSnapshot) -> Ints:
-        """Counts the replicas of each scale target: the vertex's own, or the job's largest.
+        """Count the replicas of each scale target: those of the vertex, or the job's largest.
 
         Returns:
             (J, V).
@@ -229,10 +229,11 @@ class HorizontalController:
         return np.where(scalable, largest[:, None], snapshot.parallelism)
 
     def replicas(self, snapshot: MetricsSnapshot, current: Ints, recommended: Ints) -> Ints:
-        """Applies stabilisation, behaviour policies and the job's bounds.
+        """Apply stabilisation, behaviour policies and the job's bounds.
 
         Args:
-            current: (J, V) what `current` says.
+            snapshot: The metrics.
+            current: (J, V) replicas as `current` returns them.
             recommended: (J, V) replicas by the metrics; `NOTHING` where they are unknown.
 
         Returns:
@@ -259,10 +260,10 @@ class HorizontalController:
 
 
 def can_scale(jobs: Topology) -> Bools:
-    """Finds the vertices with room between their bounds.
+    """Mark the vertices with room between their bounds.
 
     Returns:
-        (J, V).
+        (J, V) flags.
     """
     tables = jobs.tables
     scalable = (tables.kind >= 0) & (tables.min_parallelism < tables.max_parallelism)
@@ -271,7 +272,7 @@ def can_scale(jobs: Topology) -> Bools:
 
 @njit(cache=True, nogil=True)
 def recommend(current: int, ratio: float, tolerance: float) -> int:
-    """Scales replicas by the ratio of a metric to its target.
+    """Scale replicas by the ratio of a metric to its target.
 
     >>> recommend(4, 1.5, 0.1), recommend(4, 1.05, 0.1), recommend(4, float("nan"), 0.1)
     (6, 4, -1)
@@ -288,7 +289,7 @@ def recommend(current: int, ratio: float, tolerance: float) -> int:
 
 @njit(cache=True, nogil=True)
 def recommend_all(current: Ints, ratio: Floats, tolerance: float) -> Ints:
-    """Recommends for every vertex of every job, see `recommend`.
+    """Recommend replicas for every vertex of every job, see `recommend`.
 
     Returns:
         (J, V) replicas.
@@ -313,11 +314,12 @@ def _limits(policies: tuple[ScalingPolicy, ...], select: Select) -> BehaviourLim
 def _limit(
     current: int, now: float, sign: int, limits: BehaviourLimits, change: Ints, at_s: Floats
 ) -> int:
-    """Replicas the policies of one direction allow; sign 1 for up, -1 for down."""
+    """Return the replicas that the policies of one direction allow; sign 1 for up, -1 for down."""
     if limits.select == _DISABLED:
         return current
     best = 0
     for i in range(len(limits.value)):
+        # Each policy limits from the count at its period's start: take back the changes since.
         moved = 0
         for e in range(len(change)):
             if now - at_s[e] < limits.period_s[i]:
@@ -329,7 +331,7 @@ def _limit(
             proposed = int(np.ceil(start * (1.0 + value / 100.0) - ROUND_OFF))
         else:
             proposed = int(np.floor(start * (1.0 - value / 100.0) + ROUND_OFF))
-        # Max is the larger change, whichever way it goes.
+        # Max is the larger change, in either direction.
         larger = proposed > best if sign > 0 else proposed < best
         if i == 0 or larger == (limits.select == _MAX):
             best = proposed
@@ -346,7 +348,7 @@ def _normalise(
     m: Remembered,
     pods: Ints,
 ) -> None:
-    """Stabilises and limits recommendations (`normalizeDesiredReplicasWithBehaviors`).
+    """Stabilise and limit recommendations (`normalizeDesiredReplicasWithBehaviors`).
 
     j is a job's row, k its job file, v a vertex.
 
@@ -366,7 +368,8 @@ def _normalise(
         k, now, since = t.row[j], seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
         if seen.status[j] != RUNNING:
             continue
-        # A rescale seen now took place when the job came up, if that is since the last look.
+        # A rescale first seen now took place when the job came up, if that is since the last
+        # snapshot.
         when = since if since > m.now.seen_s[j] else now
         for v in range(vertices):
             if running[j, v] >= 0 and running[j, v] != current[j, v]:
@@ -399,6 +402,8 @@ def _normalise(
                     lowest = min(lowest, kept[j, v, i])
                 if kept[j, v, i] >= 0 and age < c.down_window_s:
                     highest = max(highest, kept[j, v, i])
+            # Stabilisation: never below the lowest recommendation of the up window, nor above the
+            # highest of the down window.
             wanted = min(max(here, lowest), highest)
             change, change_s = m.change[j, v], m.change_s[j, v]
             if wanted > here:

@@ -27,7 +27,7 @@ Params = dict[str, object]
 
 
 def ds2(pick: Pick) -> Params:
-    """Target, band and patience; the band is given as shares of the target and the room above.
+    """Pick target, band and patience; the band as shares of the target and the room above.
 
     Returns:
         Parameters of the policy `ds2`, by name.
@@ -35,6 +35,7 @@ def ds2(pick: Pick) -> Params:
     target = pick.real("target_utilization", 0.3, 1.0)
     params: Params = {
         "target_utilization": target,
+        # Shares keep the band around the target, whichever target is picked.
         "activation": pick.whole("activation", 1, 5),
         "min_down": pick.whole("min_down", 1, 4),
         "restart_s": pick.one("restart_s", [0.0, 60.0, 120.0]),
@@ -51,7 +52,7 @@ def ds2(pick: Pick) -> Params:
 
 
 def justin_paper(pick: Pick) -> Params:
-    """The DS2 inside and the thresholds of Algorithm 1.
+    """Pick the DS2 inside and the thresholds of Algorithm 1.
 
     Returns:
         Parameters of Justin as published, those of its DS2 under `ds2`.
@@ -66,7 +67,7 @@ def justin_paper(pick: Pick) -> Params:
 
 
 def justin_artifact(pick: Pick) -> Params:
-    """The DS2 inside and the thresholds of the released code.
+    """Pick the DS2 inside and the thresholds of the released code.
 
     Returns:
         Parameters of Justin as released, those of its DS2 under `ds2`.
@@ -81,12 +82,12 @@ def justin_artifact(pick: Pick) -> Params:
 
 
 def _justin_ds2(pick: Pick) -> Params:
-    """Justin's own settings, overridden by the picks of `ds2`."""
+    """Return Justin's settings, overridden by the picks of `ds2`."""
     return with_params(justin_ds2().model_dump(mode="json", exclude_defaults=True), ds2(pick))
 
 
 def hpa_cpu(pick: Pick) -> Params:
-    """Target, tolerance and stabilisation of a HorizontalPodAutoscaler.
+    """Pick target, tolerance and stabilisation of a HorizontalPodAutoscaler.
 
     Returns:
         Parameters of the policy, those of the stabilisation under `behavior`.
@@ -100,7 +101,7 @@ def hpa_cpu(pick: Pick) -> Params:
 
 
 def hpa_varga(pick: Pick) -> Params:
-    """Targets of both metrics, and how many records of lag count.
+    """Pick targets of both metrics, and the number of records of lag that count.
 
     Returns:
         Parameters of the policy, those of the stabilisation under `behavior`.
@@ -116,7 +117,7 @@ def hpa_varga(pick: Pick) -> Params:
 
 
 def keda(pick: Pick) -> Params:
-    """Records of lag per replica, and patience.
+    """Pick records of lag per replica, and patience.
 
     Returns:
         Parameters of the policy, those of the stabilisation under `behavior`.
@@ -140,7 +141,7 @@ def _behavior(pick: Pick) -> Params:
 
 
 def dhalion(pick: Pick) -> Params:
-    """Thresholds of a symptom, and sizes of the steps.
+    """Pick thresholds of a symptom, and sizes of the steps.
 
     A step down leaves the other tasks without backpressure.
 
@@ -149,6 +150,7 @@ def dhalion(pick: Pick) -> Params:
     """
     noise = pick.real("noise_ms_per_s", 5.0, 200.0, log=True)
     idle = pick.real("idle_ms_per_s", 300.0, 950.0)
+    # The largest step down after which busy time stays below the symptom (see DhalionConfig).
     most = 1 - (1 - idle / 1000) / (1 - noise / 1000)
     return {
         "wait_s": pick.one("wait_s", [60.0, 180.0, 600.0]),
@@ -160,7 +162,7 @@ def dhalion(pick: Pick) -> Params:
 
 
 def flink_autoscaler(pick: Pick) -> Params:
-    """Utilisation aimed at and tolerated, waits and expected restart, by the operator's keys.
+    """Pick target and bounds of utilisation, waits and expected restart, by the operator's keys.
 
     Returns:
         Parameters of the policy; times are texts such as "5 min", as the operator reads them.
@@ -185,7 +187,7 @@ def flink_autoscaler(pick: Pick) -> Params:
 
 
 def streambed(pick: Pick) -> Params:
-    """Head-room, and how far demand may move before the job is planned anew.
+    """Pick head-room, and the change of demand after which the job is planned again.
 
     Returns:
         Parameters of the policy; all three are relative to the demand.

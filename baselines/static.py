@@ -44,6 +44,7 @@ class Static:
         tables = jobs.tables
         wanted = [self._configuration(jobs, k) for k in range(len(jobs.specs))]
         parallelism = np.stack([p for p, _ in wanted])
+        # Clipped to bounds per job file, so that one configuration serves several jobs.
         parallelism = np.clip(parallelism, tables.min_parallelism, tables.max_parallelism)
         level = np.stack([level for _, level in wanted])
         highest = np.maximum(tables.levels[:, None] - 1, 0)

@@ -1,7 +1,7 @@
 """Varga, Balassi, Kiss: "Towards autoscaling of Apache Flink jobs".
 
-Kubernetes' HPA with two metrics: growth of the lag over the intake of the job, and
-utilisation of the tasks behind the sources. The equations stand in `varga_equations`.
+Kubernetes' HPA with two metrics: growth of the lag over the intake of the job, and utilisation of
+the tasks behind the sources. The equations are in `varga_equations`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["HpaVarga", "HpaVargaConfig"]
 
 
 PERIOD_S = 60.0
-"""Section 4.1: deriv() and the rolling average of the rate are taken over one minute."""
+"""Period of deriv() and of the rolling average of the rate, s (section 4.1)."""
 
 SCRAPE_S = 5.0
-"""Samples are at least this far apart, as Prometheus scrapes."""
+"""Least distance of samples, s, as Prometheus scrapes."""
 
 LEAST_S = 30.0
-"""Samples that span less of the minute say nothing yet."""
+"""Shortest span of samples that counts as a minute, s."""
 
 
 class HpaVargaConfig(ConfigModel):
@@ -111,7 +111,7 @@ class Metrics(NamedTuple):
 
     @classmethod
     def unknown(cls, jobs: int, vertices: int) -> Metrics:
-        """Makes arrays to fill.
+        """Allocate arrays to fill.
 
         Returns:
             All NaN.
@@ -199,7 +199,11 @@ class HpaVarga:
 
 @njit(cache=True, nogil=True)
 def _idle(seen: SnapshotArrays, j: int, v: int, backpressured_too: bool) -> float:
-    """Idle time of a vertex's tasks over the last minute, ms/s; of the window without gauges."""
+    """Return the idle time of a vertex's tasks over the last minute, ms/s.
+
+    Without gauges, it is that of the metrics window.
+    """
+    # Gauges add up to 1000 ms/s: idle is the rest beside busy, and backpressured if that counts.
     idle = 1000.0 - seen.vertex[VERTEX.busy_now_ms_per_s, j, v]
     if not backpressured_too:
         idle -= seen.vertex[VERTEX.backpressured_now_ms_per_s, j, v]
@@ -223,7 +227,7 @@ def _recommend(
     metrics: Metrics,
     wanted: Ints,
 ) -> None:
-    """Equations 1 to 5 for every job; fills `metrics` and `wanted`, (J, V) replicas.
+    """Apply equations 1 to 5 to every job; fill `metrics` and `wanted`, (J, V) replicas.
 
     j is a job's row, k its job file, v a vertex; m keeps the last minute's samples.
     """
@@ -240,14 +244,14 @@ def _recommend(
             source = v < t.n[k] and t.kind[k, v] == SOURCE
             tasks[v] = 0 if source or v >= t.n[k] else seen.parallelism[j, v]
             idle[v] = _idle(seen, j, v, c.backpressured_is_idle)
-            if source:  # where one of several is unknown, so is the sum
+            if source:  # one unknown source makes the sum unknown
                 lag += source_lag(
                     pending[j, v], fullest[j, v], of_fullest[j, v], t.partitions[k, v]
                 )
                 growth += growing[j, v]
                 rate += per_s[j, v]
                 taken += total[j, v]
-        # A metrics window of a minute or less has the minute's means. Of a longer one, they come
+        # A metrics window of up to a minute has the minute's means. With a longer one, they come
         # from samples of backlog and counters; until there are any, the window's means count.
         if seen.status[j] == RUNNING and not (np.isnan(lag) or np.isnan(taken)):
             now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
@@ -258,7 +262,7 @@ def _recommend(
         relative = relative_lag_change_rate(growth, rate)
         guarded = lag_metric(lag, c.lag_threshold, relative)
         metrics.lag[j], metrics.relative[j], metrics.guarded[j] = lag, relative, guarded
-        # A job without a log has no lag to watch; where there is one, not knowing it is a fault.
+        # A job without a log has no lag to watch; an unknown lag of a log is a fault.
         by_lag = guarded / c.lag if t.has_log[k] > 0 else -1.0
         busy = utilization(idle, tasks)
         for v in range(vertices):
@@ -272,7 +276,7 @@ def _recommend(
 def _minute(
     j: int, now: float, since: float, lag: float, taken: float, m: LagSamples
 ) -> tuple[float, float]:
-    """Keeps a sample of row j; PromQL's deriv (least squares) and the mean rate over a minute.
+    """Keep a sample of row j; compute PromQL's deriv (least squares) and the mean rate.
 
     Args:
         j: Row of the job.
@@ -283,7 +287,9 @@ def _minute(
         m: Samples, changed in place.
 
     Returns:
-        Growth of the backlog and rate of reading, records/s; NaN while the samples span too little.
+        Growth of the backlog and rate of reading over the last minute, records/s; NaN while the
+        samples
+        span too little.
     """
     size = m.at_s.shape[1]
     newest = (m.written[j] - 1) % size
@@ -294,7 +300,7 @@ def _minute(
     count, oldest = 0, newest
     mean_t = mean_lag = 0.0
     for i in range(size):
-        # Counters start anew with the job.
+        # Counters restart with the job.
         if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + EARLY_S:
             count += 1
             mean_t += m.at_s[j, i] - now
@@ -305,6 +311,7 @@ def _minute(
     if count < 2 or span < LEAST_S or m.taken[j, newest] < m.taken[j, oldest]:
         return np.nan, np.nan
     mean_t, mean_lag = mean_t / count, mean_lag / count
+    # Slope by least squares: sum (t - mean t)(lag - mean lag) / sum (t - mean t)^2.
     above = below = 0.0
     for i in range(size):
         if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + EARLY_S:

@@ -1,26 +1,27 @@
 r"""The bound: no policy that serves every arrival in time costs less.
 
-Let A(t) be the records that have arrived by second t and D(t) those a vertex has been through with
-(in units of job load). A policy is feasible when no second violates the latency bound L and
-nothing that was offered was held back. Then, at every vertex that no firing window precedes,
+Let A(t) be the records that have arrived by second t and D(t) those that a vertex has processed (in
+units of job load). A policy is feasible when no second violates the latency bound L and no offered
+record was held back. Then, at every vertex that no firing window precedes,
 
     low(t) <= D(t) <= A(t),      low = min(A(t - L), F(t)).
 
-A(t - L) is the deadline of each arrival. The simulation measures latency as what waits over the
-rate at which it leaves, summed over the path, which allows other service: F is the least D it lets
-pass. *Sketch:* with waits w_i at the k vertices of a path, what has arrived and is not yet through
-the last is at most (prod(1 + w_i) - 1) (d + e) for its rate d = D(t) - D(t - 1) and the rate e that
-the measurement takes at least: a vertex whose queue is w d lets at most (1 + w) d in. The w add up
-to at most L, so the product is at most (1 + L/k)^k =: 1 + g, and A - D <= g (d + e) gives
-F(t) = (A(t) + g (F(t - 1) - e)) / (1 + g).
+A(t - L) is the deadline of each arrival. The simulation measures latency as the queue over the rate
+at which it drains, summed over the path, which allows other service: F is the least D that passes
+this measure. *Sketch:* with waits w_i at the k vertices of a path, the records that have arrived
+and have not passed the last vertex are at most (prod(1 + w_i) - 1) (d + e) for its rate d = D(t) -
+D(t - 1) and the least rate e of the measure: a vertex whose queue is w d lets at most (1 + w) d in.
+The w add up to at most L, so the product is at most (1 + L/k)^k =: 1 + g, and A - D <= g (d + e)
+gives F(t) = (A(t) + g (F(t - 1) - e)) / (1 + g).
 
 The cost of each second is at least G(D(t) - D(t - 1)), G the sum over vertices of the lower convex
 hull of cost over capacity (`frontier.hull`): a configuration lies on or above the hull, and caches
 that warm, windows that fill, contention and faults only take capacity away. G is convex and rising,
 so among all D between low and A the *taut string*, the shortest path from 0 to low(T), makes the
 sum of G least (for every convex G at once). Rescaling is free and takes no time. Each step only
-lets more pass, so the sum is a lower bound. Service times are the model's means: their noise is
-independent of what a policy can know and, within a tenth of a per cent, gains nothing on average.
+relaxes the problem, so the sum is a lower bound. Service times are the model's means: their noise
+is independent of everything a policy can know and, within a tenth of a per cent, gains nothing on
+average.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ __all__ = ["bounds", "needed_per_s", "taut_string"]
 
 
 _LEAST = 0.01
-"""Share of the reference rate that the simulation divides a backlog by at least."""
+"""Least rate by which the simulation divides a backlog, share of the reference rate."""
 
 
 @compiled
 def _least_served(arrived: Floats, deadline_s: int, lag_s: float, spare: float) -> Floats:
-    """Records that must have been served by the end of each second; `arrived` is cumulated."""
+    """Return the least records served by the end of each second; `arrived` is cumulated, (T,)."""
     least = np.zeros(arrived.shape[0])  # low(t); t is a second, `measured` is F(t)
     measured = 0.0
     for t in range(arrived.shape[0]):
@@ -55,7 +56,7 @@ def _least_served(arrived: Floats, deadline_s: int, lag_s: float, spare: float) 
 
 @compiled
 def taut_string(low: Floats, high: Floats) -> Floats:
-    """Increments of the shortest path from 0 to low[-1] that stays between the two curves.
+    """Return increments of the shortest path from 0 to low[-1] that stays between the two curves.
 
     t is a second; `below` and `above` are the slopes from the last knot to the two curves.
 
@@ -65,6 +66,8 @@ def taut_string(low: Floats, high: Floats) -> Floats:
     size = low.shape[0]
     rates = np.zeros(size)
     start, height = -1, 0.0  # the curves' values stand at the ends of their seconds
+    # The funnel algorithm: widen the view second by second until no straight line passes between
+    # the curves; then the path bends at the corner that blocks it.
     while start < size - 1:
         steepest, at_high = math.inf, size - 1
         flattest, at_low = -math.inf, size - 1
@@ -73,6 +76,8 @@ def taut_string(low: Floats, high: Floats) -> Floats:
             seconds = t - start
             above = ((low[t] if t == size - 1 else high[t]) - height) / seconds
             below = (low[t] - height) / seconds
+            # Every line would cross the upper curve: bend at its lowest corner, else at the lower
+            # curve's highest corner.
             if below > steepest:
                 stop, reached = at_high, high[at_high]
                 break
@@ -90,7 +95,7 @@ def taut_string(low: Floats, high: Floats) -> Floats:
 
 
 def _depth(tables: JobTables, k: int) -> int:
-    """Vertices on the longest path from a source before any window that fires."""
+    """Count the vertices on the longest path from a source before any window that fires."""
     fired = released_every_s(tables, k) > 0
     depth = np.ones(int(tables.n[k]), np.int64)
     for v in range(len(depth)):
@@ -101,17 +106,18 @@ def _depth(tables: JobTables, k: int) -> int:
 
 
 def needed_per_s(tables: JobTables, k: int, rates_per_s: Floats) -> Floats:
-    """Finds the steadiest service of a load in time.
+    """Find the steadiest service of a load in time.
 
     Args:
         tables: Compiled jobs.
         k: Row of the job.
-        rates_per_s: (T,) what arrives.
+        rates_per_s: (T,) arrivals in each second.
 
     Returns:
         (T,) records/s served in each second.
     """
     bound_s, depth = float(tables.slo_s[k]), _depth(tables, k)
+    # lag_s is g of the module's formula, spare its e.
     lag_s = (1.0 + bound_s / depth) ** depth - 1.0
     arrived = np.cumsum(rates_per_s)
     spare = max(1e-9, _LEAST * float(tables.rate_per_s[k]))
@@ -120,16 +126,17 @@ def needed_per_s(tables: JobTables, k: int, rates_per_s: Floats) -> Floats:
 
 
 def bounds(tables: JobTables, row: Ints, rates_per_s: Floats) -> tuple[Floats, Floats]:
-    """Bounds the cost of each run from below.
+    """Bound the cost of each run from below.
 
     Args:
         tables: Compiled jobs.
-        row: (J,) which job each run is.
-        rates_per_s: (J, T) what arrives.
+        row: (J,) job of each run, a row of the tables.
+        rates_per_s: (J, T) arrivals in each second.
 
     Returns:
-        Least cost of each run, money, and the highest rate its steadiest service needs,
-        records/s; both (J,).
+        Least cost of each run, money, and the highest rate its steadiest service needs, records/s;
+        both
+        (J,).
     """
     hulls = {k: hull(tables, k) for k in np.unique(row).tolist()}
     least, highest = np.zeros(len(row)), np.zeros(len(row))

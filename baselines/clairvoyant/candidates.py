@@ -1,9 +1,9 @@
 """The choices of a plan: configurations, their capacity, and their lateness at a load.
 
-Where no window fires, the frontier tells all of it. What a firing window releases at once is late
-where it comes faster than the vertices behind can take it, and blocks the window meanwhile: neither
-is part of the maximal sustainable throughput. Such jobs are therefore simulated, every candidate
-under a few steady loads, without noise.
+Where no window fires, the frontier contains all of it. Results that a firing window releases at
+once are late where they come faster than the vertices behind can take them, and block the window
+meanwhile: neither is part of the maximal sustainable throughput. Such jobs are therefore simulated,
+every candidate under a few steady loads, without noise.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LOADS = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9
 """Shares of the maximal sustainable throughput at which a configuration is tried."""
 
 _SLOWER = (1.0, 4.0, math.inf)
-"""How much longer than the latency bound working off a firing may take; three frontiers."""
+"""Time to work off a firing, as multiples of the latency bound; one frontier for each."""
 
 _KEEPS_UP = 0.995
-"""Share of what arrives that has to be processed; the rest may lie in windows."""
+"""Least share of arrivals that has to be processed; the rest may lie in windows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,14 +42,14 @@ class Candidates:
     level: Ints  # (N, V)
     cost_per_s: Floats  # (N,) money
     capacity_per_s: Floats  # (N,) job load it keeps up with
-    load_per_s: Floats  # (N, G) loads at which lateness is known, rising
+    load_per_s: Floats  # (N, G) loads with a known lateness, rising
     late: Floats  # (N, G) share of the seconds that are late there
 
     def __len__(self) -> int:
         return len(self.cost_per_s)
 
     def late_share(self, load_per_s: Floats) -> Floats:
-        """Interpolates how often firings alone make a second late.
+        """Interpolate how often firings alone make a second late.
 
         Returns:
             (K, N) share of the seconds of each step, 0..1.
@@ -63,7 +63,7 @@ class Candidates:
         return np.stack(columns, axis=1)
 
     def with_one_more(self, other: Candidates, row: int) -> Candidates:
-        """Adds one row of others.
+        """Add one row of others.
 
         Returns:
             N + 1 configurations.
@@ -77,7 +77,7 @@ class Candidates:
 
 
 def candidates(jobs: Topology, k: int, most: int) -> tuple[Candidates, float]:
-    """Chooses the configurations to plan with.
+    """Choose the configurations to plan with.
 
     Args:
         jobs: The batch.
@@ -102,7 +102,7 @@ def candidates(jobs: Topology, k: int, most: int) -> tuple[Candidates, float]:
 
 
 def _distinct(frontiers: list[Frontier]) -> tuple[Ints, Ints]:
-    """Parallelism and level of every configuration, each once."""
+    """Return parallelism and level of every configuration, each once."""
     parallelism = np.concatenate([one.parallelism for one in frontiers])
     level = np.concatenate([one.level for one in frontiers])
     _, first = np.unique(np.hstack([parallelism, level]), axis=0, return_index=True)
@@ -111,7 +111,7 @@ def _distinct(frontiers: list[Frontier]) -> tuple[Ints, Ints]:
 
 
 def described(jobs: Topology, k: int, parallelism: Ints, level: Ints) -> Candidates:
-    """Computes cost, capacity and lateness of configurations of one job.
+    """Compute cost, capacity and lateness of configurations of one job.
 
     Returns:
         The N configurations, in the given order.
@@ -123,6 +123,7 @@ def described(jobs: Topology, k: int, parallelism: Ints, level: Ints) -> Candida
     late = np.zeros((size, len(_LOADS)))
     if released_every_s(tables, k).any():
         late, keeps_up = _tried(jobs, k, parallelism, level, loads)
+        # Capacity is the load before the first at which it does not keep up.
         last = np.where(keeps_up.all(axis=1), len(_LOADS), keeps_up.argmin(axis=1))
         carried = np.take_along_axis(loads, np.maximum(last - 1, 0)[:, None], axis=1)[:, 0]
         rates = np.where(last == len(_LOADS), rates, carried)
@@ -132,13 +133,14 @@ def described(jobs: Topology, k: int, parallelism: Ints, level: Ints) -> Candida
 def _tried(
     jobs: Topology, k: int, parallelism: Ints, level: Ints, loads: Floats
 ) -> tuple[Floats, Bools]:
-    """Share of late seconds, and whether it keeps up, (N, G), simulated under steady loads."""
+    """Simulate steady loads: share of late seconds, and whether it keeps up, (N, G) each."""
     size, count = loads.shape
     spec = jobs.specs[k]
     topology = Topology.of([spec], [0] * (size * count))
     options = SimulationOptions(mechanisms=MechanismSwitches(service_noise=False))
     simulated = SimulatedJobs(topology, options)
     columns = slice(0, topology.max_vertices)
+    # A minute and two firings to settle, then three firings to measure.
     cycle_s = math.ceil(float(released_every_s(jobs.tables, k).max()))
     simulated.reset(
         np.zeros(size * count, np.int64),

@@ -1,8 +1,8 @@
 """Cost over capacity: of one vertex, of a job, and the lower convex hull of both.
 
-Costs add up over vertices and a job carries what its weakest vertex carries, so the cheapest
-configuration for a load is the cheapest choice of every vertex. All rates are job load,
-records/s over all sources.
+Costs add up over vertices and a job carries the load of its weakest vertex, so the cheapest
+configuration for a load is the cheapest choice of every vertex. All rates are job load, records/s
+over all sources.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Frontier:
         return len(self.rate_per_s)
 
     def cheapest(self, rate_per_s: float) -> int:
-        """Finds the first configuration that carries a load.
+        """Find the first configuration that carries a load.
 
         Returns:
             Its place; that of the largest where none carries the load.
@@ -61,7 +61,7 @@ class Hull:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Choices:
-    """What one vertex can be: each choice cheaper than all that carry more."""
+    """The choices of one vertex: each cheaper than all that carry more."""
 
     rate_per_s: Floats
     cost_per_s: Floats
@@ -73,7 +73,7 @@ class _Choices:
 def _carried_per_s(
     tables: JobTables, k: int, v: int, parallelism: int, level: int, crowd: float, empty: bool
 ) -> float:
-    """Largest job load one vertex carries, its window empty or as full as that load makes it."""
+    """Return the largest job load of a vertex, its window empty or filled by that load."""
     ratio = tables.ratio[k, v]
     if ratio <= 0.0:
         return math.inf
@@ -94,7 +94,7 @@ def _carried_per_s(
 
 
 def released_every_s(tables: JobTables, k: int) -> Floats:
-    """Finds what reaches a vertex at once because a window before it fires.
+    """Return the input that reaches a vertex at once because a window before it fires.
 
     Returns:
         (V,) seconds of input, 0 where no window precedes the vertex.
@@ -111,13 +111,13 @@ def released_every_s(tables: JobTables, k: int) -> Floats:
 def _choices(
     tables: JobTables, k: int, v: int, crowd: float, *, empty: bool, bursts: float = 1.0
 ) -> _Choices:
-    """Pareto-best choices of a vertex.
+    """Return the Pareto-best choices of a vertex.
 
     With state, a plan takes managed memory, as `dsp_gym.sizing` does. The bound, whose windows are
-    empty, takes all that a policy can choose.
+    empty, takes every choice open to a policy.
     """
     low, high = int(tables.min_parallelism[k, v]), int(tables.max_parallelism[k, v])
-    if tables.kind[k, v] == SOURCE:  # costs nothing here and has its memory from elsewhere
+    if tables.kind[k, v] == SOURCE:  # costs nothing here; its memory is separate
         levels = [int(tables.start_level[k, v])]
     else:
         stateful = bool(tables.stateful[k, v])
@@ -132,6 +132,7 @@ def _choices(
             rate = _carried_per_s(tables, k, v, p, level, crowd, empty) / bursts
             found.append((cost, -rate, p, level))
     best: list[tuple[float, float, int, int]] = []
+    # Sorted by cost, then by falling rate: keep each that carries more than all before.
     for choice in sorted(found):
         if not best or choice[1] < best[-1][1]:
             best.append(choice)
@@ -144,7 +145,7 @@ def _choices(
 
 
 def _slots_range(tables: JobTables, k: int) -> range:
-    """Numbers of slots in use on the fullest TaskManager that a configuration may have."""
+    """Return the possible numbers of slots in use on the fullest TaskManager."""
     least = slots_in_use(tables, k, tables.min_parallelism[k])
     return range(least, int(tables.slots[k]) + 1)
 
@@ -154,14 +155,15 @@ def _crowd(tables: JobTables, k: int, slots: int) -> float:
 
 
 def frontier(tables: JobTables, k: int, drain_s: float = math.inf) -> Frontier:
-    """The cheapest configuration for every load a job can carry, windows at their fullest.
+    """Compute the cheapest configuration for every load a job can carry, windows at their fullest.
 
     With contention between slots, each number of slots in use is tried.
 
     Args:
         tables: Compiled jobs.
         k: Row of the job.
-        drain_s: Seconds in which a vertex works off what a window before it releases at once.
+        drain_s: Seconds in which a vertex works off the results that a window before it releases at
+            once.
 
     Returns:
         Configurations by rising cost and capacity.
@@ -175,6 +177,7 @@ def frontier(tables: JobTables, k: int, drain_s: float = math.inf) -> Frontier:
     for slots in numbers if tables.contention[k] > 0 else numbers[-1:]:
         crowd = _crowd(tables, k, slots)
         choices = [_choices(tables, k, v, crowd, empty=False, bursts=bursts[v]) for v in range(n)]
+        # Only loads at which the choice of some vertex is exhausted matter.
         most = min(float(c.rate_per_s[-1]) for c in choices)
         rates = np.unique(np.concatenate([c.rate_per_s for c in choices]))
         rates = rates[np.isfinite(rates) & (rates <= most)]
@@ -185,6 +188,7 @@ def frontier(tables: JobTables, k: int, drain_s: float = math.inf) -> Frontier:
             level = tables.start_level[k].copy()
             p[:n] = [c.parallelism[i[r]] for c, i in zip(choices, places, strict=True)]
             level[:n] = [c.level[i[r]] for c, i in zip(choices, places, strict=True)]
+            # Fewer subtasks on a TaskManager run faster: the assumed number must hold.
             if slots == numbers[-1] or slots_in_use(tables, k, p) <= slots:
                 found.append((float(np.asarray(costs)[r]), -float(rate), p, level))
     found.sort(key=lambda one: one[:2])
@@ -201,9 +205,9 @@ def frontier(tables: JobTables, k: int, drain_s: float = math.inf) -> Frontier:
 
 
 def thinned(full: Frontier, most: int) -> tuple[Frontier, float]:
-    """Keeps a number of configurations, spread evenly over their cost.
+    """Keep a number of configurations, spread evenly over their cost.
 
-    Every load keeps a configuration that carries it: the next larger one that is kept.
+    Every load keeps a configuration that carries it: the next larger one.
 
     Returns:
         At most `most` configurations, and the share by which a load may cost more with them.
@@ -219,11 +223,11 @@ def thinned(full: Frontier, most: int) -> tuple[Frontier, float]:
 
 
 def hull(tables: JobTables, k: int) -> Hull:
-    """Least cost of a load when a job may be anything between its configurations.
+    """Compute the least cost of a load when a job may be anything between its configurations.
 
     The sum over vertices of the lower convex hull of each one's cost over capacity: caches warm,
-    windows empty, as few slots in use as there can be. A vertex behind a window that fires owes
-    no result by a deadline and counts with its cheapest choice.
+    windows empty, as few slots in use as possible. A vertex behind a firing window owes no result
+    by a deadline and counts with its cheapest choice.
 
     Returns:
         Money per second over job load, convex.
@@ -246,7 +250,7 @@ def hull(tables: JobTables, k: int) -> Hull:
 
 
 def lower_hull(rates: Floats, costs: Floats) -> tuple[Floats, Floats]:
-    """Finds the lower convex hull of points and (0, least cost).
+    """Find the lower convex hull of points and (0, least cost).
 
     Args:
         rates: (n,) records/s, ascending.
@@ -256,6 +260,7 @@ def lower_hull(rates: Floats, costs: Floats) -> tuple[Floats, Floats]:
         Rates and costs of the corners, (m,) each, ascending, from rate 0.
     """
     kept: list[tuple[float, float]] = [(0.0, float(costs[0]))]
+    # Andrew's monotone chain, 1979: drop each corner that the next point makes obsolete.
     for rate, cost in zip(rates.tolist(), costs.tolist(), strict=True):
         while len(kept) > 1 and _is_above(kept[-2], kept[-1], (rate, cost)):
             kept.pop()
@@ -266,6 +271,6 @@ def lower_hull(rates: Floats, costs: Floats) -> tuple[Floats, Floats]:
 def _is_above(
     first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]
 ) -> bool:
-    """Whether the middle point lies on or above the line between the others."""
+    """Return whether the middle point lies on or above the line between the others."""
     (x0, y0), (x1, y1), (x2, y2) = first, middle, last
     return (y1 - y0) * (x2 - x0) >= (y2 - y0) * (x1 - x0)

@@ -1,15 +1,15 @@
-"""The plan: which configuration to run when, for a known load.
+"""The plan: the configuration of each step, for a known load.
 
 Dynamic programming over decision steps. A node is a step and a running configuration. A plan
 carries its backlog along, so a node holds *labels* (money so far, backlog); of two labels the one
-with no less money and no less backlog is dropped, as it cannot become better. That is exact.
-When a node is full, the two labels that differ least in money become one: the more expensive one,
+with no less money and no less backlog is dropped, as it cannot become better. That is exact. When a
+node is full, the two labels that differ least in money are merged: into the more expensive one,
 which is a plan that exists. The same search with the *better of both* instead, a plan that need not
 exist, is never above the best plan; the gap is the difference of the two.
 
-The model of a second: backlog and arrivals are served up to the configuration's rate; the second
-is late if more is left than can be served in time, and as often as the configuration is late at
-that load without a backlog. During a rescale the job keeps serving while the savepoint is written,
+The model of a second: backlog and arrivals are served up to the configuration's rate; the second is
+late if more is left than can be served in time, and as often as the configuration is late at that
+load without a backlog. During a rescale the job keeps serving while the savepoint is written,
 stands still for the outage at the old configuration's cost, and then catches up. After a stop the
 configuration before it no longer matters, so all sources of a rescale share one list.
 """
@@ -28,7 +28,7 @@ __all__ = ["LABELS", "Plan", "Terms", "plan"]
 
 
 LABELS = 8
-"""Labels a node may hold."""
+"""Most labels of a node."""
 
 
 class Terms(NamedTuple):
@@ -45,16 +45,16 @@ class Terms(NamedTuple):
 class Plan(NamedTuple):
     """One job's plan."""
 
-    choice: Ints  # (K,) configuration wanted from each decision on
+    choice: Ints  # (K,) configuration of each step
     price: float  # money, late seconds and rescales included
-    gap: float  # no plan over these configurations is cheaper by more than this, money
+    gap: float  # no plan over these configurations is cheaper by more, money
 
 
 @compiled
 def serve(
     arrivals: Floats, begin: int, end: int, backlog: float, capacity: float, late_s: float
 ) -> tuple[float, float]:
-    """Serves a load at a constant rate.
+    """Serve a load at a constant rate.
 
     Returns:
         Backlog at the end, records, and the number of late seconds.
@@ -80,18 +80,19 @@ def _keep(
     came: int,
     hopeful: bool,
 ) -> tuple[int, bool]:
-    """Adds a label to a list sorted by money.
+    """Add a label to a list sorted by money.
 
     i is the place of a label; m, b and `came` are money, backlog and origin of the new one.
 
     Returns:
-        Length of the list, and whether two labels became one.
+        Length of the list, and whether two labels were merged.
     """
+    # Dominated: another label has no more money and no more backlog.
     for i in range(count):
         if money[i] <= m and backlog[i] <= b:
             return count, False
     kept = 0
-    for i in range(count):  # drop what the new one beats
+    for i in range(count):  # drop those that the new one dominates
         if not (m <= money[i] and b <= backlog[i]):
             money[kept], backlog[kept], parent[kept] = money[i], backlog[i], parent[i]
             kept += 1
@@ -103,6 +104,7 @@ def _keep(
     for i in range(kept):
         if money[i + 1] - money[i] < money[place + 1] - money[place]:
             place = i
+    # The optimistic search gives the kept label the money of the dropped one.
     if hopeful:
         money[place + 1] = money[place]
     for i in range(place, kept):
@@ -112,7 +114,7 @@ def _keep(
 
 @compiled
 def _sort(money: Floats, backlog: Floats, parent: Ints, count: int) -> None:
-    """Moves the last label, i at first, to its place by money."""
+    """Move the last label, i at first, to its place by money."""
     i = count - 1
     while i > 0 and money[i] < money[i - 1]:
         money[i], money[i - 1] = money[i - 1], money[i]
@@ -132,7 +134,7 @@ def _search(
     labels: int,
     hopeful: bool,
 ) -> tuple[Ints, float, bool]:
-    """Best choice of each step, (K,), its price, and whether two labels became one.
+    """Return the best choice of each step, (K,), its price, and whether labels were merged.
 
     k is a step, c a configuration, i a label of a node; m and b are a label's money and backlog. A
     label's `parent` is the code of the node and label it came from.
@@ -148,6 +150,7 @@ def _search(
     below, standing = np.zeros(width), np.zeros(width)
     came = np.zeros(width, np.int64)
     taken = (savepoint + outage + interval - 1) // interval  # steps until decisions count again
+    # Cumulated arrivals: what queues up during an outage is a difference of two of them.
     owed = np.concatenate((np.zeros(1), np.cumsum(arrivals)))
     count[0, first] = 1
     for k in range(steps):
@@ -160,6 +163,7 @@ def _search(
                 code = (k * n + c) * width + i
                 m, b = money[k, c, i], backlog[k, c, i]
                 after, late = b, 0.0
+                # Most steps have no queue: then no second is served one by one.
                 if b > 0.0 or heaviest > capacity[c]:
                     after, late = serve(arrivals, begin, end, b, capacity[c], terms.late_s)
                 late += share[k, c] * (interval - late)
@@ -176,6 +180,9 @@ def _search(
                 merged = merged or one
                 if k + taken > steps:
                     continue  # it would be down until the end
+                # A rescale: serve while the savepoint is written, then stand still. Labels of all
+                # configurations that stop now meet in one list, from which every configuration
+                # starts.
                 after, late = serve(arrivals, begin, stop, b, capacity[c], terms.late_s)
                 late += share[k, c] * (savepoint - late)
                 spent = cost[c] * (savepoint + outage) + terms.slo_price * (late + outage)
@@ -211,6 +218,7 @@ def _search(
     for c in range(n):
         if count[steps, c] > 0 and money[steps, c, 0] < price:
             best, price = c, money[steps, c, 0]
+    # Follow the codes back from the cheapest label of the last step.
     choice = np.zeros(steps, np.int64)
     k, c, i = steps, best, 0
     while k > 0:
@@ -231,16 +239,16 @@ def plan(
     late_share: Floats | None = None,
     labels: int = LABELS,
 ) -> Plan:
-    """Finds the cheapest plan.
+    """Find the cheapest plan.
 
     Args:
-        arrivals_per_s: (T,) the load, whole intervals of it.
+        arrivals_per_s: (T,) the load, in whole intervals.
         capacity_per_s: (N,) load each configuration carries.
         cost_per_s: (N,) money.
-        first: The configuration that runs at the start.
-        terms: What counts.
+        first: The configuration at the start.
+        terms: Times and prices.
         late_share: (K, N) share of each step's seconds that are late without any backlog.
-        labels: Labels a node may hold.
+        labels: Most labels of a node.
 
     Returns:
         The configuration of each step, the price, and the gap to the best plan.

@@ -71,7 +71,7 @@ class _Schedule:
     level: list[list[int]]
 
     def at(self, t_s: float) -> int:
-        """Place of the configuration wanted at a time."""
+        """Return the place of the configuration wanted at a time."""
         step = math.floor((t_s - self.origin_s) / self.interval_s + 1e-9)
         return max(0, int(np.searchsorted(self.steps, step, "right")) - 1)
 
@@ -90,7 +90,7 @@ class Clairvoyant:
         self._frontiers: dict[int, Frontier] = {}
         self._candidates: dict[int, tuple[Candidates, float]] = {}
         self._schedules: list[_Schedule | None] = []
-        self.price: Floats = np.zeros(0)  # (J,) of each plan, as the plan reckons
+        self.price: Floats = np.zeros(0)  # (J,) price of each plan, as planned
         self.gap: Floats = np.zeros(0)  # (J,) no plan is cheaper by more
 
     def foresee(self, jobs: Topology, foresight: Foresight) -> None:
@@ -105,7 +105,7 @@ class Clairvoyant:
         self._candidates = {k: candidates(jobs, k, most) for k in rows}
 
     def possible(self) -> Possible:
-        """Computes what a policy could reach on the foreseen load.
+        """Compute the range of costs a policy could reach on the foreseen load.
 
         Returns:
             Cost of the bound and of the peak-provisioned job, money, (J,); the peak has the plan's
@@ -120,7 +120,7 @@ class Clairvoyant:
         peak = np.zeros(len(jobs))
         for j, k in enumerate(jobs.row.tolist()):
             needed = float(highest[j]) / self.config.headroom
-            # Where no configuration works off its windows' bursts in time, their mean counts.
+            # Where no configuration works off its windows' bursts in time, take one for their mean.
             reached = needed <= calm[k].rate_per_s[-1]
             found = calm[k] if reached else self._frontiers[k]
             peak[j] = found.cost_per_s[found.cheapest(needed)]
@@ -181,7 +181,7 @@ class Clairvoyant:
         return self._jobs, self._foresight
 
     def _plan(self, snapshot: MetricsSnapshot, rows: list[int]) -> None:
-        """Plans for jobs from their running configuration."""
+        """Plan for jobs from their running configuration."""
         jobs, foresight = self._known()
         running = self._running(snapshot, rows)
 
@@ -191,6 +191,8 @@ class Clairvoyant:
                 kept, share = self._candidates[k]
                 options = kept.with_one_more(*running[j])
                 load = foresight.rates_per_s[j]
+                # Whole intervals only; each step's mean load decides how often firings make it
+                # late.
                 load = load[: len(load) // foresight.interval_s * foresight.interval_s]
                 steady = load.reshape(-1, foresight.interval_s).mean(axis=1)
                 found = plan(
@@ -210,7 +212,7 @@ class Clairvoyant:
     def _running(
         self, snapshot: MetricsSnapshot, rows: list[int]
     ) -> dict[int, tuple[Candidates, int]]:
-        """The running configuration of each job; equal ones of a job are described once."""
+        """Describe the running configuration of each job; equal ones of a job only once."""
         jobs, _ = self._known()
         found: dict[int, tuple[Candidates, int]] = {}
         for k in np.unique(jobs.row[rows]).tolist():
@@ -223,7 +225,7 @@ class Clairvoyant:
         return found
 
     def terms(self, k: int, load: Floats) -> Terms:
-        """Prices what a change costs a job.
+        """Price a change of a job's configuration.
 
         Args:
             k: Its job file, a row of the jobs' tables.
@@ -251,7 +253,7 @@ class Clairvoyant:
 
 
 def _state_mib(tables: JobTables, k: int, rate_per_s: float) -> float:
-    """State of the whole job at a load, windows full."""
+    """Return the state of the whole job at a load, windows full, MiB."""
     total = 0.0
     for v in np.flatnonzero(tables.stateful[k] == 1).tolist():
         content = math.inf
@@ -265,7 +267,7 @@ def _state_mib(tables: JobTables, k: int, rate_per_s: float) -> float:
 def _schedule(
     snapshot: MetricsSnapshot, j: int, found: Plan, options: Candidates, interval_s: int
 ) -> _Schedule:
-    """The plan as configurations."""
+    """Turn the plan into configurations."""
     changes = [0, *(np.flatnonzero(np.diff(found.choice)) + 1).tolist()]
     chosen = found.choice[changes]
     return _Schedule(

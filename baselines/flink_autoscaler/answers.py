@@ -1,7 +1,7 @@
 """Decisions and traces as JSON documents, to hold the rules against Flink's real classes.
 
-A decision document gives the content of the window and what is remembered, and asks for one pass. A
-trace gives what Flink reports tick by tick. NaN and infinities are texts; what is missing is NaN.
+A decision document gives the content of window and memory, and asks for one pass. A trace gives
+Flink's reports tick by tick. NaN and infinities are texts; missing values are NaN.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ __all__ = ["Trace", "decision", "trace"]
 
 
 def decision(document: Document, switches: Switches | None = None) -> Answer:
-    """Answers one decision document.
+    """Answer one decision document.
 
     Returns:
         The fields of its `expected["1.15.0"]`, and its id.
     """
+    # A pass per given scale-down and one more: the queue never holds more entries.
     options = Options.of(document.get("conf", {}))
     given = document.get("delayed_scale_down") or []
     job = Job(
@@ -61,6 +62,7 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
         steps=len(given) + 2,
     )
     now = int(document["now_ms"])
+    # The window is given as it stands after the sample of this pass.
     fill_window(job, document["history"])
     fill_history(job, document.get("scaling_history") or {})
     fill_tracking(job, document.get("tracked_restarts") or [])
@@ -82,6 +84,7 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
             answer["global"] = {
                 name: _pair(*job.evaluated_job[g].tolist()) for g, name in enumerate(GLOBALS)
             }
+        # A copy of the waiting scale-downs: this call must not advance them.
         wanted = job.changes(
             now, evaluated, copied(job.memory.delayed), np.zeros(len(job.names), dtype=bool)
         )
@@ -105,7 +108,7 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
 
 
 def trace(document: Document, switches: Switches | None = None) -> Answer:
-    """Answers one closed-loop trace.
+    """Answer one closed-loop trace.
 
     Returns:
         `{"id", "ticks": [{"out": ...}]}`.
@@ -127,10 +130,10 @@ class Trace:
         self.reported: Answer | None = None
 
     def tick(self, given: Document) -> Answer:
-        """Makes one pass.
+        """Make one pass.
 
         Returns:
-            What a test of the operator would see afterwards.
+            The answer that a test of the operator would see afterwards.
         """
         options = Options.of(given.get("conf", self._conf) or {})
         vertices = _seen(given)
@@ -142,6 +145,7 @@ class Trace:
         job.look(options, vertices)
         out: Answer = {"scaled": False, "balanced": False, "error": False}
         events: list[str] = []
+        # A disabled autoscaler forgets the job, and its overrides go.
         if not options.enabled:
             job.memory.clear(np.array([True]))
             self._config = {}
@@ -182,6 +186,7 @@ class Trace:
         self.reported = reported = _evaluated(job, evaluated, whole=False)
         if not full:
             return []
+        # Recommendations are reported even where no decision follows.
         _recommend(reported, job.parallelism)
         done = job.decide(now, evaluated)
         if done.recommended is not None:
@@ -201,8 +206,9 @@ def _recommend(reported: Answer, parallelism: Ints) -> None:
 
 
 def _seen(given: Document) -> list[Vertex]:
-    """Vertices of a tick; partitions come from the names of a source's metrics."""
+    """Read the vertices of a tick; partitions come from the names of a source's metrics."""
     known = dict(given.get("kafka_partitions") or {})
+    # Sources name their partitions in their metrics; a document may give them instead.
     for name, metrics in (given.get("flink_metrics") or {}).items():
         known.setdefault(name, source_partitions(metrics))
     return vertices_of(

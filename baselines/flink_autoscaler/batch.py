@@ -1,4 +1,8 @@
-"""One pass over a batch of jobs, from gauges and counters to the wanted parallelism."""
+"""One pass over a batch of jobs, from gauges and counters to the wanted parallelism.
+
+Letters: j is a job's row, k the number of its graph, v a vertex and p its parallelism; s are the
+settings. Constants such as IN or E_TPR are columns (`state`, `evaluator`).
+"""
 
 from __future__ import annotations
 
@@ -83,7 +87,7 @@ def _sample(
     rows: Floats,
     excluded: Bools,
 ) -> bool:
-    """Fills the sample of one job; False if no vertex of it is known.
+    """Fill the sample of one job; False if no vertex of it is known.
 
     j is the job's row, k the number of its graph, v a vertex, p its parallelism, m a metric.
     """
@@ -98,12 +102,15 @@ def _sample(
         excluded[v] = seen.fixed[j, v] or np.isnan(busy)
         known = known or not np.isnan(seen.records_in[j, v])
         row[IN], row[OUT] = seen.records_in[j, v], seen.records_out[j, v]
+        # A snapshot has no cumulated busy time: integrate the gauge, summed over subtasks.
         if not np.isnan(busy):
             busy_ms[j, v] += busy * p * since_ms / 1000.0
+            # MAX is the default aggregator: the gauge's mean times the hottest subtask's factor.
             load = busy if s.average_busy else min(1000.0, busy * seen.hottest[j, v])
             row[LOAD] = max(0.0, load) / 1000.0
         row[BUSY] = busy_ms[j, v]
         per_s = seen.records_in_per_s[j, v]
+        # The rate since the last sample, where there is one: the snapshot's rate is a longer mean.
         if count > 0 and seen.now_ms[j] > window.ts_ms[j, count - 1]:
             grown = row[IN] - window.vertex[j, count - 1, v, IN]
             per_s = 1000.0 * grown / (seen.now_ms[j] - window.ts_ms[j, count - 1])
@@ -116,6 +123,7 @@ def _sample(
             row[OBSERVED] = observed_rate(
                 max(0.0, per_s), row[LAG], seen.backpressured[j, v], s.observed_lag_s, carried
             )
+        # Flink rounds samples to three decimals (`numbers.round3`).
         for m in range(len(SCALING_METRICS)):
             row[m] = round3(row[m])
     return known
@@ -125,7 +133,7 @@ def _sample(
 def run_batch(
     graph: Graph, seen: Seen, s: Settings, interval_ms: int, memory: Remembered, out: Wanted
 ) -> None:
-    """Collects, evaluates and scales every job whose next pass has come.
+    """Collect, evaluate and scale every job whose next pass has come.
 
     j is a job's row, k the number of its graph, n the number of its vertices.
 
@@ -139,6 +147,7 @@ def run_batch(
     """
     window, history, tracking = memory.window, memory.history, memory.tracking
     vertices = seen.parallelism.shape[1]
+    # Scratch arrays, once for the batch; a job fills the first n rows.
     rows = np.empty((vertices, len(SCALING_METRICS)))
     sample = np.full(len(GLOBALS), np.nan)
     excluded = np.zeros(vertices, dtype=np.bool_)
@@ -153,6 +162,7 @@ def run_batch(
         last_s = memory.collected_ms[j] / 1000.0
         if not seen.running[j] or not is_due(now / 1000.0, last_s, interval_ms / 1000.0):
             continue
+        # A restart empties the window and begins the counters at zero.
         if restarted(window, j, running_ms):
             for v in range(vertices):
                 memory.busy_ms[j, v] = 0.0
@@ -161,6 +171,7 @@ def run_batch(
         if not _sample(graph, seen, memory, s, j, float(since), rows, excluded):
             out.result[j] = FAILED
             continue
+        # In the order of the operator's pass: window, history, restart time, evaluation, scaling.
         sample[GC], sample[HEAP_RATIO] = seen.gc[j], seen.heap_ratio[j]
         full = append(window, j, now, running_ms, s.stabilization_ms, s.window_ms, rows, sample)
         trim(history, tracking, j, n, now, s.history_age_ms, s.history_count)
@@ -184,9 +195,11 @@ def run_batch(
         copy_rows(evaluated, out.evaluated[j])
         for v in range(vertices):
             out.expected[j, v] = np.nan
+        # Only a full window leads to a decision; before, the metrics are reported alone.
         if not full:
             continue
         out.result[j] = BALANCED
+        # Memory pressure holds back a rescale, as in `gate.under_memory_pressure`.
         heap = average(window.job[j, :count], 0, HEAP_RATIO, 1)
         if seen.gc[j] > s.gc_threshold or heap > s.heap_threshold:
             continue
@@ -210,14 +223,14 @@ def run_batch(
 
 @njit(cache=True, nogil=True)
 def _leave(seen: Seen, j: int, out: Wanted) -> None:
-    """Wants the running configuration."""
+    """Want the running configuration."""
     for v in range(seen.parallelism.shape[1]):
         out.new[j, v] = seen.parallelism[j, v]
 
 
 @njit(cache=True, nogil=True)
 def apply(graph: Graph, seen: Seen, out: Wanted, accepted: Bools, memory: Remembered) -> None:
-    """Remembers the rescales that passed the gate; `accepted` is (J,)."""
+    """Remember the rescales that passed the gate; `accepted` is (J,)."""
     for j in range(len(accepted)):
         if accepted[j]:
             rates = out.evaluated[j, :, E_TPR].copy()

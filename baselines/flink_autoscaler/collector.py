@@ -46,7 +46,7 @@ _PARTITION = (
 
 
 class CollectionFailed(RuntimeError):
-    """A metric the autoscaler cannot do without is missing."""
+    """A metric that the autoscaler requires is missing."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Vertex:
 
 
 class _Reported(NamedTuple):
-    """The metrics of a vertex that count; all but the first are empty unless it is a source."""
+    """The relevant metrics of a vertex; all but the first are empty unless it is a source."""
 
     busy: Aggregates
     backpressured: Aggregates
@@ -89,14 +89,15 @@ def vertex_sample(
     *,
     named: bool = False,
 ) -> Floats:
-    """Takes the sample of one vertex.
+    """Take the sample of one vertex.
 
     Args:
         vertex: The vertex, with its IO metrics.
         metrics: Flink's name -> aggregates.
-        options: For the aggregator and the lag threshold.
+        options: Options, for the aggregator and the lag threshold.
         carried: Average of earlier OBSERVED_TPR, for a source that does not catch up.
-        named: The names of its metrics were seen before and are not asked for again; those of a
+        named: Whether the names of its metrics were seen before and are not asked for again; those
+            of a
             source always are.
 
     Returns:
@@ -108,12 +109,14 @@ def vertex_sample(
     row = np.full(len(SCALING_METRICS), np.nan)
     found = _finished() if vertex.finished else _required(vertex, metrics, named)
     busy = _get(found.busy, options.busy_aggregator.lower())
+    # ScalingMetrics.computeLoadMetrics: an infinite or missing gauge leaves the load unknown.
     row[LOAD] = max(0.0, busy) / 1000.0 if np.isfinite(busy) else np.nan
     counters = (vertex.records_in, vertex.records_out, vertex.busy_ms)
     row[IN], row[OUT], row[BUSY] = (0.0, 0.0, 0.0) if vertex.finished else counters
     row[IN] = np.maximum(0.0, row[IN])  # keeps a NaN, as in Java
     if vertex.is_source:
         row[LAG] = _summed(found.pending) if found.pending else 0.0
+        # A source's numRecordsIn is often 0: then the operator's own count, then the output.
         for reported in (found.records_in, found.records_out):
             if row[IN] == 0.0 and reported:
                 row[IN] = np.maximum(0.0, _get(reported[0], "sum"))
@@ -131,7 +134,7 @@ def vertex_sample(
 
 
 def _required(vertex: Vertex, metrics: Mapping[str, Aggregates], named: bool) -> _Reported:
-    """The metrics a vertex has to report; a source reports more of them."""
+    """Return the metrics a vertex has to report; a source reports more of them."""
     if named and not vertex.is_source:
         return _Reported(metrics.get("busyTimeMsPerSecond", {}), {}, [], [], [], [])
     busy = _one(metrics, "busyTimeMsPerSecond", vertex)
@@ -140,6 +143,7 @@ def _required(vertex: Vertex, metrics: Mapping[str, Aggregates], named: bool) ->
     backpressured = _one(metrics, "backPressuredTimeMsPerSecond", vertex)
 
     def of_source(end: str) -> list[Aggregates]:
+        # Flink names an operator's metrics in a chain "Source__NAME.metric".
         return [
             value
             for name, value in metrics.items()
@@ -181,7 +185,7 @@ def _summed(found: Sequence[Aggregates]) -> float:
 
 
 def source_partitions(names: Iterable[str]) -> int:
-    """Counts the distinct partitions among the metrics of a Kafka or Pulsar source.
+    """Count the distinct partitions among the metrics of a Kafka or Pulsar source.
 
     Returns:
         The number; 0: unknown.
@@ -196,7 +200,7 @@ def source_partitions(names: Iterable[str]) -> int:
 
 
 def job_sample(jm: Mapping[str, float] | None, tm: Mapping[str, Aggregates] | None) -> Floats:
-    """Takes the sample of the whole job.
+    """Take the sample of the whole job.
 
     Returns:
         (GLOBALS,), NaN where the processes report nothing.
@@ -205,6 +209,7 @@ def job_sample(jm: Mapping[str, float] | None, tm: Mapping[str, Aggregates] | No
         CollectionFailed: TaskManagers report, but not all that is needed.
     """
     row = np.full(len(GLOBALS), np.nan)
+    # Slots in use, from the JobManager's two counts.
     if jm is not None and {"taskSlotsTotal", "taskSlotsAvailable"} <= set(jm):
         row[SLOTS] = float(jm["taskSlotsTotal"]) - float(jm["taskSlotsAvailable"])
     if tm is None:
@@ -218,6 +223,7 @@ def job_sample(jm: Mapping[str, float] | None, tm: Mapping[str, Aggregates] | No
         if needed not in tm:
             raise CollectionFailed(f"the TaskManagers report no {needed}")
     if "TOTAL_GC_TIME_PER_SEC" in tm:
+        # Milliseconds per second, as a share.
         row[GC] = _get(tm["TOTAL_GC_TIME_PER_SEC"], "max") / 1000.0
     row[HEAP] = _get(tm["HEAP_MEMORY_USED"], "max")
     row[HEAP_RATIO] = row[HEAP] / _get(tm["HEAP_MEMORY_MAX"], "max")

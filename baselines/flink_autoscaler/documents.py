@@ -1,6 +1,6 @@
 """Documents of the real autoscaler's inputs: vertices, samples and memory.
 
-NaN and infinities are texts; what is missing is NaN.
+NaN and infinities are texts; missing values are NaN.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Answer = dict[str, Any]
 """A JSON object as it is written in reply."""
 
 NEVER_MS = 2**62
-"""An interval that does not pass."""
+"""An interval that never passes."""
 
 
 def vertices_of(documents: Iterable[Document]) -> list[Vertex]:
-    """Reads the vertices of a document.
+    """Read the vertices of a document.
 
     Returns:
         The vertices in the document's order.
@@ -62,7 +62,7 @@ def vertices_of(documents: Iterable[Document]) -> list[Vertex]:
 
 
 def task_managers(document: Document) -> TaskManagers:
-    """Reads the resource of a TaskManager.
+    """Read the resource of a TaskManager.
 
     Returns:
         Cores and bytes; 0 where the document does not know them.
@@ -75,8 +75,9 @@ def task_managers(document: Document) -> TaskManagers:
 
 
 def fill_window(job: Job, history: Sequence[Document]) -> None:
-    """Puts the samples of a document into the window."""
+    """Put the samples of a document into the window."""
     window = job.memory.window
+    # Samples in any order; the window needs the oldest first.
     for sample in sorted(history, key=lambda s: int(s["ts_ms"])):
         job.memory.room()
         window = job.memory.window
@@ -91,8 +92,9 @@ def fill_window(job: Job, history: Sequence[Document]) -> None:
 
 
 def fill_history(job: Job, given: Document) -> None:
-    """Remembers past scalings."""
+    """Remember past scalings."""
     longest = max((len(entries) for entries in given.values()), default=0)
+    # Room for the given scalings and one that this pass may add.
     kept = job.memory.history.ts_ms.shape[2]
     if longest + 2 > kept:
         fresh = Memory(1, len(job.names), longest + 2, job.steps)
@@ -109,7 +111,7 @@ def fill_history(job: Job, given: Document) -> None:
 
 
 def fill_tracking(job: Job, given: Sequence[Document]) -> None:
-    """Remembers past restarts."""
+    """Remember past restarts."""
     kept = max(job.memory.tracking.ts_ms.shape[1], len(given) + 2)
     job.memory.tracking = Memory(1, 1, kept, 1).tracking
     t = job.memory.tracking
@@ -120,7 +122,7 @@ def fill_tracking(job: Job, given: Sequence[Document]) -> None:
 
 
 def number(value: float | str | None) -> float:
-    """Reads a number of a document: NaN and infinities are texts.
+    """Read a number of a document: NaN and infinities are texts.
 
     >>> number("Infinity"), number(3)
     (inf, 3.0)
@@ -132,7 +134,7 @@ def number(value: float | str | None) -> float:
 
 
 def written(value: float) -> float | int | str:
-    """Writes a number as documents do: whole ones without a point.
+    """Write a number as documents do: whole ones without a point.
 
     Returns:
         A number, or `NaN`, `Infinity`, `-Infinity`.
@@ -145,7 +147,7 @@ def written(value: float) -> float | int | str:
 
 
 def add_delayed(job: Job, v: int, entry: Document) -> None:
-    """Records an earlier trigger of a scale-down that waits."""
+    """Record an earlier trigger of a waiting scale-down."""
     delay(
         job.memory.delayed,
         0,

@@ -1,4 +1,9 @@
-"""The evaluator: rates and thresholds of every vertex from the samples of the window."""
+"""The evaluator: rates and thresholds of every vertex from the samples of the window.
+
+Formulas of `ScalingMetricEvaluator` and `AutoScalerUtils`. k is the number of a graph, v a vertex,
+u an input of v; `ts_ms` (N,) are the times of the samples, `values` (N, V, SCALING_METRICS).
+`error_model="numpy"` makes divisions by 0 give infinity or NaN, as in Java.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +67,7 @@ def capacity(
     s: Settings,
     restart_s: float,
 ) -> float:
-    """Adds up the capacity needed: the backlog's share, head-room for a restart, the load.
+    """Add up the needed capacity: the backlog's share, head-room for a restart, the load.
 
     Returns:
         Whole records/s; infinite at a utilisation of 0, NaN where target or catch-up is unknown.
@@ -72,6 +77,7 @@ def capacity(
     share = min(max(utilization, 0.0), 1.0)
     if share == 0.0:
         return np.inf
+    # getTargetProcessingCapacity: records of a restart are caught up with over catch_up_s.
     headroom = 0.0
     if with_restart and s.catch_up_s != 0.0:
         headroom = target * restart_s / s.catch_up_s
@@ -82,14 +88,16 @@ def capacity(
 def thresholds(
     target: float, catch_up: float, backlogged: bool, s: Settings, restart_s: float
 ) -> tuple[float, float]:
-    """True rates below which a vertex scales up and above which it scales down.
+    """Return the true rates below which a vertex scales up and above which it scales down.
 
-    While a backlog is worked off full utilisation is fine and nothing scales down.
+    While a backlog is worked off full utilisation is fine and no vertex scales down.
 
     Returns:
         Scale-up and scale-down threshold, records/s.
     """
     upper, lower = (1.0, 0.0) if backlogged else (s.upper, s.lower)
+    # Up without head-room for a restart, down with it: the gap between the two is the band in which
+    # a vertex rests.
     up = capacity(target, catch_up, upper, False, s, restart_s)
     down = capacity(target, catch_up, lower, True, s, restart_s)
     return round3(up), round3(down)
@@ -97,11 +105,12 @@ def thresholds(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def busy_ms_per_s(ts_ms: Ints, values: Floats, v: int, parallelism: int, s: Settings) -> float:
-    """Averages busy time over the window: the counter (AVG), or the gauges (MAX, MIN).
+    """Average busy time over the window: the counter (AVG), or the gauges (MAX, MIN).
 
     Returns:
         ms per second of one task; NaN where it is unknown.
     """
+    # AVG: the counter is exact. MAX and MIN: gauges, averaged over the samples.
     if s.average_busy:
         return rate(ts_ms, values, v, BUSY) / parallelism
     return average(values, v, LOAD, 1) * 1000.0
@@ -109,11 +118,12 @@ def busy_ms_per_s(ts_ms: Ints, values: Floats, v: int, parallelism: int, s: Sett
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def true_processing_rate(busy: float, records_in: float, observed: float, switch: float) -> float:
-    """Rates a vertex by its busy time, or as observed where that says much less.
+    """Rate a vertex by its busy time, or as observed where that is much less.
 
     Returns:
-        Records/s it could process; infinite where nothing comes in.
+        Records/s it could process; infinite where no records come in.
     """
+    # Where busy time promises far more than was observed while catching up, the observation counts.
     from_busy = np.inf if records_in == 0.0 else records_in / (busy / 1000.0)
     if np.isnan(observed):
         return from_busy
@@ -124,16 +134,19 @@ def true_processing_rate(busy: float, records_in: float, observed: float, switch
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def edge_ratio(graph: Graph, k: int, u: int, v: int, ts_ms: Ints, values: Floats) -> float:
-    """Relates the records on the edge from u to v to the records u reads.
+    """Relate the records on the edge from u to v to the records u reads.
 
     k is the number of the graph, w another input of v.
 
     Returns:
         Records per record; 0 where u reads none.
     """
+    # Rates are growth of the counters over the window.
     records_in = rate(ts_ms, values, u, IN)
     if not records_in > 0.0:
         return 0.0
+    # Flink counts no records per edge: a single input gets all of v's, several share by difference
+    # where the others have no other output, else u's whole output counts.
     others, n_inputs, known = 0.0, 0, True
     for w in graph.inputs[k, v]:
         if w < 0:
@@ -155,23 +168,23 @@ def edge_ratio(graph: Graph, k: int, u: int, v: int, ts_ms: Ints, values: Floats
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: float) -> bool:
-    """Whether any source v of graph k is further behind than the threshold.
+    """Return whether any source v of graph k is further behind than the threshold.
 
     Args:
         graph: Graphs of the batch.
         k: Number of the job's graph.
         ts_ms: Times of the samples.
         values: (samples, V, SCALING_METRICS).
-        threshold_s: Seconds of the source's own rate.
+        threshold_s: Seconds of the source's rate.
 
     Returns:
-        True where a source's lag exceeds that many seconds of its own rate; an unknown lag counts
-        as 0.
+        True where a source's lag exceeds that many seconds of its rate; an unknown lag counts as 0.
     """
     for v in range(graph.n[k]):
         if graph.inputs[k, v, 0] >= 0:
             continue
         records_in = rate(ts_ms, values, v, IN)
+        # An unknown lag (a source without a log) is no backlog.
         lag = values[-1, v, LAG]
         if np.isnan(lag):
             lag = 0.0
@@ -191,14 +204,14 @@ def evaluate(
     restart_s: float,
     out: Floats,
 ) -> bool:
-    """Evaluates every vertex v of one job, from its inputs u.
+    """Evaluate every vertex v of one job, from its inputs u.
 
     Args:
-        graph: Graphs of which the job has number k.
-        k: Number of the graph.
+        graph: Graphs of the batch.
+        k: Number of the job's graph.
         ts_ms: Times of the samples.
         values: (samples, V, SCALING_METRICS).
-        parallelism: Running, per vertex.
+        parallelism: (V,) running.
         s: The settings.
         restart_s: Expected restart time.
         out: (V, EVALUATED), filled.
@@ -206,11 +219,14 @@ def evaluate(
     Returns:
         False where a source's rate is unknown; `out` is then incomplete.
     """
+    # During a backlog all vertices may run at full utilisation: one flag for the whole job.
     backlogged = backlog(graph, k, ts_ms, values, s.backlog_s)
     for v in range(graph.n[k]):
         records_in = rate(ts_ms, values, v, IN)
         lag = values[-1, v, LAG]
         target, catch_up = 0.0, 0.0
+        # Sources: target = records read + growth of the lag, catch-up = lag over the catch-up time.
+        # All others: those of their inputs times the records per record on each edge.
         if graph.inputs[k, v, 0] < 0:
             growth = records_in + rate(ts_ms, values, v, LAG)
             if np.isnan(growth):
@@ -224,7 +240,9 @@ def evaluate(
                     ratio = edge_ratio(graph, k, u, v, ts_ms, values)
                     target += out[u, E_TARGET] * ratio
                     catch_up += out[u, E_CATCH_UP] * ratio
+        # Rounded vertex by vertex: the next one reads the rounded values, as in Flink.
         target, catch_up = round3(target), round3(catch_up)
+        # main: the numerator from per-second gauges where there are any.
         if s.gauge_numerator and not s.average_busy:
             gauge = average(values, v, IN_PER_S, 1)
             if np.isfinite(gauge):
@@ -242,7 +260,7 @@ def evaluate(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def evaluate_job(values: Floats) -> Floats:
-    """Evaluates the metrics of the whole job.
+    """Evaluate the metrics of the whole job.
 
     Args:
         values: (samples, 1, GLOBALS).
@@ -252,6 +270,7 @@ def evaluate_job(values: Floats) -> Floats:
     """
     out = np.empty((len(GLOBALS), 2))
     for g in range(len(GLOBALS)):
+        # GC time and slots are reported as last values only.
         out[g, 0] = round3(values[-1, 0, g])
         out[g, 1] = np.nan if g in (GC, SLOTS) else round3(average(values, 0, g, 1))
     return out

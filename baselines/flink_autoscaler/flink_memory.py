@@ -63,7 +63,7 @@ class FlinkMemory:
 
 
 def derive(conf: Mapping[str, str]) -> FlinkMemory:
-    """Derives the memory of a TaskManager from its configuration.
+    """Derive the memory of a TaskManager from its configuration.
 
     Returns:
         Bytes per kind of memory.
@@ -78,6 +78,8 @@ def derive(conf: Mapping[str, str]) -> FlinkMemory:
         metaspace, total = sizes["jvm-metaspace.size"], sum(parts.values())
         if "process.size" in sizes:
             overhead = sizes["process.size"] - total - metaspace
+            # With a total and its parts both given, the overhead is the rest and must be within
+            # bounds.
             if not sizes["jvm-overhead.min"] <= overhead <= sizes["jvm-overhead.max"]:
                 raise MemoryRefused("JVM overhead outside its bounds")
         else:
@@ -110,14 +112,15 @@ class _Sizes:
         return memory_bytes(self._conf.get(key, DEFAULTS.get(name, "0")), key)
 
     def fraction(self, name: str) -> float:
-        """A share, with the error of Java's float."""
+        """Return a share, with the error of Java's float."""
         return float(np.float32(self._conf.get(f"{TM}{name}", DEFAULTS[name])))
 
     def capped(self, base: int, share: float, name: str) -> int:
-        """A share of a size, between `<name>.min` and `<name>.max`."""
+        """Return a share of a size, between `<name>.min` and `<name>.max`."""
         return min(max(_times(base, share), self[f"{name}.min"]), self[f"{name}.max"])
 
 
+# Flink multiplies by BigDecimal of the shortest text of the double, as here.
 def _times(size: int, share: float) -> int:
     return int(Decimal(size) * Decimal(repr(share)))
 

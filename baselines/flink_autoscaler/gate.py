@@ -12,17 +12,17 @@ __all__ = ["exceeds_quota", "may_act", "under_memory_pressure"]
 
 
 def under_memory_pressure(options: Options, gc: float, heap_ratio: float) -> bool:
-    """Whether garbage collection or the heap forbids a rescale; unknown metrics do not.
+    """Return whether garbage collection or the heap forbids a rescale.
 
     Returns:
         True where the share of time in garbage collection or the used share of the heap exceeds its
-        option; NaN exceeds nothing.
+        option; unknown metrics (NaN) exceed nothing.
     """
     return gc > options.gc_threshold or heap_ratio > options.heap_threshold
 
 
 def may_act(options: Options, unix_ms: int) -> bool:
-    """Whether decisions are executed now: enabled, and in no excluded period.
+    """Return whether decisions are executed now: enabled, and in no excluded period.
 
     Returns:
         Whether a decision made at this time may reach the job.
@@ -39,16 +39,16 @@ def exceeds_quota(
     parallelism: Sequence[int],
     new: Sequence[int],
 ) -> bool:
-    """Whether the TaskManagers needed would exceed the quota.
+    """Return whether the needed TaskManagers would exceed the quota.
 
     As in 1.15.0 only changed vertices count, and TaskManagers are rounded down.
 
     Args:
-        options: with the quota.
+        options: options with the quota.
         flink: memory keys, tuned ones included.
         tm_cpu: cores of one TaskManager; 0: unknown.
-        tm_memory: bytes of one TaskManager as its resource says.
-        groups: slot sharing group per vertex; without any nothing is checked.
+        tm_memory: bytes of one TaskManager according to its resource.
+        groups: slot sharing group per vertex; without any there is no check.
         parallelism: running.
         new: wanted.
 
@@ -57,6 +57,7 @@ def exceeds_quota(
     """
     if options.quota_cpu is None and options.quota_memory is None:
         return False
+    # Vertices of one slot sharing group share slots: the widest vertex of each group counts.
     before: dict[str, int] = {}
     after: dict[str, int] = {}
     for group, p, q in zip(groups, parallelism, new, strict=True):
@@ -65,6 +66,7 @@ def exceeds_quota(
             after[group] = max(after.get(group, 0), q)
     slots = task_slots(options)
     needed = sum(after.values()) // slots
+    # A rescale that needs no more TaskManagers passes, even over the quota.
     if needed <= sum(before.values()) // slots:
         return False
     if options.quota_cpu is not None and tm_cpu * needed > options.quota_cpu:

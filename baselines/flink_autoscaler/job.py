@@ -50,7 +50,7 @@ __all__ = ["Changes", "EvaluationFailed", "Job", "Outcome", "TaskManagers", "ord
 
 
 class EvaluationFailed(RuntimeError):
-    """Where Flink's classes throw: the pass ends without a decision."""
+    """A state in which Flink's classes throw: the pass ends without a decision."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Changes:
     expected: Floats  # EXPECTED_PROCESSING_RATE; NaN: none
     events: Ints
     due: bool  # at least one changed vertex is outside its thresholds
-    failed: bool  # Flink throws; vertices it visits later were not asked about
+    failed: bool  # Flink throws; later vertices were not asked about
 
     def expectations(self, names: Sequence[str]) -> dict[str, float]:
-        """Expected rates of the vertices for which one was recorded.
+        """Return the expected rates of the vertices for which one was recorded.
 
         Returns:
             EXPECTED_PROCESSING_RATE by vertex, records/s; infinity times 0 records a NaN.
@@ -91,10 +91,10 @@ class Outcome:
     expected: dict[str, float] = field(default_factory=dict)  # by vertex
     tuning: Tuning = field(default_factory=Tuning)
     events: list[str] = field(default_factory=list)
-    failed: str | None = None  # why Flink throws
+    failed: str | None = None  # the reason of Flink's exception
 
     def event(self, reason: str) -> None:
-        """Notes an event; every vertex raises its own."""
+        """Note an event; every vertex raises a separate one."""
         self.events.append(reason)
 
 
@@ -113,18 +113,19 @@ class Job:
         self.steps, self.switches, self.tm = steps, switches, tm or TaskManagers()
         self.names: tuple[str, ...] = ()
         self.memory = Memory(1, 0, 1, 1)
-        self.named = False  # the names of the metrics were seen since the restart
+        self.named = False  # whether the metrics' names were seen since the restart
         self.evaluated: Floats | None = None
         self.evaluated_job = np.full((6, 2), np.nan)
         self.look(options, vertices)
 
     def look(self, options: Options, vertices: Sequence[Vertex]) -> None:
-        """Takes up configuration and graph as they are now."""
+        """Take up the present configuration and graph."""
         self.options = options
         self.s: Settings = settings_of(options, self.switches or Switches())
         self.vertices = ordered(vertices)
         names = tuple(v.name for v in self.vertices)
         kept = options.history_count + 2
+        # Another graph begins with empty memory, as the operator's state store does.
         if names != self.names or kept > self.memory.history.ts_ms.shape[2]:
             self.names = names
             self.named = False
@@ -137,7 +138,7 @@ class Job:
 
     @property
     def restart_s(self) -> float:
-        """Restart time that counts now, s."""
+        """The restart time that counts now, s."""
         return float(
             restart_s(
                 self.memory.tracking, 0, self.s.tracking, self.s.restart_s, self.s.restart_limit_s
@@ -152,7 +153,7 @@ class Job:
         jm: Mapping[str, float] | None,
         tm: Mapping[str, Aggregates] | None,
     ) -> bool | None:
-        """Adds a sample.
+        """Add a sample.
 
         Returns:
             True if the window is full, None if the job is not ready yet.
@@ -172,9 +173,9 @@ class Job:
             if now < running_ms + self.s.stabilization_ms:
                 return None
             raise
-        # Flink keeps the names of all vertices or asks again for all.
+        # Flink keeps the names of all vertices or asks for all again.
         self.named = not any(v.finished for v in self.vertices)
-        # Legacy sources report no busy time: they are left out of this pass.
+        # Legacy sources report no busy time: they are excluded from this pass.
         self.excluded |= np.array([bool(np.isnan(row[LOAD])) for row in rows])
         sample = job_sample(jm, tm)
         return bool(
@@ -196,21 +197,24 @@ class Job:
         return lambda: average(seen, v, OBSERVED, self.s.observed_min)
 
     def trim(self, now: int) -> None:
-        """Forgets scalings that are too old or too many."""
+        """Forget scalings that are too old or too many."""
         m, n = self.memory, len(self.names)
         trim(m.history, m.tracking, 0, n, now, self.s.history_age_ms, self.s.history_count)
 
     def tidy(self, now: int, running_ms: int) -> None:
-        """Trims the memory, and completes the record of a restart."""
+        """Trim the memory, and complete the record of a restart."""
         self.trim(now)
         m = self.memory
         record_restart(m.history, m.tracking, 0, len(self.names), running_ms, self.parallelism)
 
     def evaluate(self) -> Floats:
-        """Evaluates every vertex.
+        """Evaluate every vertex.
 
         Returns:
             (V, EVALUATED).
+
+        Raises:
+            EvaluationFailed: A source's rate is unknown.
         """
         w = self.memory.window
         count = w.size[0]
@@ -233,13 +237,13 @@ class Job:
     def changes(
         self, now: int, evaluated: Floats, delayed: Delayed, excluded: Bools | None = None
     ) -> Changes:
-        """Asks the scaler about every vertex that is not excluded.
+        """Ask the scaler about every vertex that is not excluded.
 
         Args:
             now: Time of the pass, ms.
             evaluated: (V, EVALUATED) metrics.
             delayed: Waiting scale-downs, changed in place.
-            excluded: (V,) vertices not to ask about; None: those of the pass.
+            excluded: (V,) vertices to leave out; None: those of the pass.
 
         Returns:
             Parallelism and expected rates, before the gate.
@@ -265,10 +269,10 @@ class Job:
         return Changes(*found, due == 1, due < 0)
 
     def decide(self, now: int, evaluated: Floats) -> Outcome:
-        """Makes the pass after the evaluation: scaler, gate, memory of what was applied.
+        """Make the pass after the evaluation: scaler, gate, memory of what was applied.
 
         Returns:
-            What the pass decided.
+            The decision of the pass.
         """
         done, m, o = Outcome(), self.memory, self.options
         pressure = self.evaluated_job[GC, 0], self.evaluated_job[HEAP_RATIO, 1]
@@ -277,6 +281,7 @@ class Job:
             return done
         changes = self.changes(now, evaluated, m.delayed)
         done.expected = changes.expectations(self.names)
+        # Events are raised in the order of a Java HashMap over the vertices (`numbers.hash_order`).
         for v in self.graph.visits[0]:
             if changes.events[v] & LIMITED:
                 done.event("ScalingLimited")
@@ -317,7 +322,7 @@ class Job:
         return done
 
     def last_sample(self) -> dict[str, dict[str, float]]:
-        """Reads the newest sample.
+        """Read the newest sample.
 
         Returns:
             By vertex and metric; NaN where a metric is missing.
@@ -331,7 +336,7 @@ class Job:
 
 
 def ordered(vertices: Sequence[Vertex]) -> list[Vertex]:
-    """Sorts vertices topologically; otherwise they stay as given.
+    """Sort vertices topologically; otherwise they stay as given.
 
     Returns:
         The same vertices, inputs first.
@@ -352,7 +357,7 @@ def ordered(vertices: Sequence[Vertex]) -> list[Vertex]:
 
 
 def graph_of(vertices: Sequence[Vertex], options: Options) -> Graph:
-    """Writes one graph as arrays.
+    """Write one graph as arrays.
 
     Returns:
         A `Graph` with K = 1.

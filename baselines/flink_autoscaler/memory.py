@@ -57,7 +57,7 @@ class Tuning:
 
 
 def task_slots(options: Options) -> int:
-    """Slots of a TaskManager.
+    """Return the slots of a TaskManager.
 
     Returns:
         The Flink option `taskmanager.numberOfTaskSlots`; 1 where it is not set.
@@ -66,7 +66,7 @@ def task_slots(options: Options) -> int:
 
 
 def total_memory(flink: Mapping[str, str], tm_memory: int) -> int:
-    """Reads the process memory of a TaskManager: configured, or that of its resource.
+    """Read the process memory of a TaskManager: configured, or that of its resource.
 
     Returns:
         Bytes; 0: unknown.
@@ -84,15 +84,15 @@ def tune(
     new: Sequence[int],
     globals_: Floats,
 ) -> Tuning:
-    """Sizes TaskManagers for the new parallelisms.
+    """Size TaskManagers for the new parallelisms.
 
     Args:
-        options: With the memory keys of the specification.
+        options: Options with the memory keys of the specification.
         tm_memory: Bytes of one TaskManager, never exceeded; 0: unknown.
-        names: Of the vertices.
-        inputs: Of the vertices.
-        parallelism: Running.
-        new: After the scaling.
+        names: Names of the vertices.
+        inputs: Inputs of the vertices.
+        parallelism: Running parallelism.
+        new: Parallelism after the scaling.
         globals_: Evaluated metrics of the job, (GLOBALS, last and average).
 
     Returns:
@@ -104,14 +104,16 @@ def tune(
         return Tuning()
     if tm_memory <= 0:
         return Tuning()
+    # Whatever is not tuned is taken from the budget first.
     budget = _Budget(tm_memory)
     for fixed in (spec.framework_off_heap, spec.task_off_heap, spec.overhead):
         budget.take(fixed)
-    # Metaspace before heap, so that the JVM starts; managed memory last, it takes any amount.
+    # Metaspace before heap, so that the JVM starts; managed memory last, as it takes any amount.
     network = budget.take(_network(options, names, inputs, new))
     metaspace = budget.take(_with_overhead(globals_[METASPACE, 1], options))
     heap = budget.take(_with_overhead(globals_[HEAP, 1], options))
     managed = _managed(options, spec, globals_[MANAGED, 1], budget)
+    # Fewer TaskManagers after a scale-down must hold the heap of all.
     if options.tuning_compensation:
         slots = _whole(globals_[SLOTS, 0])
         extra = compensated(heap, task_slots(options), slots, slots_after(slots, parallelism, new))
@@ -119,6 +121,7 @@ def tune(
     total = tm_memory - budget.remaining
     if total <= 0:
         return Tuning()
+    # Fractions are of total Flink memory, so its new size is added up part by part.
     flink = spec.flink + heap - spec.heap + managed - spec.managed + network - spec.network
     return Tuning(
         {
@@ -137,12 +140,13 @@ def tune(
 def network_segments(
     parallelism: int, connected: int, ship: str, per_channel: int, floating: int
 ) -> int:
-    """Counts the network segments of one gate of a subtask.
+    """Count the network segments of one gate of a subtask.
 
     Returns:
         Segments of `taskmanager.memory.segment-size`.
     """
     if ship == "FORWARD" and parallelism == connected:
+        # One channel to the peer, and the floating buffers of the gate.
         return per_channel + floating
     if ship in ("FORWARD", "RESCALE"):
         return math.ceil(connected / parallelism) * per_channel + floating
@@ -150,16 +154,17 @@ def network_segments(
 
 
 def slots_after(slots_used: int, parallelism: Sequence[int], new: Sequence[int]) -> int:
-    """Counts the slots after a scaling.
+    """Count the slots after a scaling.
 
     Returns:
         The largest vertex if slots are shared, else the sum of all.
     """
+    # Flink guesses slot sharing: the widest vertex as large as the used slots means sharing.
     return max(new) if max(parallelism) == slots_used else sum(new)
 
 
 def compensated(heap: int, per_tm: int, slots_before: int, slots_now: int) -> int:
-    """Raises the heap per TaskManager so that fewer of them hold the heap of all.
+    """Raise the heap per TaskManager so that fewer of them hold the heap of all.
 
     Returns:
         Bytes per TaskManager.
@@ -177,6 +182,7 @@ def _network(options: Options, names: Sequence[str], inputs: Inputs, new: Sequen
     segments = 0
     for name, into in zip(names, inputs, strict=True):
         for other, ship in into.items():
+            # Both ends of an edge need buffers: the reading gate, and the writing result partition.
             for me, peer in ((of[name], of[other]), (of[other], of[name])):
                 segments += network_segments(me, peer, ship, per_channel, floating)
     return segments * segment * task_slots(options)
@@ -192,6 +198,9 @@ def _managed(options: Options, spec: FlinkMemory, used: float, budget: _Budget) 
 
 def _with_overhead(used: float, options: Options) -> int:
     return int(_whole(used) * (1 + options.tuning_overhead))
+
+
+# Any amount beyond the other needs goes to managed memory (RocksDB's cache).
 
 
 def _whole(x: float) -> int:

@@ -1,9 +1,9 @@
 """Numbers as Java writes and rounds them, and the order of its hash maps.
 
 The autoscaler rounds on the shortest decimal text of a double, so that 1.0005 becomes 1.001
-although its binary value lies below the tie. A double whose shortest text is the tie
-`(n + 1/2) / 1000` is the one nearest to it, which is what dividing gives: comparing with that
-quotient decides without any text.
+although its binary value lies below the tie. A double whose shortest text is the tie `(n + 1/2) /
+1000` is the nearest one to it, which is the result of dividing: comparing with that quotient
+decides without any text.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["INT_MAX", "ceil2", "ceiling_text", "hash_order", "round3", "round_ha
 INT_MAX = 2147483647
 LONG_MAX = 9.223372036854775807e18
 WHOLE = 8.0e12
-"""From here on doubles lie further apart than a thousandth."""
+"""Size from which on doubles lie further apart than a thousandth."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def round3(x: float) -> float:
-    """Rounds to three decimals, half up (away from zero); a number that would become 0 stays.
+    """Round to three decimals, half up (away from zero); a number that would become 0 stays.
 
     >>> round3(1.0005), round3(2.6749999), round3(0.0004)
     (1.001, 2.675, 0.0004)
@@ -50,7 +50,7 @@ def round3(x: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def round_half_up(x: float) -> float:
-    """Rounds as Java's `Math.round`: the floor of x + 1/2 as a long, without that sum's error.
+    """Round as Java's `Math.round`: the floor of x + 1/2 as a long, without that sum's error.
 
     >>> round_half_up(2.5), round_half_up(-2.5), round_half_up(0.49999999999999994)
     (3.0, -2.0, 0.0)
@@ -68,11 +68,12 @@ def round_half_up(x: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def ceil2(x: float) -> float:
-    """Rounds up to two decimals on the decimal text; for numbers between 0 and 1.
+    """Round up to two decimals on the decimal text; for numbers between 0 and 1.
 
     Returns:
         The rounded number.
     """
+    # The product is off by a rounding at most: step to the exact quotient.
     n = np.floor(x * 100.0)
     while n / 100.0 < x:
         n += 1.0
@@ -82,7 +83,7 @@ def ceil2(x: float) -> float:
 
 
 def ceiling_text(x: float) -> str:
-    """Writes a `fraction` option: three decimals, rounded up, as Java writes a float.
+    """Write a `fraction` option: three decimals, rounded up, as Java writes a float.
 
     >>> ceiling_text(0.65312), ceiling_text(0.0), ceiling_text(0.0002), ceiling_text(0.32)
     ('0.654', '0.0', '0.001', '0.32')
@@ -99,7 +100,7 @@ def ceiling_text(x: float) -> str:
 
 
 def hash_order(names: Sequence[str]) -> list[int]:
-    """Orders names as a Java `HashMap` that they were put into one by one.
+    """Order names as a Java `HashMap` that they were put into one by one.
 
     Flink visits the vertices of a job in this order and raises their events in it.
 
@@ -109,6 +110,7 @@ def hash_order(names: Sequence[str]) -> list[int]:
     Returns:
         Their numbers.
     """
+    # HashMap starts with 16 buckets and doubles beyond a load factor of 3/4.
     buckets = 16
     while 4 * len(names) > 3 * buckets:
         buckets *= 2
@@ -116,7 +118,7 @@ def hash_order(names: Sequence[str]) -> list[int]:
 
 
 def _spread(text: str) -> int:
-    """Java's hash code of a text, its upper half mixed into the lower one."""
+    """Return Java's hash code of a text, its upper half mixed into the lower one."""
     units, code = text.encode("utf-16-be"), 0
     for high, low in zip(units[::2], units[1::2], strict=True):
         code = (31 * code + 256 * high + low) % (1 << 32)

@@ -1,6 +1,6 @@
-"""The autoscaler's configuration: every `job.autoscaler.*` key with its own name and default.
+"""The autoscaler's configuration: every `job.autoscaler.*` key with its name and default.
 
-The names are those of release 1.15.0 and, where said, of main. A `flinkConfiguration` can be given
+The names are those of release 1.15.0 and, where noted, of main. A `flinkConfiguration` can be given
 as it stands in a FlinkDeployment, flat or nested: keys of other parts of Flink are kept beside.
 """
 
@@ -18,20 +18,20 @@ __all__ = ["Options", "described", "flattened"]
 
 PREFIX = "job.autoscaler."
 OLD_PREFIX = "kubernetes.operator."
-"""Every key is still read under `kubernetes.operator.job.autoscaler.*`."""
+"""Prefix under which every key is also read: `kubernetes.operator.job.autoscaler.*`."""
 PLUGINS = (
     "metrics.custom-evaluator.",
     "scaling.custom-executor.",
     "scaling.parallelism-alignment.",
 )
-"""Sections of main whose keys carry names that users choose."""
+"""Sections of main whose keys contain names that users choose."""
 
 
 T = TypeVar("T")
 
 
 def option(key: str, kind: str, default: T, about: str, *older: str) -> T:
-    """Declares a field read from `job.autoscaler.<key>`, or from one of its older names.
+    """Declare a field read from `job.autoscaler.<key>`, or from one of its older names.
 
     Returns:
         The dataclass field; typed as its default.
@@ -190,7 +190,7 @@ class Options:
 
     @classmethod
     def of(cls, configuration: Mapping[str, object]) -> Options:
-        """Reads the options of a `flinkConfiguration`.
+        """Read the options of a `flinkConfiguration`.
 
         Returns:
             The options; `given` names those that the configuration sets.
@@ -200,6 +200,7 @@ class Options:
         """
         flat = flattened(configuration)
         values: dict[str, Any] = {}
+        # The first name that is set wins: the present key before older ones, then the old prefix.
         for spec in _specs():
             names = [PREFIX + name for name in (spec.metadata["key"], *spec.metadata["older"])]
             for name in (*names, *(OLD_PREFIX + name for name in names)):
@@ -210,9 +211,12 @@ class Options:
         return cls(**values, given=frozenset(values), flink=rest)
 
     def check(self) -> None:
-        """Refuses values that the operator's validator refuses.
+        """Refuse values that the operator's validator refuses.
 
-        Apart from `of`, because the classes behind the validator take such values too.
+        Separate from `of`, because the classes behind the validator accept such values.
+
+        Raises:
+            ConfigError: A value is out of its bounds.
         """
         for name in (
             "scale_down_max_factor",
@@ -241,7 +245,7 @@ class Options:
 
 
 def described() -> dict[str, tuple[str, str]]:
-    """Describes every key.
+    """Describe every key.
 
     Returns:
         Default and meaning by key.
@@ -250,7 +254,7 @@ def described() -> dict[str, tuple[str, str]]:
 
 
 def flattened(configuration: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Flattens a configuration, nested or not.
+    """Flatten a configuration, nested or not.
 
     >>> flattened({"job.autoscaler": {"enabled": True}, "job.autoscaler.metrics.window": "3 min"})
     {'job.autoscaler.enabled': 'true', 'job.autoscaler.metrics.window': '3 min'}
@@ -263,6 +267,7 @@ def flattened(configuration: Mapping[str, object], prefix: str = "") -> dict[str
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             flat.update(flattened(value, f"{name}."))
+        # Flink separates list items by semicolons.
         elif isinstance(value, (list, tuple)):
             flat[name] = ";".join(map(str, value))
         else:
@@ -275,11 +280,12 @@ def _specs() -> list[Field[object]]:
 
 
 def _is_ours(key: str) -> bool:
-    """Whether the autoscaler reads a key; refuses one that only looks like it."""
+    """Return whether the autoscaler reads a key; refuse one that only looks like it."""
     name = key.removeprefix(OLD_PREFIX)
     known = {PREFIX + n for s in _specs() for n in (s.metadata["key"], *s.metadata["older"])}
     if name in known:
         return True
+    # A near miss such as "job.autoscaller" is an error, not a key of another part of Flink.
     if not name.startswith(PREFIX):
         near = did_you_mean(name, known) if name.startswith("job.") else ""
         if near.startswith("Did"):

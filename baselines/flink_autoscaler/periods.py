@@ -38,7 +38,7 @@ class Daily:
     end_ms: int
 
     def holds(self, at: datetime, ms: int) -> bool:
-        """Whether a time lies inside the range.
+        """Return whether a time lies inside the range.
 
         Returns:
             True from the first to the last millisecond of the range, both included.
@@ -56,7 +56,7 @@ class Cron:
     week_day: str | None = None
 
     def holds(self, at: datetime, _ms: int = 0) -> bool:
-        """Whether a second satisfies the expression.
+        """Return whether a second satisfies the expression.
 
         Returns:
             True where all seven fields match; a Quartz expression is precise to the second.
@@ -76,11 +76,12 @@ class Cron:
         if self.month_day is None:
             return at.day in self.sets[3]
         last = calendar.monthrange(at.year, at.month)[1]
+        # L is the last day of the month, L-3 three days before, W the nearest weekday.
         text, weekday = self.month_day.removesuffix("W"), self.month_day.endswith("W")
         day = last - int(text[2:] or 0) if text.startswith("L") else min(int(text), last)
         if not weekday:
             return at.day == day
-        # The nearest day from Monday to Friday that is still in the month.
+        # The nearest day from Monday to Friday in the same month.
         of_week = datetime(at.year, at.month, day, tzinfo=UTC).weekday()
         if of_week == 5:
             day += 2 if day == 1 else -1
@@ -89,10 +90,12 @@ class Cron:
         return at.day == day
 
     def _week_day(self, at: datetime) -> bool:
+        # Quartz counts days of the week from 1 on Sunday, Python from 0 on Monday.
         today = (at.weekday() + 1) % 7 + 1
         if self.week_day is None:
             return today in self.sets[5]
         if "#" in self.week_day:
+            # FRI#2 is the second Friday of the month; FRIL the last one.
             day, _, nth = self.week_day.partition("#")
             return today == _named(day, DAYS) and (at.day - 1) // 7 + 1 == int(nth)
         day = self.week_day.removesuffix("L")
@@ -105,7 +108,7 @@ Period = tuple[Daily | Cron, ...]
 
 
 def periods(texts: tuple[str, ...], key: str) -> tuple[Period, ...]:
-    """Reads a list of expressions.
+    """Read a list of expressions.
 
     Returns:
         One period per expression.
@@ -117,7 +120,7 @@ def periods(texts: tuple[str, ...], key: str) -> tuple[Period, ...]:
 
 
 def excluded(given: tuple[Period, ...], unix_ms: int) -> bool:
-    """Whether a time lies inside any of the periods.
+    """Return whether a time lies inside any of the periods.
 
     Returns:
         True where every part of one period holds at that time (UTC).
@@ -149,7 +152,7 @@ def _period(text: str, key: str) -> Period:
 
 
 def _daily(text: str) -> Daily | None:
-    """The range, or None where the text is no pair of times."""
+    """Read a range; None where the text is no pair of times."""
     ends = text.split("-")
     found = [_CLOCK.fullmatch(end) for end in ends]
     if len(ends) != 2 or found[0] is None or found[1] is None:
@@ -209,6 +212,7 @@ def _values(field: str, name: str, low: int, high: int) -> frozenset[int]:
         if last < first:  # over the turn: FRI-MON, 22-2
             if name == "year":
                 raise ValueError(f"'{part}' ends before it starts")
+            # Continue past the end and wrap around by the modulo below.
             last += high - low + 1
         allowed.update((v - low) % (high - low + 1) + low for v in range(first, last + 1, every))
     return frozenset(allowed)

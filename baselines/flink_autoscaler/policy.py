@@ -1,4 +1,4 @@
-"""The autoscaler as a policy: it reads snapshots, keeps its own window, and decides in batches."""
+"""The autoscaler as a policy: it reads snapshots, keeps a window, and decides in batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dsp_gym.loop.topology import Topology
 __all__ = ["FlinkAutoscaler", "FlinkAutoscalerConfig"]
 
 AVERAGED = ("LOAD", "TRUE_PROCESSING_RATE", "TARGET_DATA_RATE")
-"""Metrics the operator reports as an average over the window; of the others the last value."""
+"""Metrics the operator reports as an average over the window; of all others the last value."""
 COUNTERS = ("scalings", "errors", "balanced")
 MIB = 1024 * 1024
 _FORMAT = (
@@ -86,7 +86,7 @@ class FlinkAutoscalerConfig(ConfigModel):
         return self
 
     def switches(self, options: Options) -> Switches:
-        """Combines the release's switches with those configured.
+        """Combine the release's switches with those configured.
 
         Returns:
             The switches.
@@ -111,6 +111,7 @@ class FlinkAutoscaler:
         self.options = Options.of(self.config.flink_configuration)
         self.settings = settings_of(self.options, self.config.switches(self.options))
         # The operator's default is off; choosing this policy switches it on.
+        # An explicit false still switches it off.
         self._off = "enabled" in self.options.given and not self.options.enabled
         self._start(0, 0, 2)
 
@@ -151,6 +152,7 @@ class FlinkAutoscaler:
             )
         m, out = self._memory, self._out
         seen = self._seen(snapshot)
+        # Room before the pass: compiled code appends without growing arrays.
         m.room()
         memory, interval_ms = m.arrays(), round(self.config.interval_s * 1000)
         batch.run_batch(self._graph, seen, self.settings, interval_ms, memory, out)
@@ -161,6 +163,7 @@ class FlinkAutoscaler:
         self.counters[:, 2] += (out.result >= batch.BALANCED) & ~accepted
         # Stored overrides are applied at the end of every pass, whether it decided or not.
         tables, row = snapshot.topology.tables, snapshot.topology.row
+        # Overrides are stored in the job's configuration, so they outlive the pass that set them.
         stored = seen.running[:, None] & (m.overrides > 0) & ~seen.fixed
         np.copyto(wanted, m.overrides, where=stored)
         held = np.clip(wanted, tables.min_parallelism[row], tables.max_parallelism[row])
@@ -170,11 +173,11 @@ class FlinkAutoscaler:
 
     @property
     def window_samples(self) -> Ints:
-        """(J,) samples in the metrics window of each job."""
+        """Samples in the metrics window of each job, (J,)."""
         return self._memory.window.size
 
     def recommended(self) -> Ints:
-        """Reads RECOMMENDED_PARALLELISM of the last pass, also where scaling is not allowed.
+        """Return RECOMMENDED_PARALLELISM of the last pass, also where scaling is not allowed.
 
         Returns:
             (J, V) tasks.
@@ -182,14 +185,14 @@ class FlinkAutoscaler:
         return self._out.new
 
     def metrics(self, job: int, names: tuple[str, ...]) -> dict[str, float]:
-        """Reports one job as the operator does.
+        """Report one job as the operator does.
 
         Args:
             job: Row of the batch.
-            names: Of its vertices, in order.
+            names: Names of its vertices, in order.
 
         Returns:
-            By name of the metric; NaN where the operator reports nothing.
+            Values by name of the metric; NaN where the operator reports none.
         """
         report = {
             f"AutoScaler.{name}": float(value)
@@ -206,7 +209,7 @@ class FlinkAutoscaler:
 
     @staticmethod
     def answer(document: Document, kind: str = "decision") -> Answer:
-        """Answers a document of the inputs of Flink's own classes, for `dsp-gym decide`.
+        """Answer a document of the inputs of Flink's own classes, for `dsp-gym decide`.
 
         Args:
             document: A JSON object: the inputs of one pass, or of a run of ticks.
@@ -227,8 +230,8 @@ class FlinkAutoscaler:
 
     def _seen(self, snapshot: MetricsSnapshot) -> batch.Seen:
         mean, hottest = snapshot.busy_ms_per_s, snapshot.busy_max_ms_per_s
-        # The hottest subtask is known over the metrics window only; its lead over the mean is
-        # carried over to the gauge of now.
+        # The hottest subtask is known over the metrics window only; its factor over the mean is
+        # applied to the present gauge.
         known = (mean > 0) & (hottest > mean)
         lead = np.where(known, hottest / np.where(known, mean, 1.0), 1.0)
         since = np.nan_to_num(snapshot.running_since_s, nan=-EVER)
@@ -261,6 +264,7 @@ class FlinkAutoscaler:
         if not o.scaling_enabled:
             return np.zeros_like(accepted)
         quota = o.quota_cpu is not None or o.quota_memory is not None
+        # Without quota or periods every due rescale passes, and no loop in Python is needed.
         if not quota and not o.excluded_periods:
             return accepted
         start_ms = round(self.config.unix_start_s * 1000)
@@ -306,7 +310,7 @@ def _ms(seconds: Floats) -> Ints:
 
 
 def _graph(jobs: Topology, options: Options) -> tuple[Graph, Bools]:
-    """Graphs of the job files, and the vertices that no policy may scale."""
+    """Return graphs of the job files, and the vertices that no policy may scale."""
     tables = jobs.tables
     k, v = tables.kind.shape
     outputs = np.zeros((k, v), dtype=np.int64)

@@ -1,4 +1,8 @@
-"""The scaler: the parallelism of one vertex, aligned, delayed and checked against history."""
+"""The scaler: the parallelism of one vertex, aligned, delayed and checked against history.
+
+Rules of `JobVertexScaler`. p is the running parallelism, q a candidate; x the evaluated metrics of
+a vertex (EVALUATED,); j and v are row and column of the memory.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ class Pass(NamedTuple):
     """One pass over one job."""
 
     graph: int  # number of its graph
-    row: int  # its row in what is remembered
+    row: int  # its row in the memory
     now_ms: int
     restart_s: float  # expected restart time
 
@@ -81,17 +85,18 @@ class Recommended(NamedTuple):
 def align(
     p: int, new: int, partitions: int, max_parallelism: int, low: int, high: int, mode: int
 ) -> tuple[int, bool]:
-    """Finds a parallelism that spreads key groups or partitions.
+    """Find a parallelism that spreads key groups or partitions evenly.
 
     Args:
         p: Running parallelism.
         new: Wanted, already inside its limits.
-        partitions: Of the source; 0: key groups (max_parallelism) are spread.
-        max_parallelism: Of the vertex.
+        partitions: Partitions of the source; 0: key groups (max_parallelism) are spread.
+        max_parallelism: Key groups of the vertex.
         low: Lower limit.
         high: Upper limit.
         mode: One of the modes of 1.15.0 (LEGACY_*), which may fall back below the wanted
-            parallelism or block, or of main, which keep the wanted one where nothing fits.
+            parallelism or
+            block, or of main, which keep the wanted one where no other fits.
 
     Returns:
         The parallelism, and whether the alignment limits it.
@@ -102,11 +107,14 @@ def align(
     cap = min(groups, max_parallelism, high)
     balanced = mode in (BALANCED, LEGACY_MAXIMIZE)
     up = new > p
+    # Upwards first: the next parallelism that divides the groups, or (balanced) gives each subtask
+    # fewer of them.
     for q in range(new, (cap if up else min(p, cap)) + 1):
         if groups % q == 0 or (balanced and groups // q < groups // new):
             return q, False
     if mode in (BALANCED, EVENLY):
         return new, False
+    # Then downwards: the smallest parallelism at which the fullest subtask has as many groups.
     q = new
     while q > 0:
         if groups // q > groups // new:
@@ -131,11 +139,12 @@ def scale(
     high: int,
     mode: int,
 ) -> tuple[int, bool]:
-    """Scales a parallelism; aligns it where partitions or a keyed input ask for it.
+    """Scale a parallelism; align it where partitions or a keyed input require it.
 
     Returns:
         ceil(factor * p) inside its limits, and whether the alignment limits it.
     """
+    # Java's cast of a double to an int: NaN is 0, infinity is Integer.MAX_VALUE.
     wanted = min(np.ceil(factor * p), float(INT_MAX))
     raw = 0 if np.isnan(wanted) else int(wanted)
     new = min(max(low, raw), min(max_parallelism, high))
@@ -146,7 +155,7 @@ def scale(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float:
-    """Fits how much of linear scaling was observed: least squares through the smallest parallelism.
+    """Fit the observed share of linear scaling: least squares through the smallest parallelism.
 
     Returns:
         0..1; 1 where too little is known, NaN where Flink's fit fails (a baseline of 0).
@@ -154,6 +163,7 @@ def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float
     n = len(before)
     if n == 0 or n < least:
         return 1.0
+    # The baseline is the rate of one task: as measured at parallelism 1, else from the smallest.
     baseline, smallest = np.nan, -1
     for i in range(n - 1, -1, -1):
         if before[i] == 1:
@@ -165,6 +175,7 @@ def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float
         baseline = rates[smallest] / before[smallest]
     if np.isnan(baseline):
         return 1.0
+    # Minimize sum (rate - alpha * baseline * p)^2 over alpha.
     products, squares = 0.0, 0.0
     for i in range(n):
         if np.isnan(rates[i]):
@@ -183,15 +194,16 @@ def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float
 def delay(
     delayed: Delayed, j: int, v: int, now: int, interval: int, new: int, outside: bool
 ) -> tuple[int, bool]:
-    """Delays a scale-down by the interval.
+    """Delay a scale-down by the interval.
 
     Returns:
-        The largest parallelism recommended over the interval and whether that was outside the
+        The largest parallelism recommended over the interval, and whether it was outside the
         thresholds; 0 and False while the interval has not passed.
     """
     count = delayed.size[j, v]
     if count == 0:
         delayed.first_ms[j, v] = now
+    # A monotone queue: smaller recommendations before a larger one can never be the maximum.
     while count > 0 and delayed.parallelism[j, v, count - 1] <= new:
         count -= 1
     delayed.ts_ms[j, v, count] = now
@@ -225,7 +237,7 @@ def scale_vertex(
     history: History,
     delayed: Delayed,
 ) -> tuple[int, bool, float, int, bool]:
-    """Scales one vertex, as `JobVertexScaler.computeScaleTargetParallelism` does (FLIP-271).
+    """Scale one vertex, as `JobVertexScaler.computeScaleTargetParallelism` does (FLIP-271).
 
     Args:
         x: Its evaluated metrics, (EVALUATED,).
@@ -246,6 +258,7 @@ def scale_vertex(
     needed = capacity(x[E_TARGET], x[E_CATCH_UP], s.target, True, s, at.restart_s)
     if np.isnan(rate) or np.isnan(needed):
         return p, False, np.nan, 0, True
+    # DS2's rule with Flink's head-room: needed capacity over true rate.
     factor = needed / rate
     past = history.size[j, v]
     if s.scalability:
@@ -262,6 +275,7 @@ def scale_vertex(
         factor = s.min_factor
     elif factor > s.max_factor:
         factor = s.max_factor
+    # The running parallelism is always allowed, even outside the configured limits.
     lower, upper = min(p, limits.lowest), max(p, limits.highest)
     if lower > upper:
         return p, False, np.nan, 0, False
@@ -279,6 +293,7 @@ def scale_vertex(
     if new > p:
         delayed.size[j, v] = 0
         last = past - 1
+        # Effectiveness: did the last scale-up bring the expected share of its expected gain?
         if past > 0 and p == history.after[j, v, last] > history.before[j, v, last]:
             gain = history.expected[j, v, last] - history.rate[j, v, last]
             if not (rate - history.rate[j, v, last]) / gain >= s.effectiveness:
@@ -306,7 +321,7 @@ def scale_vertices(
     delayed: Delayed,
     out: Recommended,
 ) -> int:
-    """Recommends a parallelism for every vertex of a job, in the order in which Flink visits them.
+    """Recommend a parallelism for every vertex of a job, in the order in which Flink visits them.
 
     Args:
         graph: Graphs of the batch.
@@ -321,7 +336,8 @@ def scale_vertices(
 
     Returns:
         1 where a vertex changes and is outside its thresholds, 0 where none does, -1 where Flink
-        fails; vertices it would have visited later then stay as they are.
+        fails;
+        vertices it would have visited later then stay unchanged.
     """
     k, due = at.graph, 0  # v is a vertex, p its running parallelism
     for v in range(graph.n[k]):

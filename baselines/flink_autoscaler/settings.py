@@ -28,7 +28,7 @@ _KEYS: dict[str, Alignment] = {"BALANCED": "balanced", "EVENLY_SPREAD": "evenly"
 
 @dataclass(frozen=True)
 class Switches:
-    """Where main decides otherwise than 1.15.0; the defaults are 1.15.0's."""
+    """Decisions of main that differ from 1.15.0; the defaults are 1.15.0's."""
 
     alignment: Alignment = "legacy"
     tpr_numerator: Literal["rate", "gauge"] = "rate"
@@ -36,7 +36,7 @@ class Switches:
 
     @classmethod
     def main(cls, options: Options) -> Switches:
-        """Reads the switches of main: its alignment key, unless only the deprecated one is set.
+        """Read the switches of main: its alignment key, unless only the deprecated one is set.
 
         Returns:
             The switches.
@@ -49,11 +49,11 @@ class Switches:
 class Settings(NamedTuple):
     """Options as the compiled rules read them; times in whole seconds where Flink truncates."""
 
-    window_ms: int
+    window_ms: int  # averaging window
     stabilization_ms: int
-    target: float
-    upper: float
-    lower: float
+    target: float  # utilisation aimed at
+    upper: float  # utilisation above which a vertex scales up
+    lower: float  # utilisation below which it scales down
     catch_up_s: float
     backlog_s: float
     restart_s: float
@@ -63,11 +63,11 @@ class Settings(NamedTuple):
     observed_switch: float
     observed_min: int
     average_busy: bool
-    gauge_numerator: bool
-    final_expected: bool
-    mode: int
-    min_factor: float
-    max_factor: float
+    gauge_numerator: bool  # records from per-second gauges (main)
+    final_expected: bool  # expected rate of the final parallelism (main)
+    mode: int  # alignment, one of the modes above
+    min_factor: float  # least factor of a scale-down
+    max_factor: float  # largest factor of a scale-up
     scale_down_interval_ms: int
     min_parallelism: int
     max_parallelism: int
@@ -82,11 +82,12 @@ class Settings(NamedTuple):
     heap_threshold: float
 
 
+# Passed by address: thirty numbers as arguments of every function would cost compile time.
 by_address(Settings)
 
 
 def settings_of(options: Options, switches: Switches) -> Settings:
-    """Turns options and switches into numbers.
+    """Turn options and switches into numbers.
 
     Returns:
         The settings; times in ms or whole seconds, as Flink has them.
@@ -100,6 +101,7 @@ def settings_of(options: Options, switches: Switches) -> Settings:
         target=o.utilization_target,
         upper=o.utilization_target + o.utilization_boundary if upper is None else upper,
         lower=o.utilization_target - o.utilization_boundary if lower is None else lower,
+        # Flink calls Duration.toSeconds here, which truncates.
         catch_up_s=float(o.catch_up_ms // 1000),
         backlog_s=float(o.backlog_ms // 1000),
         restart_s=float(o.restart_ms // 1000),

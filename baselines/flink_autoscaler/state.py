@@ -97,7 +97,7 @@ class History(NamedTuple):
 
 
 class Tracking(NamedTuple):
-    """When each of the last scalings was asked for, and how long the restart took."""
+    """Times of the last scalings, and the durations of their restarts."""
 
     size: Ints  # (J,)
     ts_ms: Ints  # (J, H)
@@ -105,7 +105,7 @@ class Tracking(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """Scale-downs that wait: first trigger, and recommendations with falling parallelism."""
+    """Waiting scale-downs: first trigger, and recommendations with falling parallelism."""
 
     first_ms: Ints  # (J, V)
     size: Ints  # (J, V); 0 = none
@@ -140,13 +140,13 @@ for _table in (Graph, Window, History, Tracking, Delayed, Remembered):
 
 
 class Memory:
-    """Everything that outlives a tick, for J jobs of at most V vertices.
+    """The memory that outlives a tick, for J jobs of at most V vertices.
 
     Args:
         jobs: J.
         vertices: V.
         kept: scalings to hold per vertex: `history.max.count` and the newest one.
-        steps: recommendations a waiting scale-down may hold: one per parallelism.
+        steps: most recommendations of a waiting scale-down: one per parallelism.
     """
 
     def __init__(self, jobs: int, vertices: int, kept: int, steps: int) -> None:
@@ -186,7 +186,7 @@ class Memory:
         self._arrays: Remembered | None = None
 
     def clear(self, rows: Bools) -> None:
-        """Forgets some of the jobs."""
+        """Forget some of the jobs."""
         self.window.size[rows] = 0
         self.history.size[rows] = 0
         self.tracking.size[rows] = 0
@@ -196,7 +196,8 @@ class Memory:
         self.busy_ms[rows] = 0.0
 
     def room(self) -> None:
-        """Makes room for one more sample."""
+        """Make room for one more sample."""
+        # Doubled when full, so that compiled code never allocates.
         size = self.window.ts_ms.shape[1]
         if len(self.window.size) == 0 or int(self.window.size.max()) < size:
             return
@@ -204,7 +205,7 @@ class Memory:
         self.window = Window(w.size, _doubled(w.ts_ms), _doubled(w.vertex), _doubled(w.job))
 
     def arrays(self) -> Remembered:
-        """Gives compiled code everything remembered, to read and write.
+        """Return the whole memory for compiled code, to read and write.
 
         Returns:
             The arrays themselves; the same table until `room` or `restore` replaces some.
@@ -224,10 +225,10 @@ class Memory:
         return known
 
     def parts(self) -> dict[str, Window | History | Tracking | Delayed]:
-        """Groups the arrays.
+        """Group the arrays.
 
         Returns:
-            By the name each group has in the state.
+            Groups by their name in the state.
         """
         return {
             "window": self.window,
@@ -237,7 +238,7 @@ class Memory:
         }
 
     def state(self) -> State:
-        """Writes the filled part; NaN is null, infinities are texts.
+        """Write the filled part; NaN is null, infinities are texts.
 
         Returns:
             JSON-able lists by group and field.
@@ -256,7 +257,7 @@ class Memory:
         return whole
 
     def restore(self, state: State) -> None:
-        """Goes on from `state()`."""
+        """Continue from `state()`."""
         for part, arrays in self.parts().items():
             loaded = {
                 name: _filled(state[f"{part}.{name}"], array)
@@ -268,7 +269,7 @@ class Memory:
 
 
 def _doubled(array: NDArray[S]) -> NDArray[S]:
-    """Twice the samples, (J, 2 S, ...)."""
+    """Return room for twice the samples, (J, 2 S, ...)."""
     return np.concatenate([array, np.zeros_like(array)], axis=1)
 
 
@@ -283,7 +284,7 @@ def _listed(array: NDArray[np.generic]) -> object:
 
 
 def _filled(values: object, like: NDArray[S]) -> NDArray[S]:
-    """The array a state was written from: padded to the room there is, larger if it holds more."""
+    """Return the array that a state was written from, padded to the present room or larger."""
     loaded = np.array(values, dtype=object)
     if like.dtype == np.float64:
         for text, number in ((None, np.nan), ("Infinity", np.inf), ("-Infinity", -np.inf)):
@@ -295,10 +296,10 @@ def _filled(values: object, like: NDArray[S]) -> NDArray[S]:
 
 
 def copied(delayed: Delayed) -> Delayed:
-    """Copies waiting scale-downs, to try a decision.
+    """Copy waiting scale-downs, to try a decision.
 
     Returns:
-        Arrays of their own.
+        Separate arrays.
     """
     d = delayed
     return Delayed(
@@ -310,7 +311,7 @@ def copied(delayed: Delayed) -> Delayed:
 def trim(
     history: History, tracking: Tracking, j: int, n: int, now: int, age: int, most: int
 ) -> None:
-    """Forgets scalings that are too old or too many; the latest tracking record always stays.
+    """Forget scalings that are too old or too many; the latest tracking record always stays.
 
     j is the job's row, n the number of its vertices v, i the place of a record; `age` is in ms.
     """
@@ -319,6 +320,7 @@ def trim(
         count = history.size[j, v]
         while drop < count and (history.ts_ms[j, v, drop] < now - age or count - drop > most):
             drop += 1
+        # Oldest first: the rest moves to the front, in place.
         for i in range(drop, count):
             history.ts_ms[j, v, i - drop] = history.ts_ms[j, v, i]
             history.before[j, v, i - drop] = history.before[j, v, i]
@@ -340,7 +342,7 @@ def trim(
 def record_restart(
     history: History, tracking: Tracking, j: int, n: int, running_ms: int, parallelism: Ints
 ) -> None:
-    """Completes the latest record once every vertex it scaled runs at its target.
+    """Complete the latest record once every vertex it scaled runs at its target.
 
     j is the job's row, n the number of its vertices v, i the place of a scaling.
     """
@@ -357,7 +359,7 @@ def record_restart(
 
 @njit(cache=True, nogil=True)
 def restart_s(tracking: Tracking, j: int, enabled: bool, configured: float, limit: float) -> float:
-    """Chooses the restart time that counts.
+    """Choose the restart time that counts.
 
     Returns:
         The longest restart seen, up to the limit, or the configured time; s.
@@ -372,12 +374,12 @@ def restart_s(tracking: Tracking, j: int, enabled: bool, configured: float, limi
 
 @njit(cache=True, nogil=True)
 def remember(memory: Remembered, j: int, n: int, now: int, scaling: Scaling) -> None:
-    """Applies a scaling: history, tracking and overrides grow, waiting scale-downs are dropped.
+    """Apply a scaling: history, tracking and overrides grow, waiting scale-downs are dropped.
 
     Args:
         memory: Changed in place.
-        j: Row of the job in it.
-        n: Vertices of the job.
+        j: Row of the job in the memory.
+        n: Number of the job's vertices.
         now: Time of the scaling, ms.
         scaling: Parallelism and rates of the job's vertices.
     """

@@ -36,16 +36,20 @@ _PARTS = re.compile(r"(\d+)\s*([^\d\s]*)")
 
 
 def duration_ms(text: str, key: str) -> int:
-    """Reads a duration; a number alone is milliseconds.
+    """Read a duration; a number alone is milliseconds.
 
     >>> duration_ms("15 min", "k"), duration_ms("90s", "k"), duration_ms("100", "k")
     (900000, 90000, 100)
 
     Returns:
         Milliseconds.
+
+    Raises:
+        ConfigError: The text is no duration.
     """
     number, unit = _parsed(text, key, "a duration such as '15 min'")
     if not unit:
+        # Units in singular and plural: "hour" and "hours".
         return number
     for plural in (unit, unit.removesuffix("s")):
         if plural in _MS:
@@ -61,13 +65,16 @@ def duration_ms(text: str, key: str) -> int:
 
 
 def memory_bytes(text: str, key: str) -> int:
-    """Reads a memory size; a number alone is bytes.
+    """Read a memory size; a number alone is bytes.
 
     >>> memory_bytes("4 gb", "k"), memory_bytes("512m", "k")
     (4294967296, 536870912)
 
     Returns:
         Bytes.
+
+    Raises:
+        ConfigError: The text is no memory size.
     """
     number, unit = _parsed(text, key, "a memory size such as '4 gb'")
     if not unit:
@@ -83,7 +90,7 @@ def memory_bytes(text: str, key: str) -> int:
 
 
 def memory_text(size: int) -> str:
-    """Writes a size in the largest unit that divides it, as Flink prints it.
+    """Write a size in the largest unit that divides it, as Flink prints it.
 
     >>> memory_text(376 << 20), memory_text(20399521976), memory_text(0), memory_text(30 << 30)
     ('376 mb', '20399521976 bytes', '0 bytes', '30 gb')
@@ -93,6 +100,7 @@ def memory_text(size: int) -> str:
     """
     if size == 0:
         return "0 bytes"
+    # Flink prints the second name of a unit: kb, mb, gb.
     unit = max(u for u in _BYTES if size % u == 0)
     return f"{size // unit} {_BYTES[unit][1]}"
 

@@ -15,11 +15,12 @@ __all__ = ["append", "average", "copy_rows", "observed_rate", "rate", "restarted
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def rate(ts_ms: Ints, values: Floats, v: int, m: int) -> float:
-    """Computes the growth of metric m of vertex v between its first and its last known value.
+    """Compute the growth of metric m of vertex v between its first and its last known value.
 
     Returns:
         Growth per second; NaN with fewer than two values.
     """
+    # A sample may lack a metric: skip missing values at both ends.
     first, last = 0, len(ts_ms) - 1
     while first < last and np.isnan(values[first, v, m]):
         first += 1
@@ -28,16 +29,18 @@ def rate(ts_ms: Ints, values: Floats, v: int, m: int) -> float:
     if first >= last:
         return np.nan
     grown = values[last, v, m] - values[first, v, m]
+    # At least 1 ms, so that two samples of one instant give no division by zero.
     return float(1000.0 * grown / max(ts_ms[last] - ts_ms[first], 1))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def average(values: Floats, v: int, m: int, least: int) -> float:
-    """Averages the finite values of a metric.
+    """Average the finite values of a metric.
 
     Returns:
-        The mean; infinite if there are none but infinite ones, NaN with fewer than `least`.
+        The mean; infinite if all known values are, NaN with fewer than `least`.
     """
+    # Infinite values stand for "nothing came in": they count only where no finite one exists.
     total, n, infinite = 0.0, 0, False
     for i in range(len(values)):
         value = values[i, v, m]
@@ -61,18 +64,21 @@ def observed_rate(
     lag_threshold_s: float,
     earlier: float,
 ) -> float:
-    """Observes the true rate (OBSERVED_TPR) of a source at one sample.
+    """Compute the observed true rate (OBSERVED_TPR) of a source at one sample.
 
-    Only a source that catches up shows what it could process; otherwise the average of earlier
-    observations is carried forward. Nothing coming in is infinite, which allows a scale-down.
+    Only a source that catches up shows its true rate; otherwise the average of earlier observations
+    is carried forward. No input gives an infinite rate, which allows a scale-down.
 
     Returns:
         Records/s.
     """
     if np.isnan(records_per_s):
         return np.nan
+    # No input: an infinite rate lets the vertex scale down.
     if records_per_s == 0.0:
         return np.inf
+    # A source behind its threshold runs at full speed but for backpressure: records/s over the time
+    # it was not blocked (FLIP-271, observed true processing rate).
     if lag >= lag_threshold_s * records_per_s and backpressured_ms_per_s < 1000.0:
         return records_per_s / (1.0 - backpressured_ms_per_s / 1000.0)
     return earlier
@@ -80,7 +86,7 @@ def observed_rate(
 
 @njit(cache=True, nogil=True)
 def copy_rows(source: Floats, into: Floats) -> None:
-    """Copies (N, M) numbers; an assignment of arrays takes numba seconds to compile."""
+    """Copy (N, M) numbers; an assignment of arrays takes numba seconds to compile."""
     for i in range(source.shape[0]):
         for m in range(source.shape[1]):
             into[i, m] = source[i, m]
@@ -88,11 +94,12 @@ def copy_rows(source: Floats, into: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def restarted(window: Window, j: int, running_ms: int) -> bool:
-    """Empties the window of a job that has restarted since its first sample.
+    """Empty the window of a job that has restarted since its first sample.
 
     Returns:
         Whether it did.
     """
+    # Samples from before the restart describe other tasks.
     if window.size[j] > 0 and running_ms > window.ts_ms[j, 0]:
         window.size[j] = 0
         return True
@@ -110,7 +117,7 @@ def append(
     vertex: Floats,
     job: Floats,
 ) -> bool:
-    """Adds a sample to a job's window.
+    """Add a sample to a job's window.
 
     Samples taken while the job stabilises are kept and evaluated, but do not fill the window.
 
@@ -120,10 +127,12 @@ def append(
     stable = running_ms + stabilization_ms
     full_at = now + window_ms
     count = window.size[j]
+    # The window counts from the first sample after the stabilisation interval.
     for i in range(count):
         if window.ts_ms[j, i] >= stable:
             full_at = window.ts_ms[j, i] + window_ms
             break
+    # A second sample of the same instant replaces the first.
     if count > 0 and window.ts_ms[j, count - 1] == now:
         count -= 1  # one sample per instant
     window.ts_ms[j, count] = now
@@ -134,6 +143,7 @@ def append(
     window.size[j] = count
     if now < full_at:
         return False
+    # Only a full window drops samples, so a job keeps all of a long stabilisation.
     drop = 0
     while drop < count and window.ts_ms[j, drop] < now - window_ms:
         drop += 1

@@ -23,16 +23,16 @@ __all__ = ["Allocation", "Operator", "bids2", "fillings", "slot_range"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One vertex other than a source, as the program knows it."""
+    """One vertex other than a source, as the program sees it."""
 
     name: str
     ratio: float  # r_i: its input rate over the rate of all sources
     rate_per_task_per_s: float  # o_i: true processing rate of one task
     least: int = 1  # tasks
-    most: int = 1_000_000  # tasks: key groups, quota; as `least` where it cannot be scaled
+    most: int = 1_000_000  # tasks: key groups, quota; `least` where it is fixed
 
     def carries_per_s(self, tasks: int) -> float:
-        """Computes the source rate that a number of tasks carries (equations 2 and 3).
+        """Compute the source rate that a number of tasks carries (equations 2 and 3).
 
         Returns:
             Records/s over all sources; infinite where no records arrive.
@@ -49,10 +49,10 @@ class Allocation:
 
 
 def bids2(operators: Sequence[Operator], slots: int) -> Allocation:
-    """Finds the best configuration of an exact number of slots.
+    """Find the best configuration of an exact number of slots.
 
-    Many configurations share the best objective: only the vertices that limit it matter. Slots that
-    they leave over go, one by one, to the vertex that would limit next.
+    Many configurations share the best objective: only the vertices that limit it matter. Remaining
+    slots go, one by one, to the vertex that would limit next.
 
     Returns:
         Tasks by vertex, and the source rate they carry.
@@ -89,7 +89,7 @@ def bids2(operators: Sequence[Operator], slots: int) -> Allocation:
 
 
 def slot_range(operators: Sequence[Operator]) -> tuple[int, int]:
-    """Counts the slots that the graph can fill.
+    """Count the slots that the graph can fill.
 
     Returns:
         Fewest and most.
@@ -98,13 +98,10 @@ def slot_range(operators: Sequence[Operator]) -> tuple[int, int]:
 
 
 def fillings(operators: Sequence[Operator], high: int) -> Iterator[Allocation]:
-    """Finds the best configuration of every number of slots from the fewest to `high`.
+    """Find the best configuration of every number of slots from the fewest to `high`.
 
     For a linear model each further slot is best given to the vertex that limits, so the whole
-    series costs one pass. `bids2` solves the program; this is for tables of many of its answers.
-
-    Returns:
-        The configurations, in turn.
+    series costs one pass. `bids2` solves the program; this is for tables of many of its solutions.
     """
     _check_rates(operators)
     for tasks in _filled(operators, [o.least for o in operators], high):
@@ -112,7 +109,7 @@ def fillings(operators: Sequence[Operator], high: int) -> Iterator[Allocation]:
 
 
 def _solve(operators: Sequence[Operator], slots: int) -> float:
-    """The program's objective.
+    """Compute the program's objective.
 
     Rates are divided by the bound of its relaxation (every vertex busy all the time), so that the
     solver's tolerances mean the same for 1 and for 1e9 records/s.
@@ -131,6 +128,7 @@ def _solve(operators: Sequence[Operator], slots: int) -> float:
     for row, (operator, seconds) in enumerate(zip(loaded, work_s, strict=True)):
         demand[row, operators.index(operator)] = -1.0
         demand[row, n] = seconds * scale
+    # milp minimizes, so the objective is -s; the last variable is s, the others are tasks.
     result = milp(
         c=np.append(np.zeros(n), -1.0),
         constraints=[
@@ -151,12 +149,13 @@ def _solve(operators: Sequence[Operator], slots: int) -> float:
             value=slots,
             remedy="Check the measured rates and the vertices' bounds.",
         )
+    # The solver's s has a tolerance: the rate is computed from the whole tasks.
     tasks = np.rint(result.x[:n]).astype(int).tolist()
     return _carried(operators, tasks)
 
 
 def _filled(operators: Sequence[Operator], start: Sequence[int], slots: int) -> Iterator[list[int]]:
-    """Tasks for every number of slots from those of `start`; each further one where it limits."""
+    """Iterate over tasks for each number of slots; each further slot goes where it limits."""
     tasks = list(start)
     queue = [(o.carries_per_s(t), i) for i, (o, t) in enumerate(zip(operators, tasks, strict=True))]
     heapq.heapify(queue)
@@ -173,7 +172,7 @@ def _filled(operators: Sequence[Operator], start: Sequence[int], slots: int) -> 
 
 
 def _fewest(operator: Operator, rate_per_s: float) -> int:
-    """Fewest tasks that carry a rate; a rate that one task carries exactly takes one."""
+    """Return the fewest tasks that carry a rate; a rate that one task carries exactly takes one."""
     if operator.ratio <= 0:
         return operator.least
     tasks = rate_per_s * operator.ratio / operator.rate_per_task_per_s

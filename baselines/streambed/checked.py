@@ -1,8 +1,8 @@
-"""A plan on the simulator held against the job file's own throughput, which the simulation carries.
+"""A plan on the simulator, checked against the throughput of the job file.
 
 The explorer's surface is a fit to budgets of a small testbed; far beyond them it may ask for many
-times the slots a rate needs, or for too few. The job file knows: a plan takes at least the slots
-that carry the rate, and at most those with head-room.
+times the slots a rate needs, or for too few. The simulation carries the throughput of the job file,
+so a plan takes at least the slots that carry the rate, and at most those with head-room.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dsp_gym.job.spec import JobSpec
 __all__ = ["MORE_SLOTS", "HeldPlan", "held", "mst_of", "slot_cost", "source_notes", "unreachable"]
 
 MORE_SLOTS = 1.1
-"""Head-room in slots: where a tenth of the rate takes more than a tenth of the slots, this much."""
+"""Head-room in slots: most slots over the fewest, where a tenth of the rate takes more."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
-    """Slots of one profile that carry a rate, and what they carry."""
+    """Slots of one profile that carry a rate, and the load they carry."""
 
     slots: int
     parallelism: Mapping[str, int]  # without sources
@@ -36,7 +36,7 @@ class HeldPlan:
 
 
 def mst_of(spec: JobSpec, parallelism: Mapping[str, int], level: int) -> float:
-    """Computes what a configuration carries when sources are never the limit.
+    """Compute the load a configuration carries when sources are never the limit.
 
     Args:
         spec: The job.
@@ -59,18 +59,19 @@ def held(
     rates_per_s: tuple[float, float],
     surface_slots: int | None,
 ) -> HeldPlan | None:
-    """Finds the slots of one profile for a rate.
+    """Find the slots of one profile for a rate.
 
     Args:
         spec: The job.
-        known: Its vertices with the rates that were measured, for BIDS2.
+        known: Its vertices with the measured rates, for BIDS2.
         level: Memory level of every vertex.
         rates_per_s: The rate, and the rate with head-room.
-        surface_slots: What the surface asks for; None: more than the job file allows.
+        surface_slots: Slots by the surface; None: more than the job file allows.
 
     Returns:
-        The surface's answer where it carries the rate with no more than the head-room to spare,
-        else the job file's; None where the job file allows no slots that carry the rate.
+        The surface's slots where they carry the rate with no more than the head-room to spare, else
+        the
+        job file's; None where the job file allows no slots that carry the rate.
     """
     free = with_unlimited_sources(spec)
     fewest = smallest(free, rates_per_s[0], level)
@@ -101,10 +102,10 @@ def held(
 
 
 def source_notes(spec: JobSpec, rate_per_s: float) -> tuple[str, ...]:
-    """Names sources whose tasks in the job file are too few for a rate.
+    """Name sources whose tasks in the job file are too few for a rate.
 
     Returns:
-        One sentence for each, with the tasks that would do.
+        One sentence for each, with the tasks that would suffice.
     """
     notes = []
     sources = [v for v in spec.vertices if v.kind == "source"]
@@ -121,7 +122,7 @@ def source_notes(spec: JobSpec, rate_per_s: float) -> tuple[str, ...]:
 
 
 def unreachable(spec: JobSpec, levels: tuple[int, ...], rate_per_s: float) -> ConfigError:
-    """Says which vertex keeps a job from a rate, and how to lift its bound.
+    """Name the vertex that keeps a job from a rate, and the way to lift its bound.
 
     Returns:
         The error to raise.
@@ -164,7 +165,7 @@ def _slots(spec: JobSpec, parallelism: Mapping[str, int]) -> int:
 
 
 def slot_cost(spec: JobSpec, level: int) -> float:
-    """Prices one slot of a profile.
+    """Price one slot of a profile.
 
     Returns:
         Money per hour.

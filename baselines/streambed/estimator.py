@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 LONGEST_PERIOD_S = 300
-"""Common period of windows up to which probes are lengthened to whole periods, s."""
+"""Longest common period of windows to which probes are lengthened, s."""
 
 MOST_PROBES = 40
 """Most probes of a search; by then it has halved its first rate to 1e-12 of it."""
@@ -94,7 +94,7 @@ class ObservedRates:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One target rate and what was achieved."""
+    """One target rate and the achieved rate."""
 
     target_per_s: float
     achieved_per_s: float
@@ -112,15 +112,15 @@ class Estimate:
 
 
 class Testbed(Protocol):
-    """Where jobs run under a rate that can be set: simulated, or a real cluster."""
+    """A place where jobs run under adjustable rates: simulated, or a real cluster."""
 
     spec: JobSpec
 
     def deploy(self, configuration: Configuration) -> None:
-        """Start the job anew in a configuration, without state."""
+        """Start the job in a configuration, without state."""
 
     def probe(self, phases: list[tuple[float, int]], observation_s: int) -> ObservedRates:
-        """Offers rates (records/s, seconds) one after the other.
+        """Offer rates (records/s, seconds) one after the other.
 
         Records that a source could not emit are dropped, not emitted later.
 
@@ -135,14 +135,20 @@ def estimate(
     config: EstimatorConfig | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Estimate:
-    """Finds the MST of a configuration.
+    """Find the MST of a configuration.
 
-    Probes are observed over whole periods of the job's windows, so that bursts count as they do for
-    ever (`dsp-gym plan` counts them the same).
+    Probes are observed over whole periods of the job's windows, so that bursts count as they do in
+    the long run (`dsp-gym plan` counts them the same).
 
-    The first target is the rate achieved at the end of the warm-up. A warm-up that achieves nothing
-    is repeated; after the time limit the job file's rate is the first target. The search ends when
-    the next target is close to the last, or when time is up; but not before a rate was sustained.
+    The first target is the rate achieved at the end of the warm-up. A warm-up that achieves none is
+    repeated; after the time limit the job file's rate is the first target. The search ends when the
+    next target is close to the last, or when time is up; but not before a rate was sustained.
+
+    Args:
+        testbed: Runs the job.
+        configuration: The configuration.
+        config: Phases and limits; None: StreamBed's.
+        tell: Reports each probe.
 
     Returns:
         The MST, records/s, and all probes.
@@ -156,7 +162,7 @@ def estimate(
     cooldown = (c.cooldown_rate_per_source_per_s * sources, c.cooldown_s)
     elapsed_s, target = 0.0, 0.0
     while target == 0 and elapsed_s < c.timeout_s:
-        # A window that holds its results back may read nothing for minutes: it is not warm yet.
+        # A window that holds its results back may stop reading for minutes: it is not warm yet.
         warm = testbed.probe(
             [(c.warm_up_rate_per_s, c.warm_up_s)], min(c.observation_s, c.warm_up_s)
         )
@@ -189,11 +195,12 @@ def estimate(
 
 
 def in_whole_periods(config: EstimatorConfig, spec: JobSpec) -> EstimatorConfig:
-    """Lengthens observations to whole periods of the job's windows, and injections with them.
+    """Lengthen observations to whole periods of the job's windows, and injections with them.
 
     Returns:
-        The configuration; as it is where the job has no window that fires, or where all of them
-        fire together less often than every `LONGEST_PERIOD_S`.
+        The configuration; unchanged where the job has no window that fires, or where all of them
+        fire
+        together less often than every `LONGEST_PERIOD_S`.
     """
     period = int(period_s(compile_jobs([spec]), 0))
     if period == 0 or period > LONGEST_PERIOD_S:
@@ -213,20 +220,26 @@ def in_whole_periods(config: EstimatorConfig, spec: JobSpec) -> EstimatorConfig:
 
 
 def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> ObservedRates:
-    """Reads the rates of the single job in a snapshot.
+    """Compute the rates of the single job in a snapshot.
 
     True rate of a task: the vertex's input rate over the busy time of all its tasks. A task that
-    was never busy is taken to have been busy 1 ms/s, as in StreamBed's code.
+    was never busy counts as busy for 1 ms/s, as in StreamBed's code.
 
     Args:
-        snapshot: Of one job.
-        read: Count as achieved what the vertices after the sources read, not what sources emitted.
+        snapshot: Snapshot of one job.
+        read: Count as achieved the input of the vertices after the sources, not the sources'
+            output.
             The buffers between hold seconds of work, so until they are full a source seems to
-            achieve more than the job carries. StreamBed's phases are longer than that, short ones
-            are not.
+            achieve
+            more than the job carries. StreamBed's phases are long enough to ignore that, short ones
+            are
+            not.
 
     Returns:
         Achieved source rate and the rates of every other vertex.
+
+    Raises:
+        MetricsError: No source rate was observed.
     """
     topology = snapshot.topology
     spec, arriving = topology.spec(0), snapshot.records_in_per_s[0]
@@ -253,7 +266,7 @@ def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> Observed
 
 
 def _share_read(snapshot: MetricsSnapshot) -> float:
-    """Smallest share of the sources' output that a vertex after them read, at most 1."""
+    """Return the smallest share of the sources' output that a vertex after them read, at most 1."""
     topology, arriving = snapshot.topology, snapshot.records_in_per_s[0]
     spec, names = topology.spec(0), topology.names(0)
     share = 1.0

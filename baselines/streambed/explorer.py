@@ -1,7 +1,8 @@
-"""The resource explorer: which budgets to measure, and which model to believe.
+"""The resource explorer: the choice of budgets to measure, and of the model.
 
-StreamBed, section 6: corners of slots x memory first, then where a Gaussian process expects the
-cross-validation error of the best model to improve most, until that error rises again.
+StreamBed, section 6: corners of slots x memory first, then the budget where a Gaussian process
+expects the largest improvement of the best model's cross-validation error, until that error rises
+again.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class BudgetGrid:
     memory_mib: tuple[float, ...]
 
     def corners(self) -> list[tuple[int, float]]:
-        """Lists fewest and most slots with least and most memory.
+        """List fewest and most slots with least and most memory.
 
         Returns:
             Slots and MiB per slot; two pairs where there is one profile.
@@ -69,7 +70,7 @@ class BudgetGrid:
         return list(itertools.product(slots, memory))
 
     def all(self) -> list[tuple[int, float]]:
-        """Lists every budget.
+        """List every budget.
 
         Returns:
             Slots and MiB per slot.
@@ -79,7 +80,7 @@ class BudgetGrid:
 
 
 class Budget(Protocol):
-    """A measured budget: what the explorer reads of a measurement."""
+    """A measured budget, with the values that the explorer reads."""
 
     @property
     def slots(self) -> int: ...
@@ -99,7 +100,7 @@ class Exploration(Generic[M]):
     """The measurements, in order, and the chosen model."""
 
     measured: tuple[M, ...]
-    surface: Surface  # fitted to all that was measured
+    surface: Surface  # fitted to all measurements
     loocv_per_s: dict[ModelForm, float]
     extrapolation_per_s: dict[ModelForm, float]  # error of the 50/50 test
     errors_per_s: tuple[float, ...]  # equation 9 after each measurement from the corners on
@@ -110,12 +111,12 @@ def explore(
     measure: Callable[[int, float], M],
     config: ExplorerConfig | None = None,
 ) -> Exploration[M]:
-    """Measures budgets until the model is good enough.
+    """Measure budgets until the model is good enough.
 
     Args:
         space: Budgets that may be measured.
-        measure: Gives the throughput of so many slots of that memory (MiB).
-        config: How many measurements, and when to stop.
+        measure: Returns the throughput of so many slots of that memory (MiB).
+        config: Number of measurements, and the end of the search.
 
     Returns:
         The measured budgets and the fitted model.
@@ -135,7 +136,7 @@ def explore(
     measured = [measure(*corner) for corner in corners]
     asked = list(corners)
     errors = [_best_loocv(_points(measured))]
-    # One error stands for the corners: there is none before the last of them.
+    # The corners share one error: there is none before the last of them.
     costs = [errors[0]] * len(corners)
     while len(measured) < c.max_measurements:
         chosen = _next(everywhere, asked, costs, c.seed)
@@ -150,7 +151,7 @@ def explore(
 
 
 def _chosen(measured: Sequence[M], errors: tuple[float, ...]) -> Exploration[M]:
-    """The form that extrapolates best, fitted to everything."""
+    """Choose the form that extrapolates best, fitted to all measurements."""
     points = _points(measured)
     tested = {form: extrapolation_error(points, form) for form in FORMS}
     best = min(tested, key=lambda form: tested[form])
@@ -163,7 +164,7 @@ def _points(measured: Sequence[Budget]) -> list[Point]:
 
 
 def _best_loocv(points: Sequence[Point]) -> float:
-    """Equation 9: the error of the best of the three models."""
+    """Return the error of the best of the three models (equation 9)."""
     return min(loocv(points, form) for form in FORMS)
 
 
@@ -173,12 +174,13 @@ def _next(
     costs: Sequence[float],
     seed: int,
 ) -> tuple[int, float]:
-    """The budget with the largest expected improvement; one that was measured may be again."""
+    """Choose the budget with the largest expected improvement; a measured one may come again."""
+    # Slots and memory scaled to the unit square, so that length scales are comparable.
     space = np.array(everywhere, dtype=np.float64)
     low, span = space.min(axis=0), np.maximum(np.ptp(space, axis=0), 1e-9)
     process = _process(seed)
     with warnings.catch_warnings():
-        # Few points leave a length scale at its bound: the user need not know.
+        # Few points leave a length scale at its bound, which is no concern of the user.
         warnings.simplefilter("ignore")
         process.fit((np.array(asked) - low) / span, np.array(costs))
         mean, deviation = process.predict((space - low) / span, return_std=True)
@@ -186,7 +188,7 @@ def _next(
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
-    """Computes how far a cost is expected to fall below the best one so far.
+    """Compute how far a cost is expected to fall below the best one so far.
 
     >>> expected_improvement(np.array([1.0]), np.array([0.0]), 3.0).round(6).tolist()
     [2.0]
@@ -196,6 +198,7 @@ def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats
     """
     gain = best - XI * float(np.std(mean)) - mean
     sure = deviation < 1e-12
+    # Of a Gaussian: gain x P(improvement) + deviation x density (Jones et al., 1998).
     z = np.where(sure, 0.0, gain / np.where(sure, 1.0, deviation))
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
     below = 0.5 * (1 + np.vectorize(math.erf)(z / math.sqrt(2)))
@@ -203,7 +206,7 @@ def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats
 
 
 class _Process(Protocol):
-    """A Gaussian process as scikit-learn offers it."""
+    """A Gaussian process with scikit-learn's interface."""
 
     def fit(self, at: Floats, values: Floats) -> object: ...
 
@@ -211,10 +214,11 @@ class _Process(Protocol):
 
 
 def _process(seed: int) -> _Process:
-    """A Gaussian process over the unit square: Matérn 5/2, its scales and its noise fitted.
+    """Build a Gaussian process over the unit square: Matérn 5/2, its scales and its noise fitted.
 
     Costs of the corners are equal. A length scale no longer than the square then makes the process
-    least sure, and the search begin, far from them; bounded noise keeps it from repeating itself.
+    least certain, and the search begin, far from them; bounded noise keeps it from repeating
+    itself.
     """
     try:
         from sklearn.gaussian_process import GaussianProcessRegressor

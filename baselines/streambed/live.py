@@ -1,8 +1,8 @@
-"""A real local Flink as a testbed: the job's own sources, at rates that are set by resubmission.
+"""A real local Flink as a testbed: the job's sources, at rates that are set by resubmission.
 
-A load is fixed when a job is submitted, so each set of phases is a submission of its own, from the
-savepoint of the one before: state and caches' files are kept, as the warm-up left them. A new epoch
-clears the records a source could not emit, as in StreamBed's rate-limited source.
+A load is fixed when a job is submitted, so each set of phases is a separate submission, from the
+savepoint of the one before: state and cache files stay as the warm-up left them. A new epoch clears
+the records a source could not emit, as in StreamBed's rate-limited source.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _LEAD_S = 12.0
 
 
 class LiveTestbed:
-    """Runs a job on a local cluster; `close` ends it and removes its savepoint.
+    """A job on a local cluster; `close` ends it and removes its savepoint.
 
     Args:
         spec: a job with a `flink` section.
         cluster: the local cluster it runs on.
-        clock: gives the time, Unix seconds.
+        clock: returns the time, Unix seconds.
         sleep: waits for a number of seconds.
     """
 
@@ -101,7 +101,7 @@ class LiveTestbed:
         return observation_of(snapshot, read=True)
 
     def close(self) -> None:
-        """Cancels the job and removes its savepoint."""
+        """Cancel the job and remove its savepoint."""
         rest = self._cluster.rest
         for job in rest.jobs():
             if job.name == self._name and job.state not in ENDED:
@@ -111,7 +111,7 @@ class LiveTestbed:
         self._forget()
 
     def _stop(self) -> None:
-        """Stops the job with a savepoint, which replaces the former one."""
+        """Stop the job with a savepoint, which replaces the former one."""
         assert self._job_id is not None  # the caller has one
         folder = self._cluster.savepoints
         stop = Stop(self._cluster.rest, self._job_id, str(folder), folder)
@@ -139,7 +139,7 @@ class LiveTestbed:
         return load_arguments(rates, folder, int(epoch_s * 1000))
 
     def _check(self) -> None:
-        """Raises for a failed job: its rates say nothing about its configuration."""
+        """Raise for a failed job: its rates say nothing about its configuration."""
         assert self._job_id is not None  # submitted by the caller
         rest = self._cluster.rest
         state, cause = str(rest.job(self._job_id)["state"]), rest.exceptions(self._job_id)
@@ -151,7 +151,7 @@ class LiveTestbed:
 
 
 def _until_next_poll_s(left_s: float) -> float:
-    """Seconds to the next poll; polls lie whole samples before the end of the observation.
+    """Return the seconds to the next poll; polls lie whole samples before the observation's end.
 
     The observation thus begins with a poll. A rate is counted from the poll before it, which must
     not lie in the cool-down.
@@ -167,7 +167,12 @@ def _until_next_poll_s(left_s: float) -> float:
 def live_testbed(
     spec: JobSpec, home: Path | None, most_slots: int
 ) -> Iterator[tuple[LiveTestbed, int]]:
-    """Opens a testbed on the cluster of a home folder.
+    """Open a testbed on the cluster of a home folder.
+
+    Args:
+        spec: The job.
+        home: Home folder of the cluster; None: the default one.
+        most_slots: Most slots to use.
 
     Returns:
         The testbed, and the number of slots left for tasks other than sources.

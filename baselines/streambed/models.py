@@ -1,4 +1,4 @@
-"""The three models of throughput over slots and memory, and how they are judged.
+"""The three models of throughput over slots and memory, and their errors.
 
 StreamBed, section 6, equations 6 to 8: a f(M) + b f(slots) + c, f = identity, log or square root.
 """
@@ -39,7 +39,7 @@ class Surface(ConfigModel):
     c: float = Field(description="intercept, records/s")
 
     def predict(self, slots: Floats | float, memory_mib: Floats | float) -> Floats:
-        """Predicts the throughput of slots of one memory size.
+        """Predict the throughput of slots of one memory size.
 
         Returns:
             Records/s.
@@ -52,7 +52,7 @@ class Surface(ConfigModel):
         )
 
     def slots_for(self, rate_per_s: float, memory_mib: float, least: int = 1) -> float:
-        """Inverts the model.
+        """Invert the model.
 
         Returns:
             Slots that reach the rate, `least` or more, fractional; infinite where none do.
@@ -73,13 +73,14 @@ class Surface(ConfigModel):
 
 
 def fit(points: Sequence[Point], form: ModelForm) -> Surface:
-    """Fits a form by least squares; a feature that does not vary gets no slope.
+    """Fit a form by least squares; a feature that does not vary gets no slope.
 
     Returns:
         The fitted surface.
     """
     slots, memory, rate = np.array(points, dtype=np.float64).T
     f = FORMS[form]
+    # Standardised columns keep the least squares well conditioned: MiB and slots differ by 100.
     columns = np.column_stack([f(memory), f(slots)])
     centre = columns.mean(axis=0)
     spread = columns.std(axis=0)
@@ -94,7 +95,7 @@ def fit(points: Sequence[Point], form: ModelForm) -> Surface:
 
 
 def loocv(points: Sequence[Point], form: ModelForm) -> float:
-    """Leaves each point out of the fit once and predicts it.
+    """Leave each point out of the fit once and predict it.
 
     Returns:
         Root mean squared error, records/s.
@@ -107,10 +108,10 @@ def loocv(points: Sequence[Point], form: ModelForm) -> float:
 
 
 def extrapolation_error(points: Sequence[Point], form: ModelForm) -> float:
-    """Predicts the half with most slots by a fit to the half with fewest.
+    """Predict the half with most slots by a fit to the half with fewest.
 
     Section 6, model selection: the 50/50 split. An odd point goes to the training half, which needs
-    three for three coefficients.
+    three points for three coefficients.
 
     Returns:
         Root mean squared error, records/s.

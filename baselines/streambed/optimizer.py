@@ -1,7 +1,7 @@
 """The configuration optimizer: the best configuration of a budget, and its throughput.
 
 StreamBed, section 5: rates of a run with one task per vertex, kept by memory profile, go into
-BIDS2; the configuration that it gives is measured by the capacity estimator.
+BIDS2; the capacity estimator measures the resulting configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["BudgetMeasurement", "Optimizer", "configuration", "operators", "prof
 
 @dataclass(frozen=True, slots=True)
 class BudgetMeasurement:
-    """One budget, its best configuration, and the throughput of that."""
+    """One budget, its best configuration, and the throughput of that configuration."""
 
     slots: int  # without sources, with sinks
     memory_level: int  # of every vertex: slots are alike
@@ -39,11 +39,11 @@ class BudgetMeasurement:
 
 
 class Optimizer:
-    """Measures budgets on a testbed; `co_calls`, `ce_calls` and `seconds` count the effort.
+    """An optimizer that measures budgets; `co_calls`, `ce_calls` and `seconds` count the effort.
 
     Args:
         testbed: runs the job.
-        config: of the capacity estimator.
+        config: configuration of the capacity estimator.
         tell: called with a sentence on each measurement.
     """
 
@@ -55,21 +55,15 @@ class Optimizer:
     ) -> None:
         self.testbed, self.config = testbed, config
         self.co_calls = self.ce_calls = 0
-        self.seconds = 0.0  # of the testbed
+        self.seconds = 0.0  # time of the testbed
         self._tell = tell
         self._single: dict[int, Estimate] = {}
 
     def measure(self, slots: int, memory_level: int) -> BudgetMeasurement:
-        """Measures the best configuration of a budget.
+        """Measure the best configuration of a budget.
 
-        The budget of one task per vertex is measured anew each time, and its rates replace those of
-        its profile; other budgets use the profile's latest rates.
-
-        Returns:
-            Its tasks and its MST.
-
-        Raises:
-            ConfigError: The graph cannot be placed on so many slots.
+        The budget of one task per vertex is measured again each time, and its rates replace those
+        of its profile; other budgets use the profile's latest rates.
         """
         spec = self.testbed.spec
         self.co_calls += 1
@@ -105,10 +99,10 @@ class Optimizer:
 
 
 def operators(spec: JobSpec, seen: ObservedRates | None) -> list[Operator]:
-    """Writes the vertices for BIDS2; without an observation their rates are unknown.
+    """Write the vertices for BIDS2; without an observation their rates are unknown.
 
     Returns:
-        In topological order, sources left out.
+        Operators in topological order, sources left out.
     """
     unknown = float("nan")
     found = []
@@ -124,7 +118,7 @@ def operators(spec: JobSpec, seen: ObservedRates | None) -> list[Operator]:
 
 
 def configuration(spec: JobSpec, parallelism: dict[str, int], memory_level: int) -> Configuration:
-    """Spreads tasks over slots of one profile; sources stay as the job file starts them.
+    """Spread tasks over slots of one profile; sources keep the parallelism of the job file.
 
     Returns:
         Tasks and memory level by vertex.
@@ -137,7 +131,7 @@ def configuration(spec: JobSpec, parallelism: dict[str, int], memory_level: int)
 
 
 def profile_mib(spec: JobSpec, memory_level: int) -> float:
-    """Adds up heap, network and managed memory of one slot of a profile.
+    """Add up heap, network and managed memory of one slot of a profile.
 
     Returns:
         MiB.

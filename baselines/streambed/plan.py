@@ -1,7 +1,7 @@
 """From measurements to a capacity model, and from the model to a plan for a rate.
 
 StreamBed, section 6, model usage: the model is asked for 110 % of the rate, slots are added until
-it is reached, and BIDS2 with the rates of the largest budget measured gives the configuration.
+it is reached, and BIDS2 with the rates of the largest measured budget gives the configuration.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["PlannerModel", "Learned", "PlannerConfig", "answer", "learn", "profi
 
 
 class PlannerConfig(ConfigModel):
-    """How the planner learns a job's capacity and plans with it; defaults are StreamBed's."""
+    """Parameters of learning a job's capacity and planning with it; defaults are StreamBed's."""
 
     estimator: EstimatorConfig = Field(
         default_factory=EstimatorConfig, description="capacity estimator (section 4)"
@@ -71,7 +71,7 @@ class VertexRate(ConfigModel):
 
 
 class ProfileRates(ConfigModel):
-    """Rates seen with the largest budget of one profile."""
+    """Rates observed with the largest budget of one profile."""
 
     memory_level: int = Field(ge=-1, description="profile")
     vertices: tuple[VertexRate, ...] = Field(description="vertices in topological order")
@@ -90,12 +90,12 @@ class PlannerModel(ConfigModel):
     )
 
     def operators(self, spec: JobSpec, memory_level: int) -> list[Operator]:
-        """Writes the vertices for BIDS2, with the bounds of the job file.
+        """Write the vertices for BIDS2, with the bounds of the job file.
 
         A profile that was not measured takes the rates of the nearest measured one.
 
         Returns:
-            In topological order, sources left out.
+            Operators in topological order, sources left out.
 
         Raises:
             ConfigError: The model is of another job.
@@ -118,7 +118,7 @@ class PlannerModel(ConfigModel):
 
     @classmethod
     def load(cls, path: Path) -> PlannerModel:
-        """Loads a model that `save` wrote.
+        """Load a model that `save` wrote.
 
         Returns:
             The model.
@@ -126,7 +126,7 @@ class PlannerModel(ConfigModel):
         return files.parse(cls, files.read_yaml(path), path)
 
     def save(self, path: Path) -> None:
-        """Writes the model as JSON, which YAML readers read too."""
+        """Write the model as JSON, which YAML readers read too."""
         files.write_atomic(path, self.model_dump_json(indent=2) + "\n")
 
 
@@ -146,10 +146,17 @@ def learn(
     memory_levels: Sequence[int] | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Learned:
-    """Explores the budgets of a testbed.
+    """Explore the budgets of a testbed.
+
+    Args:
+        testbed: Runs the job.
+        backend: Kind of the testbed.
+        config: Parameters of learning.
+        memory_levels: Profiles to consider; None: the configuration's, or all of the job file.
+        tell: Reports each measurement.
 
     Returns:
-        The model and what it was learned from.
+        The model and the measurements behind it.
 
     Raises:
         ConfigError: The graph cannot be placed on the testbed's slots.
@@ -176,7 +183,7 @@ def learn(
         config.explorer,
     )
     largest: dict[int, BudgetMeasurement] = {}
-    for m in found.measured:  # of equal budgets the last one, measured with the best known rates
+    for m in found.measured:  # of equal budgets the last one, which used the best rates
         kept = largest.get(m.memory_level)
         if kept is None or m.slots >= kept.slots:
             largest[m.memory_level] = m
@@ -209,10 +216,10 @@ def profile_plan(
     memory_level: int,
     rate_per_s: float = 0.0,
 ) -> ProfilePlan:
-    """Inverts the model: slots of one profile that reach a rate.
+    """Invert the model: find the slots of one profile that reach a rate.
 
     Args:
-        model: Of the job.
+        model: Model of the job.
         spec: The job.
         planned_per_s: The rate, with head-room.
         memory_level: The profile.
@@ -242,16 +249,10 @@ def profile_plan(
 def answer(
     learned: Learned, spec: JobSpec, rate_per_s: float, config: PlannerConfig
 ) -> CapacityPlan:
-    """Plans for a rate with the cheapest profile.
+    """Plan for a rate with the cheapest profile.
 
-    On the simulator the plan's slots carry the rate by the job file's own throughput, with at most
+    On the simulator the plan's slots carry the rate by the throughput of the job file, with at most
     the head-room to spare (`check`).
-
-    Returns:
-        Slots, configuration, cost, and the effort of learning.
-
-    Raises:
-        ConfigError: No budget reaches the rate.
     """
     model, planned = learned.model, config.overprovisioning * rate_per_s
     profiles = [
@@ -324,7 +325,7 @@ def answer(
 
 
 def _tightest(model: PlannerModel, spec: JobSpec, memory_level: int) -> Operator:
-    """The limiting vertex when every vertex runs at its largest parallelism."""
+    """Return the limiting vertex when every vertex runs at its largest parallelism."""
     known = model.operators(spec, memory_level)
     return min(known, key=lambda o: o.carries_per_s(o.most))
 

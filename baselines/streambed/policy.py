@@ -33,7 +33,7 @@ __all__ = ["PlanTable", "Streambed", "StreambedConfig"]
 
 
 class StreambedConfig(PlannerConfig):
-    """The planner's parameters, and when the policy plans again."""
+    """Parameters of the planner, and the conditions for a new plan."""
 
     model: Path | None = Field(
         None,
@@ -78,7 +78,7 @@ class PlanTable:
         )
 
     def slots_for(self, rates_per_s: Floats) -> tuple[Ints, Ints]:
-        """Finds the cheapest plan for each rate, (n,) records/s.
+        """Find the cheapest plan for each rate, (n,) records/s.
 
         Returns:
             Slots and number of the memory profile, (n,) each; all slots where no profile suffices.
@@ -90,7 +90,7 @@ class PlanTable:
             ]
         ).reshape(len(self.memory_mib), len(rates_per_s))
         slots = np.clip(np.ceil(wanted - 1e-9), self.low, self.high)
-        # Where no profile reaches the rate, the one that comes closest: fewest slots wanted.
+        # Where no profile reaches the rate, take the closest one: fewest slots wanted.
         cost = np.where(wanted <= self.high, slots * self._price[:, None], np.inf)
         best = np.where(np.isfinite(cost).any(axis=0), cost.argmin(axis=0), wanted.argmin(axis=0))
         columns = np.arange(len(rates_per_s))
@@ -134,7 +134,7 @@ class Streambed:
         return reasons.decision(snapshot, parallelism, level, self._why() if self.explain else None)
 
     def plan(self, request: PlanRequest) -> CapacityPlan:
-        """Explores the job's budgets on the backend and answers for a rate.
+        """Explore the job's budgets on the backend and plan for a rate.
 
         Returns:
             Slots and configuration for the rate.
@@ -161,7 +161,7 @@ class Streambed:
 
     @staticmethod
     def linear_capacity(vertices: Sequence[tuple[float, float]], slots: int) -> float:
-        """Asks BIDS2 for the capacity of slots, with vertices as (input ratio, rate per task).
+        """Compute the capacity of slots by BIDS2, with vertices as (input ratio, rate per task).
 
         Returns:
             Source rate, records/s.
@@ -192,12 +192,12 @@ class Streambed:
         return _explored(spec.model_dump_json(by_alias=True), config).model
 
     def _plan(self, snapshot: MetricsSnapshot, demand: Floats) -> None:
-        """Plans anew for the jobs whose demand has left the planned range."""
+        """Make a new plan for the jobs whose demand has left the planned range."""
         c, m, row = self.config, self._memory, snapshot.topology.row
         planned = m["planned_per_s"]
         known = snapshot.running & (snapshot.window_fill >= c.min_window_fill - 1e-9)
         known &= np.nan_to_num(demand) > 0
-        with np.errstate(invalid="ignore"):  # NaN: nothing planned yet
+        with np.errstate(invalid="ignore"):  # NaN: no plan yet
             left = (demand > c.above * planned) | (demand < c.below * planned)
         due = known & (np.isnan(planned) | left)
         for k in np.unique(row[due]).tolist():
@@ -221,14 +221,14 @@ class Streambed:
 
 
 def _planner_json(config: PlannerConfig) -> str:
-    """The configuration of an exploration, without what counts in plans only."""
+    """Write the configuration of an exploration, without options that matter to plans only."""
     counted = set(PlannerConfig.model_fields) - {"overprovisioning", "check"}
     return config.model_dump_json(include=counted)
 
 
 @lru_cache(maxsize=64)
 def _explored(spec_json: str, config_json: str) -> Learned:
-    """Explores a job on the simulator, once for each job file and configuration."""
+    """Explore a job on the simulator, once for each job file and configuration."""
     spec = JobSpec.model_validate_json(spec_json)
     config = PlannerConfig.model_validate_json(config_json)
     return learn(SimulatedTestbed(spec, config.seed), "simulated", config)

@@ -19,24 +19,24 @@ from dsp_gym.simulation.state import X
 __all__ = ["SimulatedTestbed", "forget_backlog", "with_unlimited_sources"]
 
 MOST_OFFERED = 2.0
-"""Rate offered at most, over what the configuration carries."""
+"""Largest offered rate, over the load that the configuration carries."""
 
 SOURCE_US = 1e-4
 """CPU time per record of a source that is never the limit, microseconds."""
 
 
 class SimulatedTestbed:
-    """Runs the job of a file on the simulator, under rates set while it runs.
+    """A job on the simulator, under rates set while it runs.
 
-    Its sources are rate-limited generators on machines of their own: they are never the limit
-    (section 8.1). What backpressure keeps them from emitting is emitted later in the same probe, so
-    that a window that waits for room costs what it costs over a period, and is lost with its end.
-    No more is offered than twice what the configuration carries: windows follow the records, and
-    far above capacity none would fire.
+    Its sources are rate-limited generators on separate machines: they are never the limit (section
+    8.1). Records that backpressure holds back are emitted later in the same probe, so that a window
+    that waits for room has its true cost over a period; the rest is lost at the end. No more is
+    offered than twice the load that the configuration carries: windows follow the records, and far
+    above capacity none would fire.
 
     Args:
         spec: the job.
-        seed: of service times and measurement noise; each deployment draws anew.
+        seed: seed of service times and measurement noise; each deployment has other draws.
     """
 
     def __init__(self, spec: JobSpec, seed: int = 42) -> None:
@@ -64,7 +64,7 @@ class SimulatedTestbed:
         return observation_of(jobs.snapshot())
 
     def _started(self, observation_s: int) -> SimulatedJobs:
-        """The job, just started in the deployed configuration."""
+        """Start the job in the deployed configuration."""
         window_s = max(5, observation_s // 5 * 5)
         if window_s not in self._jobs:
             self._jobs[window_s] = SimulatedJobs(self._topology, _options(window_s))
@@ -92,7 +92,7 @@ def _options(window_s: int) -> SimulationOptions:
 
 
 def forget_backlog(jobs: SimulatedJobs) -> None:
-    """Drops what the sources owe, and what windows wait for because of it."""
+    """Drop the sources' backlog, and the records that windows wait for because of it."""
     tables, row = jobs.topology.tables, jobs.topology.row
     for j, x in enumerate(jobs.state.vertex):
         k = row[j]
@@ -108,7 +108,7 @@ def forget_backlog(jobs: SimulatedJobs) -> None:
 
 
 def with_unlimited_sources(spec: JobSpec) -> JobSpec:
-    """The job with sources that are never the limit and read a log.
+    """Give a job sources that are never the limit and read a log.
 
     Returns:
         A copy of the job file.

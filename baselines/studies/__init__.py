@@ -1,1 +1,1 @@
-"""Evidence about the published policies: what their authors' own code and tests say."""
+"""Evidence about the published policies: checks against their authors' code and tests."""

@@ -17,13 +17,13 @@ __all__ = ["differences", "flink_autoscaler", "wrong_decisions", "wrong_facts", 
 SOURCE = "Flink Kubernetes Operator, flink-autoscaler"
 RELEASE, MAIN = "1.15.0", "main"
 RATE_TOLERANCE = 1e-3
-"""Sums over several inputs run in the order of a Java hash map; parallelism is exact."""
+"""Tolerance of rates: sums over several inputs run in the order of a Java hash map."""
 
 Documents = Iterable[Document]
 
 
 def flink_autoscaler(data: Path | None = None) -> list[Check]:
-    """Holds the policy against facts, worked decisions and traces of Flink's own classes.
+    """Check the policy against facts, worked decisions and traces of Flink's own classes.
 
     Returns:
         One check per file of evidence; a skipped one where the data folder lacks them.
@@ -65,7 +65,7 @@ def flink_autoscaler(data: Path | None = None) -> list[Check]:
 
 
 def wrong_facts(cases: Documents, version: str) -> dict[str, str]:
-    """Finds the facts that do not hold.
+    """Find the facts that do not hold.
 
     Returns:
         The first difference by id of the fact.
@@ -79,7 +79,7 @@ def wrong_facts(cases: Documents, version: str) -> dict[str, str]:
 
 
 def wrong_decisions(lines: Documents) -> dict[str, str]:
-    """Finds the decisions that differ from 1.15.0's in any field.
+    """Find the decisions that differ from 1.15.0's in any field.
 
     Returns:
         The first difference by id of the decision.
@@ -94,7 +94,7 @@ def wrong_decisions(lines: Documents) -> dict[str, str]:
 
 
 def wrong_traces(lines: Documents) -> dict[str, str]:
-    """Finds the traces that differ in any field of any tick.
+    """Find the traces that differ in any field of any tick.
 
     Returns:
         The first difference by id of the trace.
@@ -110,7 +110,7 @@ def wrong_traces(lines: Documents) -> dict[str, str]:
 
 
 def differences(expected: object, found: object, where: str = "") -> list[str]:
-    """Compares an answer with what is expected; further fields of the answer do not count.
+    """Compare an answer with the expected one; further fields of the answer do not count.
 
     >>> differences({"new": 3, "rate": 2.0}, {"new": 3, "rate": 2.0004, "more": 1})
     []
@@ -139,7 +139,7 @@ def _field(expected: Document, found: Document, name: str, where: str) -> list[s
         reasons = found.get("event_reasons", [])
         return [] if expected[name] in reasons else [f"{where}: no {expected[name]} in {reasons}"]
     if name not in found:
-        # A metric that is not known is left out, and so is a vertex without any.
+        # An unknown metric is left out, and so is a vertex without any.
         return [] if expected[name] == "NaN" else [f"{where}.{name}: missing"]
     return differences(expected[name], found[name], f"{where}.{name}")
 

@@ -1,6 +1,6 @@
 """Single facts: one rule of the autoscaler applied to the input of one of Flink's unit tests.
 
-Each kind of fact is one function from the fact's input to what the rule gives.
+Each kind of fact is one function from the fact's input to the rule's result.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = ["fact"]
 
 
 def fact(op: str, given: Document, version: str = "1.15.0") -> Answer:
-    """Applies one rule of the autoscaler to the input of one of Flink's unit tests.
+    """Apply one rule of the autoscaler to the input of one of Flink's unit tests.
 
     Args:
         op: Kind of the fact.
@@ -123,7 +123,7 @@ def _align(given: Document, main: bool) -> Answer:
 
 
 def _metrics(given: Document, job: Job, restart_s: float) -> Floats:
-    """Evaluated metrics as a test gives them, thresholds from the configuration."""
+    """Return the evaluated metrics of a test, with thresholds from the configuration."""
     row = np.full(len(EVALUATED), np.nan)
     row[E_TPR] = number(given["true_processing_rate"])
     row[E_TARGET] = number(given["target_data_rate"])

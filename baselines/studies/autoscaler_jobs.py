@@ -1,4 +1,4 @@
-"""The job a fact is about: its options, vertices, window and evaluated metrics."""
+"""The job of a fact: its options, vertices, window and evaluated metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["fill_globals", "job_of", "switches_of"]
 
 
 def switches_of(options: Options, main: bool) -> Switches:
-    """The switches of 1.15.0, or of main.
+    """Return the switches of 1.15.0, or of main.
 
     Returns:
         The behaviours in which the two versions differ, one flag each.
@@ -27,7 +27,7 @@ def switches_of(options: Options, main: bool) -> Switches:
 
 
 def job_of(given: Document, main: bool, steps: int = 64) -> Job:
-    """Builds the job of a fact.
+    """Build the job of a fact.
 
     Returns:
         A job with the fact's options, vertices and window.
@@ -46,7 +46,7 @@ def job_of(given: Document, main: bool, steps: int = 64) -> Job:
 
 
 def fill_globals(job: Job, given: Document) -> None:
-    """Puts evaluated metrics of the job in place."""
+    """Put evaluated metrics of the job in place."""
     for g, name in enumerate(GLOBALS):
         for at, kind in enumerate(("current", "average")):
             job.evaluated_job[g, at] = number(given.get(name, {}).get(kind))

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def memory_tuning(given: Document, main: bool) -> Answer:
-    """Tunes the memory of a TaskManager after a scaling.
+    """Tune the memory of a TaskManager after a scaling.
 
     Returns:
         `overrides`: keys to set.
@@ -38,7 +38,7 @@ def memory_tuning(given: Document, main: bool) -> Answer:
 
 
 def network_segments(given: Document, _main: bool) -> Answer:
-    """Counts the network segments of a gate.
+    """Count the network segments of a gate.
 
     Returns:
         `value`: segments.
@@ -60,7 +60,7 @@ def _parallelisms(given: Document) -> tuple[list[int], list[int]]:
 
 
 def memory_scaling(given: Document, _main: bool) -> Answer:
-    """Compensates the heap for TaskManagers that go.
+    """Compensate the heap for removed TaskManagers.
 
     Returns:
         `value_bytes`: heap.
@@ -80,7 +80,7 @@ def memory_scaling(given: Document, _main: bool) -> Answer:
 
 
 def slots_after(given: Document, _main: bool) -> Answer:
-    """Counts the slots after a scaling.
+    """Count the slots after a scaling.
 
     Returns:
         `value`: slots.
@@ -89,7 +89,7 @@ def slots_after(given: Document, _main: bool) -> Answer:
 
 
 def restart_time(given: Document, main: bool) -> Answer:
-    """Chooses the restart time that counts.
+    """Choose the restart time that counts.
 
     Returns:
         `value_s`: seconds.
@@ -100,7 +100,7 @@ def restart_time(given: Document, main: bool) -> Answer:
 
 
 def excluded_period(given: Document, _main: bool) -> Answer:
-    """Reads a period and looks whether a moment lies in it.
+    """Read a period and check whether a moment lies in it.
 
     Returns:
         `valid`, and `excluded` where a moment is given.
