@@ -223,7 +223,6 @@ def calibrate_series(
     *,
     outages: Path | None = None,
     policy: str | None = None,
-    not_run: int | None = None,
     slot_memory_mib: float = 4096.0,
 ) -> SeriesReport:
     """The job file and report of two or three tables.
@@ -234,7 +233,6 @@ def calibrate_series(
         job: name of the job.
         outages: CSV of outages; its rescales say what a restart costs.
         policy: whose outages; needed with `outages`.
-        not_run: a run of that policy to leave out, for checks.
         slot_memory_mib: TaskManager process memory / slots.
 
     Returns:
@@ -246,9 +244,8 @@ def calibrate_series(
     if outages is not None:
         if policy is None:
             raise ConfigError("outages need a policy", remedy="Name it with --policy.")
-        recorded = [o for o in read_outages(outages) if o.run != not_run]
-        fit = fit_warm_up_after_rescales(fit, recorded, policy)
-        used.append(f"{outages.name}: {policy}" + (f" but run {not_run}" if not_run else ""))
+        fit = fit_warm_up_after_rescales(fit, read_outages(outages), policy)
+        used.append(f"{outages.name}: {policy}")
     text = job_text(fit, job, used, slot_memory_mib)
     evidence = evidence_of(
         fit, profiled, job_spec(text, job), f"dsp-gym calibrate: {', '.join(used)}"

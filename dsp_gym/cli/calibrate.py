@@ -1,21 +1,22 @@
-"""`dsp-gym calibrate`: a job file from recordings, or from measured tables."""
+"""`dsp-gym calibrate`: a job file from recordings, from Prometheus, or from tables."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import AccountOption, JsonOption, KeepOption, LabelsOption
+from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.calibration.config import CalibrationConfig
-    from dsp_gym.calibration.series import SeriesReport
 
 __all__ = ["register"]
 
@@ -24,150 +25,192 @@ Examples:
 
   dsp-gym calibrate flink-q11-day --out job.yaml --report fit.html      recordings that ship
 
-  dsp-gym calibrate --prometheus http://127.0.0.1:9090 --job words --days 14 --out fit.yaml
+  dsp-gym calibrate http://127.0.0.1:9090 --job words --days 14 --out fit.yaml
 
-  dsp-gym calibrate --mst mst.csv --operator-rates rates.csv --query q5 --out q5.yaml
+  dsp-gym calibrate mst.csv rates.csv --query q5 --out q5.yaml          measured throughput
 
-  dsp-gym mst q5.yaml --slots 32 --slot-memory-mib 2048
+  dsp-gym plan q5.yaml --slots 32 --slot-memory-mib 2048
 
-  dsp-gym calibrate --series static.csv --profiles profiles.csv --out cars.yaml
+  dsp-gym calibrate static.csv profiles.csv --out cars.yaml             a series of means
 
-  dsp-gym calibrate --series static.csv --profiles profiles.csv --outages outages.csv \\
-      --policy flink_operator_autoscaler --out redeployed.yaml
+  dsp-gym calibrate static.csv profiles.csv outages.csv --policy flink_operator_autoscaler
 """
 _WAYS = (
-    "Give CONFIG, or --prometheus and --job, or --mst, --operator-rates and --query, or --series "
-    "and --profiles; "
-    "see dsp-gym calibrate --help."
+    "Name a calibration, or the URL of a Prometheus, or tables of throughput and operators, or a "
+    "series and profiles: see dsp-gym calibrate --help."
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Where results go."""
+
+    out: Path | None
+    report: Path | None
+    as_json: bool
+
+    @property
+    def job(self) -> str:
+        """Name of the fitted job."""
+        return "job" if self.out is None else self.out.stem
+
+    def write(self, text: str, page: str) -> None:
+        """Write the job file and the page, each where it was asked for."""
+        from dsp_gym.config.files import write_atomic
+
+        for path, content in ((self.out, text), (self.report, page)):
+            if path is not None:
+                write_atomic(path, content)
+
+    def say(self, notes: Iterable[str]) -> None:
+        """Print notes and the paths of what was written."""
+        for note in notes:
+            typer.echo(f"note: {note}")
+        for path in (self.out, self.report):
+            if path is not None:
+                typer.echo(f"written: {path}")
+
+
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog=_EXAMPLES)(calibrate)
 
 
+_SourcesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE...",
+        help="One calibration (a shipped name or a YAML file: recordings, datasets), or the "
+        "URL of a Prometheus, or CSV tables. Tables are known by their columns: throughput and "
+        "operators of runs, as StreamBed measures; or 30 s means of a job without rescales, "
+        "profiles and outages, as Demeter measures.",
+        autocompletion=shipped("calibrations"),
+    ),
+]
+
+_JobOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE[=NAME]",
+        help="Prometheus: job file, as dsp-gym discover writes it (its path, its name in "
+        "jobs/, or a shipped name), and the job's name in Flink, if it differs.",
+        autocompletion=shipped("jobs"),
+    ),
+]
+
+_DaysOption = Annotated[
+    float | None,
+    typer.Option(min=0.001, max=366, help="Prometheus: days of history. Default: 14."),
+]
+
+_QueryOption = Annotated[
+    str | None, typer.Option(help="Throughput and operators: the query in the tables.")
+]
+
+_SlotsPerTaskmanagerOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Throughput and operators: slots of each TaskManager then. Default: 16."
+    ),
+]
+
+_PolicyOption = Annotated[
+    str | None,
+    typer.Option(help="Outages: the policy whose rescales give the cost of a restart."),
+]
+
+_SlotMemoryMibOption = Annotated[
+    float | None,
+    typer.Option(min=256, help="Series: TaskManager process memory / slots. Default: 4096."),
+]
+
+_ReportOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="Write the errors of the fit as an HTML page."),
+]
+
+
 def calibrate(
-    config: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[CONFIG]",
-            help="Calibration file: fit to recordings or datasets.",
-            autocompletion=shipped("calibrations"),
-        ),
-    ] = None,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Prometheus with the history of a running job."),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --prometheus: job file, as dsp-gym discover writes it: its path, its name "
-            "in jobs/, or a shipped name.",
-            autocompletion=shipped("jobs"),
-        ),
-    ] = None,
-    days: Annotated[
-        float, typer.Option(min=0.001, max=366, help="With --prometheus: days of history.")
-    ] = 14.0,
-    job_name: Annotated[
-        str | None,
-        typer.Option(help="With --prometheus: name of the job in Flink. Default: the job file's."),
-    ] = None,
+    sources: _SourcesArgument,
+    job: _JobOption = None,
+    days: _DaysOption = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
-    keep: KeepOption = Path("runs/history"),
-    mst: Annotated[
-        Path | None, typer.Option(help="CSV of measured maximal throughput (streambed_mst.csv).")
-    ] = None,
-    operator_rates: Annotated[
-        Path | None,
-        typer.Option(help="CSV of those runs' operators (streambed_operator_rates.csv)."),
-    ] = None,
-    query: Annotated[str | None, typer.Option(help="With --mst: query in the tables.")] = None,
-    slots_per_taskmanager: Annotated[
-        int, typer.Option(min=1, help="With --mst: task slots per TaskManager in the measurement.")
-    ] = 16,
-    series: Annotated[
-        Path | None,
-        typer.Option(help="CSV of 30 s means of a job without rescales (demeter_cars_*.csv)."),
-    ] = None,
-    profiles: Annotated[
-        Path | None,
-        typer.Option(help="With --series: CSV of short runs (demeter_cars_profiles.csv)."),
-    ] = None,
-    outages: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --series: CSV of outages (demeter_cars_outages.csv); its "
-            "rescales give the cost of a restart."
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="With --outages: use the outages of this policy.")
-    ] = None,
-    not_run: Annotated[
-        int | None, typer.Option(help="With --outages: run to hold out for a check.")
-    ] = None,
-    slot_memory_mib: Annotated[
-        float, typer.Option(min=256, help="With --series: TaskManager process memory / slots.")
-    ] = 4096.0,
+    query: _QueryOption = None,
+    slots_per_taskmanager: _SlotsPerTaskmanagerOption = None,
+    policy: _PolicyOption = None,
+    slot_memory_mib: _SlotMemoryMibOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the fitted job file here.")] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="Write the errors of the fit as an HTML page."),
-    ] = None,
+    report: _ReportOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a job file to recordings, to measured throughput, or to a series of a running job."""
-    tables, measured = (mst, operator_rates, query), (series, profiles)
-    ways = [
-        config is not None,
-        prometheus is not None or job is not None,
-        any(t is not None for t in tables),
-        any(s for s in measured),
-    ]
-    if sum(ways) != 1:
-        raise ConfigError("calibration needs exactly one source", remedy=_WAYS)
-    if config is not None:
+    """Fit a job file to recordings, to a running job's metrics, or to measured tables."""
+    written = _Written(out, report, as_json)
+    kind, tables = _kind_of(sources)
+    _check_options(
+        kind,
+        {
+            "history": {"--job": job, "--days": days, "--labels": labels, "--account": account},
+            "throughput": {"--query": query, "--slots-per-taskmanager": slots_per_taskmanager},
+            "series": {"--policy": policy, "--slot-memory-mib": slot_memory_mib},
+        },
+    )
+    if kind == "calibration":
         from dsp_gym.calibration.config import load_calibration
 
-        _from_recordings(load_calibration(config), out, report, as_json)
-    elif prometheus is not None and job is not None:
-        told = {"url": prometheus, "days": days, "job_name": job_name, "labels": labels}
-        told |= {"account": account, "keep": keep}
-        _from_recordings(_of_history(job, told), out, report, as_json)
-    elif prometheus is not None or job is not None:
-        raise ConfigError("a history needs both --prometheus and --job", remedy=_WAYS)
-    elif series is not None and profiles is not None:
-        from dsp_gym.calibration.series import calibrate_series
-
-        found = calibrate_series(
-            series,
-            profiles,
-            "job" if out is None else out.stem,
-            outages=outages,
-            policy=policy,
-            not_run=not_run,
-            slot_memory_mib=slot_memory_mib,
-        )
-        _from_series(found, out, report, as_json)
-    elif mst is not None and operator_rates is not None and query is not None:
-        _from_tables(mst, operator_rates, query, slots_per_taskmanager, out, report, as_json)
+        _from_recordings(load_calibration(sources[0]), written)
+    elif kind == "history":
+        history = {"url": sources[0], "days": days or 14.0, "labels": labels, "account": account}
+        _from_recordings(_of_history(job, history), written)
+    elif kind == "series":
+        _from_series(tables, policy, slot_memory_mib or 4096.0, written)
     else:
-        raise ConfigError("--mst, --operator-rates and --query belong together", remedy=_WAYS)
+        _from_throughput(tables, query, slots_per_taskmanager or 16, written)
 
 
-def _from_tables(
-    mst: Path,
-    operator_rates: Path,
-    query: str,
-    slots: int,
-    out: Path | None,
-    report: Path | None,
-    as_json: bool,
+def _kind_of(sources: Sequence[str]) -> tuple[str, dict[str, Path]]:
+    """Tell calibrations, histories and both kinds of tables apart; tables come with it."""
+    if all(source.lower().endswith(".csv") for source in sources):
+        from dsp_gym.calibration.tables import tables_of
+
+        tables = tables_of([Path(source) for source in sources])
+        return "throughput" if tables.keys() <= {"throughput", "operators"} else "series", tables
+    if len(sources) > 1:
+        raise ConfigError(
+            "calibration needs exactly one source", value=" ".join(sources), remedy=_WAYS
+        )
+    is_url = sources[0].startswith(("http://", "https://"))
+    return "history" if is_url else "calibration", {}
+
+
+def _check_options(kind: str, options: Mapping[str, Mapping[str, object]]) -> None:
+    """Refuse options of another kind of source."""
+    for belongs, given in options.items():
+        for option, value in given.items():
+            if value is not None and belongs != kind:
+                raise ConfigError(
+                    f"does not apply to a {kind}",
+                    key=option,
+                    value=str(value),
+                    remedy=f"Leave it out; it belongs to a {belongs}.",
+                )
+
+
+def _needed(tables: Mapping[str, Path], *names: str) -> list[Path]:
+    for name in names:
+        if name not in tables:
+            from dsp_gym.calibration.tables import TABLES
+
+            raise ConfigError(
+                f"the table '{name}' is missing",
+                value=" ".join(str(file) for file in tables.values()),
+                remedy=f"Name its file, too: a CSV with the columns {', '.join(TABLES[name])}.",
+            )
+    return [tables[name] for name in names]
+
+
+def _from_throughput(
+    tables: Mapping[str, Path], query: str | None, slots: int, written: _Written
 ) -> None:
     from dsp_gym.calibration.evidence import with_section
     from dsp_gym.calibration.mst_fit import fit_measurements
@@ -175,19 +218,23 @@ def _from_tables(
     from dsp_gym.calibration.mst_report import report_of
     from dsp_gym.calibration.mst_tables import read_measurements
 
+    mst, operator_rates = _needed(tables, "throughput", "operators")
+    if query is None:
+        raise ConfigError("the query in the tables is missing", remedy="Name it: --query q5.")
     fit = fit_measurements(read_measurements(mst, operator_rates, query), slots)
+    out = written.out
     job = query if out is None else out.stem
+    files = [str(path) for path in dict.fromkeys((mst, operator_rates))]
     command = shlex.join(
-        ["dsp-gym", "calibrate", "--mst", str(mst), "--operator-rates", str(operator_rates)]
-        + ["--query", query]
+        ["dsp-gym", "calibrate", *files, "--query", query]
         + ([] if slots == 16 else ["--slots-per-taskmanager", str(slots)])
     )
     text = job_text(fit, job, [path.name for path in dict.fromkeys((mst, operator_rates))], command)
     spec = job_spec(text, str(out or job))
     text = with_section(text, evidence_of(fit, spec, command))
     found = report_of(fit, job_spec(text, str(out or job)))
-    _write(out, text, report, found.render_html())
-    if as_json:
+    written.write(text, found.render_html())
+    if written.as_json:
         print_json(found.to_json())
         return
     print_table(
@@ -208,40 +255,55 @@ def _from_tables(
     left_out = found.left_out_error
     unseen = "not known" if left_out is None else f"{left_out:.1%}"
     typer.echo(f"{found.job}: {found.form}; error on slot counts left out: {unseen}")
-    _say((*found.warnings, *(found.fitted.sentences() if found.fitted else ())), out, report)
+    written.say((*found.warnings, *(found.fitted.sentences() if found.fitted else ())))
 
 
-def _from_series(found: SeriesReport, out: Path | None, report: Path | None, as_json: bool) -> None:
-    _write(out, found.job_text, report, found.render_html())
-    if as_json:
+def _from_series(
+    tables: Mapping[str, Path], policy: str | None, slot_memory_mib: float, written: _Written
+) -> None:
+    from dsp_gym.calibration.series import calibrate_series
+
+    series, profiles = _needed(tables, "series", "profiles")
+    found = calibrate_series(
+        series,
+        profiles,
+        written.job,
+        outages=tables.get("outages"),
+        policy=policy,
+        slot_memory_mib=slot_memory_mib,
+    )
+    written.write(found.job_text, found.render_html())
+    if written.as_json:
         print_json(found.to_json())
         return
     print_table(["quantity", "value"], found.facts())
-    _say(found.warnings, out, report)
+    written.say(found.warnings)
 
 
-def _of_history(job: str, history: dict[str, object]) -> CalibrationConfig:
-    """The calibration that the options of a history stand for."""
+def _of_history(job: str | None, history: Mapping[str, object]) -> CalibrationConfig:
+    """Build the calibration that the options of a history stand for."""
     from dsp_gym.calibration.config import CalibrationConfig
     from dsp_gym.config.files import find, parse
 
-    discovered = Path("jobs") / f"{job}.yaml"
-    if len(Path(job).parts) == 1 and not Path(job).suffix and discovered.is_file():
-        job = str(discovered)
+    if job is None:
+        remedy = "Name it: --job FILE, as dsp-gym discover --prometheus URL writes it."
+        raise ConfigError("a history needs a job file", remedy=remedy)
+    file, _, name = job.partition("=")
+    discovered = Path("jobs") / f"{file}.yaml"
+    if len(Path(file).parts) == 1 and not Path(file).suffix and discovered.is_file():
+        file = str(discovered)
     try:
-        find("jobs", job)
+        find("jobs", file)
     except ConfigError as error:
         error.remedy = f"{error.remedy or ''} Or write one: dsp-gym discover --help".strip()
         raise
-    return parse(CalibrationConfig, {"job": job, "history": history}, "--prometheus")
+    document = {"job": file, "history": {**history, "job_name": name or None}}
+    return parse(CalibrationConfig, document, "dsp-gym calibrate")
 
 
-def _from_recordings(
-    chosen: CalibrationConfig, out: Path | None, report: Path | None, as_json: bool
-) -> None:
-    from rich.console import Console
-
+def _from_recordings(chosen: CalibrationConfig, written: _Written) -> None:
     from dsp_gym.calibration.recordings import calibrate as fit
+    from dsp_gym.cli.progress import bar
     from dsp_gym.config.files import write_atomic
 
     opened = None
@@ -249,45 +311,19 @@ def _from_recordings(
         from dsp_gym.datasets.reader import Dataset
 
         opened = Dataset.open
-    if chosen.history is not None:
-        from dsp_gym.cli.progress import bar
-
-        with bar() as shown:
-            task = shown.add_task("history", total=None)
-
-            def done(chunks: int, of: int) -> None:
-                shown.update(task, completed=chunks, total=of)
-
-            found = fit(
-                chosen,
-                out,
-                on_step=lambda text: shown.update(task, description=text[:40]),
-                opened=opened,
-                on_chunk=done,
-            )
-    else:
-        with Console(stderr=True).status("calibrating") as status:  # nothing unless on a terminal
-            found = fit(chosen, out, on_step=status.update, opened=opened)
-    if report is not None:
-        write_atomic(report, found.render_html())
-    if as_json:
+    with bar() as shown:
+        task = shown.add_task("calibrating", total=None)
+        found = fit(
+            chosen,
+            written.out,
+            on_step=lambda text: shown.update(task, description=text[:40]),
+            opened=opened,
+            on_chunk=lambda chunks, of: shown.update(task, completed=chunks, total=of),
+        )
+    if written.report is not None:
+        write_atomic(written.report, found.render_html())
+    if written.as_json:
         print_json(found.to_json())
         return
     print_table(["", found.left_out or "left out", "fitted runs"], found.facts())
-    _say(tuple(found.notes()), out, report)
-
-
-def _write(out: Path | None, text: str, report: Path | None, page: str) -> None:
-    from dsp_gym.config.files import write_atomic
-
-    for path, content in ((out, text), (report, page)):
-        if path is not None:
-            write_atomic(path, content)
-
-
-def _say(warnings: tuple[str, ...], out: Path | None, report: Path | None) -> None:
-    for warning in warnings:
-        typer.echo(f"note: {warning}")
-    for path in (out, report):
-        if path is not None:
-            typer.echo(f"written: {path}")
+    written.say(found.notes())

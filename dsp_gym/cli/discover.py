@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from dsp_gym.cli.options import (
     NamespaceOption,
 )
 from dsp_gym.cli.output import counted, plain, print_json, print_table
+from dsp_gym.cli.values import names_of
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ Examples:
 
   dsp-gym discover --flink http://127.0.0.1:8081                      every running job, into jobs/
 
-  dsp-gym discover --flink http://127.0.0.1:8081 --job words --out my-jobs --slo-latency-s 5
+  dsp-gym discover --flink http://127.0.0.1:8081 --jobs words --out my-jobs --slo-latency-s 5
 
   dsp-gym discover --selector team=ads --namespace jobs --flink 'http://{name}-rest.jobs:8081'
 
@@ -47,70 +49,68 @@ _SOURCES = (
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog=_EXAMPLES)(discover)
 
 
+_FlinkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Flink's REST interface. With --selector, {name} is the resource's name.",
+    ),
+]
+
+_PrometheusOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Prometheus of the cluster, if Flink is out of reach."),
+]
+
+_SelectorOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LABELS|NAME",
+        help="FlinkDeployments with these labels, such as team=ads, or the one of this name.",
+    ),
+]
+
+_JobsOption = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,C", help="Names of jobs in Flink. Default: all running jobs."),
+]
+
+_OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing job files.")]
+
+_SloLatencySOption = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Bound on p95 end-to-end latency, s. Default: 2."),
+]
+
+_PricesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CORE,GIB[,CODE]",
+        help="Prices of a core and of a GiB for an hour, and their currency, such as "
+        "0.05,0.006,EUR. Default: a cloud's list prices, USD.",
+    ),
+]
+
+
 def discover(
-    flink: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Flink's REST interface. With --selector, {name} is the resource's name.",
-        ),
-    ] = None,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Prometheus of the cluster, if Flink is out of reach."),
-    ] = None,
-    selector: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LABELS", help="FlinkDeployments with these labels, such as team=ads."
-        ),
-    ] = None,
-    deployment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One FlinkDeployment.")
-    ] = None,
+    flink: _FlinkOption = None,
+    prometheus: _PrometheusOption = None,
+    selector: _SelectorOption = None,
     namespace: NamespaceOption = "default",
     kubeconfig: KubeconfigOption = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-    job: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of a job in Flink; repeat. Default: all running jobs."),
-    ] = None,
+    jobs: _JobsOption = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the job files.")] = Path(
         "jobs"
     ),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace existing job files.")
-    ] = False,
-    slo_latency_s: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Bound on p95 end-to-end latency, s. Default: 2."),
-    ] = None,
-    core_hour: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="Price of a core for an hour. Default: a cloud's list price, USD."
-        ),
-    ] = None,
-    gib_hour: Annotated[
-        float | None,
-        typer.Option(min=0, help="Price of a GiB for an hour. Default: a cloud's list price, USD."),
-    ] = None,
-    currency: Annotated[
-        str | None,
-        typer.Option(metavar="CODE", help="Currency of both prices, such as EUR. Default: USD."),
-    ] = None,
-    max_parallelism: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=2048, help="Most tasks of a vertex. Default: the slots of the cluster."
-        ),
-    ] = None,
+    overwrite: _OverwriteOption = False,
+    slo_latency_s: _SloLatencySOption = None,
+    prices: _PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a job file for every running job, from Flink, Kubernetes or Prometheus.
@@ -119,41 +119,37 @@ def discover(
     look. Exit code 1: some jobs got no file.
     """
     _check(out, flink, prometheus)
-    choices = _choices(slo_latency_s, core_hour, gib_hour, currency, max_parallelism)
+    choices = _choices(slo_latency_s, prices)
     _belongs("--prometheus URL", prometheus, {"--labels": labels, "--account": account})
-    on_kubernetes = selector or deployment
-    _belongs("--selector LABELS", on_kubernetes, {"--kubeconfig": kubeconfig, "--context": context})
-    cluster = WatchedCluster(
-        flink, prometheus, selector, deployment, namespace, kubeconfig, context, labels, account
-    )
-    jobs, failed = found_on(cluster, job or [])
-    _write(jobs, failed, choices, out, overwrite=overwrite, as_json=as_json)
+    _belongs("--selector LABELS", selector, {"--kubeconfig": kubeconfig})
+    cluster = WatchedCluster(flink, prometheus, selector, namespace, kubeconfig, labels, account)
+    names = [] if jobs is None else names_of(jobs, "--jobs")
+    found, failed = found_on(cluster, names)
+    _write(found, failed, choices, out, overwrite=overwrite, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedCluster:
-    """Where jobs run, as a command line says it."""
+    """The place of running jobs, as a command line gives it."""
 
     flink: str | None = None
     prometheus: str | None = None
-    selector: str | None = None
-    deployment: str | None = None
+    selector: str | None = None  # labels, or the name of one resource
     namespace: str = "default"
     kubeconfig: Path | None = None
-    context: str | None = None
     labels: str | None = None
     account: Path | None = None
 
 
 def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob], list[FlinkError]]:
-    """Looks at the jobs that run somewhere, with a progress bar.
+    """Look at running jobs, with a progress bar.
 
     Args:
-        cluster: where.
-        names: of jobs in Flink; none: all that run.
+        cluster: The place of the jobs.
+        names: Names in Flink; none: all running jobs.
 
     Returns:
-        What was found, and why nothing was found of some resources.
+        The jobs, and the errors of resources that could not be read.
 
     Raises:
         ConfigError: No option, or two options, give the place of the jobs.
@@ -162,13 +158,14 @@ def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob],
     flink, series = cluster.flink, None
     if cluster.prometheus is not None:
         series = _series(cluster.prometheus, cluster.labels, cluster.account)
-    if cluster.selector is not None or cluster.deployment is not None:
+    if cluster.selector is not None:
+        is_name = re.fullmatch(r"[a-z0-9.-]+", cluster.selector) is not None
         place: dict[str, object] = {
-            "selector": cluster.selector,
-            "name": cluster.deployment,
+            "name" if is_name else "selector": cluster.selector,
             "namespace": cluster.namespace,
+            "kubeconfig": cluster.kubeconfig,
+            "rest_url": flink,
         }
-        place |= {"kubeconfig": cluster.kubeconfig, "context": cluster.context, "rest_url": flink}
         return _by_kubernetes(place, series, names)
     if flink is not None and series is not None:
         raise ConfigError(
@@ -182,32 +179,27 @@ def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob],
     raise ConfigError("the place of the jobs is missing", remedy=_SOURCES)
 
 
-def _choices(
-    slo_latency_s: float | None,
-    core_hour: float | None,
-    gib_hour: float | None,
-    currency: str | None,
-    max_parallelism: int | None,
-) -> Choices:
-    """What the command line says, the rest as a job file has it."""
+def _choices(slo_latency_s: float | None, prices: str | None) -> Choices:
+    """Read the latency bound and the prices; a job file's own defaults for the rest."""
     from dsp_gym.backends.discovery.document import Choices
     from dsp_gym.config.files import parse
     from dsp_gym.job.spec import Prices, Slo
 
-    if currency is not None and (core_hour is None or gib_hour is None):
+    given = {} if slo_latency_s is None else {"latency_s": slo_latency_s}
+    slo = parse(Slo, given, "the command line")
+    if prices is None:
+        return Choices(slo)
+    match = re.fullmatch(r"([\d.]+),([\d.]+)(?:,([A-Z]+))?", prices.replace(" ", ""))
+    if match is None:
         raise ConfigError(
-            "the default prices are in US dollars and are not converted",
-            key="--currency",
-            value=currency,
-            remedy="Give both prices in this currency: --core-hour and --gib-hour.",
+            "takes two prices and a currency",
+            key="--prices",
+            value=prices,
+            remedy="Write CORE,GIB or CORE,GIB,CODE, such as 0.05,0.006,EUR.",
         )
-    prices = {"core_hour": core_hour, "gib_hour": gib_hour, "currency": currency}
-    slo = {"latency_s": slo_latency_s}
-    return Choices(
-        parse(Slo, {k: v for k, v in slo.items() if v is not None}, "the command line"),
-        parse(Prices, {k: v for k, v in prices.items() if v is not None}, "the command line"),
-        max_parallelism,
-    )
+    core, gib, code = match.groups()
+    document = {"core_hour": float(core), "gib_hour": float(gib)}
+    return Choices(slo, parse(Prices, document | ({"currency": code} if code else {}), "--prices"))
 
 
 def _check(out: Path, *urls: str | None) -> None:
@@ -314,7 +306,7 @@ def _write(
     if not made.files and made.refused:
         raise made.refused[0]
     if not made.files:
-        raise ConfigError("no job runs there", remedy="Start one, or name others with --job.")
+        raise ConfigError("no job runs there", remedy="Start one, or name others with --jobs.")
     if made.refused:
         raise typer.Exit(1)
 

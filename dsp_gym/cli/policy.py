@@ -22,7 +22,7 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command group."""
+    """Add the command group."""
     group = typer.Typer(
         help="Inspect, import or sign a trained policy; fetch or promote one in the registry.",
         no_args_is_help=True,
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
     group.command(
         epilog="Examples:\n\n"
         "  dsp-gym policy pull models:/q11@champion --out policies/q11\n\n"
-        "  dsp-gym policy pull models:/q11@champion --out policies/q11 --replace\n\n"
+        "  dsp-gym policy pull models:/q11@champion --out policies/q11 --overwrite\n\n"
         "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db\n\n"
         "  dsp-gym policy pull models:/q11/3@sha256:DIGEST --out policies/q11   or nothing"
     )(pull)
@@ -87,57 +87,75 @@ def show(
     typer.echo(f"\n{text}" if text else "")
 
 
+_ModelArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="What model.save(...) of Stable-Baselines3 wrote, or torch.save(...) of a state_dict.",
+        metavar="FILE",
+    ),
+]
+
+_ExperimentOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Experiment with the environment of its training.",
+        autocompletion=shipped("experiments"),
+    ),
+]
+
+_JobOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead: the job of gymnasium.make(..., job=JOB).", autocompletion=shipped("jobs")
+    ),
+]
+
+_ActionOption = Annotated[
+    Literal["vertex", "capacity"], typer.Option(help="With --job: the action space.")
+]
+
+_OutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder to create. Default: policies/FILE's name."),
+]
+
+_OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the policy in that folder.")
+]
+
+_MaskedOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--masked/--unmasked",
+        help="Whether it was trained with masks of valid actions. Default: as the file says.",
+        show_default=False,
+    ),
+]
+
+_ActivationOption = Annotated[
+    str | None,
+    typer.Option(help="tanh or relu. Default: as the file says, else as the library's own."),
+]
+
+_NormalisationOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="An .npz with `mean` and `var` of the observation, if VecNormalize was used.",
+    ),
+]
+
+
 def import_(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="What model.save(...) of Stable-Baselines3 wrote, or torch.save(...) of a "
-            "state_dict.",
-            metavar="FILE",
-        ),
-    ],
-    experiment: Annotated[
-        str | None,
-        typer.Option(
-            help="Experiment with the environment of its training.",
-            autocompletion=shipped("experiments"),
-        ),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead: the job of gymnasium.make(..., job=JOB).", autocompletion=shipped("jobs")
-        ),
-    ] = None,
-    action: Annotated[
-        Literal["vertex", "capacity"], typer.Option(help="With --job: the action space.")
-    ] = "vertex",
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder to create. Default: policies/FILE's name."),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the policy in that folder.")
-    ] = False,
-    masked: Annotated[
-        bool | None,
-        typer.Option(
-            "--masked/--unmasked",
-            help="Whether it was trained with masks of valid actions. Default: as the file says.",
-            show_default=False,
-        ),
-    ] = None,
-    activation: Annotated[
-        str | None,
-        typer.Option(help="tanh or relu. Default: as the file says, else as the library's own."),
-    ] = None,
-    normalisation: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="An .npz with `mean` and `var` of the observation, if VecNormalize was used.",
-        ),
-    ] = None,
+    model: _ModelArgument,
+    experiment: _ExperimentOption = None,
+    job: _JobOption = None,
+    action: _ActionOption = "vertex",
+    out: _OutOption = None,
+    overwrite: _OverwriteOption = False,
+    masked: _MaskedOption = None,
+    activation: _ActivationOption = None,
+    normalisation: _NormalisationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Turn a model saved by Stable-Baselines3 or PyTorch into a policy folder.
@@ -150,11 +168,11 @@ def import_(
     from dsp_gym.policies.registry import POLICY_FILE
 
     folder = out or Path("policies") / model.stem
-    if folder.exists() and not (replace and (folder / POLICY_FILE).is_file()):
+    if folder.exists() and not (overwrite and (folder / POLICY_FILE).is_file()):
         raise StorageError(
             "there is something already",
             file=folder,
-            remedy="Choose another folder with --out, or replace a policy there with --replace.",
+            remedy="Choose another folder with --out, or replace a policy there with --overwrite.",
         )
     config = _trained_in(experiment, job, action, folder)
     # By name: the library stands below the agents.
@@ -203,8 +221,8 @@ def pull(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to create. Default: policies/NAME."),
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the policy in that folder.")
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the policy in that folder.")
     ] = False,
     signed_by: Annotated[
         Path | None,
@@ -220,7 +238,7 @@ def pull(
 
     name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
     folder = _pull(
-        address, out or Path("policies") / name, uri, replace=replace, signed_by=signed_by
+        address, out or Path("policies") / name, uri, replace=overwrite, signed_by=signed_by
     )
     if as_json:
         print_json({"address": address, "policy": folder, "digest": digest_of(folder)})

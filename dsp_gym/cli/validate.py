@@ -11,9 +11,10 @@ import typer
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import counted, print_json, print_table
+from dsp_gym.cli.values import names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dsp_gym.studies.policies_on_flink.command import ValidationProgress
     from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
@@ -35,7 +36,7 @@ Examples:
 
   dsp-gym validate policies                        both; nothing else should run beside it
 
-  dsp-gym validate policies --job flink-q11        the runs of one job
+  dsp-gym validate policies --jobs flink-q11       the runs of one job
 
   dsp-gym validate my-validation.yaml --runs runs/validations/mine --json
 
@@ -44,71 +45,76 @@ After an interruption the same command continues with the missing runs.
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog=_EXAMPLES)(validate)
 
 
+_ConfigArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG",
+        help="A shipped configs/validations name, or a YAML file.",
+        autocompletion=shipped("validations"),
+    ),
+]
+
+_RunsOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Finished real runs. Default: runs/validations/NAME."),
+]
+
+_CalibrationsOption = Annotated[
+    Path,
+    typer.Option(
+        metavar="FOLDER",
+        help="Reports of `dsp-gym calibrate --json`, named calibrate-JOB.json.",
+    ),
+]
+
+_JobsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,C",
+        help="Real runs of these jobs alone, by label. Several commands with different jobs "
+        "may run side by side, each with clusters of its own beside the runs.",
+    ),
+]
+
+_SimulateOption = Annotated[
+    bool,
+    typer.Option("--simulate", help="Start no Flink; compare the existing runs."),
+]
+
+_PublishedOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Figures that --out wrote: they stand for a policy's real runs on a job and load "
+        "where --runs has none. With --simulate alone.",
+    ),
+]
+
+_OutOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")
+]
+
+
 def validate(
-    config: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONFIG",
-            help="A shipped configs/validations name, or a YAML file.",
-            autocompletion=shipped("validations"),
-        ),
-    ],
-    runs: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Finished real runs. Default: runs/validations/NAME."),
-    ] = None,
-    calibrations: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER",
-            help="Reports of `dsp-gym calibrate --json`, named calibrate-JOB.json.",
-        ),
-    ] = Path("docs/figures/validation"),
-    job: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="JOB",
-            help="Real runs of this job alone, by its label; repeat. Jobs whose costs are waited "
-            "for may run side by side, a command each.",
-        ),
-    ] = None,
-    home: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the clusters, which are started and ended. Default: beside the runs, "
-            "one for each choice of --job.",
-        ),
-    ] = None,
+    config: _ConfigArgument,
+    runs: _RunsOption = None,
+    calibrations: _CalibrationsOption = Path("docs/figures/validation"),
+    jobs: _JobsOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show the runs and start nothing.")] = False,
-    simulate: Annotated[
-        bool,
-        typer.Option("--simulate", help="Start no Flink; compare the existing runs."),
-    ] = False,
-    published: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Figures that --out wrote: they stand for a policy's real runs on a job and load "
-            "where --runs has none. With --simulate alone.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")
-    ] = None,
+    simulate: _SimulateOption = False,
+    published: _PublishedOption = None,
+    out: _OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare policies on a real Flink with the same comparison in simulation.
 
     Exit code 1 when a run failed twice; the figures are of the others.
     """
-    import json
-
-    from dsp_gym.config.files import load_model, write_atomic
+    from dsp_gym.config.files import load_model
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.validation import ValidationConfig
     from dsp_gym.studies.policies_on_flink.command import compared, run_missing
@@ -125,9 +131,9 @@ def validate(
         )
     chosen = load_model(ValidationConfig, "validations", config)
     folder = runs or Path("runs/validations") / Path(config).stem
-    whole = planned(chosen, calibrations).of_jobs(job or ())
+    names = () if jobs is None else names_of(jobs, "--jobs")
+    whole = planned(chosen, calibrations).of_jobs(names)
     kept = KeptRuns(folder, chosen)
-    home = home or folder / "clusters" / "+".join(sorted(job or ()))
     for what, why in whole.left_out.items():
         typer.echo(f"{what} is left out: {why}", err=True)
     if plan:
@@ -136,10 +142,25 @@ def validate(
     failed: dict[str, str] = {}
     if not simulate:
         with _told() as tell:
-            failed = run_missing(whole, kept, home, tell)
+            clusters = folder / "clusters" / "+".join(sorted(names))
+            failed = run_missing(whole, kept, clusters, tell)
     earlier = None if published is None else PublishedRuns.of(published)
     found = compared(whole, kept, lambda case: typer.echo(f"simulating {case}", err=True), earlier)
-    figures = figures_of(whole, found)
+    _report(figures_of(whole, found), found, failed, out, as_json)
+
+
+def _report(
+    figures: Mapping[str, object],
+    found: list[CaseFigures],
+    failed: Mapping[str, str],
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Write and print the figures; exit with 1 where runs failed."""
+    import json
+
+    from dsp_gym.config.files import write_atomic
+
     if out is not None:
         write_atomic(out, json.dumps(figures, indent=1) + "\n")
     if as_json:

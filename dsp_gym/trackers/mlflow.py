@@ -193,7 +193,7 @@ def pull(
                 "is there already" if is_policy else "is there already, and is no policy folder",
                 file=into,
                 remedy="Choose a folder that does not exist yet"
-                + (", or --replace this one." if is_policy else "."),
+                + (", or --overwrite this one." if is_policy else "."),
             )
     _refuse_missing_store(uri)
     with _mlflow_errors(uri):

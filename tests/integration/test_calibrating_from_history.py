@@ -140,8 +140,8 @@ def test_one_command_fits_a_job_file_to_its_history(url, tmp_path, monkeypatch):
     (tmp_path / "jobs").mkdir()
     priors = line(cpu_us=3 * CPU_US)  # three times too slow
     Path(job_file(tmp_path, priors)).rename(tmp_path / "jobs" / "mine.yaml")
-    words = ["calibrate", "--prometheus", url, "--job", "mine", "--days", str(DAYS)]
-    words += ["--job-name", "line", "--out", "fit.yaml", "--json"]
+    words = ["calibrate", url, "--job", "mine=line", "--days", str(DAYS)]
+    words += ["--out", "fit.yaml", "--json"]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     fitted = load_job(tmp_path / "fit.yaml")
@@ -158,8 +158,8 @@ def test_a_discovered_file_is_fitted_by_its_name_alone(url, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.time", lambda: MARCH_1 + 3600 + PART_S - 10)
     for words in (
-        ["discover", "--prometheus", url, "--job", "line"],
-        ["calibrate", "--prometheus", url, "--job", "line", "--days", "0.2", "--out", "fit.yaml"],
+        ["discover", "--prometheus", url, "--jobs", "line"],
+        ["calibrate", url, "--job", "line", "--days", "0.2", "--out", "fit.yaml"],
     ):
         done = CliRunner().invoke(app, words, catch_exceptions=False)
         assert done.exit_code == 0, done.output
@@ -172,10 +172,10 @@ def test_a_discovered_file_is_fitted_by_its_name_alone(url, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--prometheus", "http://127.0.0.1:1"], "needs both --prometheus and --job"),
-        (["--prometheus", "localhost", "--job", "nexmark-q11"], "--prometheus"),
-        (["--prometheus", "http://127.0.0.1:1", "--job", "nexmark-q12"], "dsp-gym discover"),
-        (["flink-q11-day", "--job", "nexmark-q11"], "exactly one source"),
+        (["http://127.0.0.1:1"], "a history needs a job file"),
+        (["localhost", "--job", "nexmark-q11"], "does not apply to a calibration"),
+        (["http://127.0.0.1:1", "--job", "nexmark-q12"], "dsp-gym discover"),
+        (["flink-q11-day", "--job", "nexmark-q11"], "belongs to a history"),
     ],
 )
 def test_what_is_wrong_is_said(words, says):

@@ -261,16 +261,19 @@ DATA = {
     ),
     "export nothing": case("dataset export folder --out new", *NO_DATASET),
     "follow seldom": case("dataset build q11-rollouts --follow soon", "--follow", "valid number"),
-    "calibrate nothing": case("calibrate", "needs exactly one source", "dsp-gym calibrate --help"),
-    "calibrate two": case("calibrate cal.yaml --mst t.csv", "exactly one source", cal__yaml=""),
+    "calibrate nothing": case("calibrate", "Missing argument"),
+    "calibrate two": case("calibrate cal.yaml t.csv", "exactly one source", cal__yaml=""),
     "calibrate on half a history": case(
-        "calibrate --prometheus http://127.0.0.1:1", "needs both --prometheus and --job"
+        "calibrate http://127.0.0.1:1", "a history needs a job file", "dsp-gym discover"
+    ),
+    "calibrate with another's option": case(
+        "calibrate cal.yaml --days 3", "'--days'", "does not apply to a calibration", cal__yaml=""
     ),
     "calibrate on a history of nothing": case(
-        "calibrate --prometheus http://127.0.0.1:1 --job nope", NO_JOB, "dsp-gym discover --help"
+        "calibrate http://127.0.0.1:1 --job nope", NO_JOB, "dsp-gym discover --help"
     ),
     "calibrate on other labels": case(
-        "calibrate --prometheus http://127.0.0.1:1 --job job.yaml --labels job=x",
+        "calibrate http://127.0.0.1:1 --job job.yaml --labels job=x",
         "'job' is no label of Flink's that is read",
     ),
     "discover nowhere": case("discover", "the place of the jobs is missing", "--prometheus URL"),
@@ -281,8 +284,8 @@ DATA = {
     "discover with labels of nothing": case(
         "discover --flink http://127.0.0.1:1 --labels job_name=x", "belongs to --prometheus URL"
     ),
-    "discover with a context of nothing": case(
-        "discover --flink http://127.0.0.1:1 --context x", "belongs to --selector LABELS"
+    "discover with an account of nothing": case(
+        "discover --flink http://127.0.0.1:1 --kubeconfig x", "belongs to --selector LABELS"
     ),
     "discover into a file": case(
         "discover --flink http://127.0.0.1:1 --out file", "--out", "is a file, not a folder"
@@ -291,18 +294,18 @@ DATA = {
         "discover --flink http://127.0.0.1:1", "Connection refused", "Is the cluster up?"
     ),
     "calibrate without tables": case(
-        "calibrate --mst empty.csv", "--mst, --operator-rates and --query belong together"
+        "calibrate mst.csv",
+        "the table 'operators' is missing",
+        mst__csv="run_id,query,slot_memory_mb,mst_events_per_s\n1,q1,2048,5\n",
     ),
-    "calibrate from nowhere": case(
-        "calibrate --mst no.csv --operator-rates no.csv --query q1", "no.csv", "CSV"
-    ),
+    "calibrate from nowhere": case("calibrate no.csv --query q1", "no.csv", "CSV"),
     "calibrate from nothing": case(
-        "calibrate --mst empty.csv --operator-rates empty.csv --query q1",
-        "empty.csv: has no column",
-        "It needs the columns",
+        "calibrate empty.csv --query q1",
+        "empty.csv: has the columns of no table",
+        "needs the columns",
     ),
     "calibrate from bytes": case(
-        "calibrate --series t.csv --profiles t.csv",
+        "calibrate t.csv",
         "t.csv: is not UTF-8 text: byte 0xff at line 2, column 3",
         t__csv=b"a,b\n1,\xff\n",
     ),

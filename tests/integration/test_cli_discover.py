@@ -31,10 +31,10 @@ def discover(flink, folder, *words):
 
 def test_the_written_file_is_taken_by_the_other_commands(flink, tmp_path):
     run_job(flink)
-    euros = ("--core-hour", "1", "--gib-hour", "0.1", "--currency", "EUR")
-    refused = discover(flink, tmp_path / "jobs", *euros[2:])
+    euros = ("--prices", "1,0.1,EUR")
+    refused = discover(flink, tmp_path / "jobs", "--prices", "EUR")
     assert refused.exit_code == 2
-    assert "are not converted" in refused.output
+    assert "takes two prices and a currency" in refused.output
     done = discover(flink, tmp_path / "jobs", "--slo-latency-s", "5", *euros)
     assert done.exit_code == 0, done.output
     file = tmp_path / "jobs" / "words.yaml"
@@ -82,7 +82,7 @@ def test_a_job_without_a_file_is_named_and_the_others_are_written(flink, tmp_pat
     told = json.loads(done.stdout)
     assert [one["job"] for one in told["jobs"]] == ["words"]
     assert "chained into one vertex" in told["refused"][0]
-    only = discover(flink, tmp_path, "--job", "chained", "--out", tmp_path / "none")
+    only = discover(flink, tmp_path, "--jobs", "chained", "--out", tmp_path / "none")
     assert only.exit_code == 2
     assert not (tmp_path / "none").exists()
 

@@ -71,7 +71,7 @@ def test_every_deployment_of_a_selector_gets_a_file(kubernetes, flink, tmp_path)
 def test_the_name_of_the_resource_stands_in_the_address(kubernetes, flink, tmp_path):
     deployed(kubernetes, "words")
     flink.answers |= {f"/words{path}": answer for path, answer in flink.answers.items()}
-    words = ["--deployment", "words", "--flink", f"{flink.url}/{{name}}"]
+    words = ["--selector", "words", "--flink", f"{flink.url}/{{name}}"]
     done = discover(kubernetes, tmp_path, *words)
     assert done.exit_code == 0, done.output
     assert any(path.startswith("/words/jobs/") for path in flink.asked)
@@ -80,7 +80,7 @@ def test_the_name_of_the_resource_stands_in_the_address(kubernetes, flink, tmp_p
 def test_a_session_cluster_shows_all_its_jobs(kubernetes, flink, tmp_path):
     run_job(flink, "second", "b2")
     deployed(kubernetes, "session", job=None)
-    done = discover(kubernetes, tmp_path, "--deployment", "session", "--flink", flink.url)
+    done = discover(kubernetes, tmp_path, "--selector", "session", "--flink", flink.url)
     assert done.exit_code == 0, done.output
     assert len(list((tmp_path / "jobs").iterdir())) == 2
 
@@ -92,7 +92,7 @@ def test_what_is_out_of_reach_is_named_and_the_others_are_written(kubernetes, fl
     assert done.exit_code == 1
     assert "FlinkDeployment jobs/asleep: it is suspended" in done.output
     assert len(list((tmp_path / "jobs").iterdir())) == 1
-    away = discover(kubernetes, tmp_path, "--deployment", "orders", "--flink", "http://127.0.0.1:1")
+    away = discover(kubernetes, tmp_path, "--selector", "orders", "--flink", "http://127.0.0.1:1")
     assert away.exit_code == 2
     assert "kubectl port-forward" in away.output
     none = discover(kubernetes, tmp_path, "--selector", "team=none")
@@ -141,7 +141,7 @@ def test_a_prometheus_alone_gives_a_file_whose_edges_are_marked_as_guessed(
     scraped, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("time.time", lambda: NOW_S)
-    words = ["discover", "--prometheus", scraped, "--job", "line", "--out", str(tmp_path)]
+    words = ["discover", "--prometheus", scraped, "--jobs", "line", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     spec = load_job(tmp_path / "line.yaml")
@@ -170,7 +170,7 @@ def test_a_deployment_out_of_reach_is_looked_at_in_prometheus(
 ):
     deployed(kubernetes, "orders", "a1")
     monkeypatch.setattr("time.time", lambda: NOW_S)
-    words = ["--deployment", "orders", "--flink", "http://127.0.0.1:1", "--prometheus", scraped]
+    words = ["--selector", "orders", "--flink", "http://127.0.0.1:1", "--prometheus", scraped]
     done = discover(kubernetes, tmp_path, *words)
     assert done.exit_code == 0, done.output
     spec = load_job(tmp_path / "jobs" / "line.yaml")

@@ -149,7 +149,7 @@ def test_a_policy_is_replaced_only_where_that_is_said_and_nothing_else_ever(stor
     pulled, other = tmp_path / "pulled", tmp_path / "other"
     pulled.mkdir()
     (pulled / "policy.json").write_text("older")
-    with pytest.raises(StorageError, match=r"is there already.*--replace"):
+    with pytest.raises(StorageError, match=r"is there already.*--overwrite"):
         pull("models:/q11/1", pulled, store[0])
     with pytest.raises(RegistryError, match="no version 7"):
         pull("models:/q11/7", pulled, store[0], replace=True)

@@ -152,8 +152,8 @@ def test_an_imported_model_is_ranked(tmp_path, monkeypatch):
     assert cli("mine.zip", "--job", "nexmark-q11").exit_code == 0
     again = cli("mine.zip", "--job", "nexmark-q11")
     assert again.exit_code == 2
-    assert "--replace" in again.output
-    assert cli("mine.zip", "--job", "nexmark-q11", "--replace").exit_code == 0
+    assert "--overwrite" in again.output
+    assert cli("mine.zip", "--job", "nexmark-q11", "--overwrite").exit_code == 0
     Path("small.yaml").write_text(
         "policies: [ds2]\njobs: [nexmark-q11]\nepisode_s: 900\nbootstrap: 100\nseeds: 1\n"
         "loads: {test: {loads: [constant], seeds: {from: 0, to: 2}}}\n"

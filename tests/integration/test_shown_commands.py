@@ -31,7 +31,7 @@ LONGEST_S = 60.0
 LEFT_OUT = {
     "a Flink cluster": (
         r"^dsp-gym flink ",
-        r"^dsp-gym (discover|calibrate --prometheus) ",
+        r"^dsp-gym (discover|calibrate http\S+) ",
         r"^dsp-gym record (?!.*--plan)",
         r"^dsp-gym shadow \S+( --|$)",
         r"^dsp-gym scorecard runs/promotion",

@@ -374,7 +374,7 @@ def test_the_component_adds_the_registrys_image_before_the_process() -> None:
     options = {option for parameter in pull.params for option in parameter.opts}
     given = {a.partition("=")[0] for a in init["args"] if a.startswith("--")}
     assert given <= options
-    assert "--replace" in given  # a pod that restarts finds the policy it fetched before
+    assert "--overwrite" in given  # a pod that restarts finds the policy it fetched before
 
 
 def test_the_component_of_the_twins_reads_the_journals_that_the_process_writes() -> None:

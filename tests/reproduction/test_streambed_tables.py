@@ -147,10 +147,7 @@ def test_an_anonymous_query_of_few_rows_goes_through_the_command(data_folder, tm
             writer.writeheader()
             writer.writerows({**row, "query": "mystery"} for row in rows)
     runner, out = CliRunner(), tmp_path / "mystery.yaml"
-    tables = [
-        "--mst", str(tmp_path / "streambed_mst.csv"),
-        "--operator-rates", str(tmp_path / "streambed_operator_rates.csv"),
-    ]  # fmt: skip
+    tables = [str(tmp_path / f"streambed_{name}.csv") for name in ("mst", "operator_rates")]
     done = runner.invoke(app, ["calibrate", *tables, "--query", "mystery", "--out", str(out)])
     assert done.exit_code == 0, done.output
     placed = runner.invoke(

@@ -24,7 +24,7 @@ _ENTRY_BYTES, _ASSUMED_KEYS = 100.0, 10_000.0
 _ACCESS_US = 10.0
 _MOST_TASKS = 2048
 _SHIPS = {"FORWARD": "FORWARD", "HASH": "HASH", "REBALANCE": "REBALANCE", "RESCALE": "REBALANCE"}
-_FIT = "fit it: dsp-gym calibrate --prometheus URL --job THIS-FILE"
+_FIT = "fit it: dsp-gym calibrate URL --job THIS-FILE"
 _MEASURED = "measured by Flink over the last minute"
 
 
@@ -34,7 +34,6 @@ class Choices:
 
     slo: Slo = field(default_factory=Slo)
     prices: Prices = field(default_factory=Prices)
-    max_parallelism: int | None = None  # of a vertex; None: what the cluster has room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,12 +344,10 @@ class _Draft:
 
     def _most_tasks(self) -> int:
         running = max(vertex.parallelism for vertex in self.found.vertices)
-        if self.choices.max_parallelism is not None:
-            return max(running, self.choices.max_parallelism)
         self.say(
             "max_parallelism_per_vertex",
             "the quota of the job is nowhere to be looked up; this is what the cluster has slots "
-            "for, or the job runs with. --max-parallelism N sets it",
+            "for, or the job runs with. Set it here",
         )
         return min(_MOST_TASKS, max(running, self.found.place.slots_total or 0))
 
@@ -410,7 +407,7 @@ def _head(found: FoundJob, stem: str, now_s: float) -> list[str]:
     if found.name != stem:
         told.append(
             f"In Flink the job is named '{shown(found.name)}': job_name in the configuration of "
-            "dsp-gym shadow, --job-name of dsp-gym calibrate."
+            "dsp-gym shadow, --job FILE=NAME of dsp-gym calibrate."
         )
     return told
 

@@ -203,7 +203,7 @@ def test_the_command_writes_a_job_that_mst_reads(tmp_path):
     mst_table, rates = _tables(tmp_path)
     out, page = tmp_path / "mine.yaml", tmp_path / "mine.html"
     runner = CliRunner()
-    options = ["--mst", str(mst_table), "--operator-rates", str(rates), "--query", "x"]
+    options = [str(mst_table), str(rates), "--query", "x"]
     done = runner.invoke(
         app, ["calibrate", *options, "--out", str(out), "--report", str(page), "--json"]
     )
@@ -220,5 +220,5 @@ def test_the_command_writes_a_job_that_mst_reads(tmp_path):
 def test_the_command_wants_one_thing_to_calibrate_from(tmp_path):
     mst_table, _ = _tables(tmp_path)
     runner = CliRunner()
-    for arguments in (["calibrate"], ["calibrate", "--mst", str(mst_table)]):
+    for arguments in (["calibrate"], ["calibrate", str(mst_table)]):
         assert runner.invoke(app, arguments).exit_code == 2

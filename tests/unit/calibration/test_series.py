@@ -203,7 +203,7 @@ def test_what_a_redeploy_costs_follows_from_the_time_to_catch_up(fit):
 
 def test_the_command_writes_a_job(tmp_path):
     out, page = tmp_path / "cars.yaml", tmp_path / "cars.html"
-    tables = ["--series", str(_series(tmp_path)), "--profiles", str(_profiles(tmp_path))]
+    tables = [str(_profiles(tmp_path)), str(_series(tmp_path))]  # known by their columns
     done = CliRunner().invoke(
         app, ["calibrate", *tables, "--out", str(out), "--report", str(page), "--json"]
     )

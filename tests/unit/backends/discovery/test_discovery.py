@@ -69,7 +69,7 @@ def test_what_was_not_found_is_a_comment_that_says_how_to_find_it(flink):
         "vertices.bids.partitions": "kafka-topics",
         "vertices.session.selectivity": "numRecordsOut / numRecordsIn",
         "vertices.session.state": "rocksdb.estimate-num-keys",
-        "max_parallelism_per_vertex": "--max-parallelism",
+        "max_parallelism_per_vertex": "Set it here",
     }.items():
         assert words in said(made, key), key
         assert words.split()[0] in made.text
