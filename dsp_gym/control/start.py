@@ -18,8 +18,8 @@ from dsp_gym.control.journal_writer import JournalWriter, listener
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, NamedPolicyConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.recovery import Recovery
-from dsp_gym.control.run import Hooks, JobAutoscaler, Turn
-from dsp_gym.control.run_state import StateStore
+from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, Turn
+from dsp_gym.control.state_store import StateStore
 from dsp_gym.errors import ConfigError, StorageError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig, policies_of

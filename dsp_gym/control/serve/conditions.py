@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from dsp_gym.control.guarded_policy import Judgement
-from dsp_gym.control.run import STANDBY, JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import STANDBY, JobAutoscaler, Turn
 
 __all__ = ["CONDITIONS", "Condition", "Conditions", "Truth"]
 

@@ -17,7 +17,7 @@ from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import INCUMBENT, Mode, NamedPolicyConfig
-from dsp_gym.control.run import Hooks, JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, Turn
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter
