@@ -101,7 +101,7 @@ def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
 def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """The loop beside one job."""
     from dsp_gym.backends.base import Clock
-    from dsp_gym.control.run import Hooks
+    from dsp_gym.control.autoscaler import Hooks
     from dsp_gym.control.serve.session import session
 
     with session(

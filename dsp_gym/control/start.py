@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Backend, Clock, OnEvent
+from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, Turn
 from dsp_gym.control.backend_of import Substitute, connected
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
@@ -18,8 +19,7 @@ from dsp_gym.control.journal_writer import JournalWriter, listener
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, NamedPolicyConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.recovery import Recovery
-from dsp_gym.control.run import Hooks, JobAutoscaler, Turn
-from dsp_gym.control.run_state import StateStore
+from dsp_gym.control.state_store import StateStore
 from dsp_gym.errors import ConfigError, StorageError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig, policies_of

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from agents import checkpoint
-from dsp_gym.control import run_state
+from dsp_gym.control import state_store
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
@@ -149,23 +149,23 @@ GUARDRAILS = {
 
 
 @cache
-def _process() -> run_state.StateStore:
+def _process() -> state_store.StateStore:
     living = Living()
     chain = build(GuardrailsConfig.model_validate(GUARDRAILS))
     seat = GuardedPolicy(make("ds2"), chain)
     seat.reset(living.topology, np.array([0]))
     permission, back = Permission("canary", CanaryConfig(share=0.5)), RollBack(RollBackConfig())
-    return run_state.StateStore(folder(), living.topology, permission, back, (seat,))
+    return state_store.StateStore(folder(), living.topology, permission, back, (seat,))
 
 
 def _memory(data: bytes) -> object:
-    file_of(run_state.MEMORY, data)
-    return run_state.problem_of(folder()), _process().give_back(300.0), _process().keep(300.0)
+    file_of(state_store.MEMORY, data)
+    return state_store.problem_of(folder()), _process().give_back(300.0), _process().keep(300.0)
 
 
 def _kept_memory() -> list[bytes]:
     _process().keep(200.0)
-    return [(folder() / run_state.MEMORY).read_bytes()]
+    return [(folder() / state_store.MEMORY).read_bytes()]
 
 
 def _summed(tree: Tree) -> bytes:

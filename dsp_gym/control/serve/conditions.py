@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from dsp_gym.control.autoscaler import STANDBY, JobAutoscaler, Turn
 from dsp_gym.control.guarded_policy import Judgement
-from dsp_gym.control.run import STANDBY, JobAutoscaler, Turn
 
 __all__ = ["CONDITIONS", "Condition", "Conditions", "Truth"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Clock
+from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, Turn
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import INCUMBENT, Mode, NamedPolicyConfig
-from dsp_gym.control.run import Hooks, JobAutoscaler, Turn
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.exporter import Exporter

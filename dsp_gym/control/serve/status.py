@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from dsp_gym.control.autoscaler import JobAutoscaler, Turn
 from dsp_gym.control.beside import TWINS_SCHEMA, TwinsFile
 from dsp_gym.control.guarded_policy import Judgement
-from dsp_gym.control.run import JobAutoscaler, Turn
 from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
 from dsp_gym.control.serve.history import StatusHistory

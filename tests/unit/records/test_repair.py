@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
-from dsp_gym.control.run_state import MEMORY
+from dsp_gym.control.state_store import MEMORY
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.journal import Entry, Journal, read
 from dsp_gym.records.repair import check, repair

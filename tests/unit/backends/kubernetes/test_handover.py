@@ -12,8 +12,8 @@ import pytest
 
 from dsp_gym.backends.kubernetes.lease import MEMORY
 from dsp_gym.config.files import parse
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.run import JobAutoscaler
 from dsp_gym.control.start import started
 from dsp_gym.records.journal import read
 from tests.answering import answering, tell

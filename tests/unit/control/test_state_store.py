@@ -15,7 +15,7 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.run_state import MEMORY, StateStore, _text
+from dsp_gym.control.state_store import MEMORY, StateStore, _text
 from dsp_gym.errors import StorageError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -309,7 +309,7 @@ def test_a_text_that_is_no_memory_is_told_and_nothing_of_it_is_used(tmp_path, li
 def test_a_memory_too_long_for_an_annotation_leaves_the_guardrails_out(
     tmp_path, living, monkeypatch
 ):
-    monkeypatch.setattr("dsp_gym.control.run_state._MOST_BYTES", 500)
+    monkeypatch.setattr("dsp_gym.control.state_store._MOST_BYTES", 500)
     leadership = Leadership("first")
     first = Process(tmp_path, living, leadership=leadership)
     first.takes_over(100.0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dsp_gym.backends.base import Backend, OnEvent, ignored, reason_to_hold
-from dsp_gym.control.failures import TurnFailure, words
+from dsp_gym.control.event_handler import TurnFailure, words
 from dsp_gym.control.guarded_policy import GuardedPolicy, Judgement
 from dsp_gym.control.journal_writer import JournalWriter, outcome_to_json
 from dsp_gym.control.modes import INCUMBENT, WRITING

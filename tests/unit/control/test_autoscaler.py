@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Platform
+from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, JournalWriter, Turn
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.control.run import Hooks, JobAutoscaler, JournalWriter, Turn
 from dsp_gym.errors import FlinkError, KubernetesError, StorageError
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.restriction import Restriction
