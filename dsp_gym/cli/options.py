@@ -16,14 +16,15 @@ __all__ = [
     "LabelsOption",
     "MasterOption",
     "NamespaceOption",
-    "OnlyOption",
     "OverwriteOption",
-    "PolicyOption",
+    "PoliciesOption",
     "RegistryOption",
     "ResumeOption",
     "StoreOption",
+    "StoreOrNoneOption",
     "TrackOption",
     "WorkersOption",
+    "listed",
 ]
 
 # -- what is printed and recorded
@@ -38,18 +39,23 @@ RegistryOption = Annotated[str, typer.Option("--uri", help="MLflow registry.")]
 
 StoreOption = Annotated[str, typer.Option(help="MLflow store.")]
 
-# -- which policies
-
-PolicyOption = Annotated[
-    list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
+StoreOrNoneOption = Annotated[
+    str,
+    typer.Option(
+        "--track",
+        metavar="URI|none",
+        help="Record in this MLflow store, where MLflow is installed; none: no record.",
+    ),
 ]
 
-OnlyOption = Annotated[
-    list[str] | None,
+# -- which policies
+
+PoliciesOption = Annotated[
+    str | None,
     typer.Option(
         metavar="A,B,C",
-        help="Run only the policies with these labels, with the reference and those of --policy; "
-        "a frontier always runs its tuned rules. Repeat, or separate by commas.",
+        help="Run these policies: labels of the benchmark, or further ones by name, YAML file or "
+        "folder; 'all' stands for all of the benchmark's. What they are compared with always runs.",
     ),
 ]
 
@@ -121,3 +127,16 @@ HomeOption = Annotated[
         "$XDG_STATE_HOME/dsp-gym/flink.",
     ),
 ]
+
+
+def listed(value: str | None) -> tuple[str, ...]:
+    """Take the value of an option such as `A,B,C` apart.
+
+    Returns:
+        Each part once, in the order given; none where nothing was given.
+
+    >>> listed("ds2, static,ds2"), listed(None)
+    (('ds2', 'static'), ())
+    """
+    parts = (part.strip() for part in (value or "").split(","))
+    return tuple(dict.fromkeys(part for part in parts if part))
