@@ -28,7 +28,6 @@ from dsp_gym.config.files import configs_root, find, load_model, write_atomic
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.fingerprint import fingerprint
-from dsp_gym.evaluation.leaderboard import tuned_on
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import paired_difference
@@ -85,11 +84,17 @@ def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfi
         ConfigError: The file holds no policy, or one that was tuned on something else.
     """
     file = file or configs_root() / "policies" / "tuned" / config.name / "ds2-tuned.yaml"
-    if not tuned_on(file, fingerprint(config.benchmark())):
+    policy = load_model(PolicyConfig, "policies", file)
+    found = (policy.provenance or {}).get("fingerprint")
+    if found != fingerprint(config.benchmark()):
         raise ConfigError(
-            "holds no policy", file=file, remedy=f"Make one: dsp-gym tune ds2 {config.name}"
+            f"was not tuned on {config.name}",
+            file=file,
+            key="provenance.fingerprint",
+            value=found,
+            remedy=f"Tune it again: dsp-gym tune ds2 {config.name}",
         )
-    return load_model(PolicyConfig, "policies", file)
+    return policy
 
 
 def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:

@@ -23,7 +23,6 @@ _MODULES: tuple[str, ...] = (
     "evaluate",
     "backtest",
     "tune",
-    "leaderboard",
     "plan",
     "record",
     "discover",

@@ -2,153 +2,223 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.engines import (
-    cells_bar,
-    open_engine,
-)
-from dsp_gym.cli.only import narrowed
+from dsp_gym.cli.engines import cells_bar, open_engine
 from dsp_gym.cli.options import (
     MasterOption,
-    OnlyOption,
     OverwriteOption,
-    PolicyOption,
+    PoliciesOption,
     ResumeOption,
-    StoreOption,
-    TrackOption,
+    StoreOrNoneOption,
     WorkersOption,
+    listed,
 )
 from dsp_gym.cli.output import counted, print_table
-from dsp_gym.cli.tracked import is_policy_folder, record_scorecard
+from dsp_gym.cli.tracked import DEFAULT_STORE, record_results, store_of
 
 if TYPE_CHECKING:
-    from dsp_gym.backends.documents import Document
-    from dsp_gym.engine import Engine
-    from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.comparison import Comparison
     from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.evaluation.scorecard import Scorecard
-    from dsp_gym.experiments.experiment import ExperimentConfig
+    from dsp_gym.evaluation.results import Results
+    from dsp_gym.experiments.comparison import Chosen
 
-__all__ = [
-    "benchmark_of",
-    "played",
-    "print_scorecard",
-    "read_benchmark",
-    "read_config",
-    "register",
-]
-
-DEFAULT_STORE = "sqlite:///mlflow.db"
+__all__ = ["register"]
 
 _RUN = "run:"
 
 
+BenchmarkArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A benchmark, a frontier or an experiment: its name or file; the folder of a trained "
+        "policy, a results.json, or run:ID of a run recorded in MLflow."
+    ),
+]
+
+SeedsOption = Annotated[
+    int | None, typer.Option(min=1, help="Seeds per load. Default: the benchmark's.")
+]
+
+TrainingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LABEL=DIR",
+        help="Of a frontier: further trainings of a policy, DIR/seed-N/policy; its results are the "
+        "mean over all. Repeat.",
+    ),
+]
+
+CellOption = Annotated[
+    str | None, typer.Option(metavar="A,B", help="Of a frontier: only these cells.")
+]
+
+EntryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER|MODULE:POLICY|YAML",
+        help="Of a frontier: play this policy alone, and write an entry for the board. The code of "
+        "a module is run; a YAML file names the policy, its knob and guardrails.",
+    ),
+]
+
+EntriesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR,DIR",
+        help="Of a frontier: play these entries again. A folder of several leaves out those that "
+        "are code: read the code of one, then name its own folder.",
+    ),
+]
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of the results. Default: a folder below runs/."),
+]
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON; write files and a record only with --out.")
+]
+
+
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(
         epilog="Examples:\n\n"
         "  dsp-gym evaluate quick\n\n"
-        "  dsp-gym evaluate q11 --policy learned-q11\n\n"
-        "  dsp-gym evaluate quick --only ds2,justin-artifact\n\n"
-        "  dsp-gym evaluate runs/evaluations/quick/scorecard.json     the same evaluation again\n\n"
-        "  dsp-gym evaluate core-v1 --workers 4                      four local processes\n\n"
-        "  dsp-gym evaluate core-v1 --master spark://host:7077\n\n"
-        "  dsp-gym evaluate core-v1 --resume                         after Ctrl-C, on any engine"
+        "  dsp-gym evaluate q11 --policies all,learned-q11\n\n"
+        "  dsp-gym evaluate quick --policies ds2,justin-artifact\n\n"
+        "  dsp-gym evaluate core-v2 --policies learned            costs at equal lateness\n\n"
+        "  dsp-gym evaluate core-v2 --entry my_rule:half_busy     enter your own policy\n\n"
+        "  dsp-gym evaluate runs/evaluations/quick/results.json   the same comparison again\n\n"
+        "  dsp-gym evaluate core-v1 --workers 4                   four local processes\n\n"
+        "  dsp-gym evaluate core-v1 --resume                      after Ctrl-C, on any engine"
     )(evaluate)
 
 
 def evaluate(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="A benchmark, an experiment, the folder of a trained policy, a scorecard.json, or "
-            "run:ID of a run recorded in MLflow."
-        ),
-    ],
-    policy: PolicyOption = None,
-    only: OnlyOption = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds per load. Default: the config's.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of the results. Default: runs/evaluations/NAME."),
-    ] = None,
+    context: typer.Context,
+    benchmark: BenchmarkArgument,
+    policies: PoliciesOption = None,
+    seeds: SeedsOption = None,
+    trainings: TrainingsOption = None,
+    cell: CellOption = None,
+    entry: EntryOption = None,
+    entries: EntriesOption = None,
+    out: OutOption = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
-    master: MasterOption = None,
     workers: WorkersOption = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print JSON; write files and an MLflow run only with --out."),
-    ] = False,
-    wide: Annotated[
-        bool,
-        typer.Option("--wide", help="Print intervals and more metrics, wider than 80 columns."),
-    ] = False,
-    track: TrackOption = True,
-    uri: StoreOption = DEFAULT_STORE,
+    master: MasterOption = None,
+    track: StoreOrNoneOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare policies on unseen jobs and loads.
 
-    Every policy meets the same loads, seeds and faults. Prints a scorecard, best policy first, and
-    writes it as JSON, CSV (every run) and one HTML page.
+    Every policy meets the same loads, seeds and faults. A benchmark runs each policy once; the
+    cheapest of those that are rarely late comes first. A frontier, such as core-v2, runs every
+    policy at several settings and compares costs at equal lateness. Writes results.json and a
+    report as Markdown and HTML.
     """
-    from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.evaluation.report import write_report
-    from dsp_gym.evaluation.run import decisions_of
+    from dsp_gym.experiments.comparison import Chosen
 
-    source = _fetched(config.removeprefix(_RUN), uri) if config.startswith(_RUN) else config
-    name, benchmark = read_benchmark(source, tuple(policy or ()))
-    benchmark = narrowed(benchmark, only, (source, *(policy or ())))
-    if seeds is not None:
-        benchmark = benchmark.model_copy(update={"seeds": seeds})
-    decisions = decisions_of(benchmark)
-    folder = out or (None if as_json else Path("runs/evaluations") / name)
-    kept = None
-    if folder is not None:
-        kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
-    with open_engine(f"dsp-gym evaluate {name}", master, workers, decisions) as opened:
-        scorecard = played(benchmark, opened, kept)
-    if folder is None or kept is None:
-        typer.echo(scorecard.to_json(), nl=False)
-        return
-    written = write_report(scorecard, folder)
-    kept.clear()
+    chosen = Chosen(listed(policies), seeds, tuple(trainings or ()))
+    with _comparison(context, chosen, listed(cell), listed(entries)) as asked:
+        folder = out or (None if as_json else asked.folder)
+        with (
+            _kept(folder, resume, overwrite) as kept,
+            open_engine(f"dsp-gym evaluate {asked.name}", master, workers, asked.decisions) as ours,
+            cells_bar("runs") as told,
+        ):
+            results = asked.play(ours, told, kept)
+    written = {} if folder is None else results.write(folder)
+    if kept is not None:
+        kept.clear()
+    for text in results.warnings:
+        typer.echo(f"note: {text}", err=True)
     if as_json:
-        typer.echo(scorecard.to_json(), nl=False)
+        typer.echo(results.files["results.json" if entry is None else "entry.json"], nl=False)
     else:
-        print_scorecard(scorecard, wide=wide)
-        for kind, path in written.items():
-            typer.echo(f"{kind:>6}  {path}")
-    record = record_scorecard(name, scorecard, written, uri) if track else None
-    if record is not None and not as_json:
-        typer.echo(f"MLflow  run {record} in {uri}")
+        _show(results, written)
+    if written and entry is None:
+        record = record_results(asked.name, results, written, track)
+        if record is not None and not as_json:
+            typer.echo(f"MLflow  run {record} in {track}")
 
 
-def played(benchmark: BenchmarkConfig, engine: Engine, kept: KeptResults | None) -> Scorecard:
-    """Runs a benchmark with a progress bar.
+@contextmanager
+def _comparison(
+    context: typer.Context, chosen: Chosen, cells: tuple[str, ...], entries: tuple[str, ...]
+) -> Iterator[Comparison]:
+    """Read what is asked for; within the block the registry knows the entries' code."""
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison
+    from dsp_gym.evaluation.config import BenchmarkConfig
+    from dsp_gym.evaluation.frontier.board import currency_of
+    from dsp_gym.evaluation.frontier.entry import entered, read_entries
+    from dsp_gym.evaluation.submission import entry_comparison
+    from dsp_gym.experiments.comparison import read_comparison, with_choice
 
-    Args:
-        benchmark: What to run.
-        engine: Where.
-        kept: Keeps finished runs, and gives those of an interrupted evaluation. None: nothing is
-            kept.
+    source, entry = str(context.params["benchmark"]), context.params["entry"]
+    if source.startswith(_RUN):
+        store = store_of(context.params["track"]) or DEFAULT_STORE
+        source = _fetched(source.removeprefix(_RUN), store)
+    name, whole = read_comparison(source)
+    config, command = with_choice(whole, chosen), _command(context)
+    if isinstance(config, BenchmarkConfig):
+        given = {"--cell": cells, "--entry": entry, "--entries": entries}
+        for option, value in given.items():
+            if value:
+                raise ConfigError("needs a frontier, such as core-v2", key=option, value=str(value))
+        yield BenchmarkComparison(name, config, command)
+    elif entry is not None:
+        with entry_comparison(FrontierComparison(name, config, command, cells), entry) as alone:
+            yield alone
+    else:
+        found = []
+        if entries:
+            found = read_entries([Path(one) for one in entries], name, currency_of(config))
+        with entered(config, found) as (board, playing):
+            for one in found:
+                if one not in playing:
+                    typer.echo(
+                        f"{one.document.name} is left out: it is code; read it, then name its "
+                        f"folder: --entries {one.folder}",
+                        err=True,
+                    )
+            yield FrontierComparison(name, board, command, cells, playing)
 
-    Returns:
-        The scorecard, the same on every engine.
-    """
-    from dsp_gym.evaluation.run import evaluate as run
 
+def _command(context: typer.Context) -> str:
+    """Return the command line as results show it: without what does not change them."""
+    words = ["dsp-gym evaluate", str(context.params["benchmark"])]
+    for parameter in context.command.params:
+        if parameter.name in ("policies", "seeds", "trainings", "cell", "entry", "entries"):
+            value = context.params[parameter.name]
+            given = value if isinstance(value, list | tuple) else [value] if value else []
+            words += [f"{parameter.opts[0]} {shlex.quote(str(one))}" for one in given]
+    return " ".join(words)
+
+
+@contextmanager
+def _kept(folder: Path | None, resume: bool, overwrite: bool) -> Iterator[KeptResults | None]:
+    """Keep finished runs beside the results, and say so where Ctrl-C ends the block."""
+    from dsp_gym.evaluation.kept import KeptResults
+
+    if folder is None:
+        yield None
+        return
+    kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
     try:
-        with cells_bar("runs") as told:
-            return run(benchmark, engine=engine, told=told, kept=kept)
+        yield kept
     except KeyboardInterrupt:
-        if kept is not None and len(kept):
+        if len(kept):
             typer.echo(
                 f"Stopped; the results of {len(kept)} runs are kept in {kept.folder}. "
                 "Continue with the same command and --resume.",
@@ -157,175 +227,35 @@ def played(benchmark: BenchmarkConfig, engine: Engine, kept: KeptResults | None)
         raise
 
 
-def read_benchmark(config: str, policies: tuple[str, ...] = ()) -> tuple[str, BenchmarkConfig]:
-    """The benchmark meant by a name or path, and what to call it.
-
-    Args:
-        config: A benchmark, an experiment, the folder of a trained policy, or the scorecard of an
-            earlier evaluation.
-        policies: Policies to add to it.
-
-    Returns:
-        The benchmark's name and the benchmark.
-    """
-    from dsp_gym.config.files import parse, read_yaml
-    from dsp_gym.evaluation.config import BenchmarkConfig
-    from dsp_gym.evaluation.scorecard import Scorecard
-    from dsp_gym.experiments.experiment import ExperimentConfig
-
-    path = Path(config)
-    if is_policy_folder(config):
-        file = path / "config.yaml"
-        experiment = parse(ExperimentConfig, read_yaml(file), file)
-        return experiment.name, benchmark_of(experiment, (config, *policies))
-    if path.suffix == ".json" and path.is_file():
-        card = Scorecard.from_json(path.read_text(encoding="utf-8"), config)
-        benchmark = parse(BenchmarkConfig, _beside(card.config, path.parent), config)
-        return path.absolute().parent.name, _with(benchmark, policies)
-    name, found = read_config(config)
-    if isinstance(found, ExperimentConfig):
-        return name, benchmark_of(found, policies)
-    return name, _with(found, policies)
-
-
-def read_config(config: str) -> tuple[str, BenchmarkConfig | ExperimentConfig]:
-    """The benchmark or experiment of a name or path, and what to call it.
-
-    Returns:
-        The experiment's name or the name of the benchmark's file, and the configuration.
-    """
-    from dsp_gym.config.files import find, names, parse, read_yaml
-    from dsp_gym.errors import ConfigError, did_you_mean
-    from dsp_gym.evaluation.config import BenchmarkConfig
-    from dsp_gym.experiments.experiment import ExperimentConfig
-
-    path = Path(config)
-    known = {kind: names(kind) for kind in ("benchmarks", "experiments")}
-    if len(path.parts) == 1 and not path.suffix and not path.exists():
-        kinds = [kind for kind, shipped in known.items() if config in shipped]
-        if not kinds:
-            raise ConfigError(
-                f"there is no benchmark or experiment '{config}'",
-                remedy=did_you_mean(config, [n for shipped in known.values() for n in shipped]),
-            )
-        file = find(kinds[0], config)
-    else:
-        file = find("benchmarks", path)
-    document = read_yaml(file)
-    if isinstance(document, dict) and document.keys() & {"agent", "env", "evaluation", "name"}:
-        experiment = parse(ExperimentConfig, document, file)
-        return experiment.name, experiment
-    return file.stem, parse(BenchmarkConfig, document, file)
-
-
-def benchmark_of(experiment: ExperimentConfig, policies: tuple[str, ...] = ()) -> BenchmarkConfig:
-    """The comparison an experiment asks for.
-
-    Args:
-        experiment: The experiment.
-        policies: Policies to add. Trained ones run inside the experiment's guardrails; without
-            any, that of the newest training that has ended is taken.
-
-    Returns:
-        The experiment's benchmark with the trained policies added.
-    """
-    from dsp_gym.errors import ConfigError
-    from dsp_gym.experiments.trainings import trained_policy
-
-    trained = [name for name in policies if _is_trained(name)]
-    first = trained[0] if trained else None
-    if not policies:
-        newest = trained_policy(experiment.name)
-        if newest is None:
-            raise ConfigError(
-                f"experiment '{experiment.name}' has no trained policy yet",
-                file=Path("runs") / experiment.name,
-                remedy="Run dsp-gym train first, or name a policy: --policy FOLDER.",
-            )
-        first = str(newest)
-    benchmark = experiment.benchmark(first)
-    return _with(
-        benchmark, tuple(name for name in policies if name != first), experiment.guardrails
-    )
-
-
 def _fetched(run_id: str, uri: str) -> str:
-    """What to evaluate of a recorded run: its scorecard, or the policy it trained."""
+    """Fetch what can be played again of a recorded run: its results, or the policy it trained."""
     from dsp_gym.errors import RegistryError
     from dsp_gym.trackers.mlflow import fetch_run
 
     folder = Path("runs/recorded") / run_id
     if not folder.is_dir():
         fetch_run(run_id, folder, uri)
-    for found in (folder / "scorecard.json", folder / "policy"):
+    for found in (folder / "results.json", folder / "policy"):
         if found.exists():
             return str(found)
     raise RegistryError(
-        "the run holds neither a scorecard nor a policy",
+        "the run holds neither results nor a policy",
         value=run_id,
         remedy="Name a run of dsp-gym train or dsp-gym evaluate.",
     )
 
 
-def _beside(config: Document, folder: Path) -> Document:
-    """The config of a scorecard, with trained policies taken from the record it stands in."""
-    kept = {
-        entrant["name"]: folder / "policies" / entrant["name"] for entrant in config["policies"]
-    }
-    policies = [
-        {**entrant, "policy": str(kept[entrant["name"]])}
-        if is_policy_folder(str(kept[entrant["name"]]))
-        else entrant
-        for entrant in config["policies"]
-    ]
-    return {**config, "policies": policies}
-
-
-def _is_trained(policy: str) -> bool:
-    """Whether it is a trained policy: a folder of one, or one that is shipped."""
-    from dsp_gym.policies.registry import is_trained, resolve
-
-    return is_trained(resolve(policy)[1])
-
-
-def _with(
-    benchmark: BenchmarkConfig, policies: tuple[str, ...], guardrails: str | None = None
-) -> BenchmarkConfig:
-    """The benchmark with further policies, trained ones inside the guardrails."""
-    from dsp_gym.config.files import parse
-    from dsp_gym.evaluation.config import BenchmarkConfig
-
-    labels = {entrant.name for entrant in benchmark.policies}
-    added = [
-        {"policy": policy, "guardrails": guardrails if _is_trained(policy) else None}
-        for policy in policies
-        if policy not in labels
-    ]
-    document = {name: getattr(benchmark, name) for name in BenchmarkConfig.model_fields}
-    document["policies"] = (*benchmark.policies, *added)
-    return parse(BenchmarkConfig, document, "--policy")
-
-
-def print_scorecard(scorecard: Scorecard, *, wide: bool = False) -> None:
-    """Print the scorecard's headline, and one table per job.
-
-    Args:
-        scorecard: The scorecard.
-        wide: Print all columns.
-    """
-    from dsp_gym.evaluation.headline import headline
-    from dsp_gym.evaluation.report import ranked_table, validity_notes
-
-    typer.echo(f"{headline(scorecard)}\n")
-    for job in scorecard.jobs:
-        table = ranked_table(scorecard, job, wide=wide)
-        bold = () if table.best is None else (table.policies.index(table.best),)
-        print_table(table.columns, table.rows, title=job, right=table.columns[1:], bold=bold)
-        beyond = validity_notes(scorecard, job)
-        if wide:
-            for text in beyond:
-                typer.echo(f"note: {text}")
-        elif beyond:
-            said = counted(len(beyond), "sentence")
-            typer.echo(f"note: runs went beyond the fit of {job}'s model: {said} with --wide")
+def _show(results: Results, written: Mapping[str, Path]) -> None:
+    """Print headline, tables and files."""
+    report = results.report
+    if report.headline:
+        typer.echo(f"{report.headline}\n")
+    for part in report.parts:
+        title, columns, rows = part.short
+        print_table(columns, rows, title=title, right=columns[1:], bold=part.bold)
+        if part.caveats:
+            said = counted(len(part.caveats), "sentence")
+            typer.echo(f"note: runs went beyond the fit of {title}'s model: {said} in the report")
         typer.echo()
+    for kind, path in written.items():
+        typer.echo(f"{kind:>6}  {path}")

@@ -251,7 +251,7 @@ def _print_journal(journal: Path, found: JournalReport) -> None:
 def _left_open(folder: Path) -> list[str]:
     """List what a restart would take up, and what takes up space."""
     from dsp_gym.config.temporary import left_in
-    from dsp_gym.control.run_state import problem_of
+    from dsp_gym.control.state_store import problem_of
     from dsp_gym.records.rescales import savepoints_left, unfinished
 
     notes = []

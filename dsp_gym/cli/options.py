@@ -17,15 +17,16 @@ __all__ = [
     "LabelsOption",
     "MasterOption",
     "NamespaceOption",
-    "OnlyOption",
     "OverwriteOption",
     "PoliciesOption",
-    "PolicyOption",
+    "InsteadOption",
     "RegistryOption",
     "ResumeOption",
     "StoreOption",
+    "StoreOrNoneOption",
     "TrackOption",
     "WorkersOption",
+    "listed",
 ]
 
 # -- what is printed and recorded
@@ -40,27 +41,33 @@ RegistryOption = Annotated[str, typer.Option("--uri", help="MLflow registry.")]
 
 StoreOption = Annotated[str, typer.Option(help="MLflow store.")]
 
-# -- which policies
-
-PolicyOption = Annotated[
-    list[str] | None, typer.Option(help="One more policy: name, YAML file or folder; repeat.")
+StoreOrNoneOption = Annotated[
+    str,
+    typer.Option(
+        "--track",
+        metavar="URI|none",
+        help="Record in this MLflow store, where MLflow is installed; none: no record.",
+    ),
 ]
 
-PoliciesOption = Annotated[
+# -- which policies
+
+InsteadOption = Annotated[
     str | None,
     typer.Option(
+        "--policies",
         metavar="A,B,C",
         help="Policies in place of the configuration's: names, YAML files or folders.",
         show_default=False,
     ),
 ]
 
-OnlyOption = Annotated[
-    list[str] | None,
+PoliciesOption = Annotated[
+    str | None,
     typer.Option(
         metavar="A,B,C",
-        help="Run only the policies with these labels, with the reference and those of --policy; "
-        "a frontier always runs its tuned rules. Repeat, or separate by commas.",
+        help="Run these policies: labels of the benchmark, or further ones by name, YAML file or "
+        "folder; 'all' stands for all of the benchmark's. What they are compared with always runs.",
     ),
 ]
 
@@ -141,3 +148,16 @@ HomeOption = Annotated[
         "$XDG_STATE_HOME/dsp-gym/flink.",
     ),
 ]
+
+
+def listed(value: str | None) -> tuple[str, ...]:
+    """Take the value of an option such as `A,B,C` apart.
+
+    Returns:
+        Each part once, in the order given; none where nothing was given.
+
+    >>> listed("ds2, static,ds2"), listed(None)
+    (('ds2', 'static'), ())
+    """
+    parts = (part.strip() for part in (value or "").split(","))
+    return tuple(dict.fromkeys(part for part in parts if part))

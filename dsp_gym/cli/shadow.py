@@ -9,7 +9,7 @@ import typer
 
 from dsp_gym.cli.beside import ShadowRun, drive
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import PoliciesOption
+from dsp_gym.cli.options import InsteadOption
 
 if TYPE_CHECKING:
     from dsp_gym.control.backend_of import Substitute
@@ -119,7 +119,7 @@ def shadow(
     source: SourceArgument = None,
     mode: ModeOption = None,
     apply: ApplyOption = False,
-    policies: PoliciesOption = None,
+    policies: InsteadOption = None,
     steps: StepsOption = None,
     duration: DurationOption = None,
     speed: SpeedOption = None,

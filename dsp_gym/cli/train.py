@@ -12,19 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.engines import (
-    open_engine,
-)
+from dsp_gym.cli.engines import open_engine
 from dsp_gym.cli.errors import INTERRUPTED
-from dsp_gym.cli.options import (
-    JsonOption,
-    MasterOption,
-    TrackOption,
-    WorkersOption,
-)
+from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
-from dsp_gym.cli.tracked import tell_missing
+from dsp_gym.cli.tracked import store_of, tell_missing
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -35,8 +28,48 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
+ExperimentArgument = Annotated[
+    str,
+    typer.Argument(
+        help="An experiment: its name, or its YAML file.", autocompletion=shipped("experiments")
+    ),
+]
+
+ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Continue the newest training, or the one in --out, from its checkpoint."
+    ),
+]
+
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="With --out: remove its checkpoints and start again.")
+]
+
+SeedOption = Annotated[
+    int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
+]
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of checkpoints and policy. Default: a new folder runs/NAME/TIME, linked as "
+        "runs/NAME/latest.",
+    ),
+]
+
+TrackOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI|none",
+        help="Record in this MLflow store; none: no record. Default: the experiment's.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(
         epilog="Examples:\n\n"
         "  dsp-gym train quickstart\n\n"
@@ -48,56 +81,26 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="An experiment: its name, or its YAML file.", autocompletion=shipped("experiments")
-        ),
-    ],
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Continue the newest training, or the one in --out, from its checkpoint.",
-        ),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="With --out: remove its checkpoints and start again."),
-    ] = False,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of checkpoints and policy. Default: a new folder runs/NAME/TIME, linked "
-            "as runs/NAME/latest.",
-        ),
-    ] = None,
-    master: MasterOption = None,
+    config: ExperimentArgument,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
+    seed: SeedOption = None,
+    out: OutOption = None,
     workers: WorkersOption = None,
-    track: TrackOption = True,
+    master: MasterOption = None,
+    track: TrackOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train an agent per seed of an experiment, and export the best as a policy folder.
 
     Seeds are trained side by side, one per core. Ctrl-C finishes the updates under way, writes
-    checkpoints and ends; `--resume` continues. Each training has a folder of its own; a folder of
+    checkpoints and ends; `--resume` continues. Each training has its own folder; a folder of
     `--out` with checkpoints is left alone without `--resume` or `--overwrite`.
     """
-    from dsp_gym.config.files import find, load_model
-    from dsp_gym.experiments.experiment import ExperimentConfig
-
-    file = find("experiments", config)
-    experiment = load_model(ExperimentConfig, "experiments", file)
-    if seed is not None:
-        agent = experiment.agent.model_copy(update={"seeds": (seed,)})
-        experiment = experiment.model_copy(update={"agent": agent})
+    experiment = _experiment(config, seed, track)
     # By name: the library stands below the agents, and works without them and without torch.
     training: Any = importlib.import_module("agents.training")
-    tracker = _tracker(experiment.tracking, experiment.name) if track else None
+    tracker = _tracker(experiment.tracking, experiment.name)
     decisions = _decisions(experiment)
     try:
         with (
@@ -123,7 +126,27 @@ def train(
     tell_missing(tracker, experiment.tracking.uri)
     if as_json:
         print_json(result)
-        return
+    else:
+        _show(config, experiment, result)
+
+
+def _experiment(config: str, seed: int | None, track: str | None) -> ExperimentConfig:
+    """Read the experiment, with the seed and the record that the command line asks for."""
+    from dsp_gym.config.files import find, load_model
+    from dsp_gym.experiments.experiment import ExperimentConfig
+
+    experiment = load_model(ExperimentConfig, "experiments", find("experiments", config))
+    agent, tracking = experiment.agent, experiment.tracking
+    if seed is not None:
+        agent = agent.model_copy(update={"seeds": (seed,)})
+    if track is not None:
+        store = store_of(track)
+        enabled = {"enabled": store is not None, "uri": store or tracking.uri}
+        tracking = tracking.model_copy(update=enabled)
+    return experiment.model_copy(update={"agent": agent, "tracking": tracking})
+
+
+def _show(config: str, experiment: ExperimentConfig, result: Any) -> None:
     columns = ["seed", *result.validation]
     rows = [
         [number, *(f"{value:.4g}" for value in figures.values())]
@@ -134,12 +157,12 @@ def train(
     if result.run_id is not None:
         typer.echo(f"MLflow  run {result.run_id} in {experiment.tracking.uri}")
         typer.echo(f"model   {result.model}")
-    typer.echo(f"next    dsp-gym evaluate {config} --policy {result.policy}")
+    typer.echo(f"next    dsp-gym evaluate {config} --policies all,{result.policy}")
 
 
 @contextmanager
 def _folder(name: str, out: Path | None, resume: bool, overwrite: bool) -> Iterator[Path]:
-    """The folder to train into: the one named, the newest to resume, or a new one."""
+    """Choose the folder to train into: the one named, the newest to resume, or a new one."""
     from dsp_gym.errors import ConfigError
     from dsp_gym.experiments.trainings import folder_of_its_own, newest_training
 
@@ -147,7 +170,7 @@ def _folder(name: str, out: Path | None, resume: bool, overwrite: bool) -> Itera
         yield out
     elif overwrite:
         raise ConfigError(
-            "each training has a folder of its own, so there is nothing to overwrite",
+            "each training has its own folder, so there is nothing to overwrite",
             key="--overwrite",
             remedy="Leave it out, or name the folder: --out FOLDER.",
         )
@@ -166,7 +189,7 @@ def _folder(name: str, out: Path | None, resume: bool, overwrite: bool) -> Itera
 
 
 def _decisions(experiment: ExperimentConfig) -> int:
-    """Decisions that a training takes, of all seeds."""
+    """Count the decisions of a training, all seeds together."""
     agent = experiment.agent
     steps = agent.total_steps
     if agent.kind == "planning":  # its steps are plays of the validation loads
@@ -176,7 +199,7 @@ def _decisions(experiment: ExperimentConfig) -> int:
 
 
 def _currency(experiment: ExperimentConfig) -> str:
-    """The currency of the costs that a training tells of."""
+    """Return the currency of the costs in a training's progress."""
     from dsp_gym.job.catalog import load_job
     from dsp_gym.job.cost import one_currency
 
@@ -185,7 +208,7 @@ def _currency(experiment: ExperimentConfig) -> str:
 
 
 def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
-    """The tracker of the config; none where MLflow is not installed."""
+    """Open the tracker of the experiment; none where MLflow is not installed."""
     from dsp_gym.errors import MissingExtraError
     from dsp_gym.trackers import open_tracker
 
@@ -200,7 +223,7 @@ def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
 
 @contextmanager
 def _progress(base: Any, currency: str) -> Iterator[object]:
-    """A bar on stderr with the time left and the newest figures.
+    """Show a bar on stderr with the time left and the newest figures.
 
     Without a terminal a line at the end of each stage, and one a minute.
     """
@@ -235,7 +258,7 @@ def _progress(base: Any, currency: str) -> Iterator[object]:
 
 
 def _figures(figures: dict[str, float], currency: str) -> str:
-    """The few figures that say whether it learns."""
+    """Write the few figures that show whether it learns."""
     names = {
         "imitation_loss": "loss",
         "offline_loss": "loss",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dsp_gym.evaluation.headline import KNOWING, first_shown, largest_late_share, own
+from dsp_gym.evaluation.headline import KNOWING, largest_late_share, own, standings
 from dsp_gym.evaluation.scorecard import RunTimeline, Scorecard
 from dsp_gym.pages import Curve, Html, Mark, Panel, ScatterPoint, choice, curves, money, scatter
 
@@ -54,7 +54,8 @@ def over_time(scorecard: Scorecard, job: str) -> Html:
     for run in runs:
         by_load.setdefault(f"{run.load}, seed {run.seed}", []).append(run)
     room = max(100, NUMBERS_IN_A_PAGE // max(1, 4 * len(scorecard.timelines)))
-    shown = first_shown(scorecard, job)
+    best = standings(scorecard, [job])[0].policy
+    shown = own(scorecard) | {best, scorecard.reference or best}  # what a reader compares first
     hidden = [policy for policy in scorecard.policies if policy not in shown]
     parts = {load: _curves(job, load, kept, room, hidden) for load, kept in by_load.items()}
     return choice("Load", parts) if parts else Html("")

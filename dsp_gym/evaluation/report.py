@@ -1,15 +1,21 @@
-"""The scorecard for people: tables for the terminal, and one HTML page that needs nothing else."""
+"""The report of a scorecard: a table per job, every metric, charts, and how to read them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-from dsp_gym.config.files import write_atomic
 from dsp_gym.evaluation import charts
-from dsp_gym.evaluation.headline import KNOWING, headline, largest_late_share, own, ranked
+from dsp_gym.evaluation.headline import (
+    KNOWING,
+    Standing,
+    headline,
+    largest_late_share,
+    own,
+    standings,
+)
+from dsp_gym.evaluation.results import Report, ReportPart, Table
+from dsp_gym.evaluation.results import render_html as render
 from dsp_gym.evaluation.scorecard import (
     EPISODE_METRICS,
     Difference,
@@ -20,30 +26,23 @@ from dsp_gym.evaluation.scorecard import (
 )
 from dsp_gym.pages import (
     Emphasis,
-    Html,
     code,
     details,
     heading,
-    lead,
-    note,
     number,
-    page,
-    section,
+    percent,
     signed,
     table,
 )
 
 __all__ = [
-    "RankedTable",
-    "Summary",
     "metric_label",
     "number",
-    "percent",
-    "render_html",
     "ranked_table",
+    "render_html",
+    "report_of",
     "summary",
     "validity_notes",
-    "write_report",
 ]
 
 METRIC_LABELS: dict[str, str] = {
@@ -72,25 +71,6 @@ MONEY = ("cost", "cost_provisioned")
 SAVING = "share of the possible saving"
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One job's table: metrics down, policies across."""
-
-    job: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RankedTable:
-    """One job's table: policies down, best first, the few metrics that decide across."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    policies: tuple[str, ...]  # of the rows
-    best: str | None  # the cheapest that is late no longer than allowed; none: all are
-
-
 def metric_label(name: str, currency: str) -> str:
     """What a metric is called in a table, with the currency of money.
 
@@ -107,27 +87,15 @@ def metric_label(name: str, currency: str) -> str:
     return f"{METRIC_LABELS[name]}, {currency}" if name in MONEY else METRIC_LABELS[name]
 
 
-def percent(share: float) -> str:
-    """A share in percent for people: two digits that matter.
-
-    Returns:
-        Digits; no unit.
-
-    >>> percent(0.0123), percent(0.304), percent(0.999)
-    ('1.2', '30', '100')
-    """
-    return f"{100 * share:.0f}" if abs(share) >= 0.1 else f"{100 * share:.2g}"
-
-
-def summary(scorecard: Scorecard, job: str) -> Summary:
-    """Every metric of one job, with the differences from the reference below the values.
+def summary(scorecard: Scorecard, job: str) -> Table:
+    """List every metric of one job, with the differences from the reference below the values.
 
     Args:
         scorecard: The scorecard.
         job: Which job.
 
     Returns:
-        Column names, and rows of text.
+        A table with a column per policy.
     """
     found = [scorecard.row(policy, job) for policy in scorecard.policies]
     rows = [
@@ -151,28 +119,27 @@ def summary(scorecard: Scorecard, job: str) -> Summary:
         rows.append(
             (f"SLO s against {scorecard.reference}", *(_absolute(row, "slo_s") for row in found))
         )
-    return Summary(job, ("", *scorecard.policies), tuple(rows))
+    return Table("All metrics", ("", *scorecard.policies), tuple(rows))
 
 
-def ranked_table(scorecard: Scorecard, job: str, *, wide: bool = False) -> RankedTable:
-    """The policies of one job, best first.
+def ranked_table(scorecard: Scorecard, job: str, *, wide: bool = False) -> Table:
+    """List the policies of one job, best first.
 
     Args:
         scorecard: The scorecard.
-        job: Which job.
+        job: Name of the job.
         wide: Add what does not fit 80 columns.
 
     Returns:
-        The table.
+        A table with a row per policy.
     """
-    rows, reference = ranked(scorecard, job), scorecard.reference
+    rows = [scorecard.row(one.policy, job) for one in standings(scorecard, [job])]
+    reference, saved = scorecard.reference, any(row.saving is not None for row in rows)
     columns = ["policy", f"cost, {scorecard.currency}"]
-    if reference is not None:
-        columns.append(f"vs {reference}")
+    columns += [] if reference is None else [f"vs {reference}"]
     columns += ["late", "latency p95", "rescales"]
     if wide:
         columns += ["core-hours", "GiB-hours", "downtime, s", "lag, s"]
-        saved = any(row.saving is not None for row in rows)
         columns += [SAVING] if saved else []
 
     def value(row: ScorecardRow, metric: str) -> str:
@@ -180,8 +147,7 @@ def ranked_table(scorecard: Scorecard, job: str, *, wide: bool = False) -> Ranke
 
     def cells(row: ScorecardRow) -> tuple[str, ...]:
         found = [row.policy, _estimate(row.metrics["cost"], interval=wide)]
-        if reference is not None:
-            found.append(_relative(row, "cost"))
+        found += [] if reference is None else [_relative(row, "cost")]
         late, latency = f"{percent(row.metrics['slo_share'].value)} %", value(row, "latency_p95_s")
         found += [late, latency if latency == "–" else f"{latency} s", value(row, "rescales")]
         if wide:
@@ -190,19 +156,28 @@ def ranked_table(scorecard: Scorecard, job: str, *, wide: bool = False) -> Ranke
                 found.append("–" if row.saving is None else _saving_share(row.saving))
         return tuple(found)
 
-    allowed = largest_late_share(scorecard)
-    keeping = (row for row in rows if row.policy not in KNOWING)
-    best = next((row for row in keeping if row.metrics["slo_share"].value <= allowed), None)
-    return RankedTable(
-        tuple(columns),
-        tuple(map(cells, rows)),
-        tuple(row.policy for row in rows),
-        None if best is None else best.policy,
-    )
+    return Table(job, tuple(columns), tuple(map(cells, rows)))
+
+
+def _over_all_jobs(scorecard: Scorecard) -> Table:
+    """List the policies over all jobs: what the headline speaks of."""
+    found = standings(scorecard)
+    reference = next((one for one in found if one.policy == scorecard.reference), None)
+    head = ["policy", f"cost, {scorecard.currency}"]
+    head += [] if reference is None else [f"vs {reference.policy}"]
+
+    def cells(one: Standing) -> tuple[str, ...]:
+        cost = [number(one.cost)]
+        if reference is not None:
+            same = one is reference
+            cost.append("–" if same else f"{signed(100 * (one.cost / reference.cost - 1))} %")
+        return (one.policy, *cost, f"{percent(one.late)} %")
+
+    return Table("All jobs", (*head, "late"), tuple(map(cells, found)))
 
 
 def validity_notes(scorecard: Scorecard, job: str) -> list[str]:
-    """How far the runs of a job went from what its model was fitted to.
+    """Say how far the runs of a job went from what its model was fitted to.
 
     Returns:
         The interval of its capacity, and what lay outside the fit, policies gathered; empty
@@ -264,36 +239,31 @@ def _between(found: Difference, shown: Callable[[float], str]) -> str:
     return f"{shown(found.estimate)} [{shown(found.low)}, {shown(found.high)}]"
 
 
-def write_report(scorecard: Scorecard, folder: str | Path) -> dict[str, Path]:
-    """Writes scorecard.json, cells.csv and report.html.
+def report_of(scorecard: Scorecard, origin: str = "") -> Report:
+    """Make the report of a scorecard.
+
+    Args:
+        scorecard: The scorecard.
+        origin: How it was made.
 
     Returns:
-        What was written, by kind: `json`, `csv`, `html`.
+        A part per job; with several jobs, all of them together come first.
     """
-    folder = Path(folder)
-    return {
-        "json": write_atomic(folder / "scorecard.json", scorecard.to_json()),
-        "csv": write_atomic(folder / "cells.csv", scorecard.to_csv()),
-        "html": write_atomic(folder / "report.html", render_html(scorecard)),
-    }
-
-
-def render_html(scorecard: Scorecard) -> str:
-    """The whole report as one page without any outside reference.
-
-    Returns:
-        HTML of one page.
-    """
+    whole = _over_all_jobs(scorecard)
+    parts = [_job_part(scorecard, job) for job in scorecard.jobs]
+    if len(parts) > 1:
+        emphasis = _emphasis(scorecard, scorecard.jobs)
+        parts.insert(0, ReportPart(whole, whole, emphasis))
     meanings = [
         (metric_label(name, scorecard.currency), about) for name, about in EPISODE_METRICS.items()
     ]
-    return page(
-        str(scorecard.config.get("description") or "Scorecard"),
-        lead(headline(scorecard)),
-        *(_job_section(scorecard, job) for job in scorecard.jobs),
-        section(
-            "How to read and repeat this",
-            _lead(scorecard),
+    return Report(
+        title=str(scorecard.config.get("description") or "Scorecard"),
+        headline=headline(scorecard),
+        parts=tuple(parts),
+        reading=(_explained(scorecard),),
+        origin=origin,
+        folded=(
             details("Metrics", table(("metric", "meaning"), meanings, prose=True)),
             details(
                 "Versions",
@@ -307,16 +277,27 @@ def render_html(scorecard: Scorecard) -> str:
     )
 
 
-def _lead(scorecard: Scorecard) -> str:
+def render_html(scorecard: Scorecard) -> str:
+    """Render the report of a scorecard as one page without any outside reference.
+
+    Returns:
+        HTML of one page.
+    """
+    return render(report_of(scorecard))
+
+
+def _explained(scorecard: Scorecard) -> str:
     runs = len(scorecard.cells) // (len(scorecard.policies) * len(scorecard.jobs))
     confidence = 100 * float(scorecard.config.get("confidence", 0.95))
     saving = any(row.saving is not None for row in scorecard.rows)
     text = (
         f"{_counted(len(scorecard.policies), 'policy', 'policies')} on "
         f"{_counted(len(scorecard.jobs), 'job')}, {_counted(runs, 'run')} each on the same loads "
-        f"and seeds. Values are interquartile means with {confidence:g} % bootstrap intervals. "
+        f"and seeds. Values are {scorecard.statistic}s with {confidence:g} % bootstrap intervals. "
         f"Lower values are better{f'; of the {SAVING}, higher ones' if saving else ''}."
     )
+    if len(scorecard.jobs) > 1:
+        text += " Over all jobs, costs are the geometric mean of the jobs' values."
     if scorecard.reference is not None:
         text += f" Differences are paired with {scorecard.reference}."
     if saving:
@@ -329,35 +310,41 @@ def _lead(scorecard: Scorecard) -> str:
 
 
 def _counted(count: int, one: str, several: str | None = None) -> str:
-    """A number with its noun."""
+    """Write a number with its noun."""
     return f"{count} {one if count == 1 else several or f'{one}s'}"
 
 
-def _job_section(scorecard: Scorecard, job: str) -> Html:
-    shown, every = ranked_table(scorecard, job, wide=True), summary(scorecard, job)
-    mine, allowed = own(scorecard), percent(largest_late_share(scorecard))
-    emphasis: dict[int, Emphasis] = {}
-    for place, policy in enumerate(shown.policies):
-        if policy == shown.best:
-            emphasis[place] = "best mine" if policy in mine else "best"
-        elif policy in mine:
-            emphasis[place] = "mine"
-    parts: list[str] = [table(shown.columns, shown.rows, emphasis=emphasis)]
-    beyond = validity_notes(scorecard, job)
-    if beyond:
-        folded = (note(text) for text in beyond)
-        parts.append(details(f"Where the model of {job} is beyond its fit", *folded))
+def _emphasis(scorecard: Scorecard, jobs: Sequence[str]) -> dict[int, Emphasis]:
+    """Return the rows that stand out: the cheapest that is rarely late, and the reader's own."""
+    found, mine = standings(scorecard, jobs), own(scorecard)
+    emphasis: dict[int, Emphasis] = {
+        place: "mine" for place, one in enumerate(found) if one.policy in mine
+    }
+    if found[0].keeps and found[0].policy not in KNOWING:
+        emphasis[0] = "best mine" if 0 in emphasis else "best"
+    return emphasis
+
+
+def _job_part(scorecard: Scorecard, job: str) -> ReportPart:
+    shown: list[str] = []
     if len(scorecard.policies) > 1:
-        parts += [
+        allowed = percent(largest_late_share(scorecard))
+        shown += [
             heading("Cost and lateness"),
             f"Shaded: late at most {allowed} % of the time. Dotted: no policy is better in both.",
             charts.cost_and_lateness(scorecard, job),
         ]
     if any(run.job == job for run in scorecard.timelines):
-        parts += [
+        shown += [
             heading("Over time"),
             "The first seed of a load, chosen before any result was known. Ticks are rescales.",
             charts.over_time(scorecard, job),
         ]
-    parts.append(details("All metrics", table(every.columns, every.rows)))
-    return section(job, *parts)
+    return ReportPart(
+        table=ranked_table(scorecard, job, wide=True),
+        short=ranked_table(scorecard, job),
+        emphasis=_emphasis(scorecard, [job]),
+        charts=tuple(shown),
+        more=(summary(scorecard, job),),
+        caveats=tuple(validity_notes(scorecard, job)),
+    )

@@ -100,6 +100,7 @@ def evaluate(
         config=config.model_dump(mode="json", by_alias=True),
         versions=versions(runs.specs),
         currency=one_currency(runs.specs),
+        statistic="mean",
         rows=rows,
         cells=tuple(cells),
         timelines=tuple(timeline for part in parts for timeline in part.timelines),

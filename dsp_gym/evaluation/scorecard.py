@@ -17,7 +17,6 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import SchemaError
 from dsp_gym.evaluation.statistics import (
-    interquartile_mean,
     mean,
     paired_difference,
     ratio_of_means,
@@ -85,9 +84,9 @@ class ScorecardCell(ConfigModel):
 
 
 class IntervalEstimate(ConfigModel):
-    """An interquartile mean over loads and seeds with its bootstrap interval."""
+    """A mean over loads and seeds with its bootstrap interval."""
 
-    value: float = Field(description="interquartile mean")
+    value: float = Field(description="the mean, or what `statistic` of the scorecard names")
     low: float = Field(description="lower end of the interval")
     high: float = Field(description="upper end of the interval")
 
@@ -176,6 +175,11 @@ class Scorecard(ConfigModel):
     config: dict[str, Any] = Field(description="the benchmark as it was run, defaults included")
     versions: dict[str, str] = Field(description="versions that the numbers depend on")
     currency: str = Field(CURRENCY, description="of all costs, an ISO 4217 code")
+    statistic: Literal["mean", "interquartile mean"] = Field(
+        "interquartile mean",
+        description="of the values in `rows`; scorecards that do not say it hold interquartile "
+        "means, which leave out the latest quarter of the runs",
+    )
     rows: tuple[ScorecardRow, ...] = Field(
         description="one per policy and job, in the benchmark's order"
     )
@@ -334,9 +338,8 @@ def _saving(cells: Sequence[ScorecardCell], how: _Resampling) -> Saving | None:
 
 
 def _estimate(scores: Floats, how: _Resampling) -> IntervalEstimate:
-    interval = stratified_bootstrap(scores, interquartile_mean, n=how.n, confidence=how.confidence)
-    value = float(interquartile_mean(scores.reshape(-1)))
-    return IntervalEstimate(value=value, low=interval.low, high=interval.high)
+    interval = stratified_bootstrap(scores, mean, n=how.n, confidence=how.confidence)
+    return IntervalEstimate(value=float(scores.mean()), low=interval.low, high=interval.high)
 
 
 def _differences(

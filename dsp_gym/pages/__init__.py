@@ -25,7 +25,7 @@ from dsp_gym.pages.charts import (
     scatter,
 )
 from dsp_gym.pages.figures import COLOURS, GREY, INK, figure, svg
-from dsp_gym.pages.numbers import money, number, signed, span
+from dsp_gym.pages.numbers import money, number, percent, signed, span
 from dsp_gym.pages.page import (
     Emphasis,
     Html,
@@ -72,6 +72,7 @@ __all__ = [
     "number",
     "page",
     "page_style",
+    "percent",
     "scatter",
     "section",
     "shaded",

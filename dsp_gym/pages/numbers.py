@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-__all__ = ["money", "number", "signed", "span"]
+__all__ = ["money", "number", "percent", "signed", "span"]
 
 HUNDRED_MILLIONTH = 1e-8
 """Below, a number of a page is 0: no exponent is written."""
@@ -43,6 +43,18 @@ def money(value: float, currency: str) -> str:
     ('1,234 EUR', '0.405 USD')
     """
     return number(value) if value != value else f"{number(value)} {currency}"
+
+
+def percent(share: float) -> str:
+    """A share in percent for people: two digits that matter.
+
+    Returns:
+        Digits; no unit.
+
+    >>> percent(0.0123), percent(0.304), percent(0.999)
+    ('1.2', '30', '100')
+    """
+    return f"{100 * share:.0f}" if abs(share) >= 0.1 else f"{100 * share:.2g}"
 
 
 def signed(value: float) -> str:

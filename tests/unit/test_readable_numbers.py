@@ -8,9 +8,9 @@ import pytest
 from baselines.reasons import amount
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop
-from dsp_gym.evaluation.report import percent
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.topology import Topology
+from dsp_gym.pages import percent
 from dsp_gym.policies import make
 
 

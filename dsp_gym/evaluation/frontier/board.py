@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from dsp_gym.config.files import load_model, names
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import PolicyFrontier, estimate_cell
-from dsp_gym.evaluation.frontier.play import CellRuns, entrants
+from dsp_gym.evaluation.frontier.play import CellRuns, PlayedFrontier, entrants
 from dsp_gym.evaluation.frontier.pricing import (
     PricedPolicy,
     ShiftedPolicy,
@@ -29,6 +29,7 @@ __all__ = [
     "FrontierBoard",
     "board_of",
     "currency_of",
+    "figures_of",
     "frontier_fingerprint",
     "render_json",
     "whole_fingerprint",
@@ -136,28 +137,24 @@ def whole_fingerprint(board: FrontierBoard) -> str | None:
 def board_of(
     name: str,
     config: FrontierConfig,
-    played: Sequence[CellRuns],
-    left_out: Mapping[str, str],
+    played: PlayedFrontier,
     versions: Mapping[str, str],
-    shifts: Sequence[CellRuns] = (),
 ) -> FrontierBoard:
     """Estimates every cell.
 
     Args:
         name: Of the frontier.
         config: The frontier.
-        played: The cells that were played.
-        left_out: Reason for each cell that was not, by its name.
+        played: Its runs.
         versions: What the numbers depend on beside the config.
-        shifts: The runs under each shift, those without one first.
 
     Returns:
         The board, the cells in the order of the config.
     """
-    seen = [runs for runs in played if runs.cell == "seen-jobs-seen-loads"]
+    seen = [runs for runs in played.cells if runs.cell == "seen-jobs-seen-loads"]
     chosen = cheapest_settings(seen[0], config.late_weight) if seen else None
     cells = []
-    for runs in played:
+    for runs in played.cells:
         frontiers = estimate_cell(
             runs, config.lateness, resamples=config.bootstrap, confidence=config.confidence
         )
@@ -172,7 +169,7 @@ def board_of(
             )
         cells.append(BoardCell(runs, frontiers, priced))
     shifted = compare_shifts(
-        shifts, config.late_weight, resamples=config.bootstrap, confidence=config.confidence
+        played.shifts, config.late_weight, resamples=config.bootstrap, confidence=config.confidence
     )
     return FrontierBoard(
         name,
@@ -180,10 +177,37 @@ def board_of(
         frontier_fingerprint(config),
         tuple(cells),
         shifted,
-        dict(left_out),
+        played.left_out,
         dict(versions),
         currency_of(config),
     )
+
+
+def figures_of(board: FrontierBoard) -> dict[str, float]:
+    """List the figures of a frontier's tables.
+
+    Args:
+        board: The frontier.
+
+    Returns:
+        Values by cell or shift, policy and figure; what a policy does not reach is left out.
+    """
+    return dict(_figures(board))
+
+
+def _figures(board: FrontierBoard) -> Iterator[tuple[str, float]]:
+    for cell in board.cells:
+        for one in cell.frontiers:
+            place = f"{cell.runs.cell}/{one.policy}"
+            for what in ("cost", "ratio", "closed", "regret"):
+                for level, estimate in getattr(one, what).items():
+                    if estimate is not None:
+                        yield f"{place}/{what}_at_{100 * level:g}_percent_late", estimate.value
+        for priced in cell.priced:
+            yield f"{cell.runs.cell}/{priced.policy}/price", priced.price.value
+    for shifted in board.shifts:
+        yield f"shifts/{shifted.shift}/{shifted.policy}/ratio", shifted.ratio.value
+        yield f"shifts/{shifted.shift}/{shifted.policy}/late", shifted.late
 
 
 def render_json(board: FrontierBoard, command: str | None = None) -> str:

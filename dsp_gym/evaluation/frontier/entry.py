@@ -5,21 +5,22 @@
     policy/         the folder of a trained policy, or the one file of a policy in code
     runs/CELL.json  every run
 
-`dsp-gym leaderboard submit` writes it. A frontier with its entries plays them anew, so that nobody
-has to believe their figures.
+`dsp-gym evaluate FRONTIER --entry POLICY` writes it. With `--entries`, a frontier plays the entries
+again, so that nobody has to believe their figures.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from dsp_gym.config.files import parse, write_atomic
+from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, PolicyError, SchemaError
 from dsp_gym.evaluation.batch_of_runs import play, share_of
@@ -28,21 +29,28 @@ from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
 from dsp_gym.job.spec import CURRENCY
 from dsp_gym.loads.splits import LoadSet, LoadSplit
-from dsp_gym.policies.local_module import Code, code_of
+from dsp_gym.policies.local_module import Code, code_of, offered
 from dsp_gym.policies.pins import digest_of
+from dsp_gym.records.hashes import document_sha256, file_sha256
 
 __all__ = [
     "ENTRY_FILE",
+    "ENTRY_NAME",
+    "Entry",
     "EntryDocument",
+    "entered",
+    "files_of",
     "read_entries",
     "refuse_chance",
     "unlike",
-    "write_entry",
 ]
 
 ENTRY_FILE, CARD, POLICY, RUNS = "entry.json", "card.md", "policy", "runs"
 
 SCHEMA = "dsp-gym/entry/1"
+
+ENTRY_NAME = r"^[a-z0-9][a-z0-9.-]*$"
+"""Names of entries, which are names of folders and of policies."""
 
 SMALL_S = 7200
 """Length of the run that is played twice."""
@@ -54,7 +62,7 @@ class EntryDocument(ConfigModel):
     schema_: Literal["dsp-gym/entry/1"] = Field(
         "dsp-gym/entry/1", alias="schema", description="schema and version"
     )
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="label on the board")
+    name: str = Field(pattern=ENTRY_NAME, description="label on the board")
     frontier: str = Field(min_length=1, description="name of the frontier")
     fingerprint: str = Field(description="of the frontier that was played; policies left out")
     code: str | None = Field(None, description="module:Policy; none: the folder policy/")
@@ -72,7 +80,7 @@ class EntryDocument(ConfigModel):
     versions: dict[str, str] = Field(description="what the figures depend on beside the frontier")
 
     def swept(self, policy: str) -> SweptPolicy:
-        """The policy as one of a frontier.
+        """Return the policy as one of a frontier.
 
         Args:
             policy: What the registry knows it by.
@@ -89,8 +97,23 @@ class EntryDocument(ConfigModel):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry that somebody submitted."""
+
+    folder: Path
+    document: EntryDocument
+    code: Code | None  # none: the policy is a folder, of which nothing is executed
+    is_named: bool  # its own folder was named, so its code may run
+
+    def swept(self) -> SweptPolicy:
+        """Return the policy as one of a frontier."""
+        name = self.document.name
+        return self.document.swept(str(self.folder / POLICY) if self.code is None else name)
+
+
 def refuse_chance(config: FrontierConfig, policy: SweptPolicy) -> None:
-    """Plays one run of a policy twice.
+    """Play one run of a policy twice.
 
     Args:
         config: The frontier; the first job and load of its first cell are played.
@@ -123,91 +146,133 @@ def refuse_chance(config: FrontierConfig, policy: SweptPolicy) -> None:
             )
 
 
-def write_entry(
-    folder: Path, document: EntryDocument, cells: Iterable[CellRuns], source: Path | None, card: str
-) -> dict[str, Path]:
-    """Writes an entry.
+def files_of(
+    document: EntryDocument, cells: Iterable[CellRuns], source: Path | None, card: str
+) -> dict[str, str | bytes]:
+    """List the files of an entry.
 
     Args:
-        folder: Of the entry.
         document: What `entry.json` says.
         cells: Its runs.
         source: The folder or the file of the policy; None: an installed package.
         card: Text for people.
 
     Returns:
-        What was written, by kind.
+        Content by path below the entry's folder.
     """
-    kept = folder / POLICY
-    shutil.rmtree(kept, ignore_errors=True)
+    kept: dict[str, bytes] = {}
     if source is not None and source.is_dir():
-        for file in sorted(one for one in source.iterdir() if one.is_file()):
-            write_atomic(kept / file.name, file.read_bytes())
+        kept = {
+            file.relative_to(source).as_posix(): file.read_bytes()
+            for file in sorted(source.rglob("*"))
+            if file.is_file() and not file.name.startswith(".")
+        }
+        document = document.model_copy(update={"sha256": digest_of(source)})
     elif source is not None:
-        write_atomic(kept / source.name, source.read_bytes())
-    if source is not None:
-        document = document.model_copy(update={"sha256": digest_of(kept)})
-    for runs in cells:
-        text = runs.model_dump_json(by_alias=True)
-        write_atomic(folder / RUNS / f"{runs.cell}.json", text)
+        kept = {source.name: source.read_bytes()}
+        digest = document_sha256({source.name: file_sha256(source)})
+        document = document.model_copy(update={"sha256": f"sha256:{digest}"})
     said = json.dumps(document.model_dump(mode="json", by_alias=True), indent=1)
-    written = {
-        "entry": write_atomic(folder / ENTRY_FILE, f"{said}\n"),
-        "card": write_atomic(folder / CARD, card),
+    return {
+        **{f"{POLICY}/{name}": content for name, content in kept.items()},
+        **{f"{RUNS}/{one.cell}.json": one.model_dump_json(by_alias=True) for one in cells},
+        CARD: card,
+        ENTRY_FILE: f"{said}\n",
     }
-    return written if source is None else {**written, "policy": kept}
 
 
-def read_entries(
-    folder: Path, frontier: str, currency: str
-) -> list[tuple[Path, EntryDocument, Code | None]]:
-    """The entries below a folder, by name.
+def read_entries(folders: Sequence[Path], frontier: str, currency: str) -> list[Entry]:
+    """Read entries.
 
     Args:
-        folder: One folder per entry.
+        folders: Each of one entry, or with a folder per entry.
         frontier: Name of the frontier they are for.
-        currency: Of its costs.
+        currency: Currency of its costs.
 
     Returns:
-        Folder, document and code of each; no code where the policy is a folder.
+        The entries, in the order of the folders, then by name.
 
     Raises:
-        ConfigError: There is none, one is for another frontier, or its costs are in another
-            currency.
+        ConfigError: A folder holds none, or an entry does not belong to this frontier.
         SchemaError: A document cannot be read, or the policy is not the one that was submitted.
     """
     found = []
-    for file in sorted(folder.glob(f"*/{ENTRY_FILE}")):
-        document = _read(file)
-        if document.frontier != frontier:
-            raise ConfigError(f"is an entry of {document.frontier}, not of {frontier}", file=file)
-        if document.currency != currency:
+    for folder in folders:
+        named = (folder / ENTRY_FILE).is_file()
+        files = [folder / ENTRY_FILE] if named else sorted(folder.glob(f"*/{ENTRY_FILE}"))
+        if not files:
             raise ConfigError(
-                f"entry '{document.name}' has its costs in {document.currency}, {frontier} in "
-                f"{currency}; costs in two currencies are not compared",
-                file=file,
-                key="currency",
-                remedy=f"Submit it again, on the {frontier} of this board.",
+                "holds no entry",
+                file=folder,
+                remedy="Name the folder of one, or the one above those of several.",
             )
-        kept = file.parent / POLICY
-        if document.sha256 is not None and (
-            not kept.is_dir() or digest_of(kept) != document.sha256
-        ):
-            raise SchemaError(
-                "the policy is not the one that was submitted",
-                file=kept,
-                key="sha256",
-                value=document.sha256,
-                remedy="Submit it again: dsp-gym leaderboard submit",
-            )
-        found.append((file.parent, document, _code(document, file)))
-    if not found:
-        raise ConfigError(
-            "holds no entry",
-            file=folder,
-            remedy="Name the folder above those that dsp-gym leaderboard submit wrote.",
-        )
+        for file in files:
+            document = _read(file)
+            _refuse_foreign(document, file, frontier, currency)
+            found.append(Entry(file.parent, document, _code(document, file), named))
     return found
+
+
+def _refuse_foreign(document: EntryDocument, file: Path, frontier: str, currency: str) -> None:
+    """Refuse an entry of another frontier or currency, and one whose policy was changed."""
+    again = "Submit it again: dsp-gym evaluate FRONTIER --entry POLICY"
+    if document.frontier != frontier:
+        raise ConfigError(f"is an entry of {document.frontier}, not of {frontier}", file=file)
+    if document.currency != currency:
+        raise ConfigError(
+            f"entry '{document.name}' has its costs in {document.currency}, {frontier} in "
+            f"{currency}; costs in two currencies are not compared",
+            file=file,
+            key="currency",
+            remedy=again,
+        )
+    kept = file.parent / POLICY
+    if document.sha256 is not None and (not kept.is_dir() or digest_of(kept) != document.sha256):
+        raise SchemaError(
+            "the policy is not the one that was submitted",
+            file=kept,
+            key="sha256",
+            value=document.sha256,
+            remedy=again,
+        )
+
+
+@contextmanager
+def entered(
+    config: FrontierConfig, entries: Sequence[Entry]
+) -> Iterator[tuple[FrontierConfig, tuple[Entry, ...]]]:
+    """Add entries to a frontier; those in code only where their own folder was named.
+
+    Args:
+        config: The frontier.
+        entries: The entries.
+
+    Yields:
+        The frontier with a policy per entry, which the registry knows within the block, and the
+        entries that take part.
+
+    Raises:
+        ConfigError: Two entries, or an entry and a policy of the frontier, share a name.
+    """
+    playing = tuple(one for one in entries if one.code is None or one.is_named)
+    codes: dict[str, Code] = {}
+    for one in playing:
+        if one.code is None:
+            continue
+        if one.code.module in {other.module for other in codes.values()}:
+            raise ConfigError(
+                f"another entry has a module '{one.code.module}', too",
+                file=one.folder,
+                remedy="Rename one of them: Python identifies a module by its name.",
+            )
+        codes[one.document.name] = one.code
+    if not playing:
+        yield config, ()
+        return
+    document = config.model_dump(mode="json", by_alias=True)
+    document["policies"] += [one.swept().model_dump(mode="json", by_alias=True) for one in playing]
+    with offered(codes, [one.folder / POLICY for one in playing if one.code is not None]):
+        yield parse(FrontierConfig, document, "the frontier with its entries"), playing
 
 
 def _read(file: Path) -> EntryDocument:
@@ -229,29 +294,31 @@ def _code(document: EntryDocument, file: Path) -> Code | None:
     return code
 
 
-def unlike(folder: Path, document: EntryDocument, board: FrontierBoard) -> Sequence[str]:
-    """Cells in which an entry's own runs are not those of a board.
+def unlike(entries: Iterable[Entry], board: FrontierBoard) -> list[str]:
+    """Say which entries gave other runs on a board than they hold themselves.
 
     Args:
-        folder: Of the entry.
-        document: Of the entry.
-        board: Played with the entry's policy.
+        entries: Entries that were played.
+        board: Played with them.
 
     Returns:
-        Names of cells; empty where the frontier is another one, and nothing can be compared.
+        A sentence for each; none for entries of a frontier with another fingerprint, with which
+        nothing can be compared.
     """
-    if document.fingerprint != board.fingerprint:
-        return []
-    wrong = []
-    for cell in board.cells:
-        file = folder / RUNS / f"{cell.runs.cell}.json"
-        if not file.is_file():
+    said = []
+    for one in entries:
+        if one.document.fingerprint != board.fingerprint:
             continue
-        theirs = CellRuns.model_validate_json(file.read_text(encoding="utf-8"))
-        pair = [_runs_of(runs, document.name) for runs in (theirs, cell.runs)]
-        if pair[0] != pair[1]:
-            wrong.append(cell.runs.cell)
-    return wrong
+        name, wrong = one.document.name, []
+        for cell in board.cells:
+            file = one.folder / RUNS / f"{cell.runs.cell}.json"
+            if file.is_file():
+                theirs = CellRuns.model_validate_json(file.read_text(encoding="utf-8"))
+                if _runs_of(theirs, name) != _runs_of(cell.runs, name):
+                    wrong.append(cell.runs.cell)
+        if wrong:
+            said.append(f"{name} gave other runs than its entry in {', '.join(wrong)}")
+    return said
 
 
 def _runs_of(runs: CellRuns, name: str) -> PolicyRuns | None:

@@ -1,8 +1,6 @@
-"""The pages of a frontier's board: Markdown for the documentation, HTML with figures."""
+"""The report of a frontier's board."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from dsp_gym.evaluation.frontier.board import (
     TITLES,
@@ -12,17 +10,18 @@ from dsp_gym.evaluation.frontier.board import (
 )
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.tables import (
-    cost_head,
-    cost_rows,
+    cost_table,
     headline,
     level_of,
     shift_table,
+    short_table,
     tables_beside,
 )
+from dsp_gym.evaluation.results import Report, ReportPart, Table
 from dsp_gym.evaluation.run import PLAN
-from dsp_gym.pages import Html, ScatterPoint, details, lead, money, page, scatter, section, table
+from dsp_gym.pages import Html, ScatterPoint, money, scatter
 
-__all__ = ["render_html", "render_markdown"]
+__all__ = ["report_of"]
 
 
 def _explained(board: FrontierBoard) -> list[str]:
@@ -72,7 +71,7 @@ def _played(cell: BoardCell, currency: str) -> str:
 
 
 def _part(board: FrontierBoard) -> str:
-    """What the board leaves out of a shipped frontier; empty: nothing."""
+    """Say what the board leaves out of a shipped frontier; empty: nothing."""
     whole = whole_fingerprint(board)
     if whole is None:
         return ""
@@ -84,72 +83,46 @@ def _part(board: FrontierBoard) -> str:
     )
 
 
-def render_markdown(board: FrontierBoard, command: str) -> str:
-    """The page of the documentation.
+def report_of(board: FrontierBoard, command: str = "") -> Report:
+    """Make the report of a board.
 
     Args:
         board: The board.
         command: The line that made it.
 
     Returns:
-        Markdown text.
+        A part per cell, then the shifts and what was left out.
     """
+    config, currency = board.config, board.currency
     parts = [
-        f"# Costs at equal lateness: {board.name}",
-        f"<!-- Written by `dsp-gym leaderboard {board.name}`; do not edit. -->",
-        "Costs of autoscaling policies that are late equally often, for readers who choose a "
-        "policy. The first tables are the fairest: they use jobs and loads outside all training "
-        "and tuning.",
-        headline(board),
-        f"Made by `{command}`; [how to read the columns](#how-to-read-this).{_part(board)}",
+        ReportPart(
+            table=cost_table(cell, config),
+            short=short_table(cell, config, currency),
+            notes=(_played(cell, currency),),
+            charts=(
+                "A point for each setting of a policy's knob; tuned rules are dashed. "
+                "Dotted: no policy is better in both.",
+                _drawn(cell, config, currency),
+            ),
+            more=tuple(tables_beside(cell, config, currency)),
+        )
+        for cell in board.cells
     ]
-    for cell in board.cells:
-        parts += [
-            f"## {cell.title}",
-            _markdown(cost_head(board.config), cost_rows(cell, board.config)),
-            _played(cell, board.currency),
-        ]
-        for extra in tables_beside(cell, board.config, board.currency):
-            parts += [f"{extra.title}:", _markdown(extra.head, extra.rows)]
     if board.shifts:
-        parts += ["## Shifts", _markdown(*shift_table(board))]
-    parts += [f"## Left out\n\n{TITLES[name]}: {reason}" for name, reason in board.left_out.items()]
-    parts += ["## How to read this", *_explained(board)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def render_html(board: FrontierBoard) -> str:
-    """The same page with a figure for each cell.
-
-    Returns:
-        HTML without outside references.
-    """
-    parts: list[str] = [lead(headline(board))]
-    for cell in board.cells:
-        inside: list[str] = [
-            table(cost_head(board.config), cost_rows(cell, board.config)),
-            "A point for each setting of a policy's knob; tuned rules are dashed. "
-            "Dotted: no policy is better in both.",
-            _drawn(cell, board.config, board.currency),
-            _played(cell, board.currency),
-        ]
-        inside += [
-            details(extra.title, table(extra.head, extra.rows))
-            for extra in tables_beside(cell, board.config, board.currency)
-        ]
-        parts.append(section(cell.title, *inside))
-    if board.shifts:
-        parts.append(section("Shifts", table(*shift_table(board))))
+        parts.append(ReportPart(shift_table(board), shift_table(board)))
     if board.left_out:
         reasons = [(TITLES[name], reason) for name, reason in board.left_out.items()]
-        parts.append(section("Left out", table(("cell", "reason"), reasons, prose=True)))
-    parts.append(section("How to read this", *_explained(board)))
-    return page(f"Costs at equal lateness: {board.name}", *parts)
+        left = Table("Left out", ("cell", "reason"), reasons)
+        parts.append(ReportPart(left, left))
+    made = f"Made by `{command}`; " if command else ""
+    return Report(
+        title=f"Costs at equal lateness: {board.name}",
+        headline=headline(board),
+        parts=tuple(parts),
+        reading=tuple(_explained(board)),
+        origin="The first table is the fairest: jobs and loads outside all training and tuning. "
+        f"{made}[how to read the columns](#how-to-read-this).{_part(board)}",
+    )
 
 
 def _drawn(cell: BoardCell, config: FrontierConfig, currency: str) -> Html:

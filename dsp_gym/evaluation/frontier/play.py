@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -12,10 +12,11 @@ from pydantic import Field
 from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.engine import HERE, Engine
-from dsp_gym.errors import ConfigError
+from dsp_gym.errors import ConfigError, LoadError, did_you_mean
 from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig, SweptPolicy
+from dsp_gym.evaluation.kept import KeptResults
 from dsp_gym.evaluation.run import Keep, OnRuns, cells_of, decisions_of
 from dsp_gym.evaluation.scorecard import ScorecardCell
 from dsp_gym.evaluation.shift import Shift
@@ -26,15 +27,21 @@ from dsp_gym.policies.registry import make, resolve
 
 __all__ = [
     "DAY_S",
+    "SHIFTS",
     "CellRuns",
+    "PlayedFrontier",
     "PolicyRuns",
     "decisions_in",
     "entrants",
     "play_cell",
+    "play_frontier",
     "play_shift",
 ]
 
 DAY_S = 86_400
+
+SHIFTS = "shifts"
+"""Name of the runs under shifts, beside those of the cells."""
 
 Table = tuple[tuple[tuple[tuple[float, ...], ...], ...], ...]
 """Numbers by setting, job, load, and training and seed."""
@@ -154,6 +161,68 @@ def decisions_in(config: FrontierConfig) -> int:
     shifted = tuple(one for policy in config.shifted() for one in entrants(policy))
     every = config.shifts.all()
     return count + sum(decisions_of(config.shift_benchmark(one, shifted)) for one in every)
+
+
+class PlayedFrontier(NamedTuple):
+    """The runs of a frontier."""
+
+    cells: tuple[CellRuns, ...]
+    shifts: tuple[CellRuns, ...]  # those without a shift first; none: not played
+    left_out: dict[str, str]  # reason by name of a cell whose recorded loads are not here
+
+
+def play_frontier(
+    config: FrontierConfig,
+    wanted: Sequence[str] = (),
+    *,
+    engine: Engine = HERE,
+    told: OnRuns | None = None,
+    kept: KeptResults | None = None,
+) -> PlayedFrontier:
+    """Play the cells and shifts of a frontier.
+
+    Args:
+        config: The frontier.
+        wanted: Names of cells, and `shifts`; none: everything.
+        engine: Where runs are played; they do not depend on it.
+        told: Hears how many runs of a cell are done.
+        kept: Keeps finished runs, and gives those of an interrupted run.
+
+    Returns:
+        The runs.
+
+    Raises:
+        ConfigError: A name is of no cell, or every cell is left out.
+    """
+    known = {cell.name: cell for cell in config.cells()}
+    shifts = () if config.shifts is None else config.shifts.all()
+    offered = [*known, *([SHIFTS] if shifts else [])]
+    for name in wanted:
+        if name not in offered:
+            raise ConfigError(
+                f"there is no cell '{name}'", key="--cell", remedy=did_you_mean(name, offered)
+            )
+
+    def below(name: str) -> KeptResults | None:
+        return None if kept is None else KeptResults(kept.folder / name)
+
+    played, left_out = [], {}
+    for name in (name for name in known if not wanted or name in wanted):
+        try:
+            played.append(
+                play_cell(config, known[name], engine=engine, told=told, kept=below(name))
+            )
+        except LoadError as error:
+            if known[name].loads != "recorded":
+                raise
+            left_out[name] = str(error)
+    shifted = [
+        play_shift(config, shift, engine=engine, told=told, kept=below(f"{SHIFTS}-{number}"))
+        for number, shift in enumerate(shifts if not wanted or SHIFTS in wanted else ())
+    ]
+    if not played and not shifted:
+        raise ConfigError("every cell is left out", key="loads.recorded")
+    return PlayedFrontier(tuple(played), tuple(shifted), left_out)
 
 
 def play_cell(

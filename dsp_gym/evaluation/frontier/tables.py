@@ -9,19 +9,17 @@ from dsp_gym.evaluation.frontier.board import BoardCell, FrontierBoard
 from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import DearestJob, PolicyFrontier
-from dsp_gym.evaluation.report import number, percent
+from dsp_gym.evaluation.results import Table
 from dsp_gym.evaluation.run import PLAN
-from dsp_gym.pages import money
+from dsp_gym.pages import money, number, percent
 
 __all__ = [
-    "Extra",
-    "cost_head",
-    "cost_rows",
+    "cost_table",
     "headline",
     "level_of",
     "shift_table",
+    "short_table",
     "tables_beside",
-    "terminal_rows",
 ]
 
 
@@ -84,49 +82,58 @@ def _shift_headline(board: FrontierBoard) -> str:
     )
 
 
-def cost_head(config: FrontierConfig) -> tuple[str, ...]:
-    """The columns of `cost_rows`.
-
-    Returns:
-        Their headings.
-    """
-    level = level_of(config)
-    costs = tuple(f"{percent(share)} % late" for share in config.lateness)
-    return (
-        "policy",
-        *costs,
-        f"of the best rule, {level.text}",
-        f"gap closed, {level.text}",
-        f"above {PLAN}, {level.text}",
-        f"worst 5 % late, {level.text}",
-        f"rescales/day, {level.text}",
-        f"dearest job, {level.text}",
-    )
-
-
-def cost_rows(cell: BoardCell, config: FrontierConfig) -> list[tuple[str, ...]]:
-    """What the policies of a cell cost at equal lateness.
+def cost_table(cell: BoardCell, config: FrontierConfig) -> Table:
+    """List what the policies of a cell cost at equal lateness.
 
     Returns:
         A row per policy: the one that knows the load, then the cheapest first.
     """
-    level = level_of(config).share
+    level = level_of(config)
+    head = (
+        "policy",
+        *(f"{percent(share)} % late" for share in config.lateness),
+        *(
+            f"{what}, {level.text}"
+            for what in (
+                "of the best rule",
+                "gap closed",
+                f"above {PLAN}",
+                "worst 5 % late",
+                "rescales/day",
+                "dearest job",
+            )
+        ),
+    )
     rows = []
-    for one in _ordered(cell, level):
-        worst, rescales = one.worst[level], one.rescales[level]
+    for one in _ordered(cell, level.share):
+        worst, rescales = one.worst[level.share], one.rescales[level.share]
         rows.append(
             (
                 f"{one.policy} (tuned rule)" if one.rule else one.policy,
-                *(_shown(one.cost[share], interval=share == level) for share in config.lateness),
-                _shown(one.ratio[level], interval=True),
-                _shown(one.closed[level], 100.0, " %", interval=True),
-                _shown(one.regret[level], 100.0, " %", interval=True),
+                *(
+                    _shown(one.cost[share], interval=share == level.share)
+                    for share in config.lateness
+                ),
+                _shown(one.ratio[level.share], interval=True),
+                _shown(one.closed[level.share], 100.0, " %", interval=True),
+                _shown(one.regret[level.share], 100.0, " %", interval=True),
                 "–" if worst is None else f"{percent(worst)} %",
                 "–" if rescales is None else number(rescales),
-                _dearest_job(one.dearest_job[level]),
+                _dearest_job(one.dearest_job[level.share]),
             )
         )
-    return rows
+    return Table(cell.title, head, rows)
+
+
+def short_table(cell: BoardCell, config: FrontierConfig, currency: str) -> Table:
+    """Return the columns of the costs that a terminal has room for.
+
+    Returns:
+        The policy, its costs, and two comparisons.
+    """
+    whole, keep = cost_table(cell, config), len(config.lateness) + 3
+    title = f"{cell.title}, {currency} per job and day"
+    return Table(title, whole.head[:keep], [row[:keep] for row in whole.rows])
 
 
 def _ordered(cell: BoardCell, level: float) -> list[PolicyFrontier]:
@@ -221,7 +228,7 @@ def _known_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ]
 
 
-def _against_rules(cell: BoardCell, level: Level) -> Extra:
+def _against_rules(cell: BoardCell, level: Level) -> Table:
     """Costs and rescales of every other policy against each tuned rule, not the best one alone."""
     rules = [one.policy for one in cell.frontiers if one.rule]
     rows = []
@@ -232,7 +239,7 @@ def _against_rules(cell: BoardCell, level: Level) -> Extra:
         rescales = ("–" if part.rescales is None else number(part.rescales) for part in found)
         rows.append((one.policy, *(_shown(part.cost, interval=True) for part in found), *rescales))
     head = (f"{what}, of {rule}" for what in ("cost", "rescales") for rule in rules)
-    return Extra(f"Against each tuned rule, {level.text} late", ("policy", *head), rows)
+    return Table(f"Against each tuned rule, {level.text} late", ("policy", *head), rows)
 
 
 def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
@@ -248,7 +255,7 @@ def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ]
 
 
-def tables_beside(cell: BoardCell, config: FrontierConfig, currency: str) -> list[Extra]:
+def tables_beside(cell: BoardCell, config: FrontierConfig, currency: str) -> list[Table]:
     """The tables below that of the costs.
 
     Args:
@@ -263,23 +270,15 @@ def tables_beside(cell: BoardCell, config: FrontierConfig, currency: str) -> lis
     count = max((len(row) for row in trained), default=1)
     tables = [
         _against_rules(cell, level_of(config)),
-        Extra("By price, late time priced in", PRICE_HEAD, _price_rows(cell)),
-        Extra(f"The frontier of {PLAN}", _priced(KNOWN_HEAD, currency), _known_rows(cell)),
-        Extra(
+        Table("By price, late time priced in", PRICE_HEAD, _price_rows(cell)),
+        Table(f"The frontier of {PLAN}", _priced(KNOWN_HEAD, currency), _known_rows(cell)),
+        Table(
             f"Cost of each training, {currency} per day",
             ("policy", *(f"training {n}" for n in range(1, count))),
             [(*row, *["–"] * (count - len(row))) for row in trained],
         ),
     ]
     return [one for one in tables if one.rows]
-
-
-class Extra(NamedTuple):
-    """A further table."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 SHIFT_HEAD = (
@@ -293,8 +292,13 @@ SHIFT_HEAD = (
 )
 
 
-def _shift_rows(board: FrontierBoard) -> list[tuple[str, ...]]:
-    return [
+def shift_table(board: FrontierBoard) -> Table:
+    """List the policies under every shift.
+
+    Returns:
+        A table without rows where no shift was played.
+    """
+    rows = [
         (
             one.shift,
             one.policy,
@@ -306,25 +310,4 @@ def _shift_rows(board: FrontierBoard) -> list[tuple[str, ...]]:
         )
         for one in board.shifts
     ]
-
-
-def shift_table(board: FrontierBoard) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The policies under every shift.
-
-    Returns:
-        Columns, and rows of text; no rows where no shift was played.
-    """
-    return _priced(SHIFT_HEAD, board.currency), _shift_rows(board)
-
-
-def terminal_rows(
-    cell: BoardCell, config: FrontierConfig
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The table of one cell as a terminal has room for it.
-
-    Returns:
-        Columns, and rows of text.
-    """
-    head, rows = cost_head(config), cost_rows(cell, config)
-    keep = len(config.lateness) + 3  # the policy, its costs, and both comparisons
-    return head[:keep], [row[:keep] for row in rows]
+    return Table("Shifts", _priced(SHIFT_HEAD, board.currency), rows)

@@ -48,12 +48,11 @@ class AgentObjective:
 
     Args:
         config: The experiment; its first seed is trained.
-        steps: Decisions per training; the experiment's when None.
     """
 
-    def __init__(self, config: ExperimentConfig, steps: int | None = None) -> None:
+    def __init__(self, config: ExperimentConfig) -> None:
         self._config = config
-        self._steps = steps or config.ppo.total_steps
+        self._steps = config.ppo.total_steps
         self._loads = with_held_out_seeds(config.loads)
         _training()  # found missing before the search begins
 
@@ -77,7 +76,6 @@ class AgentObjective:
         agent = config.ppo.model_copy(
             update={
                 "seeds": config.ppo.seeds[:1],
-                "total_steps": self._steps,
                 "eval_every": min(config.ppo.eval_every, self._steps),
             }
         )

@@ -105,9 +105,7 @@ class PolicyObjective:
         policy: A name or file; what the file sets stays as it is unless it is tuned.
         name: Name of the benchmark or experiment.
         config: The benchmark or experiment.
-        goal: `cost` or `reward`.
         seeds: Seeds per load.
-        max_slo_share: Of the time, with the goal `cost`; the benchmark's when None.
         measures: Fingerprint of the frontier that the benchmark is the training part of; None: it
             stands for itself.
     """
@@ -117,18 +115,16 @@ class PolicyObjective:
         policy: str,
         name: str,
         config: BenchmarkConfig | ExperimentConfig,
-        goal: Goal,
         *,
         seeds: int,
-        max_slo_share: float | None = None,
         measures: str | None = None,
     ) -> None:
         self.label, self.base, _ = resolve(policy)
-        self.goal: Goal = goal
+        # An experiment's reward has a weight for lateness; a benchmark has a bound.
+        self.goal: Goal = "reward" if isinstance(config, ExperimentConfig) else "cost"
         whole = config.benchmark() if isinstance(config, ExperimentConfig) else config
         self._name, self._fingerprint = name, measures or fingerprint(whole)
         self.benchmark = training_benchmark(config, seeds)
-        self.max_slo_share = max_slo_share or self.benchmark.max_slo_share
         self._weights = (
             config.env.reward if isinstance(config, ExperimentConfig) else RewardWeights()
         )
@@ -173,13 +169,13 @@ class PolicyObjective:
             ),
         }
         if self.goal == "cost":
-            return Score(float(cost), late - self.max_slo_share, metrics)
+            return Score(float(cost), late - self.benchmark.max_slo_share, metrics)
         metrics["reward"] = float(np.mean(earned))
         return Score(-metrics["reward"], 0.0, metrics)
 
     def about(self) -> dict[str, object]:
         b = self.benchmark
-        bound = {"max_slo_share": self.max_slo_share} if self.goal == "cost" else {}
+        bound = {"max_slo_share": b.max_slo_share} if self.goal == "cost" else {}
         weights = {"weights": self._weights.model_dump()} if self.goal == "reward" else {}
         return {
             "tuned_on": self._name,
