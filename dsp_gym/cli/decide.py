@@ -14,7 +14,7 @@ import typer
 from dsp_gym.cli.output import print_json
 
 if TYPE_CHECKING:
-    from dsp_gym.backends.documents import Json
+    from dsp_gym.config.strict_json import Json
     from dsp_gym.control.client_history import RequestHistory
     from dsp_gym.guardrails.chain import Chain
     from dsp_gym.loop.protocols import Policy

@@ -26,7 +26,7 @@ from dsp_gym.cli.output import counted, print_table
 from dsp_gym.cli.tracked import is_policy_folder, record_scorecard
 
 if TYPE_CHECKING:
-    from dsp_gym.backends.documents import Document
+    from dsp_gym.config.strict_json import Document
     from dsp_gym.engine import Engine
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.experiment import ExperimentConfig

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from dsp_gym.datasets.files import pyarrow
+from dsp_gym.config.text import first_line
+from dsp_gym.records.parquet import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +53,7 @@ def read_files(files: Iterable[Path]) -> pa.Table | None:
                 parts.append(opened.read())
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise StorageError(
-                f"cannot be read: {str(error).splitlines()[0][:200]}",
+                f"cannot be read: {first_line(error)}",
                 file=file,
                 remedy="Build the dataset again.",
             ) from None

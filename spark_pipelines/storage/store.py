@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dsp_gym.config.files import write_atomic
-from dsp_gym.config.temporary import only_writer
-from dsp_gym.datasets.files import sync_folder
+from dsp_gym.config.temporary import only_writer, synced
 from dsp_gym.datasets.manifest import CURRENT, REVISIONS, DatasetManifest, current_revision
 from dsp_gym.errors import DatasetError
 
@@ -122,14 +121,14 @@ class Store:
         manifest.write(building)
         for folder, _, files in os.walk(building):
             for file in files:
-                _sync_file(Path(folder) / file)
-            sync_folder(Path(folder))
+                synced(Path(folder) / file)
+            synced(Path(folder))
         target = self.revision(manifest.revision)
         target.parent.mkdir(exist_ok=True)
         building.rename(target)
-        sync_folder(target.parent)
+        synced(target.parent)
         write_atomic(self.folder / CURRENT, f"{manifest.revision}\n")
-        sync_folder(self.folder)
+        synced(self.folder)
         self._prune(manifest.revision)
         return target
 
@@ -137,11 +136,3 @@ class Store:
         for found in (self.folder / REVISIONS).glob("*"):
             if found.name.isdecimal() and int(found.name) <= newest - _KEPT:
                 shutil.rmtree(found, ignore_errors=True)
-
-
-def _sync_file(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -173,6 +173,5 @@ class FoundJob:
     backend: Backend | None = None
     scheduler: str | None = None  # Flink's word
     slot_sharing: bool | None = None
-    edges_guessed: bool = False
     rescales: RescaleAccount | None = None
     notes: tuple[Note, ...] = ()

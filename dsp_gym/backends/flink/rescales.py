@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 
 __all__ = ["FEW", "RescaleAccount", "rescale_account"]

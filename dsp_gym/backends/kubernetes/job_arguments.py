@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Mapping, Sequence
 
+from dsp_gym.backends.flink.submission import levels_named
 from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.memory import NO_MEMORY, level_mib
 from dsp_gym.job.spec import JobSpec
@@ -23,15 +24,9 @@ def levels_in(arguments: Sequence[str], spec: JobSpec) -> dict[str, int] | None:
     """
     if "--program" not in arguments:
         return None
-    pairs = [part.partition("=") for part in _value(arguments).split(",") if part]
+    given = dict(itertools.pairwise(arguments))  # an option's value stands behind it
     try:
-        managed = {name: float(mib) for name, _, mib in pairs}
-        return {
-            vertex.name: round(math.log2(managed[vertex.name] / spec.memory.base_mib))
-            if vertex.name in managed
-            else NO_MEMORY
-            for vertex in spec.vertices
-        }
+        return levels_named(given.get(_OPTION, ""), spec)
     except (ValueError, OverflowError):
         return None
 
@@ -63,10 +58,3 @@ def with_levels(
         at = kept.index(_OPTION)
         del kept[at : at + 2]
     return (*kept, _OPTION, listed) if listed else tuple(kept)
-
-
-def _value(arguments: Sequence[str]) -> str:
-    if _OPTION not in arguments:
-        return ""
-    at = arguments.index(_OPTION) + 1
-    return arguments[at] if at < len(arguments) else ""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from dsp_gym.backends.documents import Document, Json
+from dsp_gym.config.strict_json import Document, Json
 
 __all__ = ["KEY", "OverrideForm", "Override", "flattened", "text_of"]
 
