@@ -24,7 +24,7 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.clairvoyance import Foresight, Possible
-from dsp_gym.simulation.rows import over_rows
+from dsp_gym.simulation.options import over_rows
 
 __all__ = ["Clairvoyant", "ClairvoyantConfig"]
 

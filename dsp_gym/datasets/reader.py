@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.text import first_line
-from dsp_gym.datasets.content import hash_files
 from dsp_gym.datasets.encoding import Encoding
-from dsp_gym.datasets.manifest import REVISIONS, DatasetManifest, content_of, current_revision
+from dsp_gym.datasets.manifest import (
+    REVISIONS,
+    DatasetManifest,
+    content_of,
+    current_revision,
+    hash_files,
+)
 from dsp_gym.datasets.transitions import COLUMNS, Transitions, transitions_of
 from dsp_gym.errors import DatasetError, DspGymError, StorageError, did_you_mean
 from dsp_gym.job.spec import JobSpec

@@ -33,7 +33,7 @@ from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.clairvoyance import Bounding, Foreseeing, Foresight, Possible
 from dsp_gym.policies.registry import make
-from dsp_gym.simulation.outcome import histogram_quantile
+from dsp_gym.simulation.state import histogram_quantile
 
 __all__ = [
     "OnStep",

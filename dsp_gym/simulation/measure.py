@@ -23,8 +23,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import FRESH_S
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.simulation.options import Measurement
-from dsp_gym.simulation.rows import over_rows
+from dsp_gym.simulation.options import Measurement, over_rows
 from dsp_gym.simulation.state import Model, S, SimulationState
 
 HEAP_BASE_SHARE, HEAP_PER_BUSY = 0.35, 0.35

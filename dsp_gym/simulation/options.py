@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -219,3 +223,24 @@ class Parameters(NamedTuple):
             checkpoint_s=options.checkpoint_interval_s,
             gauge_samples=measured.gauge_s // SAMPLE_S,
         )
+
+
+FEWEST_ROWS, PARTS = 16, 8
+"""Fewest rows of a part, and parts per thread: jobs differ in cost, so a free thread takes on."""
+
+
+def over_rows(work: Callable[[int, int], None], rows: int, threads: int) -> None:
+    """Call `work(low, high)` so that every row is covered once; rows must not touch each other."""
+    if threads <= 1:
+        work(0, rows)
+        return
+    count = max(threads, min(PARTS * threads, rows // FEWEST_ROWS))
+    edges = np.linspace(0, rows, count + 1).astype(int).tolist()
+    parts = [_pool(threads).submit(work, a, b) for a, b in itertools.pairwise(edges)]
+    for part in parts:
+        part.result()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="dsp-gym")

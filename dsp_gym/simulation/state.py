@@ -12,9 +12,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Column, Floats, Ints, Row, filled, indices, numbered
+from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
-from dsp_gym.loop.outcome import OUTCOME_FIELDS
+from dsp_gym.loop.outcome import OUTCOME_FIELDS, Outcome
 from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.numba_handles import direct
 from dsp_gym.simulation.options import Parameters, SimulationOptions
 
 LATENCY_BINS = 64
@@ -248,3 +250,41 @@ def fixed_columns(tables: JobTables) -> Floats:
     }
     columns = [made[n] if n in made else getattr(tables, n) for n in C._fields]
     return np.ascontiguousarray(np.stack([c.astype(np.float64) for c in columns], axis=-1))
+
+
+def simulated_outcome(columns: Floats) -> Outcome:
+    """The outcome in the kernel's columns, (J, len(OUTCOME)), which it keeps.
+
+    Returns:
+        The same as named quantities, each (J,).
+    """
+    _average(columns)
+    return Outcome.of_columns(columns)
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _average(o: Floats) -> None:
+    """Divide the sum of latencies of every job j by its seconds."""
+    for j in range(o.shape[0]):
+        o[j, OUTCOME.latency_p95_s] /= max(o[j, OUTCOME.seconds], 1.0)
+
+
+def histogram_quantile(histogram: Floats, q: float) -> Floats:
+    """Latency in seconds below which a share q of the time lies, from (J, LATENCY_BINS) counts.
+
+    NaN where nothing was counted. Log-interpolated within a bin.
+
+    Returns:
+        (J,) seconds.
+    """
+    edges = np.geomspace(LATENCY_MIN_S, LATENCY_MAX_S, LATENCY_BINS + 1)
+    cumulated = np.cumsum(histogram, axis=1)
+    total = cumulated[:, -1]
+    wanted = q * total
+    index = np.minimum((cumulated < wanted[:, None]).sum(axis=1), LATENCY_BINS - 1)
+    rows = np.arange(len(histogram))
+    inside = np.maximum(histogram[rows, index], 1e-12)
+    share = np.clip((wanted - (cumulated[rows, index] - inside)) / inside, 0.0, 1.0)
+    value = edges[index] * (edges[index + 1] / edges[index]) ** share
+    return np.where(total > 0, value, np.nan)

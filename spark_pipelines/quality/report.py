@@ -31,8 +31,13 @@ from dsp_gym.pages import (
 )
 from dsp_gym.records.parquet import pyarrow
 from spark_pipelines.config import DatasetConfig
-from spark_pipelines.quality.coverage import coverage_of, splits_apart
-from spark_pipelines.quality.distributions import actions_of, features_of, shared_rows
+from spark_pipelines.quality.distributions import (
+    actions_of,
+    coverage_of,
+    features_of,
+    shared_rows,
+    splits_apart,
+)
 from spark_pipelines.quality.parts import (
     action_parts,
     coverage_parts,

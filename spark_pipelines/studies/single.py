@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.metrics.samples import SAMPLE_S
 from spark_pipelines.config import QualityConfig, WindowsConfig
-from spark_pipelines.quality.limits import FROM_MS, SHARES, largest_of
+from spark_pipelines.days import FROM_MS, SHARES, largest_of
 
 if TYPE_CHECKING:
     import polars as pl

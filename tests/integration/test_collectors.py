@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings

@@ -7,8 +7,7 @@ import pytest
 
 from dsp_gym.envs.reward import TERM_TABLE, TERMS, RewardWeights, reward, reward_terms
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.simulation.outcome import simulated_outcome
-from dsp_gym.simulation.state import OUTCOME
+from dsp_gym.simulation.state import OUTCOME, simulated_outcome
 
 
 def outcome(**values: float) -> Outcome:

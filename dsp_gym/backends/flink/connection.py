@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from dsp_gym.backends.base import Actuator, Clock, OnEvent, Platform, ignored
 from dsp_gym.backends.config import PlaceConfig
-from dsp_gym.backends.flink.backend import FlinkBackend
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.distribution import same_minor

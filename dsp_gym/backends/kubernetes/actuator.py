@@ -21,8 +21,8 @@ from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import RunningVertices
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
-from dsp_gym.backends.kubernetes.job_arguments import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease, LeaseKeeper
+from dsp_gym.backends.kubernetes.overrides import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.writer import OverrideWriter
 from dsp_gym.errors import FlinkError, KubernetesError

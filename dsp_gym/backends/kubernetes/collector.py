@@ -18,7 +18,7 @@ from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running
-from dsp_gym.backends.kubernetes.job_arguments import levels_shown
+from dsp_gym.backends.kubernetes.overrides import levels_shown
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.watch import Watcher
 from dsp_gym.errors import FlinkError, did_you_mean

@@ -17,9 +17,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.numba_handles import Handle, Handles, handle
 from dsp_gym.simulation import kernel, measure, rescaling
-from dsp_gym.simulation.options import Parameters, SimulationOptions, simulated_topology
-from dsp_gym.simulation.outcome import simulated_outcome
-from dsp_gym.simulation.rows import over_rows
+from dsp_gym.simulation.options import Parameters, SimulationOptions, over_rows, simulated_topology
 from dsp_gym.simulation.state import (
     OUTCOME,
     TRACE,
@@ -29,6 +27,7 @@ from dsp_gym.simulation.state import (
     X,
     allocate,
     fixed_columns,
+    simulated_outcome,
 )
 
 GROWN_S = 3600

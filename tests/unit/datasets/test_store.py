@@ -16,8 +16,7 @@ from dsp_gym.datasets.manifest import DatasetManifest, PartitionRecord, content_
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.errors import DatasetError, StorageError
 from dsp_gym.records.parquet import write_parquet
-from spark_pipelines.storage.store import Store
-from spark_pipelines.storage.tables import partitions_in, record
+from spark_pipelines.store import Store, partitions_in, record
 
 PARTITIONS = 6
 
