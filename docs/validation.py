@@ -88,7 +88,7 @@ median 10 % and p90 25 %, busyness and hit rate 0.07, 90 % of reads within a fac
 
 {table(ERRORS, rows)}
 
-The choice of the fitted third matters: a rule makes it (`dsp_gym.calibration.selection`), without looking at the errors.
+The choice of the fitted third matters: a rule makes it (`dsp_gym.calibration.config`), without looking at the errors.
 Each single job meets the bars of rate, busyness and hit rate; `direct-read` and `direct-update` miss that of reads.
 The formula of an update's cost was chosen on these runs; `flink-micro-update` and `flink-large-update` test it independently.
 

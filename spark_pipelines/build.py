@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import parse_json
-from dsp_gym.datasets.content import read_files
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.manifest import (
     DatasetManifest,
@@ -25,6 +24,7 @@ from dsp_gym.datasets.manifest import (
     SourceRecord,
     TableRecord,
     content_of,
+    read_files,
 )
 from dsp_gym.errors import DatasetError, DspGymError
 from dsp_gym.job.spec import JobSpec
@@ -32,11 +32,11 @@ from spark_pipelines.config import DatasetConfig
 from spark_pipelines.faults import spark_faults
 from spark_pipelines.pipeline import Made, made_of
 from spark_pipelines.plan import PIPELINE, BuildPlan, inputs_of, merged, plan_of, specs_of
-from spark_pipelines.quality.verdicts import Accounting
+from spark_pipelines.quality.verdicts import outcomes_of, prove
 from spark_pipelines.session import spark_session
 from spark_pipelines.sources import Inputs, Partition, SourceFacts, reader_of
-from spark_pipelines.storage.store import Store
-from spark_pipelines.storage.tables import (
+from spark_pipelines.store import (
+    Store,
     drop_kept,
     kept,
     partitions_in,
@@ -47,7 +47,7 @@ from spark_pipelines.storage.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-__all__ = ["Built", "Observer", "SilentObserver", "build"]
+__all__ = ["Built", "Observer", "build"]
 
 _COUNTS = "counts.json"
 
@@ -57,24 +57,14 @@ _BRIEF = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtL
 ends when they do."""
 
 
-class Observer(Protocol):
-    """Follows the progress of a build."""
+class Observer:
+    """Follows the progress of a build; as it stands, it says nothing."""
 
     def begin(self, stages: int) -> None:
         """So many stages at most are to come."""
 
     def stage(self, name: str, detail: str) -> None:
         """A stage begins."""
-
-
-class SilentObserver:
-    """Says nothing."""
-
-    def begin(self, stages: int) -> None:
-        pass
-
-    def stage(self, name: str, detail: str) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -132,7 +122,7 @@ def build(
     Raises:
         DatasetError: A source or the build cannot be used; nothing was published.
     """
-    store, stages = Store(out), _Stages(observer or SilentObserver())
+    store, stages = Store(out), _Stages(observer or Observer())
     stages.observer.begin(len(config.tables) + 7)
     with store.locked():
         store.folder.joinpath(".staging").mkdir(exist_ok=True)
@@ -273,18 +263,14 @@ def _accounted(made: Made, only: set[Partition]) -> dict[Partition, dict[str, in
     failed: list[Row] = []
     if made.failures is not None and any(row["passed"] < row["rows"] for row in rows):
         failed = made.failures().collect()
-    Accounting.of(rows, failed)
+    prove(rows, failed)
     # A run is counted on its first day. Where no row passed, it has that of a row that failed.
     days: dict[tuple[str, str, str], str] = {}
     for row in sorted(failed, key=lambda row: row["day"], reverse=True):
         days[_run_of(row)] = row["day"]
     days |= {_run_of(row): row["day"] for row in rows if row["day"] is not None}
     for row in rows:
-        counts = {
-            **{name: row[name] for name in ("rows", "kept", "merged", "duplicates", "unused")},
-            **{f"quarantined:{check}": n for check, n in dict(row["quarantined"]).items()},
-        }
-        _count(found, row["job"], days[_run_of(row)], counts)
+        _count(found, row["job"], days[_run_of(row)], outcomes_of(row))
     for row in failed:
         counts = {f"quarantined:{row['check']}": row["rows"]}
         _count(found, row["job"], days[_run_of(row)], counts)

@@ -99,7 +99,7 @@ def _with_samples(
     from spark_pipelines.quality.checks import judge
     from spark_pipelines.quality.verdicts import accounting, failures, findings, split_verdicts
     from spark_pipelines.sources.staging import no_events
-    from spark_pipelines.steps.rates import increases
+    from spark_pipelines.steps.align import increases
     from spark_pipelines.steps.rescales import configurations, rescales
     from spark_pipelines.steps.snapshots import Observing, observed_decisions
     from spark_pipelines.steps.windows import configured, decision_windows

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.config.text import first_line
 from spark_pipelines.days import DAY_S, UNIX_FROM_S, day_of
 from spark_pipelines.steps.cells import Rows
 
@@ -127,8 +128,7 @@ def rows_of(chunk: Chunk) -> Iterator[Rows]:
                 if len(rows.t_s):
                     yield rows
     except (OSError, ValueError, pa.ArrowException) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise OSError(f"file:{chunk.file.path} cannot be read: {said[0][:200]}") from None
+        raise OSError(f"file:{chunk.file.path} cannot be read: {first_line(error)}") from None
 
 
 def _rows(chunk: Chunk, columns: Mapping[str, pa.Array]) -> Rows:

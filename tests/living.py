@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dsp_gym.backends.base import Clock
-from dsp_gym.backends.flink.backend import FlinkBackend
-from dsp_gym.backends.flink.collector import FlinkCollector, Look
+from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector, Look
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import FlinkError
 from dsp_gym.loop.decision import GuardedDecision

@@ -19,7 +19,7 @@ from pyspark import SparkContext
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.datasets.rollouts.config import RolloutConfig
+from dsp_gym.datasets.rollouts.plan import RolloutConfig
 from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.engine import Engine
 from dsp_gym.evaluation.config import BenchmarkConfig

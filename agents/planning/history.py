@@ -13,7 +13,7 @@ from agents.planning.recall import OUTGROWN
 from agents.planning.value import MINUTE
 from dsp_gym.arrays import Floats
 from dsp_gym.datasets.reader import Dataset
-from dsp_gym.datasets.snapshots import snapshots_of
+from dsp_gym.datasets.transitions import snapshots_of
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import MetricsSnapshot

@@ -18,7 +18,7 @@ import numpy as np
 
 from baselines.streambed.estimator import ObservedRates, observation_of
 from dsp_gym.backends.base import Clock
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.rescale.savepoints import Stop

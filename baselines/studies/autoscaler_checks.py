@@ -10,7 +10,7 @@ from pathlib import Path
 from baselines.flink_autoscaler import FlinkAutoscaler
 from baselines.flink_autoscaler.documents import Document
 from baselines.studies.autoscaler_facts import fact
-from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
 __all__ = ["differences", "flink_autoscaler", "wrong_decisions", "wrong_facts", "wrong_traces"]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from reproduction_plots import PLOTS
 
-from dsp_gym.studies.reproduce.check import Check
-from dsp_gym.studies.reproduce.registry import reproduce, studies
+from dsp_gym.studies.reproduce.registry import Check, reproduce, studies
 from generator.markdown import page, table
 
 

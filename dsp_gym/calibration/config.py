@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from dsp_gym.calibration.observations import MeasuredRun, SteadyPart, memory_of
 from dsp_gym.config.files import find, load_model
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["CalibrationConfig", "PrometheusHistory", "load_calibration"]
+__all__ = [
+    "CalibrationConfig",
+    "PrometheusHistory",
+    "check_names",
+    "fitted_runs",
+    "load_calibration",
+]
 
 RunNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 
@@ -65,7 +76,7 @@ class CalibrationConfig(ConfigModel):
     fit: Literal["all", "third", "parallelism"] | RunNames = Field(
         "all",
         description="which runs are fitted, the others are held out; third: spread over "
-        "parallelism and memory (see dsp_gym.calibration.selection); parallelism: those with at "
+        "parallelism and memory (see dsp_gym.calibration.config); parallelism: those with at "
         "most max_parallelism subtasks at every operator that is scaled; or a list of runs' names, "
         "as globs",
     )
@@ -125,3 +136,104 @@ def load_calibration(name: str | Path) -> CalibrationConfig:
 def _folder(name: str) -> Path:
     data = os.environ.get("DSP_GYM_DATA", "../shared/data")
     return Path(name.replace("${DSP_GYM_DATA}", data))
+
+
+GridPoint = tuple[float, float]
+
+
+def fitted_runs(
+    config: CalibrationConfig, runs: Sequence[MeasuredRun], seen: Sequence[SteadyPart]
+) -> frozenset[str]:
+    """Chooses the runs to fit; the others are held out.
+
+    Returns:
+        Their names.
+
+    Raises:
+        ConfigError: `fit` names a run that there is not.
+    """
+    whole = [run for run in runs if run.complete]
+    names = frozenset(run.name for run in whole)
+    if config.fit == "all":
+        return names
+    if not isinstance(config.fit, str):
+        check_names("fit", config.fit, names)
+        return frozenset(n for n in names if any(fnmatchcase(n, glob) for glob in config.fit))
+    scaled = _scaled(whole)
+    if config.max_parallelism is not None:
+        bound = config.max_parallelism
+        return frozenset(
+            run.name for run in whole if all(run.parallelism[name] <= bound for name in scaled)
+        )
+    saturated = {o.run for o in seen if o.saturated and _steps(o.run, whole) == 1}
+    base = whole[0].spec.memory.base_mib if whole else 1.0
+    points = {run.name: _point(run, scaled, base) for run in whole if run.name in saturated}
+    return frozenset(_spread(points, max(2, round(len(whole) / 3))))
+
+
+def check_names(key: str, globs: Iterable[str], names: Iterable[str]) -> None:
+    """Refuses a name that no run has, rather than fit to the others in silence.
+
+    Args:
+        key: key of the calibration that holds the names.
+        globs: names of runs, as globs.
+        names: the runs there are.
+
+    Raises:
+        ConfigError: A glob matches no run; the error offers the nearest name.
+    """
+    known = sorted(names)
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in known):
+            raise ConfigError(
+                "no recorded run has such a name",
+                key=key,
+                value=glob,
+                remedy=did_you_mean(glob, known),
+            )
+
+
+def _steps(name: str, runs: Sequence[MeasuredRun]) -> int:
+    """Rates that were offered one after another; the wait for a load's first second is none."""
+    return next(sum(rate > 0 for _, rate in run.offered) for run in runs if run.name == name)
+
+
+def _scaled(runs: Sequence[MeasuredRun]) -> list[str]:
+    """Vertices whose parallelism differs between runs."""
+    names = runs[0].parallelism if runs else ()
+    return [name for name in names if len({run.parallelism[name] for run in runs}) > 1]
+
+
+def _point(run: MeasuredRun, scaled: Sequence[str], base_mib: float) -> GridPoint:
+    tasks = sum(run.parallelism[name] for name in scaled) or 1
+    return math.log2(tasks), memory_of(run.level, run.spec.memory.base_mib / base_mib)
+
+
+def _spread(points: dict[str, GridPoint], count: int) -> list[str]:
+    """`count` names whose points lie far from each other, by the module's rule."""
+    if not points:
+        return []
+    lows = [min(point[axis] for point in points.values()) for axis in (0, 1)]
+    widths = [max(point[axis] for point in points.values()) - lows[axis] or 1.0 for axis in (0, 1)]
+    unit = {
+        name: ((point[0] - lows[0]) / widths[0], (point[1] - lows[1]) / widths[1])
+        for name, point in points.items()
+    }
+    taken: list[str] = []
+    for corner in ((0.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
+        left = [name for name in unit if name not in taken]
+        if left and len(taken) < count:
+            taken.append(min(left, key=lambda name: (math.dist(unit[name], corner), name)))
+    while len(taken) < min(count, len(unit)):
+        left = [name for name in unit if name not in taken]
+        taken.append(
+            max(
+                left,
+                key=lambda name: (
+                    round(min(math.dist(unit[name], unit[other]) for other in taken), 9),
+                    -unit[name][0],
+                    -unit[name][1],
+                ),
+            )
+        )
+    return taken

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dsp_gym.calibration.advice import advice
 from dsp_gym.calibration.checks import Problem, cleaned, problems_of, repeated
-from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.config import CalibrationConfig, check_names, fitted_runs
 from dsp_gym.calibration.datasets import MeasuredDataset, Tables, measured_dataset
 from dsp_gym.calibration.errors import (
     EACH_RUN,
@@ -32,7 +32,6 @@ from dsp_gym.calibration.observations import Latency, MeasuredRun, observe_all
 from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.calibration.rescale import rescale_times, with_rescale
 from dsp_gym.calibration.runs_evidence import evidence_of
-from dsp_gym.calibration.selection import check_names, fitted_runs
 from dsp_gym.calibration.write import job_yaml
 from dsp_gym.config.files import write_atomic
 from dsp_gym.job.catalog import load_job

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dsp_gym.backends.documents import Json
+    from dsp_gym.config.strict_json import Json
     from dsp_gym.control.client_history import RequestHistory
     from dsp_gym.guardrails.chain import Chain
     from dsp_gym.loop.protocols import Policy

@@ -64,8 +64,7 @@ def rollout(
     the same command continues. The files are the same on every engine.
     """
     from dsp_gym.config.files import find, load_model
-    from dsp_gym.datasets.rollouts.config import RolloutConfig
-    from dsp_gym.datasets.rollouts.plan import decisions_of
+    from dsp_gym.datasets.rollouts.plan import RolloutConfig, decisions_of
     from dsp_gym.datasets.rollouts.run import rollout as run
 
     file = find("rollouts", config)

@@ -5,7 +5,6 @@ A file is named by its path, or by its name inside the `configs/` that travels w
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TypeVar
@@ -16,9 +15,9 @@ from dsp_gym.config.explain import explain
 from dsp_gym.config.kinds import KINDS, model_of
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_yaml import parse_yaml
-from dsp_gym.config.temporary import begun
+from dsp_gym.config.temporary import replacing
 from dsp_gym.config.text import decoded, described
-from dsp_gym.errors import ConfigError, DspGymError, StorageError, did_you_mean
+from dsp_gym.errors import ConfigError, DspGymError, did_you_mean
 
 __all__ = [
     "configs_root",
@@ -159,44 +158,9 @@ def write_atomic(path: str | Path, content: str | bytes) -> Path:
         Path of the file that was written.
     """
     target = Path(path)
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    temporary: str | None = None
-    try:
-        descriptor, temporary = begun(target)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes private files; a result is as readable as any other file of the user.
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        why, remedy = _obstacle(target) or (
-            error.strerror or str(error),
-            "Free some space, or choose a folder that can be written to.",
-        )
-        raise StorageError(
-            f"cannot be written: {why}; nothing was left half-written", file=target, remedy=remedy
-        ) from error
+    with replacing(target) as stream:
+        stream.write(content.encode("utf-8") if isinstance(content, str) else content)
     return target
-
-
-def _obstacle(target: Path) -> tuple[str, str] | None:
-    """A file where a folder is needed, or the reverse, with the remedy: the system's words vary."""
-    if target.is_dir():
-        return "it is a folder", "Name a file."
-    for folder in target.parents:
-        if folder.is_file():
-            return f"'{folder}' is a file, not a folder", "Choose another folder."
-    return None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 _OTHERS_READ = 0o004

@@ -28,7 +28,7 @@ KINDS: dict[str, str] = {
     "validations": "dsp_gym.evaluation.validation:ValidationConfig",
     "recordings": "dsp_gym.backends.flink.recording.plan:RecordConfig",
     "datasets": "spark_pipelines.config:DatasetConfig",
-    "rollouts": "dsp_gym.datasets.rollouts.config:RolloutConfig",
+    "rollouts": "dsp_gym.datasets.rollouts.plan:RolloutConfig",
 }
 
 

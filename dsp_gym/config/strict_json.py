@@ -11,10 +11,13 @@ import json
 import re
 from typing import Any
 
-__all__ = ["MISFITS", "MOST_DEPTH", "Json", "parse_json", "refuse_halves"]
+__all__ = ["Document", "MISFITS", "MOST_DEPTH", "Json", "parse_json", "refuse_halves"]
 
 Json = Any
 """Any JSON value, parsed."""
+
+Document = dict[str, Json]
+"""A JSON object, parsed."""
 
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What comes of taking a document of another shape apart."""

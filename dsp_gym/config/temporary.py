@@ -10,30 +10,59 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
-import stat
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from dsp_gym.config.text import in_words
 from dsp_gym.errors import DspGymError, StorageError
 
-__all__ = ["SUFFIX", "begun", "left_in", "only_writer", "sweep"]
+__all__ = ["SUFFIX", "begun", "left_in", "only_writer", "replacing", "sweep", "synced"]
 
 SUFFIX = ".part"
-_YOUNG_S, _YOUNG_UNLOCKED_S = 60.0, 86_400.0
-_EARLIER = re.compile(
-    r"\..+\.(?:csv|html|json|jsonl|md|parquet|safetensors|sig|svg|yaml)\."
-    r"(?=.*[0-9_])(?=.*[a-z])[a-z0-9_]{8}"
-)
-"""What earlier releases called their temporary files: hidden, and eight letters and digits last."""
-
+_YOUNG_S = 60.0
 _SWEPT: set[Path] = set()
 _LOCK = threading.Lock()
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """Write a file that takes the place of another when the block ends, whole or not at all.
+
+    Args:
+        target: the file to be replaced; its folder is made if need be.
+
+    Yields:
+        A stream into a temporary file beside the target; it is synced before it takes its place.
+
+    Raises:
+        StorageError: The file cannot be written; the one before is unchanged.
+    """
+    temporary: str | None = None
+    try:
+        descriptor, temporary = begun(target)
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes private files; a result is as readable as any other file of the user.
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except OSError as error:
+        why, remedy = _obstacle(target) or (
+            error.strerror or str(error),
+            "Free some space, or choose a folder that can be written to.",
+        )
+        raise StorageError(
+            f"cannot be written: {why}; nothing was left half-written", file=target, remedy=remedy
+        ) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def begun(target: Path) -> tuple[int, str]:
@@ -91,15 +120,8 @@ def left_in(folder: Path) -> list[Path]:
         for entry in entries:
             if not entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
                 continue
-            status = entry.stat()
-            age_s = time.time() - status.st_mtime
-            if entry.name.endswith(SUFFIX):
-                is_left = age_s > _YOUNG_S and _is_left(Path(entry.path))
-            else:  # such a file was its owner's alone until it was whole
-                is_private = stat.S_IMODE(status.st_mode) == 0o600
-                is_old = age_s > _YOUNG_UNLOCKED_S
-                is_left = is_old and is_private and _EARLIER.fullmatch(entry.name) is not None
-            if is_left:
+            is_old = time.time() - entry.stat().st_mtime > _YOUNG_S
+            if is_old and entry.name.endswith(SUFFIX) and _is_left(Path(entry.path)):
                 found.append(Path(entry.path))
     return sorted(found)
 
@@ -111,6 +133,31 @@ def _is_left(file: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _obstacle(target: Path) -> tuple[str, str] | None:
+    """A file where a folder is needed, or the reverse, with the remedy: the system's words vary."""
+    if target.is_dir():
+        return "it is a folder", "Name a file."
+    for folder in target.parents:
+        if folder.is_file():
+            return f"'{folder}' is a file, not a folder", "Choose another folder."
+    return None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def synced(path: Path) -> None:
+    """Make a file, or the names in a folder, outlive a crash of the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 LOCK = ".lock"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dsp_gym.errors import ConfigError, DspGymError
 
-__all__ = ["decoded", "described", "in_words"]
+__all__ = ["decoded", "described", "in_words", "first_line"]
 
 _NAMES = {
     list: "a list",
@@ -43,6 +43,11 @@ def in_words(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return _place(error, 1)
     return str(error)
+
+
+def first_line(error: BaseException, most: int = 200) -> str:
+    """Return the first line of an error's message, shortened; the error's class if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:most]
 
 
 def decoded(

@@ -16,13 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.config.files import parse
-from dsp_gym.datasets.content import hash_files
+from dsp_gym.config.text import first_line
 from dsp_gym.datasets.encoding import Encoding
-from dsp_gym.datasets.files import pyarrow
-from dsp_gym.datasets.manifest import REVISIONS, DatasetManifest, content_of, current_revision
+from dsp_gym.datasets.manifest import (
+    REVISIONS,
+    DatasetManifest,
+    content_of,
+    current_revision,
+    hash_files,
+)
 from dsp_gym.datasets.transitions import COLUMNS, Transitions, transitions_of
 from dsp_gym.errors import DatasetError, DspGymError, StorageError, did_you_mean
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records.parquet import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,7 +153,7 @@ class Dataset:
                 yield opened
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise StorageError(
-                f"cannot be read: {str(error).splitlines()[0][:200]}",
+                f"cannot be read: {first_line(error)}",
                 file=self.folder / file,
                 remedy="Build the dataset again.",
             ) from None

@@ -7,7 +7,7 @@ refused, migrated, hashed and written alike.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -18,18 +18,12 @@ from dsp_gym.config.text import in_words
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = ["MANIFEST", "Body", "Document", "Manifest", "Migration", "other_version"]
+__all__ = ["MANIFEST", "Body", "Manifest", "other_version"]
 
 MANIFEST = "manifest.json"
 
-Document = dict[str, object]
-"""A JSON object as it was read, before anything is known of it."""
-
 Body = Mapping[str, Any]
 """A JSON object whose keys depend on the kind of what it describes: an event, a journal's entry."""
-
-Migration = Callable[[Document], Document]
-"""Brings a document to the next version."""
 
 
 class Manifest(ConfigModel):
@@ -37,9 +31,6 @@ class Manifest(ConfigModel):
 
     SCHEMA: ClassVar[str]
     """The version this release writes, such as `dsp-gym/recording/1`."""
-
-    MIGRATIONS: ClassVar[Mapping[str, Migration]] = {}
-    """By schema, the function that brings a document of it to the next version."""
 
     ABSENT: ClassVar[str]
     """What a folder without a manifest is not."""
@@ -49,10 +40,10 @@ class Manifest(ConfigModel):
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
-        """Reads the manifest of a folder; older versions are brought up to this one.
+        """Read the manifest of a folder.
 
         Returns:
-            The manifest as this release writes it.
+            The manifest.
 
         Raises:
             StorageError: The folder has no manifest, or the manifest cannot be read.
@@ -66,26 +57,11 @@ class Manifest(ConfigModel):
         except (OSError, ValueError) as error:
             said = f"cannot be read: {in_words(error)}"
             raise StorageError(said, file=file, remedy=cls.REMEDY) from None
-        return parse(cls, cls.migrated(document, file), file)
-
-    @classmethod
-    def migrated(cls, document: object, file: str | Path) -> Document:
-        """Brings a document to this version, one version at a time.
-
-        Returns:
-            The document, its `schema` equal to `SCHEMA`.
-
-        Raises:
-            SchemaError: No migration leads from its version to this one.
-        """
         if not isinstance(document, dict):
             raise SchemaError(f"expected a JSON object, found {type(document).__name__}", file=file)
-        while (schema := document.get("schema")) != cls.SCHEMA:
-            migration = cls.MIGRATIONS.get(schema) if isinstance(schema, str) else None
-            if migration is None:
-                raise other_version(schema, cls.SCHEMA, file, cls.REMEDY)
-            document = migration(document)
-        return document
+        if document.get("schema") != cls.SCHEMA:
+            raise other_version(document.get("schema"), cls.SCHEMA, file, cls.REMEDY)
+        return parse(cls, document, file)
 
     def text(self) -> str:
         """The file's content.

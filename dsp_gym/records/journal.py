@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import IO, Literal, get_args
 
 from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.temporary import synced
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
 from dsp_gym.records.shipped import folder_of
@@ -244,7 +245,7 @@ class Journal:
         segments = segments_of(self.folder)
         last = segments[-1] if segments else self.folder / _segment_name(0)
         last.touch()
-        _sync_folder(self.folder)
+        synced(self.folder)
         self._seq, whole = first_seq(last), 0
         for entry, end in _entries(last, is_last=True):
             self._seq, whole = entry.seq + 1, end
@@ -259,7 +260,7 @@ class Journal:
     def _next_segment(self) -> IO[bytes]:
         self.sync()
         begun = (self.folder / _segment_name(self._seq)).open("xb")
-        _sync_folder(self.folder)
+        synced(self.folder)
         self._open_stream().close()
         self._stream, self._size = begun, 0
         self._segment_seq = self._seq
@@ -491,12 +492,3 @@ def _abandon(stream: IO[bytes]) -> None:
     if raw is not None:
         with contextlib.suppress(OSError):
             raw.close()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the names of new files in a folder survive a crash."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

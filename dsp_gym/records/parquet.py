@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dsp_gym.config.temporary import begun
+from dsp_gym.config.temporary import replacing
+from dsp_gym.config.text import first_line
 from dsp_gym.errors import DspGymError, MissingExtraError, SchemaError, StorageError
 from dsp_gym.metrics.samples import Samples
 
@@ -75,28 +75,12 @@ def _write_tables(file: Path, tables: Iterator[pa.Table], row_group_size: int | 
     """Writes one or more tables of the same columns as one file, as `write_parquet` does."""
     _, parquet = pyarrow("writing Parquet")
     first = next(tables)
-    temporary: str | None = None
-    try:
-        descriptor, temporary = begun(file)
-        with os.fdopen(descriptor, "wb") as stream:
-            with parquet.ParquetWriter(
-                stream, first.schema, compression="zstd", version="2.6"
-            ) as writer:
-                for table in chain((first,), tables):
-                    writer.write_table(table, row_group_size)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
-    except OSError as error:
-        raise StorageError(
-            f"cannot be written: {error.strerror or error}; nothing was left half-written",
-            file=file,
-            remedy="Free some space, or choose a folder that can be written to.",
-        ) from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+    with (
+        replacing(file) as stream,
+        parquet.ParquetWriter(stream, first.schema, compression="zstd", version="2.6") as writer,
+    ):
+        for table in chain((first,), tables):
+            writer.write_table(table, row_group_size)
 
 
 def write_samples(file: Path, job: str, parts: Iterable[Samples]) -> None:
@@ -205,9 +189,8 @@ def _opened(parquet: ModuleType, file: Path) -> Iterator[ParquetFile]:
             "is missing from the recording", file=file, remedy="Record that run again."
         ) from None
     except Exception as error:  # pyarrow's own errors share no base but ValueError and OSError
-        said = str(error).strip().splitlines() or [type(error).__name__]
         raise StorageError(
-            f"is not a Parquet file, or is damaged: {said[0][:200]}",
+            f"is not a Parquet file, or is damaged: {first_line(error)}",
             file=file,
             remedy="Restore the file, or record that run again.",
         ) from None

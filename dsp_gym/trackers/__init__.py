@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dsp_gym.trackers.background import BackgroundTracker
-from dsp_gym.trackers.base import NullTracker, Tracker, flatten
+from dsp_gym.trackers.base import BackgroundTracker, NullTracker, Tracker, flatten
 
 __all__ = ["BackgroundTracker", "NullTracker", "Tracker", "flatten", "open_tracker"]
 

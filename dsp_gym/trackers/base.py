@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol, runtime_checkable
 
-__all__ = ["CHALLENGER", "NullTracker", "Tracker", "flatten"]
+from dsp_gym.errors import DspGymError
+
+__all__ = ["BackgroundTracker", "CHALLENGER", "NullTracker", "Tracker", "WAIT_S", "flatten"]
 
 CHALLENGER = "challenger"
 """Alias of the newest version of a model where an older one holds the alias asked for."""
@@ -87,3 +94,124 @@ def flatten(document: Mapping[str, object], prefix: str = "") -> dict[str, objec
         else:
             flat[name] = value
     return flat
+
+
+WAIT_S = 60.0
+"""How long a finished work waits for its record."""
+
+_LOG = logging.getLogger(__name__)
+
+Call = Callable[[Tracker], None]
+
+
+class BackgroundTracker:
+    """Hands every call to another tracker in a thread of its own.
+
+    After the first failure nothing more is recorded; `problem` says why. The calls return at once,
+    but `register` and `end`, which wait for the store: both together at most for `wait_s`.
+
+    Attributes:
+        run_id: Of the run; None until the store has answered.
+        problem: Why the record is missing or incomplete; None as long as nothing failed.
+    """
+
+    def __init__(
+        self,
+        opened: Callable[[], Tracker],
+        *,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            opened: Opens the tracker; called in the thread.
+            around: Entered by the caller of `start`, left by the caller of `end`.
+            wait_s: How long to wait for the store in all.
+        """
+        self.run_id: str | None = None
+        self.problem: str | None = None
+        self._opened, self._around, self._left_s = opened, around, wait_s
+        self._wait_s, self._ending = wait_s, False
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._record, name="tracker", daemon=True)
+        self._entered = ExitStack()
+
+    def start(self, name: str, tags: Mapping[str, str]) -> None:
+        self._entered.enter_context(self._around())
+        given = dict(tags)
+
+        def begin(tracker: Tracker) -> None:
+            tracker.start(name, given)
+            self.run_id = tracker.run_id
+
+        self._calls.put(begin)
+        self._thread.start()
+
+    def params(self, values: Mapping[str, object]) -> None:
+        given = dict(values)
+        self._calls.put(lambda tracker: tracker.params(given))
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        given = dict(values)
+        self._calls.put(lambda tracker: tracker.metrics(given, step))
+
+    def artifact(self, path: Path, folder: str = "") -> None:
+        self._calls.put(lambda tracker: tracker.artifact(path, folder))
+
+    def register(self, folder: Path, model: str, alias: str | None) -> str | None:
+        address: list[str | None] = []
+        done = threading.Event()
+
+        def put(tracker: Tracker) -> None:
+            address.append(tracker.register(folder, model, alias))
+            done.set()
+
+        self._calls.put(put)
+        self._wait(lambda timeout_s: done.wait(timeout_s))
+        return address[0] if address else None
+
+    def end(self, status: str = "FINISHED") -> None:
+        self._ending = True
+        if not self._thread.is_alive():
+            self._entered.close()
+            return
+        self._calls.put(lambda tracker: tracker.end(status))
+        self._calls.put(None)
+        try:
+            self._wait(self._joined)
+        finally:
+            self._entered.close()
+
+    def _joined(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _wait(self, done: Callable[[float], bool]) -> None:
+        """Waits for an end of the calls so far, or of the time."""
+        begun = time.monotonic()
+        while not done(min(0.1, self._left_s)):
+            left_s = self._left_s - (time.monotonic() - begun)
+            if self.problem is not None:
+                return
+            if left_s <= 0:
+                self.problem = f"the store did not answer within {self._wait_s:g} s"
+                break
+        self._left_s = max(0.0, self._left_s - (time.monotonic() - begun))
+
+    def _record(self) -> None:
+        """The thread: does the calls in their order, until one fails."""
+        tracker: Tracker | None = None
+        try:
+            tracker = self._opened()
+            while self.problem is None and (call := self._calls.get()) is not None:
+                call(tracker)
+        except Exception as error:  # whatever a store raises, the work goes on
+            known = isinstance(error, DspGymError)
+            said = str(error) if known else f"{type(error).__name__}: {error}"
+            self.problem = said
+            if not self._ending:  # hours may pass until the work is done
+                _LOG.warning("The run is not recorded any more: %s", said)
+            if tracker is not None:
+                with suppress(Exception):  # it may have gone for good
+                    tracker.end("FAILED")

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from dsp_gym.metrics.flink import BY_NAME
 from spark_pipelines.config import QualityConfig
-from spark_pipelines.quality.limits import FROM_MS, LARGEST, SHARES
+from spark_pipelines.days import FROM_MS, LARGEST, SHARES
 from spark_pipelines.schema import RAW, expects
 
 __all__ = [

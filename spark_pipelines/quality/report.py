@@ -14,7 +14,6 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import parse, write_atomic
-from dsp_gym.datasets.files import pyarrow
 from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.pages import (
@@ -30,9 +29,15 @@ from dsp_gym.pages import (
     shaded,
     table,
 )
+from dsp_gym.records.parquet import pyarrow
 from spark_pipelines.config import DatasetConfig
-from spark_pipelines.quality.coverage import coverage_of, splits_apart
-from spark_pipelines.quality.distributions import actions_of, features_of, shared_rows
+from spark_pipelines.quality.distributions import (
+    actions_of,
+    coverage_of,
+    features_of,
+    shared_rows,
+    splits_apart,
+)
 from spark_pipelines.quality.parts import (
     action_parts,
     coverage_parts,

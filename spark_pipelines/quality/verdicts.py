@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row, Window
@@ -21,7 +21,7 @@ from spark_pipelines.quality.checks import (
 )
 from spark_pipelines.schema import QUARANTINE, RAW
 
-__all__ = ["Accounting", "accounting", "failures", "findings", "split_verdicts"]
+__all__ = ["accounting", "failures", "findings", "outcomes_of", "prove", "split_verdicts"]
 
 _RUN = ("source", "job", "run")
 
@@ -181,67 +181,48 @@ def _rows_of(metric: Column, columns: list[str]) -> Column:
     return found
 
 
-@dataclass(frozen=True)
-class Accounting:
-    """Raw rows of some runs, and what became of them."""
+def outcomes_of(row: Row) -> dict[str, int]:
+    """Name what became of the raw rows of one run.
 
-    rows: int = 0
-    kept: int = 0  # cells of the grid
-    merged: int = 0  # with another row of their slot
-    duplicates: int = 0  # metric and time of another row
-    unused: int = 0  # of metrics that no step looks at
-    quarantined: Mapping[str, int] = field(default_factory=dict)  # by check
+    Args:
+        row: of `accounting`.
 
-    @classmethod
-    def of(cls, rows: Iterable[Row], failed: Iterable[Row] = ()) -> Accounting:
-        """The sum over rows of `accounting` and of `failures`, and a proof that it is one.
+    Returns:
+        Raw rows as `rows`, and by what became of them: `kept` (a cell of the grid), `merged` with
+        another row of its slot, `duplicates` of metric and time, `unused` by every step, and
+        `quarantined:CHECK`.
+    """
+    names = ("rows", "kept", "merged", "duplicates", "unused")
+    checks = dict(row["quarantined"]).items()
+    return {name: row[name] for name in names} | {f"quarantined:{c}": n for c, n in checks}
 
-        Returns:
-            The sums, which add up to all rows.
 
-        Raises:
-            DatasetError: The sums do not add up to the number of rows.
-        """
-        total = cls()
-        for row in failed:
-            total = total + cls(quarantined={row["check"]: row["rows"]})
-        for row in rows:
-            total = total + cls(
-                row["rows"],
-                row["kept"],
-                row["merged"],
-                row["duplicates"],
-                row["unused"],
-                dict(row["quarantined"]),
-            )
-        total.prove()
-        return total
+def prove(rows: Iterable[Row], failed: Iterable[Row] = ()) -> Counter[str]:
+    """Add up what became of raw rows, and refuse sums that leave out rows.
 
-    def __add__(self, other: Accounting) -> Accounting:
-        checks = sorted({*self.quarantined, *other.quarantined})
-        return Accounting(
-            self.rows + other.rows,
-            self.kept + other.kept,
-            self.merged + other.merged,
-            self.duplicates + other.duplicates,
-            self.unused + other.unused,
-            {c: self.quarantined.get(c, 0) + other.quarantined.get(c, 0) for c in checks},
+    Args:
+        rows: of `accounting`.
+        failed: of `failures`.
+
+    Returns:
+        Raw rows by `outcomes_of`.
+
+    Raises:
+        DatasetError: Rows are not accounted for, or are twice.
+    """
+    total: Counter[str] = Counter()
+    for row in rows:
+        total.update(outcomes_of(row))
+    for row in failed:
+        total[f"quarantined:{row['check']}"] += row["rows"]
+    told = total.total() - total["rows"]
+    if told != total["rows"] or min(total.values(), default=0) < 0:
+        said = ", ".join(f"{count} {name}" for name, count in total.items() if name != "rows")
+        raise DatasetError(
+            f"of {total['rows']} rows {told} are accounted for: {said}",
+            remedy="This is a fault of the pipeline; nothing was published.",
         )
-
-    def prove(self) -> None:
-        """Whether every row is somewhere, and only there.
-
-        Raises:
-            DatasetError: A row is counted twice or not at all: a fault of the pipeline.
-        """
-        lost = sum(self.quarantined.values())
-        told = self.kept + self.merged + self.duplicates + self.unused + lost
-        if told != self.rows or min(self.kept, self.merged, self.duplicates, self.unused) < 0:
-            raise DatasetError(
-                f"of {self.rows} rows {told} are accounted for: {self.kept} kept, {self.merged} "
-                f"merged, {self.duplicates} duplicates, {self.unused} unused, {lost} quarantined",
-                remedy="This is a fault of the pipeline; nothing was published.",
-            )
+    return total
 
 
 def findings(

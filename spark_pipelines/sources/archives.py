@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsp_gym.datasets.files import pyarrow, write_parquet
+from dsp_gym.config.text import first_line
 from dsp_gym.errors import DatasetError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.records.hashes import file_sha256
+from dsp_gym.records.parquet import pyarrow, write_parquet
 from spark_pipelines.scan import Scan, ScannedFile
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import ArchivesSource, expanded
@@ -227,7 +228,7 @@ def _as_parquet(file: Path, work: Path, sha256: str, source: str) -> Path:
         )
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(
-            f"source '{source}': cannot be read as CSV: {str(error).splitlines()[0][:200]}",
+            f"source '{source}': cannot be read as CSV: {first_line(error)}",
             file=file,
             remedy="Expected a line of column names, and as many values in every line.",
         ) from None

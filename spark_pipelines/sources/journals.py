@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsp_gym.datasets.files import write_parquet
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.reward import TERMS, reward_terms
 from dsp_gym.errors import DatasetError, did_you_mean
@@ -31,6 +30,7 @@ from dsp_gym.loop.wire import snapshot_from_json
 from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Entry
 from dsp_gym.records.journal import read as read_journal
+from dsp_gym.records.parquet import write_parquet
 from spark_pipelines.days import day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import JournalsSource, expanded

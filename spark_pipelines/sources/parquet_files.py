@@ -7,8 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dsp_gym.datasets.files import pyarrow
+from dsp_gym.config.text import first_line
 from dsp_gym.errors import DatasetError, did_you_mean
+from dsp_gym.records.parquet import pyarrow
 from spark_pipelines.days import DAY_S, day_of
 from spark_pipelines.sources import Piece, SourceFacts
 
@@ -49,7 +50,7 @@ def check_columns(
         opened = parquet.ParquetFile(file)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(
-            f"source '{source}': is not a Parquet file, or is truncated: {_first_line(error)}",
+            f"source '{source}': is not a Parquet file, or is truncated: {first_line(error)}",
             file=named,
             remedy="Restore the file, or take it out of the source.",
         ) from None
@@ -99,7 +100,7 @@ def days_of_cell(file: Path) -> tuple[str, ...]:
     try:
         days = parquet.read_table(file, columns=["day"])["day"].unique().to_pylist()
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise DatasetError(f"cannot be read: {_first_line(error)}", file=file) from None
+        raise DatasetError(f"cannot be read: {first_line(error)}", file=file) from None
     return tuple(sorted(days))
 
 
@@ -119,7 +120,7 @@ def texts_in(facts: SourceFacts, pieces: Iterable[Piece], column: str = "metric"
         try:
             found |= texts_of(piece.file, column)
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise facts.unreadable(piece, _first_line(error)) from None
+            raise facts.unreadable(piece, first_line(error)) from None
     return frozenset(found)
 
 
@@ -167,7 +168,3 @@ def _sample(opened: ParquetFile, name: str) -> str:
     for batch in opened.iter_batches(batch_size=3, columns=[name]):
         return ", ".join(repr(value) for value in batch.column(0).to_pylist())
     return "with nothing"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

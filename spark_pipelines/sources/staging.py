@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.config.strict_json import parse_json
-from dsp_gym.datasets.files import write_parquet
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records.parquet import write_parquet
 from spark_pipelines.days import day_of, is_unix
 from spark_pipelines.sources import Partition, Piece, TimeBase
 

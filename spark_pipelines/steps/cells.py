@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S
-from spark_pipelines.quality.limits import FROM_MS, largest_of
+from spark_pipelines.days import FROM_MS, largest_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

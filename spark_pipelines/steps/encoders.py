@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.datasets.encoding import EncodingConfig
-from dsp_gym.datasets.snapshots import lists_of
+from dsp_gym.datasets.transitions import lists_of
 from dsp_gym.envs import action
 from dsp_gym.envs.capacity.action import CHOICES
 from dsp_gym.envs.capacity.codec import CapacityCodec

@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 
-from spark_pipelines.quality.checks import MEANS_CHECKED, SERIES
+from spark_pipelines.quality.checks import SERIES
 from spark_pipelines.scan import Chunk, rows_of
 from spark_pipelines.schema import RAW
-from spark_pipelines.steps.align import GRID
+from spark_pipelines.steps.align import GRID, metric_columns
 from spark_pipelines.steps.cells import LAST, CellRules, cells_of, masks_of
 
 if TYPE_CHECKING:
@@ -110,20 +110,13 @@ def united(parts: DataFrame, metrics: Sequence[str]) -> DataFrame:
     sums: list[Column] = [f.max("t_s").alias("t_s"), f.sum("_bits").alias("_bits")]
     sums += [f.sum(name).alias(name) for name in _TOLD]
     sums += [f.bit_or(mask).alias(mask) for mask in masks]
-    values: list[Column] = []
     for metric in metrics:
         if metric in LAST:
             sums.append(f.max_by(metric, f"_{metric}_at").alias(metric))
-            values.append(f.col(metric))
-            continue
-        rows = f.col(f"_{metric}_n")
-        sums.append(f.sum(f"_{metric}_sum").alias(f"_{metric}_sum"))
-        sums.append(f.sum(f"_{metric}_n").alias(f"_{metric}_n"))
-        values.append((f.col(f"_{metric}_sum") / f.when(rows > 0, rows)).alias(metric))
-        if metric in MEANS_CHECKED:
-            values.append(rows.alias(f"{metric}_rows"))
+        else:
+            sums += [f.sum(n).alias(n) for n in (f"_{metric}_sum", f"_{metric}_n")]
     # By series at once: the windows after it, each over one series, then move no row again.
     whole = parts.repartition(*SERIES).groupBy(*SERIES, "slot").agg(*sums)
     bits = sum((f.bit_count(mask) for mask in masks), f.lit(0))
     doubtful = (bits < f.col("_bits")).alias(DOUBTFUL)
-    return whole.select(*GRID.names, doubtful, *values)
+    return whole.select(*GRID.names, doubtful, *metric_columns(metrics))

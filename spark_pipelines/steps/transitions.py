@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from dsp_gym.arrays import Bools, Floats32
 from dsp_gym.datasets.encoding import EncodingConfig
-from dsp_gym.datasets.snapshots import floats_of, snapshots_of
+from dsp_gym.datasets.transitions import floats_of, snapshots_of
 from dsp_gym.envs.reward import TERMS, reward
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec

@@ -12,8 +12,7 @@ from spark_pipelines.config import WindowsConfig
 from spark_pipelines.days import day_of_column
 from spark_pipelines.quality.checks import SERIES
 from spark_pipelines.schema import WINDOWS, expects
-from spark_pipelines.steps.align import GRID
-from spark_pipelines.steps.rates import TOTALS
+from spark_pipelines.steps.align import GRID, TOTALS
 
 __all__ = ["VERTEX_KEYS", "configured", "decision_windows", "merged"]
 

@@ -298,7 +298,7 @@ def _aggregate(spark: SparkSession, folder: Path) -> None:
 
     from spark_pipelines.config import QualityConfig, WindowsConfig
     from spark_pipelines.quality.checks import flag
-    from spark_pipelines.steps.rates import increases
+    from spark_pipelines.steps.align import increases
     from spark_pipelines.steps.scanned import DOUBTFUL
     from spark_pipelines.steps.windows import decision_windows
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
@@ -29,8 +29,8 @@ from dsp_gym.backends.kubernetes.api import KubernetesApi, Watch
 from dsp_gym.backends.kubernetes.collector import KubernetesSamples
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import resources_at
-from dsp_gym.backends.kubernetes.job_arguments import levels_in
 from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.overrides import levels_in
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.token_file import TokenFile
 from dsp_gym.cli.decide import _parsed

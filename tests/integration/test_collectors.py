@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
@@ -197,7 +197,7 @@ def test_the_discovered_file_describes_the_job_and_shadow_takes_it(seen, tmp_pat
 def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(seen):
     seen.wait_until(lambda: looked(seen.by_prometheus).get("window_fill") == 1)
     seen.wait_until(lambda: looked(seen.by_rest).get("window_fill") == 1)
-    seen.cluster.stop_prometheus()
+    seen.cluster.stop("prometheus")
     try:
         began = time.monotonic()
         down = looked(seen.by_prometheus)
@@ -210,7 +210,7 @@ def test_without_prometheus_nothing_old_is_shown_and_it_is_seen_again_when_back(
         assert (trouble.api, trouble.reason) == ("prometheus", "Unreachable")
         assert looked(seen.by_rest).get("window_fill") >= 0.5  # polled a few seconds ago
     finally:
-        seen.cluster.start_prometheus()
+        seen.cluster.start("prometheus")
     seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)))
     assert seen.by_prometheus.trouble is None
 
@@ -257,11 +257,11 @@ def test_a_killed_taskmanager_is_a_restart_with_an_empty_window(seen):
     since_s = looked(seen.by_prometheus).get("running_since_s")
     seen.wait_until(lambda: not is_empty(looked(seen.by_prometheus)))
     killed_s = time.time()
-    seen.cluster.kill_taskmanager()
+    seen.cluster.process("taskmanager").kill()
     seen.wait_until(lambda: looked(seen.by_prometheus).status == Status.RESTARTING)
     assert is_empty(looked(seen.by_prometheus))
     assert is_empty(looked(seen.by_rest))
-    seen.cluster.start_taskmanager()
+    seen.cluster.start("taskmanager")
     seen.wait_until(lambda: looked(seen.by_rest).status == Status.RUNNING)
     back = looked(seen.by_prometheus)
     assert is_empty(back)

@@ -49,8 +49,7 @@ def frames(spark, runs: dict[str, tuple[JobSpec, Samples, list[tuple[Any, ...]]]
 def found(spark, raw, events) -> list[dict[str, Any]]:
     from spark_pipelines.config import QualityConfig
     from spark_pipelines.quality.checks import flag, judge
-    from spark_pipelines.steps.align import align
-    from spark_pipelines.steps.rates import increases
+    from spark_pipelines.steps.align import align, increases
     from spark_pipelines.steps.rescales import rescales
 
     quality = QualityConfig()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dsp_gym.config.files import parse
-from dsp_gym.datasets.rollouts.config import RolloutConfig
+from dsp_gym.datasets.rollouts.plan import RolloutConfig
 from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.envs.core import EnvCore
 from dsp_gym.errors import DatasetError, DspGymError

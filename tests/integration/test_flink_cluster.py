@@ -159,14 +159,14 @@ def test_a_killed_taskmanager_is_seen_and_up_heals_it_and_its_job(
     completed = lambda: rest.get(f"/jobs/{job_id}/checkpoints")["counts"]["completed"]  # noqa: E731
     assert wait_until(lambda: completed() > 0, PATIENCE_S, 0.5)
     jobmanager, taskmanager, prometheus = pids(cluster)
-    cluster.kill_taskmanager()
+    cluster.process("taskmanager").kill()
     seen = cluster.status()
     assert [part.state for part in seen.parts] == ["running", "dead", "running"]
     assert not seen.healthy
     assert rest.wait_for(job_id, {"RESTARTING"}, PATIENCE_S) == "RESTARTING"
     LocalCluster.up(None, cluster.home.folder)
     assert pids(cluster)[::2] == [jobmanager, prometheus]
-    assert cluster.taskmanager_pid() not in (None, taskmanager)
+    assert cluster.pid("taskmanager") not in (None, taskmanager)
     assert cluster.status().healthy
     assert wait_until(
         lambda: unready(rest.job(job_id), spec, configuration) is None, PATIENCE_S, 0.5
@@ -177,10 +177,10 @@ def test_a_killed_taskmanager_is_seen_and_up_heals_it_and_its_job(
 def test_prometheus_can_go_and_come_back_with_what_it_stored(cluster: LocalCluster) -> None:
     began = time.time()
     assert wait_until(lambda: len(query(cluster, "up")) == 2, PATIENCE_S, 0.5)
-    cluster.stop_prometheus()
+    cluster.stop("prometheus")
     seen = cluster.status()
     assert [part.state for part in seen.parts] == ["running", "running", "dead"]
-    cluster.start_prometheus()
+    cluster.start("prometheus")
     assert cluster.status().healthy
     assert min(query(cluster, "min_over_time(timestamp(up)[5m:1s])")) <= began + 5
 

@@ -22,7 +22,7 @@ from dsp_gym.cli import app  # noqa: E402
 from dsp_gym.config.files import parse  # noqa: E402
 from dsp_gym.datasets.minari import export_minari, reference_scores, unpadded  # noqa: E402
 from dsp_gym.datasets.reader import Dataset  # noqa: E402
-from dsp_gym.datasets.rollouts.config import RolloutConfig  # noqa: E402
+from dsp_gym.datasets.rollouts.plan import RolloutConfig  # noqa: E402
 from dsp_gym.datasets.rollouts.run import rollout  # noqa: E402
 from dsp_gym.envs.observation import ObservationEncoder  # noqa: E402
 from dsp_gym.envs.reward import reward  # noqa: E402

@@ -127,8 +127,8 @@ def test_a_run_whose_taskmanager_dies_is_kept_as_aborted_and_done_again(cluster,
         slept.append(seconds)
         time.sleep(seconds)
         if len(slept) == 2:
-            cluster.kill_taskmanager()
-            cluster.start_taskmanager()
+            cluster.process("taskmanager").kill()
+            cluster.start("taskmanager")
 
     config = plan(metrics="rest", stop="cancel", design={"vertex": "map", "parallelism": [1]})
     recording = record(cluster, tmp_path / "out", config, sleep=sleep)

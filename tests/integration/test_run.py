@@ -186,7 +186,7 @@ def test_while_prometheus_is_down_or_flink_answers_500_nothing_is_asked_and_then
     }
     given = config(where=where)
     with closing(link), started(given, mode="active") as run:
-        cluster.stop_prometheus()
+        cluster.stop("prometheus")
         try:
             held = [run.turn() for _ in range(2)]
             assert all(turn.held is not None for turn in held)
@@ -194,7 +194,7 @@ def test_while_prometheus_is_down_or_flink_answers_500_nothing_is_asked_and_then
             with pytest.raises(FlinkError, match="Prometheus"):
                 start_and_stop(given.model_copy(update={"journal": tmp_path / "other"}))
         finally:
-            cluster.start_prometheus()
+            cluster.start("prometheus")
         link.fail()
         run.turn()  # the last look may still stand
         for turn in (run.turn(), run.turn()):
@@ -215,11 +215,11 @@ def test_a_killed_taskmanager_freezes_the_loop_until_the_job_is_back(
     submit(100.0)
     with started(config(), mode="active") as run:
         until(run, lambda: True)
-        cluster.kill_taskmanager()
+        cluster.process("taskmanager").kill()
         try:
             until(run, lambda: run.held is not None)
         finally:
-            cluster.start_taskmanager()
+            cluster.start("taskmanager")
         until(run, lambda: run.held is None)
         until(run, lambda: total(run, "count", "busy_ms_per_s") >= 0)  # every task is seen again
     errors = [e.body for e in read(tmp_path / "journal" / "words") if e.kind == "error"]

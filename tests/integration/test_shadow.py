@@ -132,7 +132,7 @@ def test_prometheus_gone_flink_in_trouble_and_another_job_id_are_told_and_outliv
         with session(config(document, where=where), serve=True, mode="shadow") as shown:
             url = shown.server.url
             until(shown.run, has(shown, "DataFresh", "True"))
-            cluster.stop_prometheus()
+            cluster.stop("prometheus")
             try:
                 until(shown.run, has(shown, "Ready", "False"), turns=2)  # one look may still stand
                 assert "Prometheus" in condition(shown, "DataFresh")["message"]
@@ -140,7 +140,7 @@ def test_prometheus_gone_flink_in_trouble_and_another_job_id_are_told_and_outliv
                 assert ask(f"{shown.server.probe_url}/healthz").status == 200
                 assert "dsp_gym_recommended" not in ask(f"{url}/metrics").text
             finally:
-                cluster.start_prometheus()
+                cluster.start("prometheus")
             until(shown.run, has(shown, "DataFresh", "True"))
             link.fail()
             until(shown.run, lambda: "500" in condition(shown, "Ready")["message"], turns=2)

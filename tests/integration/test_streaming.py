@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
-from dsp_gym.datasets.content import read_files
-from dsp_gym.datasets.manifest import DatasetManifest
+from dsp_gym.datasets.manifest import DatasetManifest, read_files
 from dsp_gym.errors import DatasetError
 from dsp_gym.metrics.samples import Samples
 from tests.dataset_inputs import (

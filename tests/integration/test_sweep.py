@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
-from dsp_gym.datasets.rollouts.config import RolloutConfig
+from dsp_gym.datasets.rollouts.plan import RolloutConfig
 from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.engine import HERE
 from dsp_gym.errors import EngineError, PolicyError

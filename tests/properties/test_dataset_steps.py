@@ -142,10 +142,9 @@ def _spoiled(row: Raw, fault: dict[str, Any], rng: np.random.Generator) -> Raw:
 
 def through_spark(spark, rows: list[Raw], windows: WindowsConfig) -> Result:
     from spark_pipelines.quality.checks import flag, judge
-    from spark_pipelines.quality.verdicts import Accounting, accounting, failures, split_verdicts
+    from spark_pipelines.quality.verdicts import accounting, failures, prove, split_verdicts
     from spark_pipelines.schema import RAW
-    from spark_pipelines.steps.align import align
-    from spark_pipelines.steps.rates import increases
+    from spark_pipelines.steps.align import align, increases
     from spark_pipelines.steps.windows import decision_windows
 
     made = [
@@ -154,10 +153,10 @@ def through_spark(spark, rows: list[Raw], windows: WindowsConfig) -> Result:
     ]
     judged = judge(spark.createDataFrame(made, RAW), QUALITY).persist()
     grid = flag(align(judged, METRICS), QUALITY).persist()
-    account = Accounting.of(accounting(grid).collect(), failures(judged).collect())
+    account = prove(accounting(grid).collect(), failures(judged).collect())
     kept, quarantined = split_verdicts(judged, grid, 5.0)
     told = quarantined.collect()
-    used = account.kept + account.merged + account.duplicates
+    used = account["kept"] + account["merged"] + account["duplicates"]
     assert kept.count() == used - _twice(rows, told)
     out = Counter(
         (q["run"], q["t_s"], q["vertex"], q["subtask"], q["metric"], repr(q["value"]), q["check"])
@@ -170,8 +169,8 @@ def through_spark(spark, rows: list[Raw], windows: WindowsConfig) -> Result:
     grid.unpersist()
     judged.unpersist()
     return Result(
-        account.rows, account.kept, account.merged, account.duplicates,
-        dict(account.quarantined), out, found,
+        account["rows"], account["kept"], account["merged"], account["duplicates"],
+        {k.partition(":")[2]: n for k, n in account.items() if ":" in k}, out, found,
     )  # fmt: skip
 
 

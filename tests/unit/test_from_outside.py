@@ -20,8 +20,8 @@ from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.kubernetes.access import RightsWatch, check_read_only
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
-from dsp_gym.backends.kubernetes.job_arguments import levels_in
 from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.overrides import levels_in
 from dsp_gym.backends.kubernetes.watch import Watcher
 from dsp_gym.config.files import find
 from dsp_gym.errors import (

@@ -72,41 +72,10 @@ def test_a_folder_is_looked_through_once_per_process(tmp_path, monkeypatch):
     assert swept == [tmp_path]
 
 
-EARLIER = ".runs.parquet.k3_x9yza"
-"""As releases before the lock named theirs."""
-
-
-def of_earlier_release(
-    folder: Path, name: str = EARLIER, days: float = 2, mode: int = 0o600
-) -> Path:
-    file = folder / name
+@pytest.mark.parametrize("name", [".a.original", "a.part", ".bashrc"])
+def test_what_may_be_somebody_elses_stays(tmp_path, name):
+    file = tmp_path / name
     file.write_bytes(b"PAR1")
-    file.chmod(mode)
-    before_s = time.time() - days * 86_400
-    os.utime(file, (before_s, before_s))
-    return file
-
-
-def test_what_an_earlier_release_left_goes_with_the_next_write(tmp_path):
-    left = [of_earlier_release(tmp_path, name) for name in (EARLIER, ".manifest.json.ab12cdef")]
-    write_table(tmp_path / "other.parquet", {"a": [1]})
-    assert not any(file.exists() for file in left)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"days": 0.5},  # it may still be written
-        {"mode": 0o644},  # no temporary file is as readable
-        {"name": ".runs.parquet.original"},
-        {"name": ".runs.parquet.20240101"},
-        {"name": ".runs.parquet.k3_x9yz"},
-        {"name": "runs.parquet.k3_x9yza"},
-        {"name": ".bashrc.k3_x9yza"},
-    ],
-    ids=str,
-)
-def test_what_may_be_somebody_elses_stays(tmp_path, given):
-    file = of_earlier_release(tmp_path, **given)
+    aged(file)
     write_table(tmp_path / "other.parquet", {"a": [1]})
     assert file.exists()

@@ -14,13 +14,13 @@ from dsp_gym.backends.discovery.found import (
     FoundPlace,
     FoundVertex,
     Note,
+    rescale_account,
     says_window,
     window_in,
 )
-from dsp_gym.backends.documents import Document, Json
-from dsp_gym.backends.flink.rescales import rescale_account
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary
 from dsp_gym.backends.flink.submissions import shown
+from dsp_gym.config.strict_json import Document, Json
 from dsp_gym.errors import FlinkError, did_you_mean
 
 __all__ = ["found_by_rest", "running_jobs"]

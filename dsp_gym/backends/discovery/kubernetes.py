@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dsp_gym.backends.discovery.found import FoundJob, FoundPlace, Note
-from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import resources_at
 from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 
 __all__ = ["OfRest", "OfSeries", "REST_OF_RESOURCE", "found_by_kubernetes"]

@@ -152,7 +152,6 @@ def _job(
         vertices=tuple(edged),
         place=_place(source, at_s, job_id),
         backend="rocksdb" if keeps_state else None,
-        edges_guessed=True,
         notes=(
             Note("vertices", text),
             Note("rescale", "the scheduler is not in Prometheus: jobmanager.scheduler; redeploy "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypedDict
 
-from dsp_gym.backends.documents import MISFITS
+from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.errors import Api, FlinkError
 
 __all__ = ["JobAnswer", "ManagerAnswer", "Overview", "VertexAnswer", "taken_apart"]

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from dsp_gym.backends.documents import MISFITS, Document
 from dsp_gym.config.files import read_yaml
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import MISFITS, Document, parse_json
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import ConfigError, DspGymError, MissingExtraError, SchemaError
 from dsp_gym.redaction import redacted

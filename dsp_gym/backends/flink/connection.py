@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from dsp_gym.backends.base import Actuator, Clock, OnEvent, Platform, ignored
 from dsp_gym.backends.config import PlaceConfig
-from dsp_gym.backends.flink.backend import FlinkBackend
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.distribution import same_minor
@@ -171,25 +170,18 @@ def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) ->
 
 def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> Actuator:
     timeout_s = place.config.rescale_timeout_s
-    match place.config.actuator:
-        case "resubmit":
-            if place.savepoints is None:
-                raise FlinkError(
-                    "rescaling by resubmission needs a folder for savepoints",
-                    key="savepoints",
-                    remedy="Name one that the cluster can write to.",
-                )
-            return ResubmitActuator(
-                place.rest, job_name, spec, place.savepoints, timeout_s=timeout_s, on_event=on_event
-            )
-        case "adaptive":
-            return AdaptiveActuator(
-                place.rest, job_name, spec, timeout_s=timeout_s, on_event=on_event
-            )
-        case "justin":
-            return JustinActuator(
-                place.rest, job_name, spec, timeout_s=timeout_s, on_event=on_event
-            )
+    if place.config.actuator != "resubmit":
+        in_place = {"adaptive": AdaptiveActuator, "justin": JustinActuator}[place.config.actuator]
+        return in_place(place.rest, job_name, spec, timeout_s=timeout_s, on_event=on_event)
+    if place.savepoints is None:
+        raise FlinkError(
+            "rescaling by resubmission needs a folder for savepoints",
+            key="savepoints",
+            remedy="Name one that the cluster can write to.",
+        )
+    return ResubmitActuator(
+        place.rest, job_name, spec, place.savepoints, timeout_s=timeout_s, on_event=on_event
+    )
 
 
 def slots_within_reach(rest: FlinkRest, spec: JobSpec, parallelism: Mapping[str, int]) -> int:

@@ -19,7 +19,7 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.base import Backend, Episode
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.connection import connect, reach, slots_within_reach
-from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest, until_timeout
 from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config import files
 from dsp_gym.errors import FlinkError
@@ -147,12 +147,11 @@ def _named(names: tuple[str, ...], values: Ints) -> dict[str, int]:
 
 def _free_slots(rest: FlinkRest, wanted: int) -> int:
     """Slots that are free; those of a job that has just ended come free a moment later."""
-    end_s = time.monotonic() + SLOTS_S
-    while True:
+    for _ in until_timeout(SLOTS_S, 0.5):
         free = rest.free_slots()
-        if free >= wanted or time.monotonic() > end_s:
-            return free
-        time.sleep(0.5)
+        if free >= wanted:
+            break
+    return free
 
 
 def _within(

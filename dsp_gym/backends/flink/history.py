@@ -15,7 +15,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -49,7 +49,6 @@ class HistoryChunk:
     since_s: float  # Unix seconds
     until_s: float
     rows: int
-    job_ids: tuple[str, ...]  # in the order of time
     file: Path
 
     def samples(self) -> Samples:
@@ -165,8 +164,9 @@ class FlinkHistory:
     ) -> HistoryChunk:
         folder = self.keep / (moment(since_s)[:10] if whole else ".growing")
         file = folder / f"{since_s}-{until_s}.parquet"
-        if whole and file.exists() and (facts := _facts(file)) is not None:
-            return _told(since_s, until_s, file, facts)
+        rows = _rows(file) if whole and file.exists() else None
+        if rows is not None:
+            return HistoryChunk(float(since_s), float(until_s), rows, file)
         self.fetched += 1
         graphs = self.graphs(first_s, last_s)
         spans, samples = self._asked(graphs.ids, since_s, min(until_s, self._clock()))
@@ -174,7 +174,7 @@ class FlinkHistory:
         facts = {"rows": len(samples), "job_ids": list(spans)}
         write_samples(file, self.spec.job, [samples])
         write_atomic(file.with_suffix(".json"), json.dumps(facts, sort_keys=True))
-        return _told(since_s, until_s, file, facts)
+        return HistoryChunk(float(since_s), float(until_s), len(samples), file)
 
     def _asked(self, ids: tuple[str, ...], since_s: float, until_s: float) -> tuple[Spans, Samples]:
         """First and last sample of each id, and all samples; a time that is too much is halved."""
@@ -196,20 +196,12 @@ class FlinkHistory:
         return spans, Samples.joined(parts)
 
 
-def _facts(file: Path) -> Mapping[str, object] | None:
-    """What was written of a chunk; None where a write was cut short before that."""
+def _rows(file: Path) -> int | None:
+    """Return the rows that were written of a chunk; None where a write was cut short before."""
     try:
-        found = parse_json(file.with_suffix(".json").read_text(encoding="utf-8"))
-        return {"rows": int(found["rows"]), "job_ids": [str(one) for one in found["job_ids"]]}
+        return int(parse_json(file.with_suffix(".json").read_text(encoding="utf-8"))["rows"])
     except (OSError, *MISFITS):
         return None
-
-
-def _told(since_s: int, until_s: int, file: Path, facts: Mapping[str, object]) -> HistoryChunk:
-    rows, ids = facts["rows"], facts["job_ids"]
-    assert isinstance(rows, int)
-    assert isinstance(ids, list)
-    return HistoryChunk(float(since_s), float(until_s), rows, tuple(ids), file)
 
 
 def _refuse_two_jobs(spans: Spans, url: str, job_name: str) -> None:

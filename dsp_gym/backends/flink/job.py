@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running, running_levels
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import Status

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
-from dsp_gym.backends.documents import MISFITS, Document
 from dsp_gym.backends.flink.prometheus import Merged, PrometheusSamples, together_of
 from dsp_gym.backends.flink.prometheus_api import Labels, StatusError
 from dsp_gym.backends.flink.source import RealJob
+from dsp_gym.config.strict_json import MISFITS, Document
+from dsp_gym.config.text import first_line
 from dsp_gym.errors import ApiReason, FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
@@ -174,8 +175,7 @@ class PatientSamples(PrometheusSamples):
         self._next_s = max(now_s, self._next_s) + 1.0 / self._options.queries_per_s
 
     def _said(self, error: Exception) -> str:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        return f"{self.url}: Prometheus did not answer as it should: {line}"
+        return f"{self.url}: Prometheus did not answer as it should: {first_line(error, 300)}"
 
     def _refused(self, status: int) -> FlinkError:
         return FlinkError(

@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.backends.documents import MISFITS, Document
 from dsp_gym.backends.flink.answers import taken_apart
 from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi, StatusError
 from dsp_gym.backends.flink.source import RealJob
+from dsp_gym.config.strict_json import MISFITS, Document
+from dsp_gym.config.text import first_line
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, Metric, prometheus_names, vertex_of
@@ -175,7 +176,7 @@ class PrometheusSamples:
             ) from error
         except (RequestException, StatusError, *MISFITS) as error:
             raise FlinkError(
-                f"{self.url}: Prometheus did not answer as it should: {_first_line(error)}",
+                f"{self.url}: Prometheus did not answer as it should: {first_line(error, 300)}",
                 api="prometheus",
                 reason="Unreachable" if isinstance(error, NotConnected) else "Other",
                 remedy=remedy,
@@ -224,8 +225,3 @@ def together_of(parts: Iterable[Merged], managers: Merged) -> Merged:
             before, old = together.get(key, (times[:0], values[:0]))
             together[key] = np.append(before, times), np.append(old, values)
     return together
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

@@ -14,10 +14,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsp_gym.backends.documents import Document
 from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.files import private_text
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import Document, parse_json
 from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
 
 if TYPE_CHECKING:

@@ -15,13 +15,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview, taken_apart
 from dsp_gym.backends.interpreter_turn import waiting
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import Document, Json, parse_json
 from dsp_gym.errors import ApiReason, FlinkError
 
-__all__ = ["ENDED", "FlinkRest", "JobSummary", "SavepointStatus", "is_loopback", "root_cause"]
+__all__ = [
+    "until_timeout",
+    "ENDED",
+    "FlinkRest",
+    "JobSummary",
+    "SavepointStatus",
+    "is_loopback",
+    "root_cause",
+]
 
 ENDED = frozenset({"FAILED", "CANCELED", "FINISHED", "SUSPENDED"})
 """States a job does not leave."""
@@ -306,19 +313,16 @@ class FlinkRest:
         Raises:
             FlinkError: The job reached none of the states in time.
         """
-        end = time.monotonic() + timeout_s
-        while True:
+        for _ in until_timeout(timeout_s):
             with self.reading():
                 state = str(self.job(job_id)["state"])
             if state in states or state in ENDED:
                 return state
-            if time.monotonic() >= end:
-                raise FlinkError(
-                    f"{self.url}: job {job_id} is still {state} after {timeout_s:g} s",
-                    reason="Timeout",
-                    remedy=f"Look at {self.url}/#/job/running/{job_id}/overview",
-                )
-            time.sleep(_POLL_S)
+        raise FlinkError(
+            f"{self.url}: job {job_id} is still {state} after {timeout_s:g} s",
+            reason="Timeout",
+            remedy=f"Look at {self.url}/#/job/running/{job_id}/overview",
+        )
 
     def resource_requirements(self, job_id: str) -> Document:
         """Ask for the bounds of each vertex's parallelism (adaptive scheduler).
@@ -436,6 +440,16 @@ _REMEDIES = {
     404: "Flink forgets jobs when it restarts: dsp-gym flink status lists what it knows.",
     503: "The cluster is starting or ending; try again in a few seconds.",
 }
+
+
+def until_timeout(timeout_s: float, pause_s: float = _POLL_S) -> Iterator[None]:
+    """Repeat a look until the time is over, with a pause after each; there is one at least."""
+    end_s = time.monotonic() + timeout_s
+    while True:
+        yield
+        if time.monotonic() > end_s:
+            return
+        time.sleep(pause_s)
 
 
 def is_loopback(url: str) -> bool:

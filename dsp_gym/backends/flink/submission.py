@@ -23,6 +23,7 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.flink import vertex_of
 
 __all__ = [
+    "levels_named",
     "Configuration",
     "Submission",
     "all_running",
@@ -232,13 +233,7 @@ class Submission:
         kept = {key: value for key, value in arguments.items() if key not in _CONFIGURED}
         kept.pop("program", None)
         submission = cls(spec, str(job["name"]), kept, arguments["slot-sharing"])
-        managed = dict(_pairs(arguments.get("managed-mib", "")))
-        level = {
-            vertex.name: _level(spec, float(managed[vertex.name]))
-            if vertex.name in managed
-            else NO_MEMORY
-            for vertex in spec.vertices
-        }
+        level = levels_named(arguments.get("managed-mib", ""), spec)
         if spec.memory.uniform:  # every slot has it, whatever was asked for
             level = slot_levels(spec)
         parallelism = _running_parallelism(job, spec)
@@ -273,6 +268,26 @@ def running_levels(rest: FlinkRest, job_id: str, spec: JobSpec) -> dict[str, int
     if "parallelism" not in arguments or "slot-sharing" not in arguments:
         return dict(Configuration.of_spec(spec).memory_level)
     return dict(Submission.of_running(rest, job_id, spec)[1].memory_level)
+
+
+def levels_named(managed_mib: str, spec: JobSpec) -> dict[str, int]:
+    """Read the memory levels that `vertex=MiB,...` asks for.
+
+    Returns:
+        Level by vertex, -1 for vertices that are not named.
+
+    Raises:
+        ValueError: A size is not a number.
+        OverflowError: A size is no finite number.
+    """
+    pairs = (part.partition("=") for part in managed_mib.split(",") if part)
+    managed = {name: float(mib) for name, _, mib in pairs}
+    return {
+        vertex.name: round(math.log2(managed[vertex.name] / spec.memory.base_mib))
+        if vertex.name in managed
+        else NO_MEMORY
+        for vertex in spec.vertices
+    }
 
 
 def unready(job: JobAnswer, spec: JobSpec, configuration: Configuration) -> str | None:
@@ -352,18 +367,8 @@ def _listed(values: Mapping[str, int]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
-    """The parts of `vertex=value,...`."""
-    parts = [part.partition("=") for part in text.split(",") if part]
-    return [(name, value) for name, _, value in parts]
-
-
 def _text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _level(spec: JobSpec, managed_mib: float) -> int:
-    return round(math.log2(managed_mib / spec.memory.base_mib))
 
 
 def _running_parallelism(job: JobAnswer, spec: JobSpec) -> dict[str, int]:

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.answers import reading
 from dsp_gym.backends.kubernetes.api import RESOURCE_KINDS, KubernetesApi
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
 __all__ = [

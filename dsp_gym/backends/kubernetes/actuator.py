@@ -18,11 +18,11 @@ from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import JobActuator, Unreached, as_words, clipped
 from dsp_gym.backends.flink.submission import Submission
-from dsp_gym.backends.kubernetes.collector import LookAtTasks, RunningVertices
+from dsp_gym.backends.kubernetes.api import KubernetesApi
+from dsp_gym.backends.kubernetes.collector import RunningVertices
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
-from dsp_gym.backends.kubernetes.fence import PatchApi
-from dsp_gym.backends.kubernetes.job_arguments import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease, LeaseKeeper
+from dsp_gym.backends.kubernetes.overrides import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.writer import OverrideWriter
 from dsp_gym.errors import FlinkError, KubernetesError
@@ -69,11 +69,11 @@ class KubernetesActuator(JobActuator):
 
     def __init__(
         self,
-        api: PatchApi,
+        api: KubernetesApi,
         place: KubernetesPlace,
         name: str,
         spec: JobSpec,
-        look: LookAtTasks,
+        look: Callable[[], RunningVertices],
         lease: Lease,
         *,
         pace: Pace | None = None,

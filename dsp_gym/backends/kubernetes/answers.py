@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dsp_gym.backends.documents import MISFITS
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import MISFITS, parse_json
+from dsp_gym.config.text import first_line
 from dsp_gym.errors import ApiReason, KubernetesError
 
 __all__ = ["reading", "refused", "unanswered", "unreadable"]
@@ -77,7 +77,7 @@ def unanswered(method: str, url: str, error: Exception) -> KubernetesError:
     refused_connection = isinstance(cause, exceptions.NewConnectionError)  # a kind of Timeout there
     late = isinstance(cause, exceptions.TimeoutError | TimeoutError) and not refused_connection
     unsent = refused_connection or isinstance(cause, exceptions.ConnectTimeoutError)
-    said = "no answer in time" if late else _first_line(cause)
+    said = "no answer in time" if late else first_line(cause, 300)
     reason: ApiReason = "Timeout" if late else "Unreachable"
     return KubernetesError(
         f"{method} {url}: {said}",
@@ -116,8 +116,3 @@ def reading(url: str) -> Iterator[None]:
             reason="Other",
             remedy="Another program listens there; name the address of an API server.",
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

@@ -16,13 +16,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from dsp_gym.backends.documents import MISFITS, Document
 from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.backends.kubernetes.answers import reading, refused, unanswered, unreadable
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.token_file import TokenFile
 from dsp_gym.config.files import read_yaml
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import MISFITS, Document, parse_json
 from dsp_gym.config.text import in_words
 from dsp_gym.errors import ConfigError, KubernetesError, MissingExtraError
 

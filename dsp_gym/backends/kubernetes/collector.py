@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from dsp_gym.backends.flink.answers import JobAnswer
 from dsp_gym.backends.flink.job import FlinkJob
@@ -19,7 +18,7 @@ from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running
-from dsp_gym.backends.kubernetes.job_arguments import levels_shown
+from dsp_gym.backends.kubernetes.overrides import levels_shown
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.watch import Watcher
 from dsp_gym.errors import FlinkError, did_you_mean
@@ -29,7 +28,7 @@ from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.flink import BY_NAME, vertex_of
 from dsp_gym.metrics.window import FRESH_S, Observed
 
-__all__ = ["KubernetesJob", "KubernetesSamples", "LookAtTasks", "RunningVertices"]
+__all__ = ["KubernetesJob", "KubernetesSamples", "RunningVertices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +45,6 @@ class RunningVertices:
     def by_id(self) -> dict[str, int]:
         """Tasks that run, by Flink's id."""
         return {self.ids[name]: tasks for name, tasks in self.parallelism.items()}
-
-
-class LookAtTasks(Protocol):
-    """Looks at the running tasks."""
-
-    def __call__(self) -> RunningVertices:
-        """The tasks.
-
-        Raises:
-            FlinkError: Neither Flink nor its metrics can be had, or they are of another job.
-        """
 
 
 UNKNOWN = float("nan")

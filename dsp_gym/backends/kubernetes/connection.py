@@ -12,8 +12,7 @@ import uuid
 from collections.abc import Mapping
 
 from dsp_gym.backends.base import Actuator, Clock, OnEvent, ignored
-from dsp_gym.backends.flink.backend import FlinkBackend
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.connection import is_rescaling, refuse_silence
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.kubernetes.access import (
@@ -27,8 +26,8 @@ from dsp_gym.backends.kubernetes.actuator import KubernetesActuator, Pace
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples, RunningVertices
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
-from dsp_gym.backends.kubernetes.job_arguments import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.lease import Lease
+from dsp_gym.backends.kubernetes.overrides import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.platform import Followed, ResourcePlatform
 from dsp_gym.backends.kubernetes.rehearsal import check_policy, rehearse
 from dsp_gym.backends.kubernetes.resources import FlinkResource

@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
-from dsp_gym.backends.documents import Document
+from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.config.strict_json import Document
 
-__all__ = ["EventApi", "ScalingReports", "VertexChange", "scaling_report"]
+__all__ = ["ScalingReports", "VertexChange", "scaling_report"]
 
 REPORTER = "dsp-gym.io/autoscaler"
 REASON = "ScalingReport"
@@ -21,17 +21,6 @@ REPEAT_S = 1800.0
 
 _NOTE_BYTES = 1024
 """Longest note of an Event that the server takes."""
-
-
-class EventApi(Protocol):
-    """What events need of an API server."""
-
-    def create(self, kind: str, namespace: str, body: Document) -> Document:
-        """A new object.
-
-        Returns:
-            The object as the server stored it.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,7 @@ class ScalingReports:
     """
 
     def __init__(
-        self, api: EventApi, instance: str, clock: Callable[[], float] = time.time
+        self, api: KubernetesApi, instance: str, clock: Callable[[], float] = time.time
     ) -> None:
         self._api, self._instance, self._clock = api, instance, clock
         self._told_s: dict[tuple[str, str], float] = {}

@@ -8,67 +8,18 @@ refused by the server, whenever it arrives; and who finds another's stamp writes
 from __future__ import annotations
 
 import threading
-from typing import Protocol
 
-from dsp_gym.backends.documents import Document
+from dsp_gym.backends.kubernetes.api import KubernetesApi
+from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["Fence", "HeldLease", "PatchApi", "Refusal"]
+__all__ = ["Fence", "Refusal"]
 
 
 class Refusal(KubernetesError):
     """A write that is not made, for a reason that may pass."""
-
-
-class PatchApi(Protocol):
-    """What writing needs of an API server."""
-
-    @property
-    def timeout_s(self) -> float:
-        """How long one call takes at most, s."""
-
-    def get(self, kind: str, namespace: str, name: str) -> Document:
-        """One object.
-
-        Returns:
-            The object's document.
-        """
-
-    def merge_patch(
-        self,
-        kind: str,
-        namespace: str,
-        name: str,
-        body: Document,
-        *,
-        resource_version: str,
-        dry_run: bool = False,
-    ) -> Document:
-        """Merge a patch into an object, if it still has that version.
-
-        Returns:
-            The object after the patch; a dry run's is not stored.
-        """
-
-
-class HeldLease(Protocol):
-    """What writing needs of a lease."""
-
-    @property
-    def holder(self) -> str:
-        """The name of this instance; no other has it."""
-
-    @property
-    def term(self) -> int:
-        """How often this instance has taken the lease; renewing it is no other term."""
-
-    def is_held_now(self, for_s: float = 0.0) -> bool:
-        """Whether it is held, and for so much longer.
-
-        Returns:
-            True where this instance holds it for `for_s` seconds more.
-        """
 
 
 class Fence:
@@ -80,7 +31,7 @@ class Fence:
         lease: looked at right before each stamp.
     """
 
-    def __init__(self, api: PatchApi, where: tuple[str, str, str], lease: HeldLease) -> None:
+    def __init__(self, api: KubernetesApi, where: tuple[str, str, str], lease: Lease) -> None:
         self._api, self._where, self._lease = api, where, lease
         self._epoch = 0  # the greatest that this instance has asked for
         self._asked_term = 0  # when that was

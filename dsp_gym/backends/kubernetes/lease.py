@@ -11,44 +11,18 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
 
-from dsp_gym.backends.documents import Document
-from dsp_gym.backends.kubernetes.api import FIELD_MANAGER
+from dsp_gym.backends.kubernetes.api import FIELD_MANAGER, KubernetesApi
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["Lease", "LeaseApi", "LeaseKeeper", "MEMORY"]
+__all__ = ["Lease", "LeaseKeeper", "MEMORY"]
 
 MEMORY = "dsp-gym.io/memory"
 """Annotation of a lease with what its holder leaves to the next one."""
 
 _MOST = 2**31
 """Above what a lease's numbers can be."""
-
-
-class LeaseApi(Protocol):
-    """What a lease needs of an API server."""
-
-    def get(self, kind: str, namespace: str, name: str) -> Document:
-        """One object.
-
-        Returns:
-            The object's document.
-        """
-
-    def create(self, kind: str, namespace: str, body: Document) -> Document:
-        """A new object.
-
-        Returns:
-            The object as the server stored it.
-        """
-
-    def replace(self, kind: str, namespace: str, name: str, body: Document) -> Document:
-        """An object as a whole, if it still has the version named in it.
-
-        Returns:
-            The object as the server stored it, with its new version.
-        """
 
 
 class Lease:
@@ -69,7 +43,7 @@ class Lease:
 
     def __init__(
         self,
-        api: LeaseApi,
+        api: KubernetesApi,
         namespace: str,
         name: str,
         holder: str,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dsp_gym.backends.documents import Document
-from dsp_gym.backends.kubernetes.fence import PatchApi
+from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.resources import KILL_SWITCH, FlinkResource, Stamp
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["check_policy", "rehearse"]
@@ -18,7 +18,7 @@ _TOO_MANY = 1_000_000
 
 
 def rehearse(
-    api: PatchApi,
+    api: KubernetesApi,
     resource: FlinkResource,
     overrides: Mapping[str, int],
     arguments: Sequence[str] | None = None,
@@ -51,7 +51,7 @@ def rehearse(
         ) from error
 
 
-def check_policy(api: PatchApi, resource: FlinkResource, vertex: str) -> None:
+def check_policy(api: KubernetesApi, resource: FlinkResource, vertex: str) -> None:
     """Refuse an admission policy that is older than this release, and so lets too much pass.
 
     Dry runs try what the policy of this release forbids. Where even a foreign option passes there
@@ -93,7 +93,7 @@ def _stamped(now: FlinkResource, patch: Document) -> Document:
 
 
 def _refused(
-    api: PatchApi, resource: FlinkResource, patch: Callable[[FlinkResource], Document]
+    api: KubernetesApi, resource: FlinkResource, patch: Callable[[FlinkResource], Document]
 ) -> KubernetesError | None:
     """The server's refusal of a patch in a dry run; None where it would take it."""
     kind, where = resource.kind, (resource.namespace, resource.name)

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from dsp_gym.backends.documents import Document, Json
 from dsp_gym.backends.kubernetes.overrides import KEY, Override, OverrideForm, flattened
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import Document, Json, parse_json
 from dsp_gym.errors import KubernetesError
 
 __all__ = [

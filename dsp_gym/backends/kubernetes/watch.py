@@ -13,9 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from dsp_gym.backends.documents import Document
 from dsp_gym.backends.kubernetes.api import KubernetesApi, Watch
 from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["Watcher"]
@@ -35,7 +35,6 @@ class Watcher:
         name: of the only one that is followed; none: every one.
         watch_s: length of one watch, s.
         least_wait_s: first wait after an error, s; it doubles, with jitter, up to 30 s.
-        on_change: called from the thread with every resource that is new or changed.
     """
 
     def __init__(
@@ -49,11 +48,10 @@ class Watcher:
         name: str | None = None,
         watch_s: int = 30,
         least_wait_s: float = _LEAST_WAIT_S,
-        on_change: Callable[[FlinkResource], None] | None = None,
     ) -> None:
         self._api, self._kind, self._namespace = api, kind, namespace
         self._selector, self._name, self._watch_s = selector, name, watch_s
-        self._clock, self._least_wait_s, self._on_change = clock, least_wait_s, on_change
+        self._clock, self._least_wait_s = clock, least_wait_s
         self.errors: Counter[str] = Counter()
         """How often something went wrong, by the reason of the error."""
         self.lists = 0
@@ -138,15 +136,11 @@ class Watcher:
         )
         known = [FlinkResource.parse({"kind": self._kind, **item}) for item in items]
         with self._lock:
-            before, self._resources = self._resources, {one.name: one for one in known}
+            self._resources = {one.name: one for one in known}
         self.lists += 1
         self._heard()
         self._version = version
         self._listed.set()
-        for one in known:
-            old = before.get(one.name)
-            if old is None or old.resource_version != one.resource_version:
-                self._tell(one)
 
     def _watch(self) -> None:
         assert self._version is not None
@@ -180,13 +174,8 @@ class Watcher:
         with self._lock:
             if what == "DELETED":
                 self._resources.pop(resource.name, None)
-                return
-            self._resources[resource.name] = resource
-        self._tell(resource)
+            else:
+                self._resources[resource.name] = resource
 
     def _heard(self) -> None:
         self._heard_s, self.trouble = self._clock(), None
-
-    def _tell(self, resource: FlinkResource) -> None:
-        if self._on_change is not None:
-            self._on_change(resource)

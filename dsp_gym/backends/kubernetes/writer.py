@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dsp_gym.backends.documents import Document
-from dsp_gym.backends.kubernetes.fence import Fence, HeldLease, PatchApi, Refusal
+from dsp_gym.backends.kubernetes.api import KubernetesApi
+from dsp_gym.backends.kubernetes.fence import Fence, Refusal
+from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
 __all__ = ["OverrideWriter"]
@@ -90,11 +92,11 @@ class OverrideWriter:
 
     def __init__(
         self,
-        api: PatchApi,
+        api: KubernetesApi,
         kind: str,
         namespace: str,
         name: str,
-        lease: HeldLease,
+        lease: Lease,
         *,
         attempts: int = 8,
         sleep: Callable[[float], object] = time.sleep,

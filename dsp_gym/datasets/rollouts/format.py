@@ -23,11 +23,11 @@ from pydantic import Field
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.datasets.files import pyarrow
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import INTEGERS, PER_JOB, PER_VERTEX
 from dsp_gym.records.base import MANIFEST, Manifest
+from dsp_gym.records.parquet import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

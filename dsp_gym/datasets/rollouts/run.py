@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dsp_gym.config.files import write_atomic
-from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.format import (
     MANIFEST,
     CellRecord,
@@ -18,7 +17,7 @@ from dsp_gym.datasets.rollouts.format import (
     cell_bytes,
     cell_file,
 )
-from dsp_gym.datasets.rollouts.plan import Batch, Cell, batches, cells_of, players_of
+from dsp_gym.datasets.rollouts.plan import Batch, Cell, RolloutConfig, batches, cells_of, players_of
 from dsp_gym.datasets.rollouts.play import play
 from dsp_gym.engine import HERE, Engine, Tell, batch_size
 from dsp_gym.errors import SchemaError, StorageError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dsp_gym.studies.reproduce.check import Check
-from dsp_gym.studies.reproduce.registry import data_folder, reproduce, studies
+from dsp_gym.studies.reproduce.registry import Check, data_folder, reproduce, studies
 
 __all__ = ["Check", "data_folder", "reproduce", "studies"]

@@ -31,8 +31,8 @@ from dsp_gym.calibration.series_tables import (
     read_series,
 )
 from dsp_gym.errors import MissingExtraError
-from dsp_gym.studies.reproduce.check import Check, skipped
-from dsp_gym.studies.reproduce.replay import Replayed, ReplayedOutage, merge_outages, replay
+from dsp_gym.studies.reproduce.closed_loop import Replayed, ReplayedOutage, merge_outages, replay
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
 __all__ = ["Comparison", "compare", "demeter", "injected_reread_s", "row_means"]
 

@@ -35,7 +35,7 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.simulation.state import TRACE, X
-from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.closed_loop import age_s
 from dsp_gym.studies.reproduce.demeter import (
     CHECKED_RUN,
     CHECKPOINT_S,
@@ -46,7 +46,7 @@ from dsp_gym.studies.reproduce.demeter import (
     injected_reread_s,
     row_means,
 )
-from dsp_gym.studies.reproduce.replay import age_s
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
 __all__ = ["SETUPS", "Setup", "SimulatedDay", "demeter_autoscalers", "simulate"]
 

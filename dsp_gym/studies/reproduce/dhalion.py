@@ -8,9 +8,9 @@ import numpy as np
 
 from dsp_gym.job.catalog import load_job
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.studies.reproduce.check import Check
 from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, TasksAndLevels, closed_loop
 from dsp_gym.studies.reproduce.ds2 import instrumented
+from dsp_gym.studies.reproduce.registry import Check
 
 __all__ = ["dhalion_word_count"]
 

@@ -10,8 +10,8 @@ from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.simulation.options import Measurement, MechanismSwitches, SimulationOptions
-from dsp_gym.studies.reproduce.check import Check
 from dsp_gym.studies.reproduce.closed_loop import can_lose, closed_loop
+from dsp_gym.studies.reproduce.registry import Check
 
 __all__ = ["ds2_convergence", "ds2_word_count"]
 

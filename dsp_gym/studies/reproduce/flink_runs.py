@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dsp_gym.errors import MissingExtraError
-from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
 __all__ = ["flink_runs"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.config import CalibrationConfig, fitted_runs
 from dsp_gym.calibration.errors import compare
 from dsp_gym.calibration.evidence import SeenRate, distances_of
 from dsp_gym.calibration.fit import fit
@@ -29,14 +29,13 @@ from dsp_gym.calibration.observations import SteadyPart, observe_all
 from dsp_gym.calibration.recordings import measured_runs
 from dsp_gym.calibration.runs_evidence import evidence_of as evidence_of_runs
 from dsp_gym.calibration.runs_evidence import seen_rate as seen_in_runs
-from dsp_gym.calibration.selection import fitted_runs
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.validity import half_width
-from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
 __all__ = ["HELD", "PredictedCell", "cells", "intervals"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.tables import compile_jobs
-from dsp_gym.studies.reproduce.check import Check
+from dsp_gym.studies.reproduce.registry import Check
 
 __all__ = ["justin_micro", "rates_per_s"]
 

@@ -16,8 +16,8 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import resolve
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
-from dsp_gym.studies.reproduce.check import Check
 from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, TasksAndLevels, closed_loop
+from dsp_gym.studies.reproduce.registry import Check
 
 __all__ = ["justin_nexmark"]
 

@@ -13,7 +13,7 @@ from dsp_gym.studies.fitting.rocksdb_curves import (
     leave_one_out,
     read_curves,
 )
-from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
 __all__ = ["rocksdb_curves"]
 

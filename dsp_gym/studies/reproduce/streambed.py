@@ -20,7 +20,7 @@ from dsp_gym.studies.fitting.streambed_data import (
     cells,
     read_runs,
 )
-from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
 __all__ = ["streambed"]
 

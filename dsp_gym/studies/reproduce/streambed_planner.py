@@ -16,7 +16,7 @@ from dsp_gym.policies.planner import CapacityPlan, Planner, PlanRequest
 from dsp_gym.policies.registry import load_class, make
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.fitting.streambed_data import read_table
-from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
 __all__ = ["bids2_errors", "extrapolated", "streambed_planner"]
 

@@ -19,7 +19,7 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.planner import CapacityPlan, Planner, PlanRequest
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
-from dsp_gym.studies.reproduce.check import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, skipped
 from dsp_gym.studies.reproduce.streambed_planner import TESTBED_SLOTS, large_job
 
 __all__ = [

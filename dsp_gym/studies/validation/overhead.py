@@ -95,7 +95,7 @@ def main(
         time.sleep(30.0)
         rows = [_pair(cluster, spec, job_id, first_on=number % 2 == 0) for number in range(pairs)]
     finally:
-        cluster.start_prometheus()
+        cluster.start("prometheus")
         cluster.rest.cancel(job_id)
     losses = [1.0 - row["on"] / row["off"] for row in rows]
     mean, low, high = interval(losses)
@@ -110,9 +110,9 @@ def _pair(cluster: LocalCluster, spec: JobSpec, job_id: str, *, first_on: bool) 
     row = {}
     for on in (first_on, not first_on):
         if on:
-            cluster.start_prometheus()
+            cluster.start("prometheus")
         else:
-            cluster.stop_prometheus()
+            cluster.stop("prometheus")
         time.sleep(SETTLE_S)
         began_s = time.time()
         row["on" if on else "off"] = throughput(cluster.rest, job_id, "state")

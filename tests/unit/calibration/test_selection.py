@@ -6,9 +6,8 @@ import itertools
 import pytest
 from pydantic import ValidationError
 
-from dsp_gym.calibration.config import CalibrationConfig
+from dsp_gym.calibration.config import CalibrationConfig, fitted_runs
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
-from dsp_gym.calibration.selection import fitted_runs
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.samples import Samples

@@ -28,7 +28,7 @@ from dsp_gym.calibration.series_tables import (
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import mst
-from dsp_gym.studies.reproduce.replay import ReplayedOutage, merge_outages, replay
+from dsp_gym.studies.reproduce.closed_loop import ReplayedOutage, merge_outages, replay
 
 SLOTS, LOAD, CAPACITY, EXTRA, WARM_S = 8, 8000.0, 40_000.0, 2.0, 60.0
 LOSS = 0.1

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from dsp_gym.datasets.content import content_sha256, hash_files
+from dsp_gym.datasets.manifest import content_sha256, hash_files
 from dsp_gym.errors import StorageError
 
 ROWS = {

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from dsp_gym.datasets.manifest import (
-    DATASET_SCHEMA,
     DatasetManifest,
     PartitionRecord,
     TableRecord,
@@ -56,37 +55,8 @@ def test_content_is_told_by_rows_alone() -> None:
     assert content_of([one, empty]) == content_of([one])
 
 
-def _to_one(document):
-    """From a version that wrote tables as lists, and no splits."""
-    tables = [
-        {**p, "tables": {t["name"]: {"rows": t["rows"], "sha256": t["sha256"],
-                                     "files": t["files"]} for t in p["tables"]}}
-        for p in document["partitions"]
-    ]  # fmt: skip
-    return {**document, "schema": DATASET_SCHEMA, "partitions": tables}
-
-
-def _to_zero(document):
-    """From one that called revisions generations."""
-    revision = document.pop("generation")
-    return {**document, "schema": "dsp-gym/dataset/0", "revision": revision}
-
-
-def test_an_older_manifest_is_brought_up_one_version_at_a_time(tmp_path, monkeypatch) -> None:
-    document = json.loads(manifest(partition()).model_dump_json(by_alias=True))
-    (table,) = (t | {"name": n} for n, t in document["partitions"][0]["tables"].items())
-    del table["splits"], document["splits"], document["revision"]
-    document["partitions"][0]["tables"] = [table]
-    document |= {"schema": "dsp-gym/dataset/-1", "generation": 4}
-    known = {"dsp-gym/dataset/-1": _to_zero, "dsp-gym/dataset/0": _to_one}
-    monkeypatch.setattr(DatasetManifest, "MIGRATIONS", known)
-    (tmp_path / "manifest.json").write_text(json.dumps(document))
-    read = DatasetManifest.read_revision(tmp_path)
-    assert read.revision == 4
-    assert read.rows("windows") == 3
-
-
 @pytest.mark.parametrize("schema", ["dsp-gym/dataset/2", "dsp-gym/dataset/0", None, 1])
-def test_a_version_without_a_migration_is_refused(schema) -> None:
+def test_another_version_is_refused(tmp_path, schema) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"schema": schema}))
     with pytest.raises(SchemaError, match="not read here"):
-        DatasetManifest.migrated({"schema": schema}, "manifest.json")
+        DatasetManifest.read_revision(tmp_path)

@@ -12,10 +12,9 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.cli import app
 from dsp_gym.config import names
 from dsp_gym.config.files import load_model, parse
-from dsp_gym.datasets.rollouts.config import RolloutConfig
 from dsp_gym.datasets.rollouts.exploration import RandomCapacities, RandomMoves
 from dsp_gym.datasets.rollouts.format import MANIFEST, RolloutManifest, cell_file, cell_schema
-from dsp_gym.datasets.rollouts.plan import cells_of, decisions_of, players_of
+from dsp_gym.datasets.rollouts.plan import RolloutConfig, cells_of, decisions_of, players_of
 from dsp_gym.datasets.rollouts.run import rollout
 from dsp_gym.engine import LocalEngine
 from dsp_gym.envs import action

@@ -12,12 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dsp_gym.datasets.files import write_parquet
 from dsp_gym.datasets.manifest import DatasetManifest, PartitionRecord, content_of
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.errors import DatasetError, StorageError
-from spark_pipelines.storage.store import Store
-from spark_pipelines.storage.tables import partitions_in, record
+from dsp_gym.records.parquet import write_parquet
+from spark_pipelines.store import Store, partitions_in, record
 
 PARTITIONS = 6
 

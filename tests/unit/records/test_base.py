@@ -116,28 +116,6 @@ def test_another_version_is_refused_with_the_one_that_is_read(kind, version, tmp
 
 
 @each
-def test_an_older_version_is_brought_up_one_version_at_a_time(kind, tmp_path, monkeypatch):
-    schemas = [f"dsp-gym/{kind}/{version}" for version in ("-1", "0", "1")]
-
-    def renaming(old, new, schema):
-        def migrate(document):
-            value = document.pop(old)
-            return {**document, new: value, "schema": schema}
-
-        return migrate
-
-    migrations = {
-        schemas[0]: renaming("made_with", "made_by", schemas[1]),
-        schemas[1]: renaming("made_by", "versions", schemas[2]),
-    }
-    older = renaming("versions", "made_with", schemas[0])(document_of(kind))
-    model = type(MANIFESTS[kind])
-    monkeypatch.setattr(model, "MIGRATIONS", migrations)
-    folder = put(kind, tmp_path, older)
-    assert model.read(folder) == MANIFESTS[kind]
-
-
-@each
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])
 def test_what_is_no_manifest_is_refused_with_its_file(kind, text, tmp_path):
     with pytest.raises((SchemaError, StorageError)) as error:

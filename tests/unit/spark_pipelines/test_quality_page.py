@@ -6,8 +6,13 @@ import json
 
 import pytest
 
-from spark_pipelines.quality.coverage import coverage_of, splits_apart
-from spark_pipelines.quality.distributions import actions_of, features_of, shared_rows
+from spark_pipelines.quality.distributions import (
+    actions_of,
+    coverage_of,
+    features_of,
+    shared_rows,
+    splits_apart,
+)
 from spark_pipelines.quality.parts import headline, leaks
 from spark_pipelines.quality.report import quality_of, report_html
 from tests.unit.spark_pipelines.quality_datasets import DAY_S, made

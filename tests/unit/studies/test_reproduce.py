@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.studies.reproduce import check, registry
+from dsp_gym.studies.reproduce import registry
 
 
 def call(*arguments):
@@ -33,7 +33,7 @@ def one_study(monkeypatch):
 
 
 def made(passed):
-    return check.Check("made-up/x", "paper", "a claim", 1.0, 2.0, "10 %", passed, False)
+    return registry.Check("made-up/x", "paper", "a claim", 1.0, 2.0, "10 %", passed, False)
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (None, 0), (False, 1)])

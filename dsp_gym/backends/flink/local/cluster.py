@@ -188,9 +188,9 @@ class LocalCluster:
             Names of the parts that were running.
         """
         with locked(self.home):
-            running = tuple(part for part in self.parts if self._process(part) is not None)
+            running = tuple(part for part in self.parts if self.process(part) is not None)
             for part in reversed(self.parts):
-                self._stop(part)
+                self.stop(part)
             for folder in self.home.temporary:
                 shutil.rmtree(folder, ignore_errors=True)
             self.home.state_file.unlink(missing_ok=True)
@@ -223,34 +223,8 @@ class LocalCluster:
         Returns:
             The id; None if the part is down.
         """
-        process = self._process(part)
+        process = self.process(part)
         return process.pid if process else None
-
-    def taskmanager_pid(self) -> int | None:
-        """Process id of the TaskManager.
-
-        Returns:
-            The id; None if it is down.
-        """
-        return self.pid(TASKMANAGER)
-
-    def start_taskmanager(self) -> None:
-        """Starts the TaskManager unless it runs, and waits until the JobManager knows it."""
-        self._start(TASKMANAGER)
-
-    def kill_taskmanager(self) -> None:
-        """Ends the TaskManager at once, as a crash would."""
-        process = self._process(TASKMANAGER)
-        if process is not None:
-            process.kill()
-
-    def start_prometheus(self) -> None:
-        """Starts Prometheus unless it runs, and waits until it is ready."""
-        self._start(PROMETHEUS)
-
-    def stop_prometheus(self) -> None:
-        """Ends Prometheus."""
-        self._stop(PROMETHEUS)
 
     @classmethod
     def _prepared(
@@ -272,22 +246,23 @@ class LocalCluster:
         Returns:
             True where at least one recorded process is alive.
         """
-        return any(self._process(part) is not None for part in self.parts)
+        return any(self.process(part) is not None for part in self.parts)
 
-    def _process(self, part: str) -> Process | None:
-        """The living process of a part."""
+    def process(self, part: str) -> Process | None:
+        """Return the process of a part; None if it is down."""
         process = Process.read(self.home.pid_file(part))
         return process if process is not None and process.is_alive() else None
 
-    def _stop(self, part: str) -> None:
+    def stop(self, part: str) -> None:
+        """End a part and wait until it has ended."""
         process = Process.read(self.home.pid_file(part))
         if process is not None:
             process.stop()
 
     def _start_missing(self, libraries: FlinkLibraries) -> None:
-        missing = [part for part in self.parts if self._process(part) is None]
+        missing = [part for part in self.parts if self.process(part) is None]
         if JOBMANAGER in missing and TASKMANAGER not in missing:
-            self._stop(TASKMANAGER)  # it would wait for a JobManager that has forgotten it
+            self.stop(TASKMANAGER)  # it would wait for a JobManager that has forgotten it
             missing = [part for part in self.parts if part != PROMETHEUS or part in missing]
         try:
             starts = [self._prepare(part, libraries) for part in missing]
@@ -297,14 +272,15 @@ class LocalCluster:
             self._check_version(libraries)
         except BaseException:
             for part in reversed(missing):
-                self._stop(part)
+                self.stop(part)
             if not self.any_alive():
                 self.home.state_file.unlink(missing_ok=True)
             raise
 
-    def _start(self, part: str) -> None:
+    def start(self, part: str) -> None:
+        """Start a part unless it runs, and wait until it answers."""
         """Starts a part unless it runs, and waits until it answers."""
-        if self._process(part) is None:
+        if self.process(part) is None:
             self._prepare(part, find_libraries())()()
 
     def _prepare(self, part: str, libraries: FlinkLibraries) -> Callable[[], Callable[[], None]]:
@@ -414,7 +390,7 @@ class LocalCluster:
             )
 
     def _part_status(self, part: str, seen: Overview) -> PartStatus:
-        process = self._process(part)
+        process = self.process(part)
         answers = {
             JOBMANAGER: bool(seen),
             TASKMANAGER: bool(seen.get("taskmanagers")),

@@ -75,7 +75,6 @@ class Java:
 
     path: Path
     version: str  # first line of `java -version`
-    major: int
 
     @property
     def flags(self) -> list[str]:
@@ -146,7 +145,7 @@ def find_java() -> Java:
             f"{named} is {version}; Flink 2.1 and its jobs need Java {OLDEST_JAVA} or newer",
             remedy=f"{INSTALL_JAVA}, or point JAVA_HOME to one.",
         )
-    return Java(Path(named), version, major)
+    return Java(Path(named), version)
 
 
 def java_major(version: str) -> int | None:

@@ -8,17 +8,16 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 
-from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.rescale.preflight import check_running, check_slots
 from dsp_gym.backends.flink.rescale.running import (
     STALE_S,
     RunningJob,
     outage_of_rescale_s,
-    state_of,
 )
 from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached
-from dsp_gym.backends.flink.rest import ENDED
+from dsp_gym.backends.flink.rest import ENDED, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, unready
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
 
@@ -74,7 +73,7 @@ class InPlaceActuator(OneJobActuator):
             return unready(self.rest.job(job_id), self.spec, wanted) is None
 
     def _check_alive(self, job_id: str) -> None:
-        state = state_of(self.rest, job_id)
+        state = self.rest.state(job_id)
         if state in ENDED:
             cause = self.rest.exceptions(job_id)
             raise Unreached(f"the job ended meanwhile: {state}{f', {cause}' if cause else ''}")
@@ -97,8 +96,7 @@ class InPlaceActuator(OneJobActuator):
 
     def _wait(self, job_id: str, wanted: Configuration, timeout_s: float) -> None:
         """Watch until the configuration runs."""
-        deadline = time.monotonic() + timeout_s
-        while True:
+        for _ in until_timeout(timeout_s, self.poll_s):
             trouble = ""
             try:
                 if self._runs(job_id, wanted):
@@ -107,13 +105,11 @@ class InPlaceActuator(OneJobActuator):
                 raise
             except FlinkError as error:  # not reachable for a moment
                 trouble = f"; {error}"
-            if time.monotonic() > deadline:
-                raise Unreached(
-                    f"the new configuration did not run within {timeout_s:g} s{trouble}",
-                    status=TIMED_OUT,
-                    remedy="Look at the cluster's free slots, or raise the time limit.",
-                )
-            time.sleep(self.poll_s)
+        raise Unreached(
+            f"the new configuration did not run within {timeout_s:g} s{trouble}",
+            status=TIMED_OUT,
+            remedy="Look at the cluster's free slots, or raise the time limit.",
+        )
 
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:
         """Put the old requirements back, and see that they hold."""

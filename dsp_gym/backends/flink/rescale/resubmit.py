@@ -12,6 +12,7 @@ import itertools
 import json
 import time
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
@@ -22,7 +23,7 @@ from dsp_gym.backends.flink.rescale.preflight import (
     check_writable,
     local_folder,
 )
-from dsp_gym.backends.flink.rescale.running import RunningJob, outage_of_redeploy_s, state_of
+from dsp_gym.backends.flink.rescale.running import RunningJob, outage_of_redeploy_s
 from dsp_gym.backends.flink.rescale.savepoints import (
     Savepoint,
     SavepointFailed,
@@ -31,7 +32,7 @@ from dsp_gym.backends.flink.rescale.savepoints import (
     newest_checkpoint,
 )
 from dsp_gym.backends.flink.rescale.worker import CameUp, OneJobActuator, Unreached, as_words
-from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, runs_whole
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
@@ -128,29 +129,24 @@ class ResubmitActuator(OneJobActuator):
         self.rest.upload_jar(job.submission.jar())  # a jar that is gone is found out here
 
     def _finished(self, stop: Stop) -> Savepoint:
-        deadline = time.monotonic() + self.timeout_s
-        while True:
+        for _ in until_timeout(self.timeout_s, self.poll_s):
             savepoint = stop.look()
             if savepoint is not None:
                 return savepoint
-            if time.monotonic() > deadline:
-                raise Unreached(
-                    f"the savepoint was not complete within {self.timeout_s:g} s",
-                    status=TIMED_OUT,
-                    remedy="A saturated job drains slowly: raise the time limit, or add capacity.",
-                )
-            time.sleep(self.poll_s)
+        raise Unreached(
+            f"the savepoint was not complete within {self.timeout_s:g} s",
+            status=TIMED_OUT,
+            remedy="A saturated job drains slowly: raise the time limit, or add capacity.",
+        )
 
     def _wait_for_end(self, job_id: str) -> None:
-        deadline = time.monotonic() + self.timeout_s
-        while self._alive(job_id):
-            if time.monotonic() > deadline:
-                raise Unreached(
-                    f"the job did not end within {self.timeout_s:g} s of its savepoint",
-                    status=TIMED_OUT,
-                )
-            time.sleep(self.poll_s)
-        self._ended_s = time.monotonic()
+        for _ in until_timeout(self.timeout_s, self.poll_s):
+            if not self._alive(job_id):
+                self._ended_s = time.monotonic()
+                return
+        raise Unreached(
+            f"the job did not end within {self.timeout_s:g} s of its savepoint", status=TIMED_OUT
+        )
 
     def _alive(self, job_id: str) -> bool:
         """Whether a job may still run; also True while that is unknown."""
@@ -225,17 +221,15 @@ class ResubmitActuator(OneJobActuator):
         self, job: RunningJob, stop: Stop, failed: SavepointFailed
     ) -> Savepoint | None:
         """Wait for the job after a failed savepoint; return the savepoint if it ended anyway."""
-        deadline = time.monotonic() + self.timeout_s
         state = "unknown"
-        while time.monotonic() < deadline:
+        for _ in until_timeout(self.timeout_s, self.poll_s):
             with contextlib.suppress(FlinkError):
-                state = state_of(self.rest, job.id)
+                state = self.rest.state(job.id)
                 if state in ENDED:
                     break
                 if state == "RUNNING" and runs_whole(self.rest, job.id):
                     self._emit("restored", {"job_id": job.id, "stopped": False})
                     return None
-            time.sleep(self.poll_s)
         if state in ENDED and (savepoint := stop.left_behind()) is not None:
             return savepoint
         self._alarm(f"the job is not running (state {state}): {failed}", job, self._checkpoint)
@@ -372,14 +366,7 @@ class ResubmitActuator(OneJobActuator):
         return str(max(found)[1]) if found else None
 
     def _tell_savepoint(self, savepoint: Savepoint) -> None:
-        self._emit(
-            "savepoint",
-            {
-                "location": savepoint.location,
-                "seconds": savepoint.seconds,
-                "bytes": savepoint.bytes,
-            },
-        )
+        self._emit("savepoint", asdict(savepoint))
 
     def _alarm(self, reason: str, job: RunningJob, location: str | None) -> None:
         body: dict[str, object] = {"reason": reason, "job_id": job.id, "savepoint": location}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator, by_hand
-from dsp_gym.backends.flink.rescale.running import RunningJob, state_of
+from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.savepoints import Savepoint, Stop, newest_checkpoint
 from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary
@@ -160,7 +160,7 @@ class ResumedRescale(ResubmitActuator):
 
     def _is_heard(self, stop: Stop) -> bool:
         """Whether Flink, which answers, has heard of the stop."""
-        state_of(self.rest, stop.job_id)
+        self.rest.state(stop.job_id)
         return stop.is_known()
 
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:

@@ -15,7 +15,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import vertex_of
 
-__all__ = ["RunningJob", "STALE_S", "outage_of_redeploy_s", "outage_of_rescale_s", "state_of"]
+__all__ = ["RunningJob", "STALE_S", "outage_of_redeploy_s", "outage_of_rescale_s"]
 
 STALE_S = 3.0
 """Age that `GET /jobs/:jobid` may have: Flink's default for `web.refresh-interval`, seconds."""
@@ -46,15 +46,6 @@ class RunningJob:
             ids = {vertex_of(v["name"], names): str(v["id"]) for v in job["vertices"]}
             known = {vertex: vertex_id for vertex, vertex_id in ids.items() if vertex is not None}
             return cls(job_id, str(job["state"]), submission, configuration, known)
-
-
-def state_of(rest: FlinkRest, job_id: str) -> str:
-    """Ask for the state of a job now; unlike `FlinkRest.job`, Flink has no cache for this.
-
-    Returns:
-        Flink's word, such as RUNNING.
-    """
-    return rest.state(job_id)
 
 
 def outage_of_redeploy_s(rest: FlinkRest, old_id: str, new_id: str) -> float | None:

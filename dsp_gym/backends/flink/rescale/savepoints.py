@@ -13,10 +13,10 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsp_gym.backends.documents import Document
 from dsp_gym.backends.flink.rescale.preflight import local_folder
-from dsp_gym.backends.flink.rescale.running import STALE_S, state_of
+from dsp_gym.backends.flink.rescale.running import STALE_S
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 
 __all__ = [
@@ -133,7 +133,7 @@ class Stop:
         if self._failure is not None:
             raise SavepointFailed(self._failure)
         try:
-            state = state_of(self.rest, self.job_id)
+            state = self.rest.state(self.job_id)
         except FlinkError:
             return self._without_the_job()
         if not self._accepted and state not in ENDED:
@@ -207,7 +207,7 @@ class Stop:
         except FlinkError:
             return None
         try:
-            state_of(self.rest, self.job_id)
+            self.rest.state(self.job_id)
         except FlinkError:
             found = self.left_behind()
             if found is None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Clock
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.errors import FlinkError

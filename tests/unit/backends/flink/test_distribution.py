@@ -25,9 +25,9 @@ def test_java_of_java_home_goes_before_the_path(
     other = java_in(tmp_path / "path", 'openjdk version "21.0.1"')
     monkeypatch.setenv("PATH", f"{other.parent}:/bin")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert (find_java().path, find_java().major) == (named, 21)
+    assert find_java().path == named
     monkeypatch.delenv("JAVA_HOME")
-    assert (find_java().path, find_java().major) == (other, 21)
+    assert find_java().path == other
 
 
 def test_no_java_is_named_with_the_command_that_installs_one(

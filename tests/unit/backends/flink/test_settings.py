@@ -74,7 +74,7 @@ def test_heap_and_direct_memory_of_the_jvm_follow_the_settings() -> None:
     flink = FlinkProcesses(
         Home(Path("/h")),
         FlinkLibraries(Path("/f"), "2.1.0"),
-        Java(Path("/j"), "17", 17),
+        Java(Path("/j"), "17"),
         ClusterSettings(task_heap_mib=1000, network_mib=100, jobmanager_heap_mib=400),
         PORTS,
     )

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from dsp_gym.backends.base import Clock
-from dsp_gym.backends.flink.collector import FlinkCollector
+from dsp_gym.backends.flink.backend import FlinkCollector
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
 from dsp_gym.backends.kubernetes.resources import FlinkResource

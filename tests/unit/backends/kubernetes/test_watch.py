@@ -87,17 +87,6 @@ def test_only_what_is_selected_is_followed(fake, watch):
     until(lambda: set(named.resources()) == {"other"})
 
 
-def test_every_change_is_told_once(fake, watch):
-    told = []
-    watch(on_change=lambda one: told.append((one.name, dict(one.overrides))))
-    fake.put(deployment(overrides={MAP: 2}))
-    until(lambda: len(told) == 2)
-    fake.store.forget()
-    fake.put(deployment(overrides={MAP: 3}))
-    until(lambda: len(told) == 3)
-    assert told == [("words", {MAP: n}) for n in (1, 2, 3)]
-
-
 def test_watches_end_and_go_on_without_listing_anew(fake, watch):
     fake.watch_second_s = 0.2
     watcher = watch()

@@ -1,1 +1,0 @@
-"""Datasets on disk: built aside, published whole, never half."""
