@@ -12,7 +12,6 @@ from dsp_gym.cli.engines import (
     cells_bar,
     open_engine,
 )
-from dsp_gym.cli.histories import Histories, Sources, read_histories
 from dsp_gym.cli.options import (
     AccountOption,
     KeepOption,
@@ -25,12 +24,13 @@ from dsp_gym.cli.options import (
     WorkersOption,
 )
 from dsp_gym.cli.output import print_table
+from dsp_gym.cli.histories import Histories, Sources, read_histories
 
 if TYPE_CHECKING:
     from dsp_gym.engine import Engine
-    from dsp_gym.evaluation.backtest.document import Backtest
-    from dsp_gym.evaluation.backtest.run import BacktestConfig
     from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.whatif.backtest import BacktestConfig
+    from dsp_gym.whatif.result import Backtest
 
 __all__ = ["register"]
 
@@ -184,8 +184,8 @@ def backtest(
     the cluster.
     """
     from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.backtest.run import BacktestConfig, decisions_of, shares_of
     from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.whatif.backtest import BacktestConfig, decisions_of, shares_of
 
     chosen = tuple(filter(None, map(str.strip, policies.split(","))))
     if not chosen:
@@ -241,8 +241,8 @@ def _played(
     engine: Engine,
     kept: KeptResults | None,
 ) -> Backtest:
-    from dsp_gym.evaluation.backtest.kept import KeptReplays
-    from dsp_gym.evaluation.backtest.run import backtest as run
+    from dsp_gym.whatif.backtest import backtest as run
+    from dsp_gym.whatif.kept import KeptReplays
 
     replays = None if kept is None else KeptReplays(kept)
     try:
@@ -267,7 +267,7 @@ def _played(
 
 
 def _write(found: Backtest, folder: Path, as_json: bool) -> None:
-    from dsp_gym.evaluation.backtest.report import (
+    from dsp_gym.whatif.fleet_page import (
         FLEET_COLUMNS,
         JOB_COLUMNS,
         fleet_rows,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dsp_gym.backends.discovery.writing import Discovered
     from dsp_gym.backends.flink.autoscaler_state import AutoscalerState
     from dsp_gym.backends.flink.labels import Labels
-    from dsp_gym.evaluation.backtest.history import JobHistory
     from dsp_gym.job.spec import JobSpec
+    from dsp_gym.whatif.history import JobHistory
 
 __all__ = ["Histories", "Sources", "read_histories"]
 
@@ -82,7 +82,7 @@ def read_histories(sources: Sources) -> Histories:
     """
     from dataclasses import replace
 
-    from dsp_gym.evaluation.backtest.history import since
+    from dsp_gym.whatif.history import since
 
     _check(sources)
     if sources.prometheus is not None:
@@ -152,8 +152,8 @@ def _check(sources: Sources) -> None:
 
 
 def _of_records(sources: Sources) -> Histories:
-    from dsp_gym.evaluation.backtest.journals import journal_history, recording_histories
     from dsp_gym.job.catalog import load_job
+    from dsp_gym.whatif.recordings import journal_history, recording_histories
 
     spec = None if sources.job is None else load_job(sources.job)
     if sources.journal:
@@ -168,7 +168,7 @@ def _of_records(sources: Sources) -> Histories:
 
 
 def _of_tables(sources: Sources) -> Histories:
-    from dsp_gym.evaluation.backtest.series import series_history, series_jobs
+    from dsp_gym.whatif.series import series_history, series_jobs
 
     assert sources.series is not None  # its caller looked
     name = sources.series.resolve().name
@@ -178,8 +178,8 @@ def _of_tables(sources: Sources) -> Histories:
 
 def _of_datasets(sources: Sources) -> Histories:
     from dsp_gym.datasets.reader import Dataset
-    from dsp_gym.evaluation.backtest.datasets import dataset_histories
     from dsp_gym.job.catalog import load_job
+    from dsp_gym.whatif.datasets import dataset_histories
 
     spec = None if sources.job is None else load_job(sources.job)
     found: list[JobHistory] = []
@@ -193,8 +193,8 @@ def _of_datasets(sources: Sources) -> Histories:
 
 def _of_autoscaler(sources: Sources, where: str) -> Histories:
     from dsp_gym.errors import DspGymError
-    from dsp_gym.evaluation.backtest.stored import stored_history
     from dsp_gym.redaction import redacted
+    from dsp_gym.whatif.stored import stored_history
 
     states, described = _stored(sources, where), _with_ids(sources)
     found, left_out = [], list(described.refused)
@@ -329,8 +329,8 @@ def _fetched(
     done: Callable[[int, int], None],
 ) -> JobHistory:
     from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
-    from dsp_gym.evaluation.backtest.history import since
-    from dsp_gym.evaluation.backtest.prometheus import fetched_history
+    from dsp_gym.whatif.history import since
+    from dsp_gym.whatif.prometheus import fetched_history
 
     url = str(sources.prometheus)
     keep = keep_folder(sources.keep, url, name, spec, labels)
@@ -341,7 +341,7 @@ def _fetched(
 
 def _named_jobs(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
     """Flink's name and the job file of each job, and the jobs that no file can describe."""
-    from dsp_gym.evaluation.backtest.prometheus import job_files
+    from dsp_gym.whatif.prometheus import job_files
 
     if sources.jobs is None:
         return _running(sources)

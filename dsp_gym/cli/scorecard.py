@@ -14,7 +14,7 @@ from dsp_gym.cli.options import StoreOption
 from dsp_gym.cli.output import print_table
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualEvaluation, OnPrediction
+    from dsp_gym.whatif.evaluation import CounterfactualEvaluation, OnPrediction
 
 __all__ = ["register"]
 
@@ -70,8 +70,8 @@ def scorecard(
     """
     from dsp_gym.config.files import load_model
     from dsp_gym.control.config import RunConfig
-    from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
-    from dsp_gym.evaluation.counterfactual.report import write_page
+    from dsp_gym.whatif.evaluation import CounterfactualConfig, evaluate_journal
+    from dsp_gym.whatif.verdict_page import write_page
 
     given = None if config is None else load_model(RunConfig, "shadow", config)
     with _progress() as progress:
@@ -91,8 +91,8 @@ def scorecard(
 
 
 def _print(card: CounterfactualEvaluation) -> None:
-    from dsp_gym.evaluation.counterfactual.headline import headline
-    from dsp_gym.evaluation.counterfactual.report import (
+    from dsp_gym.whatif.headline import headline
+    from dsp_gym.whatif.verdict_page import (
         claim_columns,
         claim_rows,
         error_rows,

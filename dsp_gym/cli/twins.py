@@ -73,8 +73,8 @@ def _once(journal: Path, seeds: int, *, as_json: bool) -> None:
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
     from dsp_gym.cli.progress import bar
-    from dsp_gym.evaluation.counterfactual.follow import JournalTwins, journals_in
     from dsp_gym.records.journal import no_journal
+    from dsp_gym.whatif.follow import JournalTwins, journals_in
 
     folders = journals_in(journal)
     if not folders:
@@ -97,7 +97,7 @@ def _once(journal: Path, seeds: int, *, as_json: bool) -> None:
 
 def _follow(journal: Path, seeds: int, every: float, *, as_json: bool) -> None:
     from dsp_gym.cli.turns import stopping
-    from dsp_gym.evaluation.counterfactual.follow import Following
+    from dsp_gym.whatif.follow import Following
 
     os.nice(10)  # the loop that writes the journal comes first
     following, stop = Following(journal, seeds), threading.Event()

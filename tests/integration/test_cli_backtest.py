@@ -112,7 +112,7 @@ def test_an_interrupted_backtest_goes_on_where_it_stopped(exported, tmp_path, mo
     out, whole = tmp_path / "report", tmp_path / "whole"
     chosen = ("--series", exported, "--policies", "ds2", "--workers", 1)
     invoke(*chosen, "--out", whole)
-    from dsp_gym.evaluation.backtest import run
+    from dsp_gym.whatif import backtest as run
 
     play, played = run.play, []
 

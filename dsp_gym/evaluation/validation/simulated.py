@@ -7,8 +7,8 @@ import numpy as np
 from dsp_gym.backends.flink.local.settings import checkpoint_interval_s
 from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.backends.simulated.measured import HALF_S, MeasuredJobs
 from dsp_gym.control.journal_writer import Notes
-from dsp_gym.evaluation.counterfactual.measured import HALF_S, MeasuredJobs
 from dsp_gym.evaluation.validation.config import ComparedPolicy, ValidationConfig
 from dsp_gym.evaluation.validation.loop import ValidationTotals, acting, totals
 from dsp_gym.evaluation.validation.runs import ValidationCase

@@ -16,11 +16,11 @@ from dsp_gym.arrays import Floats
 from dsp_gym.calibration.model import JobModel
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.engine import Engine
-from dsp_gym.evaluation.backtest.history import DAY_S, JobHistory
-from dsp_gym.evaluation.backtest.run import BacktestConfig, backtest
 from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.job.sizing import sized
 from dsp_gym.job.tables import compile_jobs
+from dsp_gym.whatif.backtest import BacktestConfig, backtest
+from dsp_gym.whatif.history import DAY_S, JobHistory
 
 __all__ = ["BacktestTime", "bench_backtest", "fleet"]
 

@@ -40,16 +40,16 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import RollBackConfig, SeatConfig
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError, FlinkError
-from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
-from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
-from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
-from dsp_gym.evaluation.counterfactual.twins import Twins
 from dsp_gym.evaluation.tuning.space import with_params
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import resolve
 from dsp_gym.studies.validation.closed_loop import start
+from dsp_gym.whatif.evaluation import CounterfactualConfig, evaluate_journal
+from dsp_gym.whatif.journal import ObservedRun, read_course
+from dsp_gym.whatif.model_error import ModelError, Trust
+from dsp_gym.whatif.replay import Twins
 
 __all__ = ["BARS", "LOADS", "rising_and_falling"]
 
