@@ -34,8 +34,6 @@ _MODULES: tuple[str, ...] = (
     "decide",
     "run",
     "shadow",
-    "scorecard",
-    "twins",
     "journal",
     "bench",
     "flink",

@@ -1,91 +1,108 @@
-"""A backtest: models fitted to histories, replayed with every policy, and what may be claimed."""
+"""A backtest: histories with their models, replayed with every policy, and judged."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
-from pydantic import Field
 
 from dsp_gym.arrays import Floats
-from dsp_gym.config.files import load_model
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.control.gate import GateConfig
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.engine import HERE, Engine, Tell
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.evaluation.batch_of_runs import versions
-from dsp_gym.evaluation.shipped_work import carried
-from dsp_gym.guardrails.chain import build_for
-from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.evaluation.shipped_work import Carried, carried
 from dsp_gym.job.cost import one_currency
-from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.policies.clairvoyance import Foreseeing
-from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.registry import make, resolve
-from dsp_gym.whatif.blocks import JobReplay, shown_slots, thinned
-from dsp_gym.whatif.claims import (
-    BacktestTrust,
-    claim_of,
-    deployed_costs,
-    fleet_saving,
-    observed_of,
-)
-from dsp_gym.whatif.grid_replay import ReplayShare, play
-from dsp_gym.whatif.history import JobHistory, distinct
+from dsp_gym.whatif.blocks import JobReplay, job_replay, shown_slots, thinned
+from dsp_gym.whatif.claims import fleet_saving, model_errors
+from dsp_gym.whatif.history import History, distinct
 from dsp_gym.whatif.kept import KeptReplays
 from dsp_gym.whatif.model import fitted
-from dsp_gym.whatif.result import Backtest, FleetClaim, JobBacktest
+from dsp_gym.whatif.policies import Entrant, entrants_of_run
+from dsp_gym.whatif.replay import SEEDS, Replay
+from dsp_gym.whatif.result import Backtest, FleetClaim, JobResult, Trust
+from dsp_gym.whatif.verdict import Terms, judged
 
-__all__ = ["BacktestConfig", "backtest", "decisions_of", "shares_of"]
+__all__ = ["JobWork", "backtest", "decisions_of", "job_result", "played", "terms_of", "work_of"]
 
-TOGETHER = 8
-"""Jobs in one batch: enough for the compiled simulation, few enough to lose when killed."""
+AT_ONCE = 200
+"""Intervals between two words about progress."""
 
 OnReplays = Callable[[str, float, int], None]
 """Told of progress: what is done, replays done (a part of one counts), replays in all."""
 
 
-class BacktestConfig(ConfigModel):
-    """Which policies, inside which guardrails, and under which bounds a saving is claimed."""
+@dataclass(frozen=True, slots=True, eq=False)
+class JobWork:
+    """A history and the policies that it is replayed with."""
 
-    policies: tuple[str, ...] = Field(
-        ("ds2", "justin-paper", "learned"),
-        min_length=1,
-        description="policies: names, files or folders",
-    )
-    guardrails: str | None = Field(
-        "default", description="guardrails of each: a shipped name or a file; null: none"
-    )
-    trust: BacktestTrust = Field(default_factory=BacktestTrust, description="bounds of a claim")
-    seed: int = Field(0, ge=0, description="of service times and outages")
+    history: History
+    entrants: tuple[Entrant, ...]
+    seeds: int = SEEDS
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """A history with its fitted model, or why there is none."""
+def work_of(
+    history: History, named: Sequence[Entrant] | None, seeds: int = SEEDS
+) -> tuple[JobWork, dict[str, str]]:
+    """Choose the policies of a history: those that are named, else those watched beside the job.
 
-    history: JobHistory
-    problem: str | None
+    Returns:
+        The work, and by name why a watched policy cannot be made here.
+
+    Raises:
+        ConfigError: No policy is named and none was watched.
+    """
+    if named is not None:
+        return JobWork(history, tuple(named), seeds), {}
+    if history.watched is None:
+        raise ConfigError(
+            f"job '{history.name}': no policy was watched beside it",
+            remedy="Name the policies: --policies ds2,learned",
+        )
+    entrants, failures = entrants_of_run(history.watched.config)
+    return JobWork(history, entrants, seeds), failures
+
+
+def terms_of(history: History) -> Terms:
+    """The bounds under which a job's policies are judged: those of its run, else the defaults.
+
+    Returns:
+        Bounds of the evidence and of the model's error.
+    """
+    watched = history.watched
+    return Terms(GateConfig() if watched is None else watched.config.gate, Trust())
+
+
+def decisions_of(work: Sequence[JobWork]) -> int:
+    """Counts the decisions of all replays, the deployed one among them.
+
+    Returns:
+        The number.
+    """
+    return sum(len(one.history) * (len(one.entrants) + 1) for one in work)
 
 
 def backtest(
-    histories: Sequence[JobHistory],
-    config: BacktestConfig,
+    histories: Sequence[History],
     source: str,
     *,
+    entrants: Sequence[Entrant] | None = None,
+    seeds: int = SEEDS,
     engine: Engine = HERE,
     told: OnReplays = lambda label, done, total: None,
     kept: KeptReplays | None = None,
     left_out: Sequence[str] = (),
 ) -> Backtest:
-    """Replays histories with every policy.
+    """Replay histories with every policy and judge the policies.
 
     Args:
         histories: one for each job.
-        config: what to replay.
         source: where the histories come from, for readers.
+        entrants: the policies; None: those that were watched beside each job.
+        seeds: predictions of each policy.
         engine: where models are fitted and histories replayed; the result does not depend on it.
         told: hears how many replays are done.
         kept: keeps replays as they come, and gives those of an earlier call.
@@ -95,205 +112,161 @@ def backtest(
         The document; the same histories give the same one.
 
     Raises:
-        ConfigError: A policy or guardrail does not exist, or there is no job.
+        ConfigError: A policy does not exist, or there is no job.
         MetricsError: Two jobs have the same name.
     """
-    shares = shares_of(config)
     currency = one_currency(history.spec for history in histories)
-    fits = _fitted(distinct(histories), engine, told, len(shares))
-    sound = sorted((one.history for one in fits if one.problem is None), key=lambda h: h.name)
-    missing = [*left_out, *(f"{f.history.name}: {f.problem}" for f in fits if f.problem)]
-    if not sound:
+    chosen = [work_of(one, entrants, seeds) for one in sorted(distinct(histories), key=_name)]
+    found = _played([work for work, _ in chosen], engine, told, kept)
+    missing, jobs, replays = list(left_out), [], []
+    for (work, failures), outcome in zip(chosen, found, strict=True):
+        if isinstance(outcome, str):
+            missing.append(f"{work.history.name}: {outcome}")
+            continue
+        history, replay = outcome
+        replay = replay.model_copy(update={"failures": failures | replay.failures})
+        replays.append(replay)
+        jobs.append(job_result(history, replay, terms_of(history)))
+    if not jobs:
         raise ConfigError(
             "no job has a usable history" + "".join(f"\n  {one}" for one in missing),
             remedy="Give a longer history, or one with fewer gaps.",
         )
-    results = _replayed(shares, sound, engine, told, kept)
-    every = [share.label for share in shares]
-    jobs = tuple(_job(history, every, results, config) for history in sound)
-    labels = tuple(every[1:])
+    labels = dict.fromkeys(claim.policy for job in jobs for claim in job.claims)
     return Backtest(
         source=source,
         currency=currency,
-        trust=config.trust,
-        policies=labels,
-        fleet=tuple(_fleet(label, jobs, results) for label in labels),
-        jobs=jobs,
+        trust=Trust(),
+        fleet=tuple(_fleet(label, jobs, replays) for label in labels),
+        jobs=tuple(jobs),
         left_out=tuple(missing),
         versions=versions(()),
     )
 
 
-def decisions_of(histories: Iterable[JobHistory], config: BacktestConfig) -> int:
-    """Counts the decisions of all replays, the deployed one among them.
+def _name(history: History) -> str:
+    return history.name
+
+
+Outcome = tuple[History, JobReplay] | str
+"""A history with its fitted model and its replay; or why it cannot be used."""
+
+
+def _played(
+    work: Sequence[JobWork], engine: Engine, told: OnReplays, kept: KeptReplays | None
+) -> list[Outcome]:
+    """The replay of every job; what was kept is not played again."""
+    found: dict[int, Outcome] = {}
+    for place, one in enumerate(work):
+        known = None if kept is None else kept.read(one)
+        if known is not None:
+            found[place] = fitted(one.history), known
+    places = [place for place in range(len(work)) if place not in found]
+    shown, before = dict.fromkeys(places, 0.0), len(found)
+
+    def heard(at: int, part: float) -> None:
+        shown[places[at]] = part
+        told(work[places[at]].history.name, before + sum(shown.values()), len(work))
+
+    told("", float(before), len(work))
+    cells = [_carried(work[place], engine) for place in places]
+    for at, outcome in engine.map(played, cells, heard):
+        found[places[at]] = outcome
+        if kept is not None and not isinstance(outcome, str):
+            kept.write(work[places[at]], outcome[1])
+        heard(at, 1.0)
+    return [found[place] for place in range(len(work))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """Work that can be done on another machine."""
+
+    work: JobWork
+    policies: tuple[Carried[Entrant], ...]
+
+
+def _carried(work: JobWork, engine: Engine) -> _Cell:
+    disk = engine.shares_disk
+    return _Cell(work, tuple(carried(e, e.policy, shares_disk=disk) for e in work.entrants))
+
+
+def played(cell: _Cell, tell: Tell[float] = lambda _: False) -> Outcome:
+    """Fit the model of one history and replay it.
 
     Returns:
-        The number.
+        The history with its model and the replay; why it cannot be used, so that one job does not
+        end the others.
     """
-    return sum(map(len, histories)) * (len(config.policies) + 1)
+    with ExitStack() as stack:
+        entrants = [
+            replace(one.work, policy=stack.enter_context(one.unpacked())) for one in cell.policies
+        ]
+        try:
+            cell.work.history.usable()
+            history = fitted(cell.work.history)
+            replay = Replay(entrants, cell.work.seeds)
+            while replay.follow(history, final=True, most=AT_ONCE):
+                tell(len(replay) / len(history))
+            return history, job_replay(history, replay)
+        except DspGymError as problem:
+            return str(problem)
 
 
-def shares_of(config: BacktestConfig) -> list[ReplayShare]:
-    """The deployed configurations, then each policy; without histories.
+def job_result(history: History, replay: JobReplay, terms: Terms) -> JobResult:
+    """Judge every policy of a job.
+
+    Args:
+        history: with its fitted model.
+        replay: of all policies.
+        terms: the bounds of the verdicts.
 
     Returns:
-        One share for each, in the configured order.
-
-    Raises:
-        ConfigError: A policy or its guardrails do not exist, or it cannot be replayed.
+        The job's part of the document.
     """
-    chain = None
-    if config.guardrails is not None:
-        chain = load_model(GuardrailsConfig, "guardrails", config.guardrails)
-    shares = [ReplayShare(INCUMBENT, None, None, (), config.seed)]
-    for named in config.policies:
-        label, policy, _ = resolve(named)
-        made = make(named)
-        build_for(made, chain)  # errors are found before anything is replayed
-        if isinstance(made, Foreseeing):
-            raise ConfigError(
-                "needs the future load, which no deployed policy has",
-                key="--policies",
-                value=named,
-                remedy="Name a policy that could have run.",
-            )
-        if label in [share.label for share in shares]:
-            raise ConfigError(
-                "is used twice, or is reserved for the deployed configurations",
-                key="--policies",
-                value=label,
-                remedy="Give each policy once, under a name of its own.",
-            )
-        shares.append(ReplayShare(label, policy, chain, (), config.seed))
-    return shares
-
-
-def _fitted(
-    histories: Sequence[JobHistory], engine: Engine, told: OnReplays, policies: int
-) -> list[_Fit]:
-    found: dict[int, _Fit] = {}
-    total = len(histories) * policies
-    told("fitting models", 0.0, total)
-    for place, result in engine.map(_fit, histories):
-        found[place] = result
-    return [found[place] for place in range(len(histories))]
-
-
-def _fit(history: JobHistory, tell: Tell[float]) -> _Fit:
-    """On an engine: one history that cannot be used must not end the others."""
-    try:
-        history.stretches()
-        return _Fit(fitted(history), None)
-    except DspGymError as problem:
-        return _Fit(history, str(problem))
-
-
-def _replayed(
-    shares: Sequence[ReplayShare],
-    histories: Sequence[JobHistory],
-    engine: Engine,
-    told: OnReplays,
-    kept: KeptReplays | None,
-) -> dict[tuple[str, str], JobReplay]:
-    """Every replay by policy and job; what was kept is not played again."""
-    found: dict[tuple[str, str], JobReplay] = {}
-    work: list[ReplayShare] = []
-    for share in shares:
-        missing = []
-        for history in histories:
-            known = None if kept is None else kept.read(share, history)
-            if known is None:
-                missing.append(history)
-            else:
-                found[share.label, history.name] = known
-        work += [replace(share, histories=group) for group in _grouped(missing, engine.slots)]
-    total = len(shares) * len(histories)
-    done, shown = float(len(found)), [0.0] * len(work)
-
-    def heard(place: int, part: float) -> None:
-        nonlocal done
-        done += len(work[place].histories) * (part - shown[place])
-        shown[place] = part
-        told(work[place].label, done, total)
-
-    carry = [
-        carried(
-            share, share.policy or PolicyConfig(policy="static"), shares_disk=engine.shares_disk
-        )
-        for share in work
-    ]
-    for place, results in engine.map(play, carry, heard):
-        share = work[place]
-        for history, result in zip(share.histories, results, strict=True):
-            found[share.label, history.name] = result
-            if kept is not None:
-                kept.write(share, history, result)
-        heard(place, 1.0)
-    return found
-
-
-def _grouped(histories: Sequence[JobHistory], slots: int) -> Iterator[tuple[JobHistory, ...]]:
-    """Batches of histories of equal slots and of about the same length."""
-    size = max(1, min(TOGETHER, math.ceil(len(histories) / max(slots, 1))))
-    alike: dict[tuple[int, WindowConfig], list[JobHistory]] = {}
-    for one in histories:
-        alike.setdefault((one.interval_s, one.window), []).append(one)
-    for same in alike.values():
-        same.sort(key=lambda one: (len(one), one.name))
-        for first in range(0, len(same), size):
-            yield tuple(same[first : first + size])
-
-
-def _job(
-    history: JobHistory,
-    labels: Sequence[str],
-    results: dict[tuple[str, str], JobReplay],
-    config: BacktestConfig,
-) -> JobBacktest:
-    own = {label: results[label, history.name] for label in labels}
-    deployed = own[INCUMBENT]
-    found = observed_of(history, deployed)
-    starts = shown_slots(history)
-    at = np.arange(len(history))
     kinds = np.array([v.kind != "source" for v in history.spec.topological_order()])
+    starts = shown_slots(history)
     seen: dict[str, Floats] = {
         "load_per_s": history.load_per_s,
         "subtasks": history.parallelism[:, kinds].sum(axis=1).astype(float),
-        "cost_per_h": deployed_costs(history),
+        "cost_per_h": history.cost_per_h,
         "latency_s": history.latency_s,
         "lag_s": history.lag_s,
     }
-    return JobBacktest(
+    beyond = [f"{name}: {text}" for name, one in replay.policies.items() for text in one.beyond]
+    failed = [f"{name} is not replayed: {why}" for name, why in replay.failures.items()]
+    return JobResult(
         name=history.name,
         vertices=len(history.spec.vertices),
         begin_s=float(history.t_s[0]),
         is_dated=history.is_dated,
         interval_s=history.interval_s,
+        intervals=replay.intervals,
+        seeds=replay.seeds,
+        currency=history.spec.prices.currency,
         slo_latency_s=float(history.spec.slo.latency_s),
-        observed=found,
+        observed=replay.observed,
+        distrust=model_errors(replay.observed, terms.trust),
         claims=tuple(
-            claim_of(deployed, one, found, config.trust)
-            for label, one in own.items()
-            if label != INCUMBENT
+            judged(history, replay, name, terms) for name in replay.policies if name != INCUMBENT
         ),
-        notes=history.notes,
+        failures=replay.failures,
+        notes=(*history.notes, *beyond, *failed),
         t_s=tuple((history.t_s[starts] - history.t_s[0]).tolist()),
-        seen=thinned(history, at, seen),
-        lines={label: one.line for label, one in own.items()},
-        changes={label: one.changes for label, one in own.items()},
+        seen=thinned(history, np.arange(len(history)), seen),
+        lines={name: one.line for name, one in replay.policies.items()},
+        changes={name: one.changes for name, one in replay.policies.items()},
     )
 
 
-def _fleet(
-    label: str, jobs: Sequence[JobBacktest], results: dict[tuple[str, str], JobReplay]
-) -> FleetClaim:
-    pairs = [(results[INCUMBENT, job.name], results[label, job.name]) for job in jobs]
-    claims = [next(one for one in job.claims if one.policy == label) for job in jobs]
+def _fleet(label: str, jobs: Sequence[JobResult], replays: Sequence[JobReplay]) -> FleetClaim:
+    own = [one for one in replays if label in one.policies]
+    claims = [claim for job in jobs for claim in job.claims if claim.policy == label]
     return FleetClaim(
         policy=label,
-        saving_per_month=fleet_saving(
-            pairs, [(job.observed, claim) for job, claim in zip(jobs, claims, strict=True)]
-        ),
+        jobs=len(claims),
+        saving_per_month=fleet_saving(own, label),
         claimed_per_month=sum(one.claimed_per_month for one in claims),
         jobs_claimed=sum(one.claimed_per_month > 0 for one in claims),
+        jobs_late=sum(one.is_late for one in claims),
     )

@@ -25,9 +25,9 @@ from dsp_gym.pages import (
     span,
     table,
 )
-from dsp_gym.whatif.claims import PolicyClaim
-from dsp_gym.whatif.job_page import job_page, share, then
-from dsp_gym.whatif.result import Backtest, JobBacktest
+from dsp_gym.whatif import job_page
+from dsp_gym.whatif.job_page import share, then
+from dsp_gym.whatif.result import Backtest, JobResult
 
 __all__ = ["FLEET_COLUMNS", "JOB_COLUMNS", "fleet_rows", "headline", "job_rows", "write_report"]
 
@@ -38,6 +38,7 @@ JOB_COLUMNS = (
     "days",
     "costs a month",
     "policy",
+    "verdict",
     "saves a month",
     "may be claimed",
     "late",
@@ -55,15 +56,22 @@ def headline(found: Backtest) -> str:
         What may be claimed for the best policy, and on how many jobs.
     """
     currency = found.currency
-    jobs = f"{len(found.jobs)} job{'' if len(found.jobs) == 1 else 's'}"
-    best = max(found.fleet, key=lambda one: (one.claimed_per_month, one.saving_per_month.value))
-    saved = best.saving_per_month
-    if best.claimed_per_month > 0:
+    if len(found.jobs) == 1:
+        return job_page.headline(found.jobs[0])
+    jobs = f"{len(found.jobs)} jobs"
+    # A policy whose lateness forbids it somewhere is named for what may be claimed elsewhere alone.
+    claimed = max(found.fleet, key=lambda one: one.claimed_per_month, default=None)
+    if claimed is not None and claimed.claimed_per_month > 0:
         return (
-            f"{best.policy} would have saved at least {money(best.claimed_per_month, currency)} "
-            f"a month on {best.jobs_claimed} of {jobs}; the model says "
-            f"{span(saved.value, saved.low, saved.high)} {currency} on all."
+            f"{claimed.policy} would have saved at least "
+            f"{money(claimed.claimed_per_month, currency)} a month on {claimed.jobs_claimed} of "
+            f"{jobs}."
         )
+    good = [one for one in found.fleet if not one.jobs_late]
+    if not good:
+        return f"Nothing may be claimed on {jobs}: every policy is late too often on one of them."
+    best = max(good, key=lambda one: one.saving_per_month.value)
+    saved = best.saving_per_month
     return (
         f"Nothing may be claimed on {jobs} yet; for {best.policy} the model says "
         f"{span(saved.value, saved.low, saved.high)} {currency} a month."
@@ -94,8 +102,8 @@ def fleet_rows(found: Backtest) -> list[tuple[str, ...]]:
                 one.policy,
                 span(saved.value, saved.low, saved.high),
                 number(one.claimed_per_month),
-                f"{one.jobs_claimed} of {len(found.jobs)}",
-                share(mean([(claim.late, job.observed.days) for claim, job in own])),
+                f"{one.jobs_claimed} of {one.jobs}",
+                share(mean([(claim.late.value, job.observed.days) for claim, job in own])),
                 number(sum(claim.rescales_per_day for claim, _ in own)),
             )
         )
@@ -111,20 +119,21 @@ def job_rows(found: Backtest) -> list[tuple[str, ...]]:
     return [_job_row(job, job.name) for job in found.jobs]
 
 
-def _job_row(job: JobBacktest, name: str) -> tuple[str, ...]:
+def _job_row(job: JobResult, name: str) -> tuple[str, ...]:
     best, seen = job.best, job.observed
     days, cost = number(seen.days), number(seen.cost_per_month)
     if best is None:
-        return (name, days, cost, "–", "–", "–", "–", "–")
+        return (name, days, cost, "–", "–", "–", "–", "–", "–")
     saved = best.saving_per_month
     return (
         name,
         days,
         cost,
         best.policy,
+        best.verdict,
         span(saved.value, saved.low, saved.high),
         number(best.claimed_per_month),
-        then(seen.late, best.late),
+        then(seen.late, best.late.value),
         f"{number(seen.rescales_per_day)} → {number(best.rescales_per_day)}",
     )
 
@@ -137,7 +146,7 @@ def write_report(found: Backtest, folder: Path) -> dict[str, Path]:
     """
     files = page_names([job.name for job in found.jobs])
     for job, file in zip(found.jobs, files, strict=True):
-        write_atomic(folder / file, job_page(job, found.trust, found.currency))
+        write_atomic(folder / file, job_page.job_page(job, found.trust))
     return {
         "json": write_atomic(folder / "backtest.json", found.to_json()),
         "html": write_atomic(folder / "index.html", _fleet_page(found, files)),
@@ -182,30 +191,22 @@ def _parts(found: Backtest, files: Sequence[str]) -> Iterator[str]:
     ]
     yield section(
         "Jobs",
-        "Each job with the policy that saves most; the job's own page has the other policies.",
+        "Each job with its best policy; the job's own page has the others.",
         table(JOB_COLUMNS, rows),
     )
-    yield section("Why the rest may not be claimed", *_reasons(found))
+    for one in found.left_out:
+        yield note(f"left out: {one}")
     yield section(
         "How to read this",
         "The model of each job was fitted to its own history, and replayed the observed load with "
         "the deployed configurations and with each policy. The saving is the difference of both "
-        "replays. Nothing is claimed about a "
-        f"job if the replay of the deployed configurations is off by more than "
-        f"{100 * found.trust.cost:g} % in cost or {100 * found.trust.late:g} points of lateness.",
+        "replays. Claimed is the lower end of the interval where every condition of the verdict "
+        "holds; the job's own page has them. The model is not trusted if the replay of the "
+        f"deployed configurations is off by more than {100 * found.trust.cost:g} % in cost, "
+        f"{100 * found.trust.late:g} points of lateness or {100 * found.trust.lag:g} % of the "
+        "backlog.",
         details("Versions", table(("of", "version"), sorted(found.versions.items()), prose=True)),
     )
-
-
-def _reasons(found: Backtest) -> Iterator[str]:
-    for one in found.left_out:
-        yield note(one)
-    rows = [(job.name, _said(job.best)) for job in found.jobs if job.best is not None]
-    yield table(("job", "why"), rows, prose=True)
-
-
-def _said(claim: PolicyClaim) -> str:
-    return f"{claim.policy}: {'; '.join(claim.why_not)}."
 
 
 def _cost_and_lateness(found: Backtest) -> Html:
@@ -213,7 +214,7 @@ def _cost_and_lateness(found: Backtest) -> Html:
     cost = sum(job.observed.model_cost_per_month for job in found.jobs)
     days = sum(job.observed.days for job in found.jobs) or 1.0
     points = []
-    for label in (INCUMBENT, *found.policies):
+    for label in (INCUMBENT, *(one.policy for one in found.fleet)):
         late, cost_now = 0.0, cost
         for job in found.jobs:
             weight = job.observed.days / days
@@ -221,7 +222,7 @@ def _cost_and_lateness(found: Backtest) -> Html:
             if claim is None:
                 late += 100 * weight * (job.observed.model_late or 0.0)
             else:
-                late += 100 * weight * claim.late
+                late += 100 * weight * claim.late.value
                 cost_now -= claim.saving_per_month.value
         name = "now, by the model" if label == INCUMBENT else label
         text = f"{name}: {money(cost_now, found.currency)} a month, late {number(late)} %"

@@ -18,8 +18,9 @@ from dsp_gym.job.spec import CURRENCY
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Entry, read
+from dsp_gym.whatif.history import Decided
 
-__all__ = ["CourseReader", "Decided", "ObservedRun", "read_course"]
+__all__ = ["JournalReader", "ObservedRun", "journal_of", "read_run"]
 
 
 _UP = (Status.RUNNING.name, Status.SAVEPOINTING.name)
@@ -44,22 +45,6 @@ and waver about the bound."""
 
 RESTARTED_S = 1.0
 """A job that runs since a moment later by more than this has restarted, s."""
-
-LONGEST_S = 7 * 86_400.0
-"""Longest stretch, s: what a policy did a week ago says nothing of today, and the load of a
-stretch is held in memory for every predicted job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """One policy's decisions on one job over K slots of V vertices; -1 where it was not asked."""
-
-    parallelism: Ints  # (K, V) after guardrails
-    memory_level: Ints
-    proposed: Ints  # (K, V) parallelism before them
-    asked: Bools  # (K,)
-    trips: Mapping[str, int]  # times a guardrail stepped in, by guardrail, see TRIP_REST_S
-    failures: Mapping[str, int]  # by cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +78,6 @@ class ObservedRun:
 
     def __len__(self) -> int:
         return len(self.t_s)
-
-    @property
-    def days(self) -> float:
-        """From the first decision to the last."""
-        return float(self.t_s[-1] - self.t_s[0] + self.interval_s) / 86_400 if len(self) else 0.0
-
-    @property
-    def coverage(self) -> float:
-        """Share of the decision slots of that time with a decision and a known outcome."""
-        if not len(self):
-            return 0.0
-        wanted = max(1.0, round((self.t_s[-1] - self.t_s[0]) / self.interval_s) + 1.0)
-        made = np.count_nonzero(np.isfinite(self.outcome["seconds"]))
-        return float(min(1.0, made / wanted))
-
-    @property
-    def tells_latency(self) -> bool:
-        """Whether sinks measured the age of records."""
-        return bool(np.isfinite(self.outcome["latency_p95_s"]).any())
 
     def next_up(self) -> Ints:
         """Finds, for each slot, the first one from it on in which the job is up.
@@ -154,36 +120,9 @@ class ObservedRun:
             found.append(f"{of} of another graph ({', '.join(names)}) and left out")
         return found
 
-    def segments(self, gap_intervals: float = 3.0, least: int = 10) -> list[slice]:
-        """Cuts the course into stretches without a gap, each of at least `least` slots.
 
-        A slot whose outcome is unknown ends a stretch: the load of that time is not known. In a
-        journal that holds backlogs, a stretch begins with a known one. It lasts a week at most. The
-        time of a restart without a rescale is in none: no policy asked for it.
-
-        Returns:
-            Slices over the slots.
-        """
-        known = np.isfinite(self.outcome["arrived"]) & (self.outcome["seconds"] > 0)
-        for restart in self.restarts():
-            known[restart] = False
-        owed = np.isfinite(self.pending).any(axis=1)
-        begins = known & (owed | ~owed.any())
-        late = np.diff(self.t_s, prepend=self.t_s[:1]) > gap_intervals * self.interval_s
-        found, begin = [], None
-        for k in range(len(self) + 1):
-            ends = k == len(self) or not known[k] or late[k]
-            ends = ends or (begin is not None and self.t_s[k] - self.t_s[begin] >= LONGEST_S)
-            if begin is not None and ends:
-                found.append(slice(begin, k))
-                begin = None
-            if begin is None and k < len(self) and begins[k]:
-                begin = k
-        return [part for part in found if part.stop - part.start >= least]
-
-
-def read_course(folder: str | Path, job: str | None = None) -> ObservedRun:
-    """Reads the observed run of one job from a journal.
+def read_run(folder: str | Path, job: str | None = None) -> ObservedRun:
+    """Read the observed run of one job from a journal.
 
     Args:
         folder: the journal's folder.
@@ -195,15 +134,23 @@ def read_course(folder: str | Path, job: str | None = None) -> ObservedRun:
     Raises:
         SchemaError: The journal holds no decisions, or several jobs and none is named.
     """
-    reader = CourseReader(folder)
+    return journal_of(folder).run(job)
+
+
+def journal_of(folder: str | Path) -> JournalReader:
+    """Read a whole journal.
+
+    Returns:
+        Its reader, which gives the run of each job.
+    """
+    reader = JournalReader(folder)
     for entry in read(folder):  # one at a time: a month does not fit in memory
-        if job is None or entry.job == job:
-            reader.take(entry)
-    return reader.course(job)
+        reader.take(entry)
+    return reader
 
 
-class CourseReader:
-    """Takes in a journal entry by entry; may be asked for the course at any time.
+class JournalReader:
+    """Reads a journal entry by entry; gives the observed run at any time.
 
     Args:
         folder: the journal's folder, for errors.
@@ -225,10 +172,15 @@ class CourseReader:
             raise SchemaError(
                 f"entry {entry.seq}, a {entry.kind}, was not written by dsp-gym: {error!r}",
                 file=self.folder,
-                remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
+                remedy="Name a journal that `dsp-gym shadow` wrote.",
             ) from None
 
-    def course(self, job: str | None = None) -> ObservedRun:
+    @property
+    def jobs(self) -> list[str]:
+        """Names of the jobs with a decision, in the order of the journal."""
+        return [name for name, reading in self._readings.items() if reading.slots is not None]
+
+    def run(self, job: str | None = None) -> ObservedRun:
         """The observed run so far.
 
         Args:
@@ -240,30 +192,22 @@ class CourseReader:
         Raises:
             SchemaError: There are no decisions, or several jobs and none is named.
         """
-        readings = self._readings
-        jobs = [name for name, reading in readings.items() if reading.slots is not None]
-        if job is not None:
-            jobs = [name for name in jobs if name == job]
-        if not jobs:
-            found = [] if job is None else _jobs_of(self.folder)
-            there = f"; it has {', '.join(found)}" if found else ""
+        there = self.jobs
+        found = there if job is None else [name for name in there if name == job]
+        if not found:
+            others = f"; it has {', '.join(there)}" if there else ""
             raise SchemaError(
-                f"holds no decisions{f' on {job!r}' if job else ''}{there}",
+                f"holds no decisions{f' on {job!r}' if job else ''}{others}",
                 file=self.folder,
-                remedy="Name a journal that `dsp-gym shadow` or `dsp-gym run` wrote.",
+                remedy="Name a journal that `dsp-gym shadow` wrote.",
             )
-        if len(jobs) > 1:
+        if len(found) > 1:
             raise SchemaError(
-                f"holds several jobs: {', '.join(jobs)}",
+                f"holds several jobs: {', '.join(found)}",
                 file=self.folder,
-                remedy="Name one: --job NAME",
+                remedy="Read them one by one, each by its name.",
             )
-        return readings[jobs[0]].run(jobs[0])
-
-
-def _jobs_of(folder: str | Path) -> list[str]:
-    """Names of the jobs that were decided on, in the order of the journal."""
-    return list(dict.fromkeys(entry.job for entry in read(folder) if entry.kind == "snapshot"))
+        return self._readings[found[0]].run(found[0])
 
 
 class _Reading:

@@ -8,15 +8,13 @@ import numpy as np
 
 from dsp_gym.calibration.fit import fit
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.whatif.history import JobHistory
+from dsp_gym.whatif.history import History
+from dsp_gym.whatif.rescales import counted
 
 __all__ = ["as_deployed", "fitted", "with_outages"]
 
-FEW = 3
-"""Fewest rescales of known duration whose quantiles replace those of the job file."""
 
-
-def fitted(history: JobHistory) -> JobHistory:
+def fitted(history: History) -> History:
     """Fits the model to the steady parts of the history, and its outages to the observed ones.
 
     It has room for the deployed configurations, see `as_deployed`.
@@ -26,21 +24,23 @@ def fitted(history: JobHistory) -> JobHistory:
     """
     history = as_deployed(history)
     if not history.parts:
-        return replace(history, spec=with_outages(history.spec, history))
+        spec = with_outages(history.spec, history)
+        return replace(history, spec=spec)
     found = fit(history.spec, history.parts)
     notes = [f"the fit leaves out the part at {part}" for part in found.outliers]
-    unknown = [one.name for one in found.parameters if not one.identified]
+    unknown = tuple(one.name for one in found.parameters if not one.identified)
     if unknown:
-        notes.append(f"the history does not tell {', '.join(unknown)}: the job file's values stay")
+        notes.append(f"the history does not show {', '.join(unknown)}: the job file's values stay")
     return replace(
         history,
         spec=with_outages(found.spec, history),
         notes=(*history.notes, *notes),
+        assumed=unknown,
         parts=(),
     )
 
 
-def as_deployed(history: JobHistory) -> JobHistory:
+def as_deployed(history: History) -> History:
     """Makes room in the model for the deployed configurations.
 
     A vertex that ran on more tasks than the job file allows may do so; one that the file holds
@@ -54,7 +54,7 @@ def as_deployed(history: JobHistory) -> JobHistory:
     vertices, notes = [], []
     cap = int(spec.max_parallelism_per_vertex)
     for v, vertex in enumerate(spec.topological_order()):
-        tasks = history.parallelism[:, v]
+        tasks = history.wanted[:, v]
         most, usual = int(tasks.max()), int(np.bincount(tasks).argmax())
         update: dict[str, object] = {"max_parallelism": max(int(vertex.max_parallelism), most)}
         if vertex.kind == "source":
@@ -79,14 +79,14 @@ def as_deployed(history: JobHistory) -> JobHistory:
     return replace(history, spec=job, notes=(*history.notes, *notes))
 
 
-def with_outages(spec: JobSpec, history: JobHistory) -> JobSpec:
-    """The job with the outages of the observed rescales, the restore of state taken off.
+def with_outages(spec: JobSpec, history: History) -> JobSpec:
+    """The job with the outages of the observed rescales.
 
     Returns:
-        A copy; the job itself where too few rescales were timed.
+        A copy; the job itself where no rescale was timed.
     """
-    outages = history.outage_s[np.isfinite(history.outage_s)]
-    if len(outages) < FEW:
+    outages = counted(history.drawn_outages_s)
+    if not outages:
         return spec
     low, middle, high = np.quantile(outages, (0.1, 0.5, 0.9)).tolist()
     rescale = spec.rescale.model_copy(update={"outage_s": (low, middle, high)})

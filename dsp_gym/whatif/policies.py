@@ -1,97 +1,110 @@
-"""The policies of a run, each in charge of the model as it would be of the job."""
+"""The policies of a replay, each in charge of the model as it would be of the job."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dsp_gym.config.files import load_model
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
-from dsp_gym.control.start import guardrails_of, job_of, seat_names
-from dsp_gym.errors import ConfigError
+from dsp_gym.control.start import guardrails_of, seat_names
+from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.guardrails.chain import build_for
-from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.protocols import without_words
-from dsp_gym.policies.registry import make
-from dsp_gym.whatif.journal import ObservedRun
-from dsp_gym.whatif.rescales import observed_outages_s, with_observed_outages
-from dsp_gym.whatif.stretch import Charge, IncumbentReplay
+from dsp_gym.guardrails.config import GuardrailsConfig
+from dsp_gym.policies.clairvoyance import Foreseeing
+from dsp_gym.policies.config import PolicyConfig
+from dsp_gym.policies.registry import make, resolve
+from dsp_gym.whatif.stretch import Charge
 
-__all__ = ["charge_of", "configuration_of", "model_of", "watched"]
+__all__ = ["Entrant", "entrants_of_run", "named_entrants"]
 
 
-def configuration_of(course: ObservedRun, journal: object) -> RunConfig:
-    """The configuration that a journal holds.
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A policy with its guardrails; both are resolved: no name is left to look up."""
+
+    label: str
+    policy: PolicyConfig
+    guardrails: GuardrailsConfig | None
+
+    @classmethod
+    def of(
+        cls,
+        label: str | None,
+        named: str | PolicyConfig,
+        guardrails: str | GuardrailsConfig | None,
+    ) -> Entrant:
+        """Resolve names and refuse what could not have run beside the job.
+
+        Returns:
+            The entrant; its label is the policy's where none is given.
+
+        Raises:
+            ConfigError: The policy or its guardrails do not exist, or it needs the future.
+        """
+        own, policy, _ = resolve(named)
+        if isinstance(guardrails, str):
+            guardrails = load_model(GuardrailsConfig, "guardrails", guardrails)
+        found = cls(label or own, policy, guardrails)
+        if isinstance(found.charge().policy, Foreseeing):
+            raise ConfigError(
+                "needs the future load, which no deployed policy has",
+                key="policies",
+                value=found.label,
+                remedy="Name a policy that could have run.",
+            )
+        return found
+
+    def charge(self) -> Charge:
+        """The policy, newly made, with its guardrails.
+
+        Returns:
+            Both.
+        """
+        policy = make(self.policy)
+        return Charge(policy, build_for(policy, self.guardrails))
+
+
+def named_entrants(policies: Sequence[str], guardrails: str | None) -> tuple[Entrant, ...]:
+    """The policies that a command names.
+
+    Args:
+        policies: names, files or folders.
+        guardrails: of each: a shipped name or a file; None: none.
 
     Returns:
-        The run's configuration.
+        One for each.
 
     Raises:
-        ConfigError: It holds none.
+        ConfigError: One does not exist, or two have the same label.
     """
-    from dsp_gym.config.files import parse
+    found: list[Entrant] = []
+    for named in policies:
+        one = Entrant.of(None, named, guardrails)
+        if one.label in (INCUMBENT, *(other.label for other in found)):
+            raise ConfigError(
+                "is used twice, or is reserved for the deployed configurations",
+                key="policies",
+                value=one.label,
+                remedy="Give each policy once, under a name of its own.",
+            )
+        found.append(one)
+    return tuple(found)
 
-    if course.configuration is None:
-        raise ConfigError(
-            "does not hold the configuration of its run",
-            file=str(journal),
-            remedy="Name it: --config FILE",
-        )
-    return parse(RunConfig, dict(course.configuration), str(journal))
 
-
-def model_of(config: RunConfig, course: ObservedRun, journal: object) -> JobSpec:
-    """The job's model, with rescales that take as long as the observed ones.
+def entrants_of_run(config: RunConfig) -> tuple[tuple[Entrant, ...], dict[str, str]]:
+    """The policies that were watched beside a job.
 
     Returns:
-        The job.
-
-    Raises:
-        ConfigError: The model is of another job than the journal, or its prices are in another
-            currency.
+        Those that can be made here, and by name why another one cannot.
     """
-    spec = with_observed_outages(job_of(config), course)
-    if {v.name for v in spec.vertices} != set(course.vertices):
-        raise ConfigError(
-            f"job '{spec.job}' has {', '.join(v.name for v in spec.vertices)}; the journal is of "
-            f"a job with {', '.join(course.vertices)}",
-            key="job",
-            value=config.job,
-            remedy="Name the configuration that the journal was written with: --config FILE",
-        )
-    _refuse_currencies(course, spec, journal)
-    return spec
-
-
-def _refuse_currencies(course: ObservedRun, spec: JobSpec, journal: object) -> None:
-    """What was paid and what is predicted are compared, so they are in one currency."""
-    wrong = [found for found in course.currencies if found != spec.prices.currency]
-    if wrong:
-        raise ConfigError(
-            f"the journal's costs are in {wrong[0]}, the prices of job '{spec.job}' in "
-            f"{spec.prices.currency}; costs in two currencies are not compared",
-            file=str(journal),
-            key="prices.currency",
-            remedy="Name a configuration whose job file has the journal's prices: --config FILE",
-        )
-
-
-def watched(config: RunConfig) -> list[str]:
-    """The policies that are compared with the incumbent.
-
-    Returns:
-        Their names, in order.
-    """
-    return [name for name in seat_names(config) if name != INCUMBENT]
-
-
-def charge_of(
-    name: str, spec: JobSpec, config: RunConfig, course: ObservedRun, part: slice
-) -> Charge:
-    """A policy of a run, made anew, or the incumbent, which follows what was deployed.
-
-    Returns:
-        The policy and its guardrails.
-    """
-    if name == INCUMBENT:
-        return Charge(IncumbentReplay(course, part, observed_outages_s(course, spec)))
-    seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
-    policy = without_words(make(seat.policy))
-    return Charge(policy, build_for(policy, guardrails_of(config, seat)))
+    found, failures = [], {}
+    for name, seat in zip(seat_names(config), config.seats, strict=True):
+        if name == INCUMBENT:
+            continue
+        try:
+            found.append(Entrant.of(name, seat.policy, guardrails_of(config, seat)))
+        except DspGymError as error:
+            failures[name] = str(error)
+    return tuple(found), failures

@@ -15,7 +15,7 @@ from dsp_gym.errors import MetricsError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.whatif.history import JobHistory, bridged
+from dsp_gym.whatif.history import History, bridged, gridded
 from dsp_gym.whatif.slots import SampledSlots, sampled_slots
 
 __all__ = ["Deployed", "measured_history", "slots_history"]
@@ -53,7 +53,7 @@ def measured_history(
     latency: Latency = "median",
     notes: Sequence[str] = (),
     is_dated: bool = False,
-) -> JobHistory:
+) -> History:
     """Puts the samples of one job on a grid.
 
     Args:
@@ -94,7 +94,7 @@ def slots_history(
     latency: Latency = "median",
     notes: Sequence[str] = (),
     is_dated: bool = False,
-) -> JobHistory:
+) -> History:
     """The history of slots that are at hand.
 
     Args:
@@ -129,14 +129,14 @@ def slots_history(
     began = np.concatenate([[False], np.diff(running) > 0])
     late = _late(seen, lag_s, float(spec.slo.latency_s))
     settled = _settled(deployed, edges)
-    return JobHistory(
-        name=name,
-        spec=spec,
-        t_s=seen.begin_s,
-        interval_s=interval_s,
-        load_per_s=load,
-        parallelism=tasks,
-        memory_level=level,
+    return gridded(
+        name,
+        spec,
+        seen.begin_s,
+        interval_s,
+        load,
+        tasks,
+        level,
         late=np.clip(down + (1 - down) * late, 0.0, 1.0),
         lag_s=lag_s,
         latency_s=seen.latency_s,

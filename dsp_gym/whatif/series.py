@@ -23,9 +23,9 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.records.parquet import read_table
-from dsp_gym.whatif.history import JobHistory, bridged
+from dsp_gym.whatif.history import History, bridged, gridded
 
-__all__ = ["series_history", "series_jobs"]
+__all__ = ["holds_series", "series_history", "series_jobs"]
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -42,22 +42,26 @@ def series_jobs(folder: Path) -> list[Path]:
     Raises:
         ConfigError: There is none.
     """
-    if not folder.is_dir():
-        raise ConfigError(
-            "is not a folder", key="--series", value=str(folder), remedy="Name a folder of tables."
-        )
     found = [one for one in (folder, *sorted(folder.iterdir())) if _table(one, "series")]
     if not found:
         raise ConfigError(
             "holds no table series.csv or series.parquet, nor a folder with one",
-            key="--series",
-            value=str(folder),
+            file=folder,
             remedy="Give each job a folder: DIR/JOB/series.csv.",
         )
     return found
 
 
-def series_history(folder: Path) -> JobHistory:
+def holds_series(folder: Path) -> bool:
+    """Whether a folder is that of a job's tables, or holds such folders.
+
+    Returns:
+        True where a table `series` stands in it or one level below.
+    """
+    return any(_table(one, "series") for one in (folder, *folder.iterdir()))
+
+
+def series_history(folder: Path) -> History:
     """The history of one job from its tables.
 
     Returns:
@@ -126,7 +130,7 @@ def _cell(value: object) -> str:
     return "" if value is None or value != value else str(value).replace(",", " ")
 
 
-def _history(name: str, spec: JobSpec, series: MeasuredSeries) -> JobHistory:
+def _history(name: str, spec: JobSpec, series: MeasuredSeries) -> History:
     interval = max(SAMPLE_S, series.step_s)
     slots = round(float(series.t_s[-1] - series.t_s[0]) / interval) + 1
     place = np.round((series.t_s - series.t_s[0]) / interval).astype(int)
@@ -144,18 +148,17 @@ def _history(name: str, spec: JobSpec, series: MeasuredSeries) -> JobHistory:
     missing = int(np.isnan(laid(np.ones(len(place)))).sum())
     parallelism = np.repeat(tasks[:, None], len(spec.vertices), axis=1)
     levels = [0 if vertex.state is not None else -1 for vertex in spec.topological_order()]
-    return JobHistory(
-        name=name,
-        spec=spec,
-        t_s=series.t_s[0] + interval * np.arange(slots, dtype=np.float64),
-        interval_s=interval,
-        load_per_s=bridged(load, interval),
-        parallelism=parallelism,
-        memory_level=np.tile(np.array(levels, dtype=np.int64), (slots, 1)),
+    return gridded(
+        name,
+        spec,
+        series.t_s[0] + interval * np.arange(slots, dtype=np.float64),
+        interval,
+        bridged(load, interval),
+        parallelism,
+        np.tile(np.array(levels, dtype=np.int64), (slots, 1)),
         late=late if _tells(series) else np.full(slots, np.nan),
         lag_s=laid(series.lag_records) * tasks.max() / np.maximum(load, 1e-9),
         latency_s=laid(series.latency_s),
-        outage_s=np.full(slots, np.nan),
         notes=(f"{missing} of {slots} rows are missing",) if missing else (),
     )
 
