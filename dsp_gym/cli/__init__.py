@@ -31,8 +31,6 @@ _MODULES: tuple[str, ...] = (
     "reproduce",
     "decide",
     "shadow",
-    "scorecard",
-    "twins",
     "inspect",
     "bench",
     "flink",

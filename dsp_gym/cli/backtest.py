@@ -1,25 +1,21 @@
-"""`dsp-gym backtest`: what policies would have saved on the history a team already owns."""
+"""`dsp-gym backtest`: what policies would have saved on the history of jobs, with a verdict."""
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.engines import (
-    cells_bar,
-    open_engine,
-)
+from dsp_gym.cli.engines import cells_bar, open_engine
 from dsp_gym.cli.histories import Histories, Sources, read_histories
 from dsp_gym.cli.options import (
     AccountOption,
-    KeepOption,
-    KubeconfigOption,
     LabelsOption,
     MasterOption,
-    NamespaceOption,
     OverwriteOption,
     ResumeOption,
     WorkersOption,
@@ -27,233 +23,205 @@ from dsp_gym.cli.options import (
 from dsp_gym.cli.output import print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dsp_gym.engine import Engine
-    from dsp_gym.evaluation.backtest.document import Backtest
-    from dsp_gym.evaluation.backtest.run import BacktestConfig
     from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.whatif.policies import Entrant
+    from dsp_gym.whatif.result import Backtest, JobResult
 
 __all__ = ["register"]
 
 _EXAMPLES = """
 Examples:
 
-  dsp-gym backtest --journal flink-q11-day                   a journal that ships
+  dsp-gym backtest journals/flink-q11-day                 a journal that ships
 
-  dsp-gym backtest --recording flink-q11-day --interval 10 --policies ds2,learned
+  dsp-gym backtest recordings/flink-q11-day --interval 10 --policies ds2,learned
+
+  dsp-gym backtest runs/live/orders --out report/         what a shadow run watched
+
+  dsp-gym backtest runs/live --follow                     beside dsp-gym shadow, until Ctrl-C
 
   dsp-gym backtest --prometheus http://127.0.0.1:9090 --days 14
 
-  dsp-gym backtest --prometheus http://127.0.0.1:9090 --selector team=ads --out report/
-
   dsp-gym backtest --prometheus http://127.0.0.1:9090 --jobs jobs --policies ds2,learned
 
-  dsp-gym backtest --dataset flink-q11-day --policies ds2        after dsp-gym dataset build
-
-  dsp-gym backtest --autoscaler state.yaml --flink http://127.0.0.1:8081
-
-  dsp-gym backtest --series exported/ --days 14 --out report/
-
-  dsp-gym backtest --series exported/ --days 14 --out report/ --resume     after Ctrl-C
+  dsp-gym backtest exported/ --days 14 --out report/ --resume          after Ctrl-C
 """
 
+LOOK_S = 10.0
+"""Seconds between two looks at journals that are followed."""
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(epilog=_EXAMPLES)(backtest)
+POLICIES = "ds2,justin-paper,learned"
+"""Of a history beside which no policy was watched."""
+
+_INTERRUPTED = 130
+
+SourceArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Folder of a journal (or of those of several jobs), recording, dataset, or tables "
+        "DIR/JOB/series.csv; or a shipped name such as journals/flink-q11-day.",
+    ),
+]
+PrometheusOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="Prometheus with the history of the jobs.")
+]
+JobsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Job file, or folder of those that dsp-gym discover wrote; NAME=FILE where Flink's "
+        "name is another; repeat. Default: that of the journal; fitted or described.",
+    ),
+]
+PoliciesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,C",
+        help="Policies: names, YAML files or folders. Default: those of the journal, else "
+        f"{POLICIES}.",
+    ),
+]
+GuardrailsOption = Annotated[
+    str,
+    typer.Option(
+        help="Guardrails around each of --policies: a shipped name, a file, or none.",
+        autocompletion=shipped("guardrails"),
+    ),
+]
+DaysOption = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="The last days alone. Default: all, or 14 of a Prometheus."),
+]
+IntervalOption = Annotated[
+    int, typer.Option(min=5, max=3600, help="Seconds between decisions; a journal has its own.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of the pages. Default: runs/backtests/NAME."),
+]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", help="Follow the journals of a shadow run until Ctrl-C.")
+]
+RegisterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="Write the verdict on this version in MLflow ($MLFLOW_TRACKING_URI): "
+        "models:/NAME/VERSION.",
+    ),
+]
+PrintJsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON; files only together with --out.")
+]
 
 
 def backtest(
-    journal: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder of a journal, or a shipped name; repeat for more jobs."),
-    ] = None,
-    recording: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder of a recording, or a shipped name; repeat for more jobs."),
-    ] = None,
-    series: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Exported tables: DIR/JOB/series.csv, profiles.csv."),
-    ] = None,
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Dataset of dsp-gym dataset build: its folder, or its name below runs/datasets; "
-            "repeat for more.",
-        ),
-    ] = None,
-    autoscaler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHERE",
-            help="State of Flink's autoscaler (some minutes): a file of kubectl get configmap "
-            "-o yaml, the URL of its database, or kubernetes with --selector.",
-        ),
-    ] = None,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Prometheus with the history of the jobs."),
-    ] = None,
-    flink: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="With --prometheus or --autoscaler: Flink's REST interface, the best "
-            "description of the jobs.",
-        ),
-    ] = None,
-    selector: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LABELS",
-            help="With --prometheus or --autoscaler: only FlinkDeployments with these "
-            "labels, such as team=ads.",
-        ),
-    ] = None,
-    namespace: NamespaceOption = "default",
-    kubeconfig: KubeconfigOption = None,
-    jobs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="With --prometheus: folder of job files. Default: the running jobs are described "
-            "as dsp-gym discover does.",
-        ),
-    ] = None,
-    job_name: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE=NAME",
-            help="With --jobs: Flink's name of a job, if it differs from the file's; repeat.",
-        ),
-    ] = None,
+    source: SourceArgument = None,
+    prometheus: PrometheusOption = None,
+    jobs: JobsOption = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
-    keep: KeepOption = Path("runs/history"),
-    job: Annotated[
-        str | None,
-        typer.Option(
-            help="Calibrated file of the job, for a source of one job. Default: that of the "
-            "journal; a recording's or dataset's is fitted.",
-            autocompletion=shipped("jobs"),
-        ),
-    ] = None,
-    vertex: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HEX=NAME",
-            help="With --autoscaler and --job: name of the vertex with that id; repeat it.",
-        ),
-    ] = None,
-    policies: Annotated[
-        str, typer.Option(metavar="A,B,C", help="Policies: names, YAML files or folders.")
-    ] = "ds2,justin-paper,learned",
-    guardrails: Annotated[
-        str,
-        typer.Option(
-            help="Guardrails around each policy: a shipped name, a file, or none.",
-            autocompletion=shipped("guardrails"),
-        ),
-    ] = "default",
-    days: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="The last days alone. Default: all, or 14."),
-    ] = None,
-    interval: Annotated[
-        int,
-        typer.Option(min=5, max=3600, help="Seconds between decisions."),
-    ] = 60,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of the pages. Default: runs/backtests/NAME."),
-    ] = None,
+    policies: PoliciesOption = None,
+    guardrails: GuardrailsOption = "default",
+    days: DaysOption = None,
+    interval: IntervalOption = 60,
+    out: OutOption = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     master: MasterOption = None,
     workers: WorkersOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON; files only together with --out.")
-    ] = False,
+    follow: FollowOption = False,
+    register: RegisterOption = None,
+    as_json: PrintJsonOption = False,
 ) -> None:
-    """Estimate what each policy would have saved on the metrics history of your jobs.
+    """Estimate what each policy would have cost and saved on the history of jobs, with a verdict.
 
-    The command fits a model of each job to its history, and replays the observed load with the
-    deployed configurations and with each policy. It claims no saving on a job whose model misses
-    the observed cost by more than 5 %, or the late time by more than 2 points. It only reads from
-    the cluster.
+    The model of each job replays the observed load, once with the deployed configurations, which
+    shows the model's error, and once with each policy in charge. No saving is claimed where the
+    model misses the observed cost by more than 5 %, the late time by more than 2 points or the
+    backlog by more than 25 %. The command only reads from the cluster.
     """
-    from dsp_gym.errors import ConfigError
-    from dsp_gym.evaluation.backtest.run import BacktestConfig, decisions_of, shares_of
-    from dsp_gym.evaluation.kept import KeptResults
+    sources = Sources(source or (), prometheus, jobs or (), labels, account, interval, days)
+    if follow:
+        _follow(sources, as_json=as_json)
+        return
+    entrants = _named(policies, guardrails)  # a wrong name is refused before hours of reading
+    read = read_histories(sources)
+    if entrants is None and any(one.watched is None for one in read.found):
+        entrants = _named(POLICIES, guardrails)
+    folder = out or (None if as_json else Path("runs/backtests") / read.name)
+    found = _run(read, entrants, folder, resume, overwrite, master, workers)
+    if register is not None:
+        _register(found, register)
+    if folder is not None:
+        _write(found, folder, as_json)
+    if as_json:
+        typer.echo(found.to_json(), nl=False)
 
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=_EXAMPLES)(backtest)
+
+
+def _named(policies: str | None, guardrails: str) -> Sequence[Entrant] | None:
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.whatif.policies import named_entrants
+
+    if policies is None:
+        return None
     chosen = tuple(filter(None, map(str.strip, policies.split(","))))
     if not chosen:
         raise ConfigError(
             "names no policy", key="--policies", value=policies, remedy="Write ds2,learned."
         )
-    config = BacktestConfig(
-        policies=chosen,
-        guardrails=None if guardrails == "none" else guardrails,
-    )
-    shares_of(config)  # refuse a wrong name before hours of reading
-    read = read_histories(
-        Sources(
-            journal=journal or (),
-            recording=recording or (),
-            dataset=dataset or (),
-            series=series,
-            autoscaler=autoscaler,
-            vertices=vertex or (),
-            prometheus=prometheus,
-            flink=flink,
-            selector=selector,
-            namespace=namespace,
-            kubeconfig=kubeconfig,
-            jobs=jobs,
-            names=job_name or (),
-            labels=labels,
-            account=account,
-            keep=keep,
-            job=job,
-            interval_s=interval,
-            days=days,
-        )
-    )
-    folder = out or (None if as_json else Path("runs/backtests") / read.name)
+    return named_entrants(chosen, None if guardrails == "none" else guardrails)
+
+
+def _run(
+    read: Histories,
+    entrants: Sequence[Entrant] | None,
+    folder: Path | None,
+    resume: bool,
+    overwrite: bool,
+    master: str | None,
+    workers: int | None,
+) -> Backtest:
+    from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.whatif.backtest import decisions_of, work_of
+
     kept = None
     if folder is not None:
         kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
-    with open_engine(
-        "dsp-gym backtest", master, workers, decisions_of(read.found, config)
-    ) as opened:
-        found = _played(read, config, opened, kept)
-    if folder is None or kept is None:
-        typer.echo(found.to_json(), nl=False)
-        return
-    _write(found, folder, as_json)
-    kept.clear()
+    decisions = decisions_of([work_of(one, entrants)[0] for one in read.found])
+    with open_engine("dsp-gym backtest", master, workers, decisions) as engine:
+        found = _played(read, entrants, engine, kept)
+    if kept is not None:
+        kept.clear()
+    return found
 
 
 def _played(
     read: Histories,
-    config: BacktestConfig,
+    entrants: Sequence[Entrant] | None,
     engine: Engine,
     kept: KeptResults | None,
 ) -> Backtest:
-    from dsp_gym.evaluation.backtest.kept import KeptReplays
-    from dsp_gym.evaluation.backtest.run import backtest as run
+    from dsp_gym.whatif.backtest import backtest as run
+    from dsp_gym.whatif.kept import KeptReplays
 
-    replays = None if kept is None else KeptReplays(kept)
     try:
         with cells_bar("replays") as told:
             return run(
                 read.found,
-                config,
                 read.source,
+                entrants=entrants,
                 engine=engine,
                 told=told,
-                kept=replays,
+                kept=None if kept is None else KeptReplays(kept),
                 left_out=read.left_out,
             )
     except KeyboardInterrupt:
@@ -267,7 +235,7 @@ def _played(
 
 
 def _write(found: Backtest, folder: Path, as_json: bool) -> None:
-    from dsp_gym.evaluation.backtest.report import (
+    from dsp_gym.whatif.fleet_page import (
         FLEET_COLUMNS,
         JOB_COLUMNS,
         fleet_rows,
@@ -278,17 +246,102 @@ def _write(found: Backtest, folder: Path, as_json: bool) -> None:
 
     written = write_report(found, folder)
     if as_json:
-        typer.echo(found.to_json(), nl=False)
         return
     typer.echo(f"{headline(found)}\n")
     print_table(FLEET_COLUMNS, fleet_rows(found), right=FLEET_COLUMNS[1:])
     typer.echo()
     print_table(JOB_COLUMNS, job_rows(found), right=JOB_COLUMNS[1:])
-    typer.echo()
     for job in found.jobs:
-        for text in (*job.notes, *(() if job.best is None else job.best.why_not)):
-            typer.echo(f"note: {job.name}: {text}")
+        _print_verdicts(job)
     for text in found.left_out:
         typer.echo(f"note: left out: {text}")
+    typer.echo()
     for kind, path in written.items():
         typer.echo(f"{kind:>6}  {path}")
+
+
+def _print_verdicts(job: JobResult) -> None:
+    from dsp_gym.whatif.job_page import verdict_rows
+
+    for claim in job.ranked():
+        typer.echo(f"\n{job.name}, {claim.policy}: {claim.verdict}")
+        for subject, mark, text in verdict_rows(claim):
+            typer.echo(f"  {mark:<14}  {subject}: {text}")
+    for text in job.notes:
+        typer.echo(f"note: {job.name}: {text}")
+
+
+def _register(found: Backtest, model: str) -> None:
+    """Write the verdict on a version in the model registry, as tags."""
+    from dsp_gym.errors import ConfigError
+    from dsp_gym.trackers.mlflow import DEFAULT_URI, tag_version
+
+    claims = [(job, claim) for job in found.jobs for claim in job.claims]
+    if len(claims) != 1:
+        said = ", ".join(f"{claim.policy} on {job.name}" for job, claim in claims)
+        raise ConfigError(
+            f"there are several verdicts: {said}" if claims else "there is no verdict",
+            key="--register",
+            value=model,
+            remedy="Name one journal and one policy: --policies NAME",
+        )
+    job, claim = claims[0]
+    tags = {
+        "shadow.verdict": claim.verdict,
+        "shadow.job": job.name,
+        "shadow.days": f"{job.observed.days:.2f}",
+        **{f"shadow.{r.subject.replace(' ', '_')}": r.text for r in claim.reasons},
+    }
+    tag_version(model, tags, os.environ.get("MLFLOW_TRACKING_URI", DEFAULT_URI))
+    typer.echo(f"{model}: {claim.verdict}", err=True)
+
+
+def _follow(sources: Sources, *, as_json: bool) -> None:
+    """Follow the journals of a folder; `twins.json` beside each feeds the page of its run."""
+    from dsp_gym.cli.turns import stopping
+    from dsp_gym.errors import DspGymError
+    from dsp_gym.whatif.follow import Following
+
+    folder = _followed(sources)
+    os.nice(10)  # the loop that writes the journal comes first
+    following, stop = Following(folder), threading.Event()
+    said: dict[str, str] = {}
+    with stopping(stop) as interrupted:
+        while not stop.is_set():
+            for name, found in following.look():
+                if isinstance(found, DspGymError):
+                    if said.get(name) != str(found):  # once
+                        typer.echo(f"{name}: {found}", err=True)
+                    said[name] = str(found)
+                else:
+                    said.pop(name, None)
+                    _tell(name, found.result(), as_json=as_json)
+                if stop.is_set():
+                    break
+            if not following.is_behind:
+                stop.wait(LOOK_S)
+        if interrupted():
+            raise typer.Exit(_INTERRUPTED)
+
+
+def _followed(sources: Sources) -> Path:
+    from dsp_gym.errors import ConfigError
+
+    if sources.prometheus is not None or len(sources.given) != 1:
+        raise ConfigError(
+            "follows journals that `dsp-gym shadow` writes",
+            key="--follow",
+            remedy="Name the journal's folder, or the one that holds those of several jobs.",
+        )
+    return Path(sources.given[0])
+
+
+def _tell(name: str, job: JobResult | None, *, as_json: bool) -> None:
+    from dsp_gym.whatif.job_page import headline
+
+    if job is None:
+        typer.echo(f"{name}: no stretch of ten decisions with known outcomes yet", err=as_json)
+    elif as_json:
+        typer.echo(job.model_dump_json())
+    else:
+        typer.echo(f"{job.name}, {job.intervals} intervals: {headline(job)}")

@@ -1,25 +1,20 @@
-"""Where `dsp-gym backtest` takes its histories from.
-
-Journals, recordings, datasets, tables, Prometheus, and what Flink's autoscaler has stored.
-"""
+"""Where `dsp-gym backtest` takes its histories from: folders, found out by what stands in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dsp_gym.backends.discovery.writing import Discovered
-    from dsp_gym.backends.flink.autoscaler_state import AutoscalerState
     from dsp_gym.backends.flink.prometheus_api import Labels
-    from dsp_gym.evaluation.backtest.history import JobHistory
     from dsp_gym.job.spec import JobSpec
+    from dsp_gym.whatif.history import History
 
-__all__ = ["Histories", "Sources", "read_histories"]
+__all__ = ["Histories", "Sources", "kind_of", "read_histories"]
 
 DAYS = 14.0
 """Of Prometheus, where the command line says nothing."""
@@ -27,12 +22,14 @@ DAYS = 14.0
 DATASETS = Path("runs/datasets")
 """Where `dsp-gym dataset build` puts a dataset by its name."""
 
-KUBERNETES = "kubernetes"
-"""In place of a file or a database: the ConfigMaps of the cluster."""
+KEEP = Path("runs/history")
+"""Where samples that were fetched from a Prometheus are kept."""
+
+KINDS = ("journal", "recording", "dataset", "series")
 
 _WAYS = (
-    "Give --prometheus, --dataset, --series, --autoscaler, --journal or --recording; see dsp-gym "
-    "backtest --help."
+    "Name the folder of a journal, recording, dataset or of tables (DIR/JOB/series.csv), or a "
+    "shipped name such as journals/flink-q11-day; or give --prometheus URL."
 )
 
 
@@ -40,23 +37,11 @@ _WAYS = (
 class Sources:
     """What a command line says of its histories."""
 
-    journal: Sequence[Path]
-    recording: Sequence[Path]
-    dataset: Sequence[str]
-    series: Path | None
-    autoscaler: str | None  # a file, a database, or `kubernetes`
-    vertices: Sequence[str]  # HEX=NAME: the job file's name of a vertex id, for the autoscaler
+    given: Sequence[str]
     prometheus: str | None
-    flink: str | None  # that describes its running jobs, for Prometheus
-    selector: str | None  # labels of FlinkDeployments, likewise
-    namespace: str
-    kubeconfig: Path | None
-    jobs: Path | None  # folder of job files; None: the running jobs are described
-    names: Sequence[str]  # FILE=NAME: Flink's name of a job file
+    jobs: Sequence[str]  # job files and folders of them, NAME=FILE where Flink's name is another
     labels: str | None
     account: Path | None
-    keep: Path
-    job: str | None  # file of the job, for journals and recordings
     interval_s: int
     days: float | None
 
@@ -67,222 +52,141 @@ class Histories:
 
     name: str  # for the folder of the results
     source: str  # in words
-    found: tuple[JobHistory, ...]
+    found: tuple[History, ...]
     left_out: tuple[str, ...] = ()
 
 
 def read_histories(sources: Sources) -> Histories:
-    """Reads the histories that a command line names.
+    """Read the histories that a command line names.
 
     Returns:
         The histories, and the jobs of which none could be read.
 
     Raises:
-        ConfigError: The command line names no source, or several.
+        ConfigError: The command line names no source, or one that is none.
     """
-    from dataclasses import replace
+    from dsp_gym.whatif.history import since
 
-    from dsp_gym.evaluation.backtest.history import since
-
-    _check(sources)
+    if bool(sources.given) == (sources.prometheus is not None):
+        raise ConfigError("needs folders or a Prometheus, and not both", remedy=_WAYS)
     if sources.prometheus is not None:
         return _of_prometheus(sources)
-    if sources.autoscaler is not None:
-        read = _of_autoscaler(sources, sources.autoscaler)
-    elif sources.dataset:
-        read = _of_datasets(sources)
-    else:
-        read = _of_tables(sources) if sources.series is not None else _of_records(sources)
-    if sources.days is None:
-        return read
-    return replace(read, found=tuple(since(one, sources.days) for one in read.found))
-
-
-def _check(sources: Sources) -> None:
-    given = (
-        sources.journal,
-        sources.recording,
-        sources.dataset,
-        sources.series,
-        sources.autoscaler,
-        sources.prometheus,
-    )
-    if sum(bool(one) for one in given) != 1:
-        raise ConfigError("needs exactly one source of history", remedy=_WAYS)
-    of_one_job = sources.journal or sources.recording or sources.dataset or sources.autoscaler
-    if sources.job is not None and not of_one_job:
-        raise ConfigError(
-            "belongs to --journal, --recording, --dataset and --autoscaler",
-            key="--job",
-            value=sources.job,
-            remedy="Put job.yaml beside series.csv; for --prometheus name --jobs DIR.",
-        )
-    if sources.jobs is not None and (sources.flink or sources.selector):
-        raise ConfigError(
-            "cannot be used with --flink or --selector, which describe the jobs themselves",
-            key="--jobs",
-            value=str(sources.jobs),
-            remedy="Leave one of them out.",
-        )
-    if sources.names and sources.jobs is None:
-        raise ConfigError(
-            "belongs to --jobs", key="--job-name", value=sources.names[0], remedy="Leave it out."
-        )
-    if sources.vertices and (sources.autoscaler is None or sources.job is None):
-        raise ConfigError(
-            "belongs to --autoscaler with --job",
-            key="--vertex",
-            value=sources.vertices[0],
-            remedy="Leave it out.",
-        )
-    either = sources.prometheus is not None or sources.autoscaler is not None
-    beside = (
-        ("--flink", sources.flink, either),
-        ("--selector", sources.selector, either),
-        ("--kubeconfig", sources.kubeconfig, either),
-        ("--jobs", sources.jobs, sources.prometheus is not None),
-        ("--labels", sources.labels, sources.prometheus is not None),
-        ("--account", sources.account, sources.prometheus is not None),
-    )
-    for key, value, fits in beside:
-        if value and not fits:
+    for key, value in (("--labels", sources.labels), ("--account", sources.account)):
+        if value is not None:
             raise ConfigError(
                 "belongs to --prometheus", key=key, value=str(value), remedy="Leave it out."
             )
+    spec = _only_spec(sources.jobs)
+    places = [kind_of(given) for given in sources.given]
+    found = [one for kind, place in places for one in _read(kind, place, spec, sources.interval_s)]
+    if sources.days is not None:
+        found = [since(one, sources.days) for one in found]
+    names = [place.resolve().name for _, place in places]
+    said = ", ".join(f"{kind} {name}" for (kind, _), name in zip(places, names, strict=True))
+    return Histories(names[0], said, tuple(found))
 
 
-def _of_records(sources: Sources) -> Histories:
-    from dsp_gym.evaluation.backtest.journals import journal_history, recording_histories
-    from dsp_gym.job.catalog import load_job
+def kind_of(given: str) -> tuple[str, Path]:
+    """Find out what a folder or a shipped name is.
 
-    spec = None if sources.job is None else load_job(sources.job)
-    if sources.journal:
-        folders, kind = sources.journal, "journal"
-        found = [journal_history(folder, spec=spec) for folder in folders]
-    else:
-        folders, kind = sources.recording, "recording"
-        seconds = sources.interval_s
-        found = [one for folder in folders for one in recording_histories(folder, spec, seconds)]
-    names = [folder.resolve().name for folder in folders]
-    return Histories(names[0], f"{kind} {', '.join(names)}", tuple(found))
+    Args:
+        given: a path; or KIND/NAME or NAME of something that ships or was built by its name.
 
+    Returns:
+        journal, recording, dataset or series; and its folder.
 
-def _of_tables(sources: Sources) -> Histories:
-    from dsp_gym.evaluation.backtest.series import series_history, series_jobs
-
-    assert sources.series is not None  # its caller looked
-    name = sources.series.resolve().name
-    found = tuple(series_history(folder) for folder in series_jobs(sources.series))
-    return Histories(name, f"the tables of {name}", found)
-
-
-def _of_datasets(sources: Sources) -> Histories:
-    from dsp_gym.datasets.reader import Dataset
-    from dsp_gym.evaluation.backtest.datasets import dataset_histories
-    from dsp_gym.job.catalog import load_job
-
-    spec = None if sources.job is None else load_job(sources.job)
-    found: list[JobHistory] = []
-    for given in sources.dataset:
-        folder = Path(given)
-        is_name = len(folder.parts) == 1 and not folder.exists()
-        found += dataset_histories(Dataset.open(DATASETS / given if is_name else folder), spec)
-    names = [Path(given).resolve().name for given in sources.dataset]
-    return Histories(names[0], f"dataset {', '.join(names)}", tuple(found))
-
-
-def _of_autoscaler(sources: Sources, where: str) -> Histories:
-    from dsp_gym.errors import DspGymError
-    from dsp_gym.evaluation.backtest.stored import stored_history
-    from dsp_gym.redaction import redacted
-
-    states, described = _stored(sources, where), _with_ids(sources)
-    found, left_out = [], list(described.refused)
-    for state in states:
-        known = next((one for one in described.jobs if state.vertices <= set(one[1])), None)
-        try:
-            spec, vertices = known or described.jobs[0]
-            found.append(stored_history(state, spec, vertices, sources.interval_s))
-        except DspGymError as error:
-            if len(states) == 1:
-                raise
-            left_out.append(str(error))
-    name = "autoscaler" if where == KUBERNETES or "://" in where else Path(where).stem
-    return Histories(
-        name, f"the state of Flink's autoscaler, {redacted(where)}", tuple(found), tuple(left_out)
+    Raises:
+        ConfigError: It is none of them, or several.
+    """
+    places = [Path(given)] if Path(given).is_dir() else _by_name(given)
+    found = [(kind, place) for place in places for kind in KINDS if _is(kind, place)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigError(
+            "is no journal, recording, dataset or folder of tables",
+            key="SOURCE",
+            value=given,
+            remedy=_WAYS,
+        )
+    raise ConfigError(
+        f"is several things: {', '.join(f'{kind} {place}' for kind, place in found)}",
+        key="SOURCE",
+        value=given,
+        remedy=f"Write which one: {' or '.join(f'{kind}s/{given}' for kind, _ in found)}",
     )
 
 
-def _stored(sources: Sources, where: str) -> list[AutoscalerState]:
-    from dsp_gym.backends.flink.autoscaler_state import (
-        states_in_database,
-        states_in_file,
-        states_of_config_maps,
-    )
+def _by_name(given: str) -> list[Path]:
+    """The folders that a name may mean: what ships, and datasets that were built."""
+    from dsp_gym.records.shipped import SAMPLES
 
-    if "://" in where:
-        return states_in_database(where)
-    if where != KUBERNETES:
-        return states_in_file(Path(where))
-    from dsp_gym.backends.kubernetes.api import KubernetesApi
-    from dsp_gym.backends.kubernetes.config import KubernetesPlace
-    from dsp_gym.backends.kubernetes.connection import resources_at
-    from dsp_gym.config.files import parse
+    kind, _, name = given.rpartition("/")
+    roots = {
+        "journals": SAMPLES / "journals",
+        "recordings": SAMPLES / "recordings",
+        "datasets": DATASETS,
+    }
+    if kind not in ("", *roots):
+        return []
+    chosen = [root for key, root in roots.items() if kind in ("", key)]
+    return [root / name for root in chosen if name and (root / name).is_dir()]
 
-    if sources.selector is None:
+
+def _is(kind: str, folder: Path) -> bool:
+    from dsp_gym.datasets.manifest import REVISIONS
+    from dsp_gym.records.base import MANIFEST
+    from dsp_gym.whatif.follow import journals_in
+    from dsp_gym.whatif.series import holds_series
+
+    if kind == "journal":
+        return bool(journals_in(folder))
+    if kind == "recording":
+        return (folder / MANIFEST).is_file() and (folder / "events.jsonl").is_file()
+    if kind == "dataset":
+        return (folder / REVISIONS).is_dir()
+    return holds_series(folder)
+
+
+def _read(kind: str, folder: Path, spec: JobSpec | None, interval_s: int) -> list[History]:
+    if kind == "journal":
+        from dsp_gym.whatif.follow import journals_in
+        from dsp_gym.whatif.journal_history import journal_histories
+
+        return [one for place in journals_in(folder) for one in journal_histories(place, spec)]
+    if kind == "recording":
+        from dsp_gym.whatif.recordings import recording_histories
+
+        return recording_histories(folder, spec, interval_s)
+    if kind == "dataset":
+        from dsp_gym.datasets.reader import Dataset
+        from dsp_gym.whatif.datasets import dataset_histories
+
+        return dataset_histories(Dataset.open(folder), spec)
+    from dsp_gym.whatif.series import series_history, series_jobs
+
+    if spec is not None:
         raise ConfigError(
-            "needs the labels of FlinkDeployments",
-            key="--autoscaler",
-            value=where,
-            remedy="Add --selector LABELS, and --namespace where it is not 'default'.",
+            "belongs to journals, recordings, datasets and --prometheus",
+            key="--jobs",
+            value=spec.job,
+            remedy="Put job.yaml beside series.csv.",
         )
-    place: dict[str, object] = {"selector": sources.selector, "namespace": sources.namespace}
-    at = parse(KubernetesPlace, place | {"kubeconfig": sources.kubeconfig}, "options")
-    api = KubernetesApi.connect(at)
-    try:
-        names = {f"autoscaler-{name}" for name in resources_at(api, at)}
-        maps, _ = api.list("ConfigMap", namespace=at.namespace, selector="component=autoscaler")
-    finally:
-        api.close()
-    own = [one for one in maps if (one.get("metadata") or {}).get("name") in names]
-    return states_of_config_maps(own, f"namespace {at.namespace}")
+    return [series_history(place) for place in series_jobs(folder)]
 
 
-@dataclass(frozen=True, slots=True)
-class _WithIds:
-    """Job files, each with the names of its vertices by id."""
-
-    jobs: tuple[tuple[JobSpec, dict[str, str]], ...]
-    refused: tuple[str, ...] = ()
-
-
-def _with_ids(sources: Sources) -> _WithIds:
-    """The job files that a stored state is read with."""
+def _only_spec(jobs: Sequence[str]) -> JobSpec | None:
+    """The model of a source of one job; None: that of the journal, or fitted."""
     from dsp_gym.job.catalog import load_job
 
-    if sources.job is not None:
-        spec = load_job(sources.job)
-        names = [vertex.name for vertex in spec.vertices]
-        given = {value: key for key, value in _pairs(sources.vertices, names, "--vertex").items()}
-        return _WithIds(((spec, given),))
-    if sources.flink is None and sources.selector is None:
+    if len(jobs) > 1:
         raise ConfigError(
-            "the state names vertices by their ids, and nothing says which job they are of",
-            key="--autoscaler",
-            value=sources.autoscaler,
-            remedy="Name the running job: --flink URL or --selector LABELS; or its file, --job "
-            "FILE with --vertex HEX=NAME for each vertex.",
+            "several job files, and a folder is a source of one job",
+            key="--jobs",
+            value=", ".join(jobs),
+            remedy="Name one file.",
         )
-    made = _described(sources, None)
-    pairs = [
-        (one.spec, dict(zip([v.id for v in one.found.vertices], _names(one.spec), strict=True)))
-        for one in made.files
-    ]
-    return _WithIds(tuple(pairs), tuple(str(error) for error in made.refused))
-
-
-def _names(spec: JobSpec) -> list[str]:
-    return [vertex.name for vertex in spec.vertices]
+    return load_job(jobs[0]) if jobs else None
 
 
 def _of_prometheus(sources: Sources) -> Histories:
@@ -300,7 +204,7 @@ def _of_prometheus(sources: Sources) -> Histories:
             remedy="Write it out: http://127.0.0.1:9090",
         )
     labels = Labels.parse(sources.labels)
-    named, left_out = _named_jobs(sources)
+    named, left_out = _filed(sources.jobs) if sources.jobs else _running(sources)
     found = []
     with bar() as shown:
         task = shown.add_task("fetching", total=len(named))
@@ -327,39 +231,36 @@ def _fetched(
     labels: Labels,
     days: float,
     done: Callable[[int, int], None],
-) -> JobHistory:
+) -> History:
     from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
-    from dsp_gym.evaluation.backtest.history import since
-    from dsp_gym.evaluation.backtest.prometheus import fetched_history
+    from dsp_gym.whatif.history import since
+    from dsp_gym.whatif.prometheus import fetched_history
 
     url = str(sources.prometheus)
-    keep = keep_folder(sources.keep, url, name, spec, labels)
+    keep = keep_folder(KEEP, url, name, spec, labels)
     history = FlinkHistory(url, name, spec, keep=keep, labels=labels, account=sources.account)
     found = fetched_history(history, spec, days, sources.interval_s, on_chunk=done)
     return since(found, days)
 
 
-def _named_jobs(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
-    """Flink's name and the job file of each job, and the jobs that no file can describe."""
-    from dsp_gym.evaluation.backtest.prometheus import job_files
+def _filed(jobs: Sequence[str]) -> tuple[list[tuple[str, JobSpec]], list[str]]:
+    """Flink's name and the job file of each job that the command line names."""
+    from dsp_gym.job.catalog import load_job
+    from dsp_gym.whatif.prometheus import job_files
 
-    if sources.jobs is None:
-        return _running(sources)
-    specs = job_files(sources.jobs)
-    called = _called(sources.names, [spec.job for spec in specs])
-    return [(called.get(spec.job, spec.job), spec) for spec in specs], []
+    found: list[tuple[str, JobSpec]] = []
+    for given in jobs:
+        if Path(given).is_dir():
+            found += [(spec.job, spec) for spec in job_files(Path(given))]
+            continue
+        name, equals, file = given.rpartition("=")
+        spec = load_job(file)
+        found.append((name if equals else spec.job, spec))
+    return found, []
 
 
 def _running(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
-    """The jobs that run now: Flink's name and the job file of each, and those without a file."""
-    alone = sources.flink is None or sources.selector is not None
-    made = _described(sources, sources.prometheus if alone else None)
-    return [(one.found.name, one.spec) for one in made.files], [str(one) for one in made.refused]
-
-
-def _described(sources: Sources, prometheus: str | None) -> Discovered:
-    """The jobs that run now, as `dsp-gym discover` describes them."""
-    import dataclasses
+    """The jobs that run now, as `dsp-gym discover` describes them, and those without a file."""
     import time
 
     from dsp_gym.backends.discovery.document import Choices
@@ -367,58 +268,16 @@ def _described(sources: Sources, prometheus: str | None) -> Discovered:
     from dsp_gym.cli.discover import WatchedCluster, found_on
 
     cluster = WatchedCluster(
-        flink=sources.flink,
-        prometheus=prometheus,
-        selector=sources.selector,
-        namespace=sources.namespace,
-        kubeconfig=sources.kubeconfig,
-        labels=sources.labels,
-        account=sources.account,
+        prometheus=sources.prometheus, labels=sources.labels, account=sources.account
     )
     jobs, failed = found_on(cluster, [])
     made = described(jobs, Choices(), time.time())
-    made = dataclasses.replace(made, refused=(*failed, *made.refused))
+    made = replace(made, refused=(*failed, *made.refused))
     if not made.files:
         raise made.refused[0]
-    return made
+    return [(one.found.name, one.spec) for one in made.files], [str(one) for one in made.refused]
 
 
 def _stops(error: Exception) -> bool:
     """Whether no other job would fare better: the server does not answer, or refuses."""
     return getattr(error, "reason", None) in ("Unauthorized", "Unreachable", "Timeout")
-
-
-def _pairs(given: Sequence[str], right: Sequence[str], option: str) -> dict[str, str]:
-    """Pairs LEFT=RIGHT by the side that must be one of `right`."""
-    from dsp_gym.errors import did_you_mean
-
-    found = {}
-    for pair in given:
-        left, equals, value = pair.partition("=")
-        if not left or not equals or value not in right:
-            raise ConfigError(
-                "is not HEX=NAME with a vertex of the job file",
-                key=option,
-                value=pair,
-                remedy=did_you_mean(value, right),
-            )
-        found[value] = left
-    return found
-
-
-def _called(given: Sequence[str], jobs: Sequence[str]) -> dict[str, str]:
-    """Flink's name by job file, of pairs FILE=NAME."""
-    from dsp_gym.errors import did_you_mean
-
-    found = {}
-    for pair in given:
-        job, equals, name = pair.partition("=")
-        if not equals or not name or job not in jobs:
-            raise ConfigError(
-                "is not FILE=NAME with a job file",
-                key="--job-name",
-                value=pair,
-                remedy=did_you_mean(job, jobs),
-            )
-        found[job] = name
-    return found

@@ -24,7 +24,6 @@ from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.evaluation.batch_of_runs import benchmark_job, simulation_seed
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
-from dsp_gym.evaluation.counterfactual.course import TRIP_REST_S
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.guardrails.chain import Chain, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -36,6 +35,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.policies import make
+from dsp_gym.whatif.journal import TRIP_REST_S
 
 __all__ = [
     "BROKEN",

@@ -26,13 +26,13 @@ from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation import kept
-from dsp_gym.evaluation.counterfactual.course import read_course
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loads.traces import read_trace
 from dsp_gym.records import flink_runs, journal, repair, rescales
 from dsp_gym.records.parquet import read_samples, read_table
 from dsp_gym.records.recording import Recording
+from dsp_gym.whatif.journal import read_course
 from tests.fuzz.cases import Tree, as_json, as_yaml
 from tests.fuzz.readers import Reader, file_of, folder
 

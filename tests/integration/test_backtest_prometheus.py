@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from dsp_gym.backends.flink.history import FlinkHistory, HistoryOptions
 from dsp_gym.cli import app
-from dsp_gym.evaluation.backtest.measured import Deployed, measured_history
-from dsp_gym.evaluation.backtest.model import fitted
-from dsp_gym.evaluation.backtest.prometheus import fetched_history
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.whatif.model import fitted
+from dsp_gym.whatif.prometheus import fetched_history
+from dsp_gym.whatif.sampled_history import Deployed, measured_history
 from tests.backfilled import Submitted, backfilled
 from tests.dataset_inputs import MARCH_1, day_of_samples
 from tests.simulating import line

@@ -16,10 +16,10 @@ from dsp_gym.calibration.observations import observe_all  # noqa: E402
 from dsp_gym.calibration.recordings import calibrate, measured_runs  # noqa: E402
 from dsp_gym.config.files import parse  # noqa: E402
 from dsp_gym.datasets.reader import Dataset  # noqa: E402
-from dsp_gym.evaluation.backtest.datasets import dataset_histories  # noqa: E402
 from dsp_gym.job.catalog import load_job  # noqa: E402
 from dsp_gym.loop.configuration import Configuration  # noqa: E402
 from dsp_gym.records.manifest import RecordedLoad  # noqa: E402
+from dsp_gym.whatif.datasets import dataset_histories  # noqa: E402
 from spark_pipelines.build import build  # noqa: E402
 from spark_pipelines.config import DatasetConfig  # noqa: E402
 

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 import yaml
+from tests.stored_states import IDS, config_map, database, state
 from typer.testing import CliRunner
 
 from dsp_gym.backends.discovery import flink as by_rest
@@ -17,7 +18,6 @@ from tests.answering import answering
 from tests.fakes.kubernetes_api import served_kubernetes
 from tests.flink_resources import deployment, stable
 from tests.running_job import run_job
-from tests.stored_states import IDS, config_map, database, state
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +112,7 @@ def test_an_interrupted_backtest_goes_on_where_it_stopped(exported, tmp_path, mo
     out, whole = tmp_path / "report", tmp_path / "whole"
     chosen = ("--series", exported, "--policies", "ds2", "--workers", 1)
     invoke(*chosen, "--out", whole)
-    from dsp_gym.evaluation.backtest import run
+    from dsp_gym.whatif import backtest as run
 
     play, played = run.play, []
 

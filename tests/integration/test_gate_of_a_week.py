@@ -10,7 +10,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
-from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
+from dsp_gym.whatif.evaluation import CounterfactualConfig, evaluate_journal
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import pytest
 
 from dsp_gym.control.beside import write_twins
 from dsp_gym.control.serve.status import StatusBoard
-from dsp_gym.evaluation.counterfactual.claims import Trust
-from dsp_gym.evaluation.counterfactual.follow import JournalTwins
+from dsp_gym.whatif.follow import JournalTwins
+from dsp_gym.whatif.model_error import Trust
 from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.control.serve.conftest import session_of
 

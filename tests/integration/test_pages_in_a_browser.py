@@ -6,16 +6,16 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
-from dsp_gym.evaluation.backtest.report import write_report
-from dsp_gym.evaluation.backtest.run import BacktestConfig, backtest
-from dsp_gym.evaluation.counterfactual.report import write_page
+from dsp_gym.whatif.backtest import BacktestConfig, backtest
+from dsp_gym.whatif.fleet_page import write_report
+from dsp_gym.whatif.verdict_page import write_page
 from spark_pipelines.quality.report import quality_of, report_html
 from tests import frontiers
 from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.calibration.reports import calibrated, measured
-from tests.unit.evaluation.backtest.histories import document, history
-from tests.unit.evaluation.counterfactual.cards import GOOD, card
 from tests.unit.spark_pipelines.quality_datasets import made
+from tests.unit.whatif.cards import GOOD, card
+from tests.unit.whatif.histories import document, history
 
 pytestmark = [BROWSER, pytest.mark.slow]
 

@@ -32,7 +32,6 @@ from dsp_gym.errors import (
     SchemaError,
     StorageError,
 )
-from dsp_gym.evaluation.counterfactual.course import read_course
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
@@ -43,6 +42,7 @@ from dsp_gym.records.parquet import read_samples, write_samples
 from dsp_gym.records.recording import Recording
 from dsp_gym.records.repair import check
 from dsp_gym.records.writer import RecordingWriter
+from dsp_gym.whatif.journal import read_course
 from tests.fuzz.cases import nested
 from tests.fuzz.documents import cluster, series, snapshot_document
 from tests.fuzz.of_services import _answered, _api, _of_answers, _rest

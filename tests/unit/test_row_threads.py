@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from dsp_gym.simulation.options import over_rows
+from dsp_gym.simulation.rows import over_rows
 
 
 @pytest.mark.parametrize("rows", [1, 31, 64, 1000])

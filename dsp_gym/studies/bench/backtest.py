@@ -16,12 +16,13 @@ from dsp_gym.arrays import Floats
 from dsp_gym.calibration.model import JobModel
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.engine import Engine
-from dsp_gym.evaluation.backtest.history import DAY_S, JobHistory
-from dsp_gym.evaluation.backtest.run import BacktestConfig, backtest
 from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.job.sizing import sized
 from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.bench.machine import Figure
+from dsp_gym.whatif.backtest import backtest
+from dsp_gym.whatif.history import DAY_S, History, gridded
+from dsp_gym.whatif.policies import named_entrants
 
 __all__ = ["POLICIES", "bench_backtest", "fleet"]
 
@@ -51,7 +52,8 @@ def bench_backtest(
     """
     histories = fleet(jobs, days, interval_s)
     begun = time.perf_counter()
-    backtest(histories, BacktestConfig(policies=policies), "a fleet", engine=engine)
+    entrants = named_entrants(policies, "default")
+    backtest(histories, "a fleet", entrants=entrants, engine=engine)
     seconds = time.perf_counter() - begun
     decisions = sum(map(len, histories)) * (len(policies) + 1)
     how = f"{jobs} jobs, {days:g} days, {len(policies)} policies"
@@ -61,7 +63,7 @@ def bench_backtest(
     ]
 
 
-def fleet(jobs: int, days: float, interval_s: int) -> list[JobHistory]:
+def fleet(jobs: int, days: float, interval_s: int) -> list[History]:
     """Make histories of random jobs.
 
     Returns:
@@ -70,7 +72,7 @@ def fleet(jobs: int, days: float, interval_s: int) -> list[JobHistory]:
     return [_history(f"job-{number}", number, days, interval_s) for number in range(jobs)]
 
 
-def _history(name: str, seed: int, days: float, interval_s: int) -> JobHistory:
+def _history(name: str, seed: int, days: float, interval_s: int) -> History:
     spec = load_job(random_job(seed)).model_copy(update={"job": name})
     slots = round(days * DAY_S / interval_s)
     t_s: Floats = interval_s * np.arange(slots, dtype=np.float64)
@@ -83,24 +85,23 @@ def _history(name: str, seed: int, days: float, interval_s: int) -> JobHistory:
     names = [vertex.name for vertex in spec.topological_order()]
     deployed = tasks[0, : len(names)], level[0, : len(names)]
     unknown = np.full(slots, np.nan)
-    history = JobHistory(
-        name=name,
-        spec=spec,
-        t_s=t_s,
-        interval_s=interval_s,
-        load_per_s=load,
-        parallelism=np.tile(deployed[0], (slots, 1)),
-        memory_level=np.tile(deployed[1], (slots, 1)),
+    history = gridded(
+        name,
+        spec,
+        t_s,
+        interval_s,
+        load,
+        np.tile(deployed[0], (slots, 1)),
+        np.tile(deployed[1], (slots, 1)),
         late=np.zeros(slots),
         lag_s=unknown,
         latency_s=unknown,
-        outage_s=unknown,
         is_dated=True,
     )
     return replace(history, parts=_parts(history, names))
 
 
-def _parts(history: JobHistory, names: list[str]) -> tuple[SteadyPart, ...]:
+def _parts(history: History, names: list[str]) -> tuple[SteadyPart, ...]:
     """What the model itself would have shown at some of the loads."""
     tasks = dict(zip(names, history.parallelism[0].tolist(), strict=True))
     level = dict(zip(names, history.memory_level[0].tolist(), strict=True))

@@ -18,12 +18,12 @@ from pydantic import Field
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.simulated.measured import HALF_S
 from dsp_gym.calibration.reread import calibrated
 from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, LoadError, did_you_mean
-from dsp_gym.evaluation.counterfactual.measured import HALF_S
 from dsp_gym.evaluation.validation import ComparedPolicy, ValidatedJob, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job

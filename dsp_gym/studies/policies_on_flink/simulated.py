@@ -7,8 +7,8 @@ import numpy as np
 from dsp_gym.backends.flink.local.settings import checkpoint_interval_s
 from dsp_gym.backends.paced import Paced, PacedBackend
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.backends.simulated.measured import HALF_S, MeasuredJobs
 from dsp_gym.control.journal_writer import JournalWriter
-from dsp_gym.evaluation.counterfactual.measured import HALF_S, MeasuredJobs
 from dsp_gym.evaluation.validation import ComparedPolicy, ValidationConfig
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.options import Measurement, SimulationOptions

@@ -1,4 +1,4 @@
-r"""The counterfactual evaluation of a journal, compared with two real runs of the same load.
+r"""The backtest of a journal, compared with two real runs of the same load.
 
     python -m dsp_gym.studies.validation.counterfactual [--job JOB ...] [--minutes 15] \
         [--out FILE.json]
@@ -7,14 +7,10 @@ r"""The counterfactual evaluation of a journal, compared with two real runs of t
 
 Justin scales the real job under a load that doubles and halves, with DS2 watching; then DS2 scales
 it under the same load. Decisions keep step with the load, so that both decide at the same seconds
-of it: a decision 20 s later would be 2 points of lateness. The evaluation of the first journal uses
-the job as calibrated on earlier recordings. It gives the model's error on the observed run and the
-predicted cost of DS2; the second journal gives the real cost of DS2, and the model's error on that
-run. `--rescore` reads the newest journals again.
-
-Twins are held against the same runs: of each policy the twin that `dsp-gym twins` drives while the
-other one scales the job, against the run in which the policy does. Its cost has to be within 10 %
-and its late share within 2 points. These figures are written beside the others, as twin.json.
+of it: a decision 20 s later would be 2 points of lateness. The backtest of each journal uses the
+job as calibrated on earlier recordings. It gives the model's error on the run, and what the policy
+that watched would have cost and how late it would have been; the other run shows what it did cost
+and how late it was. `--rescore` reads the newest journals again.
 """
 
 from __future__ import annotations
@@ -40,15 +36,17 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import NamedPolicyConfig, RollBackConfig
 from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError, FlinkError
-from dsp_gym.evaluation.counterfactual.claims import ModelError, Trust
-from dsp_gym.evaluation.counterfactual.course import ObservedRun, read_course
-from dsp_gym.evaluation.counterfactual.evaluation import CounterfactualConfig, evaluate_journal
-from dsp_gym.evaluation.counterfactual.twins import Twins
 from dsp_gym.job.catalog import load_job
+from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
 from dsp_gym.studies.validation.closed_loop import start
+from dsp_gym.whatif.backtest import backtest
+from dsp_gym.whatif.history import History
+from dsp_gym.whatif.journal import read_run
+from dsp_gym.whatif.journal_history import history_of_run
+from dsp_gym.whatif.result import JobResult
 
 __all__ = ["BARS", "LOADS", "rising_and_falling"]
 
@@ -57,11 +55,8 @@ WINDOW = WindowConfig(window_s=25, stabilization_s=10)
 LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
 """Low rate of each job, records/s; the high one is twice that."""
 
-ANY = Trust(lag=10.0, slo_share=1.0, cost=10.0)
-"""Under this trust every figure is given; figures of an untrusted model count as not claimed."""
-
-BARS = {"lag": 0.25, "slo_share": 0.02, "cost_of_ds2": 0.15, "twin_cost": 0.10, "twin_late": 0.02}
-"""`twin_...`: of a policy's twin, against the policy scaling the job."""
+BARS = {"lag": 0.25, "late": 0.02, "cost": 0.05}
+"""Of the model on a run, and of the cost and late share of a policy against its own run."""
 
 EVERY_TIME = {"interval_s": INTERVAL_S / 2}
 """Policies evaluate whenever they are asked, not every second time."""
@@ -153,153 +148,93 @@ def modelled(root: Path, job: str, reports: Path) -> RunConfig:
     return configured(str(file))
 
 
-def compared(journal: Path, other: Path, config: RunConfig, seeds: int) -> dict[str, object]:
-    """What the scorecard of one journal says, beside what the other journal shows.
-
-    Returns:
-        JSON values by name: predicted and recorded cost per hour, the model's errors, the verdicts;
-        `holds` has a flag per bar.
-    """
-    card = evaluate_journal(journal, config, how=CounterfactualConfig(seeds=seeds))
-    course, beside = read_course(journal), read_course(other)
-    did = _cost_per_h(beside)
-    error = card.error
-    claimed = not error.beyond(Trust())
-    told = (
-        card
-        if claimed
-        else evaluate_journal(journal, config, how=CounterfactualConfig(seeds=seeds, trust=ANY))
-    )
-    claims = {one.policy: one for one in told.claims}
-    said = claims["ds2"].figures["cost_per_h"].value
-    # The other run is a recording too: it says how wrong the model is about DS2 in charge.
-    again = evaluate_journal(other, config, how=CounterfactualConfig(seeds=seeds)).error
-    return {
-        "recorded": _recorded(course),
-        "days": card.days,
-        "decisions": card.decisions,
-        "rescales": [float(np.nansum(one.outcome["rescales"])) for one in (course, beside)],
-        "model": _pairs(error),
-        "lag_error": _relative(error.lag_s),
-        "slo_error": error.slo,
-        "slo_range": error.slo_range,
-        "cost_error": error.cost,
-        "claimed": claimed,
-        "ds2_cost_per_h": {"predicted": said, "recorded": did},
-        "ds2_cost_error": abs(said / did - 1.0),
-        "incumbent_cost_per_h": _cost_per_h(course),
-        "model_of_ds2_run": _pairs(again),
-        "verdicts": {name: verdict.word for name, verdict in card.verdicts.items()},
-        "holds": {
-            "lag": _relative(error.lag_s) <= BARS["lag"],
-            "slo": error.slo <= BARS["slo_share"],
-            "cost of ds2": claimed and abs(said / did - 1.0) <= BARS["cost_of_ds2"],
-            "lag of ds2's run": _relative(again.lag_s) <= BARS["lag"],
-            "slo of ds2's run": again.slo <= BARS["slo_share"],
-        },
-    }
-
-
-def twins_compared(root: Path, config: RunConfig, seeds: int) -> dict[str, object]:
-    """The twins of a pair of journals, against what both policies did.
+def compared(root: Path, config: RunConfig, seeds: int) -> dict[str, object]:
+    """What the backtest of each journal of a pair says, beside what the other one shows.
 
     Args:
         root: holds the journals, each named after the policy that scaled the job.
         config: of the runs, with the calibrated job.
-        seeds: twins per policy.
+        seeds: predictions of each policy.
 
     Returns:
-        JSON values by policy: its twin, driven while the other one scaled the job, and its own run.
+        JSON values: by the acting policy the model's error on its run, and by policy its replay,
+        made while the other one scaled the job, and its own run; `holds` has a flag per bar.
     """
-    found = {}
-    courses = _of_one_time({acting: read_course(root / acting) for acting in ("justin", "ds2")})
+    runs = _of_one_time({acting: _history(root / acting, config) for acting in ("justin", "ds2")})
+    results = {acting: _replayed(run, seeds) for acting, run in runs.items()}
+    policies = {}
     for policy, acting in (("ds2", "justin"), ("justin", "ds2")):
-        twin, trusted = _twin_of(policy, courses[acting], root / acting, config, seeds)
-        did = _figures(courses[policy])
-        cost_error = abs(twin["cost_per_h"] / did["cost_per_h"] - 1.0)
-        late_error = abs(twin["slo_share"] - did["slo_share"])
-        found[policy] = {
-            "beside": acting,
-            "twin": twin,
-            "did": did,
-            "cost_error": cost_error,
-            "late_error": late_error,
-            "trusted": trusted,
-            "holds": {
-                "cost": cost_error <= BARS["twin_cost"],
-                "late share": late_error <= BARS["twin_late"],
-            },
+        claim = next(one for one in results[acting].claims if one.policy == policy)
+        base, did = results[acting].observed, results[policy].observed
+        said: dict[str, float] = {
+            "cost_per_h": (base.model_cost_per_month - claim.saving_per_month.value)
+            / HOURS_A_MONTH,
+            "late": claim.late.value,
+            "rescales_per_day": claim.rescales_per_day,
         }
-    return {"recorded": _recorded(courses["justin"]), "policies": found}
+        cost, late = did.cost_per_month / HOURS_A_MONTH, did.late or 0.0
+        off = {"cost": abs(said["cost_per_h"] / cost - 1.0), "late": abs(said["late"] - late)}
+        policies[policy] = {
+            "beside": acting,
+            "predicted": said,
+            "did": {
+                "cost_per_h": cost,
+                "late": late,
+                "rescales_per_day": did.rescales_per_day,
+            },
+            "off": off,
+            "holds": {name: off[name] <= BARS[name] for name in ("cost", "late")},
+        }
+    return {
+        "recorded": time.strftime("%Y-%m-%d %H:%M", time.gmtime(runs["justin"].t_s[0])),
+        "decisions": results["justin"].intervals,
+        "model": {acting: _model(result) for acting, result in results.items()},
+        "policies": policies,
+    }
 
 
-def _of_one_time(courses: Mapping[str, ObservedRun]) -> dict[str, ObservedRun]:
+def _history(journal: Path, config: RunConfig) -> History:
+    """The history of a journal with the calibrated job in place of the one it was written with."""
+    run = replace(read_run(journal), configuration=config.model_dump(mode="json", by_alias=True))
+    return history_of_run(run, journal)
+
+
+def _replayed(history: History, seeds: int) -> JobResult:
+    return backtest([history], "a journal", seeds=seeds).jobs[0]
+
+
+def _model(result: JobResult) -> dict[str, object]:
+    """The model on a run: predicted and observed, and whether each is within its bar."""
+    seen = result.observed
+    return {
+        "lag_s": [seen.model_lag_s, seen.lag_s],
+        "late": [seen.model_late, seen.late],
+        "cost_per_h": [
+            seen.model_cost_per_month / HOURS_A_MONTH,
+            seen.cost_per_month / HOURS_A_MONTH,
+        ],
+        "trusted": not result.distrust,
+        "holds": {
+            "lag": seen.lag_error <= BARS["lag"],
+            "late": seen.late_error <= BARS["late"],
+            "cost": seen.cost_error <= BARS["cost"],
+        },
+    }
+
+
+def _of_one_time(runs: Mapping[str, History]) -> dict[str, History]:
     """Both runs without the slots that one of them lacks at its begin.
 
     One journal may hold the outcome of its first slot and the other not. Under any policy a job is
     late in that slot, so counting it on one side is an error of 3 points.
     """
-    first = max(course.segments()[0].start for course in courses.values())
+    first = max(run.usable()[0].start for run in runs.values())
     cut = {}
-    for name, course in courses.items():
-        arrived = course.outcome["arrived"].copy()
+    for name, run in runs.items():
+        arrived = run.arrived.copy()
         arrived[:first] = np.nan
-        cut[name] = replace(course, outcome={**course.outcome, "arrived": arrived})
+        cut[name] = replace(run, arrived=arrived)
     return cut
-
-
-def _twin_of(
-    policy: str, course: ObservedRun, journal: Path, config: RunConfig, seeds: int
-) -> tuple[dict[str, float], bool]:
-    """A policy's twin, driven while another policy scaled the job; whether the model is trusted."""
-    twins = Twins(journal, seeds, ANY, config)
-    twins.follow(course, final=True)
-    error = twins.error()
-    if policy in twins.failures or error is None:
-        why = twins.failures.get(policy, "the journal holds no stretch to follow")
-        raise ConfigError(f"{policy} has no twin: {why}", file=journal)
-    figures = twins.figures()[policy]
-    names = ("cost_per_h", "slo_share", "rescales_per_day")
-    return {name: float(np.mean(figures[name])) for name in names}, not error.beyond(Trust())
-
-
-def _figures(course: ObservedRun) -> dict[str, float]:
-    """The same figures of a real run."""
-    rows = np.concatenate([np.arange(part.start, part.stop) for part in course.segments()])
-    seconds = float(course.outcome["seconds"][rows].sum())
-    return {
-        "cost_per_h": _cost_per_h(course),
-        "slo_share": _late_share(course),
-        "rescales_per_day": 86_400 * float(np.nansum(course.outcome["rescales"][rows])) / seconds,
-    }
-
-
-def _recorded(course: ObservedRun) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(course.t_s[0]))
-
-
-def _late_share(course: ObservedRun) -> float:
-    """Late share of the stretches that a scorecard looks at."""
-    rows = np.concatenate([np.arange(part.start, part.stop) for part in course.segments()])
-    return float(np.nansum(course.outcome["slo_s"][rows]) / course.outcome["seconds"][rows].sum())
-
-
-def _pairs(error: ModelError) -> dict[str, tuple[float, float]]:
-    """Predicted and observed."""
-    return {"lag_s": error.lag_s, "slo_share": error.slo_share, "cost_per_h": error.cost_per_h}
-
-
-def _relative(pair: tuple[float, float]) -> float:
-    """Error of a prediction over what was observed; of a small lag, too."""
-    predicted, observed = pair
-    return abs(predicted - observed) / max(observed, 1e-9)
-
-
-def _cost_per_h(course: ObservedRun) -> float:
-    """What ran, in money per hour of the stretches that a scorecard looks at."""
-    rows = np.concatenate([np.arange(part.start, part.stop) for part in course.segments()])
-    seconds = course.outcome["seconds"][rows].sum()
-    return float(3600 * np.nansum(course.outcome["cost"][rows]) / seconds)
 
 
 def main(
@@ -318,10 +253,9 @@ def main(
     ] = Path("docs/figures/validation"),
     home: Annotated[Path | None, typer.Option(help="Folder of the local cluster.")] = None,
 ) -> None:
-    """Run both policies on real jobs under one load, and hold the scorecard against them."""
+    """Run both policies on real jobs under one load; hold the backtests against each other."""
     place = None if rescore else reach(PlaceConfig(home=home))
     found: dict[str, object] = {}
-    twins: dict[str, object] = {}
     for one in job or LOADS:
         if place is None:
             root = newest(journal / one)
@@ -330,12 +264,10 @@ def main(
             for acting in ("justin", "ds2"):
                 drive(place, one, acting, minutes, root / acting)
         config = modelled(root, one, reports)
-        found[one] = compared(root / "justin", root / "ds2", config, seeds)
-        twins[one] = twins_compared(root, config, seeds)
-        typer.echo(json.dumps({one: found[one], "twins": twins[one]}))
+        found[one] = compared(root, config, seeds)
+        typer.echo(json.dumps({one: found[one]}))
         if out is not None:
             write_atomic(out, json.dumps(found, indent=1) + "\n")
-            write_atomic(out.with_name("twin.json"), json.dumps(twins, indent=1) + "\n")
 
 
 def newest(folder: Path) -> Path:

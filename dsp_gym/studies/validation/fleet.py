@@ -4,11 +4,11 @@ r"""From nothing to a fleet page: three real jobs, an hour of history, one comma
 
 Three jobs share a local Flink whose Prometheus scrapes them: the word count under DS2, Q11 under
 Justin, Q1 with five tasks all the time. Two hours of `diurnal-bursts` pass in an hour. Then
-`dsp-gym backtest` is asked as a user asks it, with the addresses of Prometheus and Flink and
-nothing else: it describes the jobs, fits a model to the history of each, and replays the deployed
-configurations. Held to the bars: the seconds until the page is there, and the model's cost and
-lateness against what was observed, by job. An hour is less than the day a saving needs, so no
-saving is claimed; what counts here is whether the model may be trusted.
+`dsp-gym discover` describes the jobs that Flink runs, and `dsp-gym backtest` is asked as a user
+asks it, with the address of Prometheus and these files: it fits a model to the history of each job,
+and replays the deployed configurations. Held to the bars: the seconds until the page is there, and
+the model's cost and lateness against what was observed, by job. An hour is less than the week that
+a verdict needs, so no saving is claimed; what counts here is whether the model may be trusted.
 """
 
 from __future__ import annotations
@@ -96,16 +96,18 @@ def lived(cluster: LocalCluster, folder: Path, seconds: int) -> None:
 
 
 def asked(cluster: LocalCluster, out: Path, days: float) -> tuple[float, dict[str, Any]]:
-    """`dsp-gym backtest` on what Prometheus has.
+    """`dsp-gym discover`, then `dsp-gym backtest` on what Prometheus has.
 
     Returns:
-        Seconds it took, and its document.
+        Seconds both took, and the document.
     """
     assert cluster.prometheus_url is not None  # the settings ask for one
-    words = ["--prometheus", cluster.prometheus_url, "--flink", cluster.rest_url]
+    jobs = str(out.parent / "jobs")
+    words = ["--prometheus", cluster.prometheus_url, "--jobs", jobs]
     words += ["--days", f"{days:.4g}", "--policies", POLICIES, "--interval", str(INTERVAL_S)]
-    words += ["--keep", str(out.parent / "history"), "--out", str(out), "--overwrite", "--json"]
+    words += ["--out", str(out), "--overwrite", "--json"]
     begun = time.monotonic()
+    subprocess.run([*DSP_GYM, "discover", "--flink", cluster.rest_url, "--out", jobs], check=True)
     ran = subprocess.run(
         [*DSP_GYM, "backtest", *words],
         check=True,

@@ -8,8 +8,8 @@ import numpy as np
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
-from dsp_gym.evaluation.backtest.model import fitted
 from dsp_gym.studies.bench.backtest import fleet
+from dsp_gym.whatif.model import fitted
 
 
 def test_jobs_differ_and_are_fitted_to_what_they_show():

@@ -9,8 +9,8 @@ import pytest
 
 from dsp_gym.control.beside import TWINS_FILE, write_twins
 from dsp_gym.control.serve.status import twin_saving
-from dsp_gym.evaluation.counterfactual.claims import Trust
-from dsp_gym.evaluation.counterfactual.follow import JournalTwins
+from dsp_gym.whatif.follow import JournalTwins
+from dsp_gym.whatif.model_error import Trust
 from tests.unit.control.serve.conftest import ask
 from tests.unit.control.serve.test_exporter import scraped, value
 

@@ -1,1 +1,0 @@
-"""A policy's effect on a job, predicted from a journal and the job's calibrated model."""

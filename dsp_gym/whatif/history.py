@@ -1,0 +1,318 @@
+"""The history of a job: load, configurations and lateness of every slot, whatever its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.calibration.observations import SteadyPart
+from dsp_gym.control.config import RunConfig
+from dsp_gym.errors import MetricsError
+from dsp_gym.job.cost import requested
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.window import WindowConfig
+
+__all__ = [
+    "DAY_S",
+    "Decided",
+    "History",
+    "Watched",
+    "bridged",
+    "deployed_costs",
+    "distinct",
+    "gridded",
+    "since",
+]
+
+DAY_S = 86_400
+
+BRIDGED_S = 600.0
+"""Longest gap over which the load is interpolated; a longer one cuts the history."""
+
+LEAST_SLOTS = 10
+"""Slots of the shortest stretch that is replayed."""
+
+GAP_INTERVALS = 3.0
+"""Slots that begin further apart than this many intervals have a gap between them."""
+
+LONGEST_S = 7 * 86_400.0
+"""Longest stretch, s: the decisions of a week ago do not matter today, and the load of a stretch is
+held in memory for every predicted job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One policy's decisions beside the job over K slots of V vertices; -1: it was not asked."""
+
+    parallelism: Ints  # (K, V) after guardrails
+    memory_level: Ints
+    proposed: Ints  # (K, V) parallelism before them
+    asked: Bools  # (K,)
+    trips: Mapping[str, int]  # times a guardrail stepped in, by guardrail
+    failures: Mapping[str, int]  # by cause
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a run recorded beside the job: its configuration, and the decisions of its policies."""
+
+    config: RunConfig
+    decided: Mapping[str, Decided]
+    held: int  # slots without a snapshot or an answer; the journal has the reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """One job over K slots; V vertices in topological order; NaN: not known."""
+
+    name: str
+    spec: JobSpec
+    t_s: Floats  # (K,) begin of each slot, s; since 1970 where `is_dated`
+    interval_s: float  # between two slots without a gap
+    seconds: Floats  # (K,) length of each slot
+    arrived: Floats  # (K,) records that arrived in it; NaN cuts the history
+    parallelism: Ints  # (K, V) as running when the slot begins
+    memory_level: Ints  # (K, V)
+    wanted: Ints  # (K, V) tasks of the configuration that follows the decision of the slot
+    wanted_level: Ints  # (K, V)
+    settled: Bools  # (K,) whether that configuration will stay as it is here
+    late: Floats  # (K,) late share of the slot
+    lag_s: Floats  # (K,) backlog at its end in seconds of arrivals
+    latency_s: Floats  # (K,) p95, end to end
+    cost_per_h: Floats  # (K,) price of the requested resources
+    rescales: Floats  # (K,)
+    pending: Floats  # (K, V) records in the logs of the sources when the slot begins
+    outage_s: Floats  # (K,) of the rescale that the slot's decision asks for, restore included
+    running_since_s: Floats  # (K,)
+    age_s: Floats  # (K,) of the newest sample behind the slot's figures, whose counts end there
+    arrivals: tuple[Floats, ...] = ()  # (K) of (N, 2): when how many had arrived; (): evenly
+    drawn_outages_s: tuple[float, ...] = ()  # from which those of other policies are drawn
+    down_share: float | None = None  # of outages; the rest is their savepoints
+    simulated: bool = False  # whether the job was a simulated one, seen without a collector
+    window: WindowConfig = field(default_factory=WindowConfig)  # over which a policy sees means
+    parts: tuple[SteadyPart, ...] = ()  # what the model is fitted to; none: it stays as it is
+    notes: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()  # numbers of the model that nothing in the history shows
+    is_dated: bool = False
+    watched: Watched | None = None  # None: no policy ran beside the job
+
+    def __len__(self) -> int:
+        return len(self.t_s)
+
+    @property
+    def load_per_s(self) -> Floats:
+        """Records per second that arrived, (K,)."""
+        return np.asarray(self.arrived / np.maximum(self.seconds, 1e-9))
+
+    @property
+    def days(self) -> float:
+        """From the first slot to the last."""
+        return float(self.t_s[-1] - self.t_s[0] + self.interval_s) / DAY_S if len(self) else 0.0
+
+    @property
+    def coverage(self) -> float:
+        """Share of the slots of that time whose load is known."""
+        if not len(self):
+            return 0.0
+        wanted = max(1.0, round((self.t_s[-1] - self.t_s[0]) / self.interval_s) + 1.0)
+        return float(min(1.0, np.count_nonzero(np.isfinite(self.seconds * self.arrived)) / wanted))
+
+    @property
+    def tells_latency(self) -> bool:
+        """Whether sinks measured the age of records."""
+        return bool(np.isfinite(self.latency_s).any())
+
+    def stretches(self) -> list[slice]:
+        """Cuts the history into stretches without a gap, each of ten slots or more.
+
+        Where backlogs are known, a stretch begins with a known one. It lasts a week at most.
+
+        Returns:
+            Slices over the slots; none where no stretch is that long.
+        """
+        known = np.isfinite(self.arrived) & (self.seconds > 0)
+        owed = np.isfinite(self.pending).any(axis=1)
+        begins = known & (owed | ~owed.any())
+        late = np.diff(self.t_s, prepend=self.t_s[:1]) > GAP_INTERVALS * self.interval_s
+        found, begin = [], None
+        for k in range(len(self) + 1):
+            ends = k == len(self) or not known[k] or late[k]
+            ends = ends or (begin is not None and self.t_s[k] - self.t_s[begin] >= LONGEST_S)
+            if begin is not None and ends:
+                found.append(slice(begin, k))
+                begin = None
+            if begin is None and k < len(self) and begins[k]:
+                begin = k
+        return [part for part in found if part.stop - part.start >= LEAST_SLOTS]
+
+    def usable(self) -> list[slice]:
+        """The stretches.
+
+        Returns:
+            Slices over the slots, at least one.
+
+        Raises:
+            MetricsError: There is none.
+        """
+        if found := self.stretches():
+            return found
+        raise MetricsError(
+            f"job '{self.name}': the load is known in no stretch of {LEAST_SLOTS} slots of "
+            f"{self.interval_s:g} s; there are {len(self)} slots",
+            remedy="Watch for longer, or give metrics with fewer gaps.",
+        )
+
+
+def gridded(
+    name: str,
+    spec: JobSpec,
+    t_s: Floats,
+    interval_s: int,
+    load_per_s: Floats,
+    tasks: Ints,
+    level: Ints,
+    *,
+    late: Floats,
+    lag_s: Floats,
+    latency_s: Floats,
+    outage_s: Floats | None = None,
+    parts: tuple[SteadyPart, ...] = (),
+    notes: Sequence[str] = (),
+    is_dated: bool = False,
+) -> History:
+    """A history of slots of equal length, each of which begins with what is deployed in it.
+
+    Args:
+        name: of the job.
+        spec: its model, or its graph and first numbers.
+        t_s: (K,) begin of each slot.
+        interval_s: its length.
+        load_per_s: (K,) records/s that arrived.
+        tasks: (K, V) as deployed when the slot begins.
+        level: (K, V) likewise.
+        late: (K,) late share.
+        lag_s: (K,) backlog at its end, s.
+        latency_s: (K,) p95.
+        outage_s: (K,) of the rescale with which the slot begins.
+        parts: what the model is fitted to.
+        notes: what to know about the history.
+        is_dated: whether times count from 1970.
+
+    Returns:
+        The history.
+    """
+    slots, unknown = len(t_s), np.full(len(t_s), np.nan)
+    outages = unknown if outage_s is None else outage_s
+    order = spec.topological_order()
+    sources = [v for v, vertex in enumerate(order) if vertex.kind == "source"]
+    owed_s = np.concatenate([lag_s[:1], lag_s[:-1]])
+    pending = np.full((slots, len(order)), np.nan)
+    pending[:, sources] = (owed_s * load_per_s / max(len(sources), 1))[:, None]
+    before = np.maximum(np.arange(slots) - 1, 0)
+    changed = np.any(tasks != tasks[before], axis=1) | np.any(level != level[before], axis=1)
+    return History(
+        name=name,
+        spec=spec,
+        t_s=t_s,
+        interval_s=float(interval_s),
+        seconds=np.full(slots, float(interval_s)),
+        arrived=np.maximum(load_per_s, 0.0) * interval_s,
+        parallelism=tasks[before],
+        memory_level=level[before],
+        wanted=tasks,
+        wanted_level=level,
+        settled=np.ones(slots, np.bool_),
+        late=late,
+        lag_s=lag_s,
+        latency_s=latency_s,
+        cost_per_h=deployed_costs(spec, tasks, level),
+        rescales=changed.astype(np.float64),
+        pending=pending,
+        outage_s=outages,
+        running_since_s=unknown,
+        age_s=np.zeros(slots),
+        drawn_outages_s=tuple(outages[np.isfinite(outages)].tolist()),
+        parts=parts,
+        notes=tuple(notes),
+        is_dated=is_dated,
+    )
+
+
+def deployed_costs(spec: JobSpec, tasks: Ints, level: Ints) -> Floats:
+    """The price of deployed configurations.
+
+    Returns:
+        (K,) money per hour of the requested resources, by slot.
+    """
+    both = np.concatenate([tasks, level], axis=1)
+    distinct_rows, place = np.unique(both, axis=0, return_inverse=True)
+    names = [vertex.name for vertex in spec.topological_order()]
+    costs = []
+    for row in distinct_rows.tolist():
+        pair = (row[: len(names)], row[len(names) :])
+        told = [dict(zip(names, values, strict=True)) for values in pair]
+        costs.append(requested(spec, *told).money_per_hour(spec))
+    return np.array(costs)[place.ravel()]
+
+
+def bridged(load_per_s: Floats, interval_s: int) -> Floats:
+    """Interpolates the load over short gaps; those at the ends stay.
+
+    Returns:
+        (K,) records/s; NaN where a gap is longer than ten minutes.
+
+    >>> bridged(np.array([1.0, np.nan, 3.0, np.nan]), 60).tolist()
+    [1.0, 2.0, 3.0, nan]
+    """
+    known = np.flatnonzero(np.isfinite(load_per_s))
+    if len(known) < 2:
+        return load_per_s
+    slots = np.arange(len(load_per_s))
+    filled = np.interp(slots, known, load_per_s[known], left=np.nan, right=np.nan)
+    place = np.searchsorted(known, slots, side="right")
+    before, after = known[np.maximum(place - 1, 0)], known[np.minimum(place, len(known) - 1)]
+    wide = (after - before - 1) * interval_s > BRIDGED_S
+    return np.where(wide & ~np.isfinite(load_per_s), np.nan, filled)
+
+
+def since(history: History, days: float) -> History:
+    """The last days of a history.
+
+    Returns:
+        A copy; with a note where the history is shorter than asked.
+    """
+    known = float(np.isfinite(history.arrived).sum() * history.interval_s / DAY_S)
+    if known < days * 0.98:
+        have = f"{known:.1f} days" if known >= 1 else f"{24 * known:.1f} hours"
+        told = f"{days:g} days were asked for, the load of {have} is known"
+        return replace(history, notes=(*history.notes, told))
+    kept = history.t_s >= history.t_s[-1] + history.interval_s - days * DAY_S
+    cut = {
+        one.name: value[kept]
+        for one in fields(history)
+        if isinstance(value := getattr(history, one.name), np.ndarray)
+    }
+    arrivals = tuple(one for one, keep in zip(history.arrivals, kept, strict=False) if keep)
+    return replace(history, **cut, arrivals=arrivals)
+
+
+def distinct(histories: Sequence[History]) -> tuple[History, ...]:
+    """Refuses two jobs of one name.
+
+    Returns:
+        The histories, as they are.
+
+    Raises:
+        MetricsError: Two have the same name.
+    """
+    names = [history.name for history in histories]
+    for name in names:
+        if names.count(name) > 1:
+            raise MetricsError(
+                f"two jobs are called '{name}': their histories cannot be told apart",
+                remedy="Name one of them, or select by namespace.",
+            )
+    return tuple(histories)
