@@ -26,7 +26,7 @@ __all__ = ["MaskableVertexPolicy", "VertexActions", "VertexPolicy", "policy_argu
 class VertexActions(MaskableDistribution):
     """Independent moves of every vertex, as two categorical blocks (B, V, 7) and (B, V, 3).
 
-    A capacity action is one block of choices of one place.
+    A capacity action is one block of choices at a single place (V = 1).
     """
 
     def __init__(self, places: int, sizes: Sequence[int] = (MOVES, MEMORY_MOVES)) -> None:
@@ -37,6 +37,7 @@ class VertexActions(MaskableDistribution):
         return nn.Identity()
 
     def proba_distribution(self, action_logits: Tensor) -> VertexActions:
+        # B: rows of the minibatch; V: places (vertices, or one for a capacity action).
         self.logits = action_logits.view(-1, self.places, sum(self.sizes))
         self._normalise(self.logits)
         return self
@@ -61,12 +62,13 @@ class VertexActions(MaskableDistribution):
         return sum(others, start=first).sum(dim=(1, 2))
 
     def entropy(self) -> Tensor:
-        # exp(-1e8) is exactly 0, and 0 * -1e8 is 0: forbidden moves add nothing.
+        # exp(-1e8) is exactly 0 in float32, and 0 * -1e8 is 0: forbidden moves add nothing.
         first, *others = (-(block.exp() * block).sum(dim=(1, 2)) for block in self.blocks)
         return sum(others, start=first)
 
     def sample(self) -> Tensor:
-        # Gumbel's trick: the largest of log-probability plus Gumbel noise is a sample.
+        # Gumbel's trick: the argmax of log-probability plus Gumbel noise is a sample, and minus the
+        # logarithm of an exponential variate is Gumbel noise.
         noisy = [
             (block - torch.empty_like(block).exponential_().log_()).argmax(dim=2)
             for block in self.blocks
@@ -85,7 +87,7 @@ class VertexActions(MaskableDistribution):
 
 
 class _Columns(nn.Module):
-    """Some columns of the network's output."""
+    """A slice of columns of the network's output."""
 
     def __init__(self, columns: slice) -> None:
         super().__init__()
@@ -96,9 +98,10 @@ class _Columns(nn.Module):
 
 
 class _VertexPolicy:
-    """The part both policies share: the network is the features extractor, heads are columns."""
+    """Code that both policies share: the network extracts all features, heads are columns."""
 
     def _build(self: Any, lr_schedule: Schedule) -> None:
+        # The last column is the critic's value, all others are logits of the actor.
         logits = self.features_dim - 1
         self._build_mlp_extractor()
         shape = self.features_extractor.shape
@@ -119,18 +122,21 @@ class _VertexPolicy:
 
 
 class VertexPolicy(_VertexPolicy, ActorCriticPolicy):  # type: ignore[misc]  # heads replaced
-    """For PPO: bounds are left to the environment, padding is masked by the network."""
+    """A policy for PPO: the environment enforces bounds, the network masks padding."""
 
 
 class MaskableVertexPolicy(_VertexPolicy, MaskableActorCriticPolicy):  # type: ignore[misc]
-    """For MaskablePPO: moves that cannot be made have probability 0."""
+    """A policy for MaskablePPO: moves that cannot be made have probability 0."""
 
 
 def policy_arguments(shape: NetworkShape) -> dict[str, object]:
-    """Makes the `policy_kwargs` of either policy.
+    """Build the `policy_kwargs` of either policy.
+
+    Args:
+        shape: Shape of the network.
 
     Returns:
-        Arguments that Stable-Baselines3 hands to the policy.
+        Arguments that Stable-Baselines3 passes to the policy.
     """
     return {
         "features_extractor_class": network_class(shape),

@@ -1,8 +1,8 @@
-"""An agent that decides on capacities: what it does with its network's answer, NumPy only.
+"""An agent that decides on capacities: from logits to a decision, with NumPy alone.
 
-Acting is a hazard per minute: the agent learned how often to act, not at which minute. So a
-deployed one acts as soon as the probability of acting passes a threshold that was chosen on
-validation jobs, and then takes the multiple it finds best.
+Acting is a hazard per minute: the agent learned how often to act, not at which minute. A deployed
+agent therefore acts as soon as the probability of acting exceeds a threshold chosen on validation
+jobs, and takes the multiple it rates best.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from dsp_gym.loop.topology import Topology
 __all__ = ["DISAGREEMENT", "CapacityActor", "CapacityAgent", "agreed", "chosen"]
 
 DISAGREEMENT = "disagreement"
-"""Name of what the members of an ensemble differ by, beside the features of the observation."""
+"""Name of the disagreement of an ensemble's members, listed beside the observation's features."""
 
 _LEAST = np.float32(1e-6)
-"""Probabilities of acting are cut here before their log-odds are taken."""
+"""Bound of probabilities of acting, away from 0 and 1, before their log-odds are taken."""
 
 _WORDS = {
     READY: "hold",
@@ -56,18 +56,19 @@ _WORDS = {
 
 
 def chosen(values: Floats32, masks: Bools, act_above: float | None) -> tuple[Ints, Floats32]:
-    """Decides from logits.
+    """Choose from logits.
 
     Args:
         values: (J, K) logits.
-        masks: (J, K) valid choices; holding always is.
+        masks: (J, K) valid choices; holding is always valid.
         act_above: Probability of acting above which the best multiple is taken; None: the best
-            choice is taken, holding among them.
+            choice is taken, holding included.
 
     Returns:
-        (J,) choices, and the probability of acting, (J,).
+        (J,) choices, and (J,) probability of acting.
     """
     allowed = np.where(masks, values, FORBIDDEN)
+    # A softmax with its largest logit subtracted, so that `exp` cannot overflow.
     odds = np.exp(allowed - allowed.max(axis=1, keepdims=True))
     acting = 1 - odds[:, HOLD] / odds.sum(axis=1)
     if act_above is None:
@@ -78,15 +79,15 @@ def chosen(values: Floats32, masks: Bools, act_above: float | None) -> tuple[Int
 
 
 def agreed(values: Floats32, masks: Bools) -> tuple[Floats32, Floats32]:
-    """Makes one answer of those of an ensemble: the mean of its probabilities.
+    """Merge the answers of an ensemble into one: the mean of its probabilities.
 
     Args:
-        values: (M, J, K) logits of its M members; one is a single network.
-        masks: (J, K) valid choices; holding always is.
+        values: (M, J, K) logits of the M members; M = 1 for a single network.
+        masks: (J, K) valid choices; holding is always valid.
 
     Returns:
-        Logits (J, K), those of a single network as they are, and by how much the members disagree
-        about acting, (J,): the standard deviation of its log-odds; 0 where holding alone is valid.
+        (J, K) logits, unchanged for a single network; and (J,) disagreement of the members about
+        acting: the standard deviation of its log-odds, 0 where holding is the only valid choice.
     """
     if len(values) == 1:
         return values[0], np.zeros(len(masks), np.float32)
@@ -95,17 +96,18 @@ def agreed(values: Floats32, masks: Bools) -> tuple[Floats32, Floats32]:
     odds /= odds.sum(axis=2, keepdims=True)
     acting = np.clip(1 - odds[:, :, HOLD], _LEAST, 1 - _LEAST)
     spread = np.log(acting / (1 - acting)).std(axis=0)
+    # The square of the least probability: a choice that no member takes stays far below all others.
     together = np.log(np.maximum(odds.mean(axis=0), _LEAST * _LEAST))
     differ = np.where(masks[:, 1:].any(axis=1), spread, np.float32(0))
     return together.astype(np.float32), differ.astype(np.float32)
 
 
 class CapacityActor:
-    """A network as it is deployed, or an ensemble, over observations and masks.
+    """A deployed network, or an ensemble, over observations and masks.
 
     Args:
-        weights: Of the actor.
-        shape: Of the network.
+        weights: Weights of the actor.
+        shape: Shape of the network.
         act_above: Probability of acting above which it acts.
     """
 
@@ -116,30 +118,35 @@ class CapacityActor:
     def predict(
         self, observation: Floats32, *, deterministic: bool, action_masks: Bools
     ) -> tuple[Ints, None]:
-        """Decides, as policies of Stable-Baselines3 are asked to.
+        """Decide through the interface of Stable-Baselines3's policies.
+
+        Args:
+            observation: (J, size) observations.
+            deterministic: Ignored: a deployed agent has no randomness.
+            action_masks: (J, K) valid choices.
 
         Returns:
-            Actions (J, 1), and no hidden state.
+            (J, 1) actions, and no hidden state.
         """
         values, _ = self.answer(observation, action_masks)
         return chosen(values, action_masks, self.act_above)[0][:, None], None
 
     def answer(self, observation: Floats32, masks: Bools) -> tuple[Floats32, Floats32]:
-        """Asks the members.
+        """Evaluate the members and merge their answers.
 
         Returns:
-            As `agreed`.
+            Logits and disagreement, as `agreed` returns them.
         """
         said = [logits(one, self.shape, observation) for one in self.members]
         return agreed(np.stack(said), masks)
 
 
 class CapacityAgent:
-    """A trained agent over snapshots: what `agents.learned` does for a folder of this space.
+    """A trained agent over snapshots: the part of `agents.learned` for capacity actions.
 
     Args:
-        document: Of the policy folder.
-        weights: Of the actor.
+        document: Document of the policy folder.
+        weights: Weights of the actor.
         late_price: Price of a late minute.
     """
 
@@ -154,7 +161,7 @@ class CapacityAgent:
         self._price: Floats = np.zeros(0)
 
     def reset(self, jobs: Topology, mask: Mask | None) -> None:
-        """Starts anew, or only the rows where the mask is True."""
+        """Restart all rows, or only those where the mask is True."""
         self._memory.reset(len(jobs), mask)
         if mask is not None and self._codec is not None:
             self._codec.reset(mask)
@@ -163,18 +170,24 @@ class CapacityAgent:
         self._price = np.full(len(jobs), self.late_price)
 
     def decide(self, snapshot: MetricsSnapshot, explain: bool) -> tuple[ScalingDecision, Floats32]:
-        """Holds, or re-targets.
+        """Hold, or re-target.
+
+        Args:
+            snapshot: Metrics of the J jobs.
+            explain: Whether to write reasons.
 
         Returns:
-            The decision, (J, V), with each job's reason, and the probability of what was chosen,
-            holding or acting, (J,).
+            The (J, V) decision with each job's reason, and the (J,) probability of the choice,
+            holding
+            or acting.
         """
         codec = self._ready
         observation = codec.look(snapshot, self._price)
         known, masks = self.document.action, codec.masks(snapshot)
         values, differ = self._answer(observation, masks, self._memory.see(observation))
         if self.document.network.whole and not known.masked:
-            # As its own library decides: an invalid choice may be the best, and then holds.
+            # Models of other libraries may have been trained without masks: an invalid choice may
+            # then be the best one, and the environment holds for it.
             best, acting = chosen(values, np.ones_like(masks), known.act_above)
             choices = np.where(masks[np.arange(len(best)), best], best, HOLD)
         else:
@@ -187,7 +200,8 @@ class CapacityAgent:
                 _reason(int(choice), float(load), int(what))
                 for choice, load, what in zip(choices, loads, obstacle, strict=True)
             ]
-            # Without a measured load, features show no distance from training.
+            # Without a measured load the features are placeholders, not evidence of distance from
+            # training.
             seen = np.isin(obstacle, (READY, SETTLED))
             for job, names in self._far(snapshot, observation, differ, seen).items():
                 reasons[job] += f"; outside the range of its training: {', '.join(names)}"
@@ -195,12 +209,13 @@ class CapacityAgent:
         return decision, np.where(choices == HOLD, 1 - acting, acting)
 
     def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats32]:
-        """Encodes a snapshot and leaves the memory of past ones as it is.
+        """Encode a snapshot without changing the memory of past ones.
 
         Returns:
             Each feature by name, (J,).
         """
         codec = self._ready
+        # Encoding advances filters over time: the codec's state is put back afterwards.
         if (looked := codec.looked(snapshot)) is not None:
             observation = looked.observation
         else:
@@ -213,22 +228,22 @@ class CapacityAgent:
         return {**_by_name(observation), DISAGREEMENT: differ}
 
     def state(self) -> State:
-        """Everything the next decision depends on.
+        """Return everything the next decision depends on.
 
         Returns:
-            JSON values; nothing before the first reset.
+            JSON values; empty before the first reset.
         """
         return {} if self._codec is None else {**self._codec.state(), **self._memory.state()}
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._ready.restore(state)
         self._memory.restore(state)
 
     def _answer(
         self, observation: Floats32, masks: Bools, remembered: Floats32 | None = None
     ) -> tuple[Floats32, Floats32]:
-        """Logits of the choices, and how much the members disagree; as `agreed`."""
+        """Return the logits of the choices and the members' disagreement, as `agreed` does."""
         network = self.document.network
         said = [logits(one, network, observation, remembered) for one in self._members]
         return agreed(np.stack(said), masks)
@@ -236,7 +251,7 @@ class CapacityAgent:
     def _far(
         self, snapshot: MetricsSnapshot, observation: Floats32, differ: Floats32, seen: Bools
     ) -> dict[int, list[str]]:
-        """Features outside their range in training, by each job that has some."""
+        """Collect features outside their training range, by job; jobs without any are omitted."""
         found: dict[int, list[str]] = {}
         features = {**_by_name(observation), DISAGREEMENT: differ}
         flagged = outside(features, self._ranges, snapshot.topology.mask)

@@ -1,7 +1,7 @@
 """Checkpoints: a folder with tensors and JSON, no pickle, written whole or not at all.
 
-Training continues from one bit for bit: it holds networks, optimiser, environments and random
-numbers.
+A checkpoint holds networks, optimiser, environments and random numbers: training continues from it
+bit for bit.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ FREE_KEYS = (
     "agent.checkpoint_every",
     "agent.threads",
 )
-"""Keys that may differ on resuming: the next update does not depend on them."""
+"""Keys that may change on resuming: the next update does not depend on them."""
 
 Tree = dict[str, Any]
 """Nested dicts of arrays and JSON values."""
 
 
 def write_checkpoint(folder: Path, tree: Tree) -> None:
-    """Writes nested dicts of arrays and JSON values."""
+    """Write nested dicts of arrays and JSON values, replacing an older checkpoint."""
     arrays: dict[str, NDArray[np.generic]] = {}
     skeleton = _split(tree, "", arrays)
     document = {"schema": SCHEMA, "tree": skeleton}
@@ -61,19 +61,19 @@ def write_checkpoint(folder: Path, tree: Tree) -> None:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """True where a checkpoint was written.
+    """Return whether a checkpoint was written.
 
     Returns:
-        Whether the folder holds the file of a checkpoint; its content is not read.
+        Whether the folder holds a checkpoint's state file; its content is not read.
     """
     return (folder / STATE).is_file()
 
 
 def checkpoint_steps(folder: Path) -> int:
-    """Reads how far a checkpoint has learned.
+    """Read the number of decisions a checkpoint has learned from.
 
     Returns:
-        Decisions it has learned from; -1 without a checkpoint.
+        Decisions; -1 without a checkpoint.
     """
     if not has_checkpoint(folder):
         return -1
@@ -84,7 +84,7 @@ def checkpoint_steps(folder: Path) -> int:
 
 
 def read_checkpoint(folder: Path) -> Tree:
-    """Reads a checkpoint.
+    """Read a checkpoint.
 
     Returns:
         The nested dicts of arrays and JSON values that `write_checkpoint` was given.
@@ -129,8 +129,15 @@ def _unreadable(folder: Path, why: object) -> SchemaError:
 
 
 def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> None:
-    """A checkpoint continues the experiment it was made by."""
-    # Before there was a choice, it was PPO by Stable-Baselines3; other new keys had their defaults.
+    """Refuse a configuration other than the one the checkpoint was made with.
+
+    Keys in `FREE_KEYS` may differ.
+
+    Raises:
+        ConfigError: Another key differs; the first in alphabetical order is named.
+    """
+    # Old checkpoints do not name a learner: Stable-Baselines3's PPO was the only one. Other keys
+    # introduced since then have their defaults.
     given = flatten(saved)
     learner = {"agent.learner": "sb3"} if given.get("agent.kind", "ppo") == "ppo" else {}
     before = _defaults(saved) | learner | given
@@ -147,17 +154,18 @@ def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> 
 
 
 def _defaults(saved: Tree) -> dict[str, object]:
-    """Values of all keys, those that the saved configuration does not name by default."""
+    """Return the values of all keys; defaults for those the saved configuration does not name."""
     try:
         whole = ExperimentConfig.model_validate(saved)
-    except ValidationError:  # of a release that refuses what was allowed then
+    except ValidationError:  # of a release that refuses a value allowed at the time
         return {}
     return flatten(whole.model_dump(mode="json", by_alias=True))
 
 
 def _split(value: object, path: str, arrays: dict[str, NDArray[np.generic]]) -> object:
     if isinstance(value, np.ndarray):
-        # An empty or scalar array keeps its shape; safetensors wants contiguous memory.
+        # An empty or scalar array keeps its shape (`ascontiguousarray` makes scalars 1-D), and
+        # safetensors wants contiguous memory.
         arrays[path] = np.ascontiguousarray(value).reshape(value.shape)
         return {"$array": path}
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Behaviour cloning: an agent that begins where a teacher is.
+"""Behaviour cloning: start an agent from a teacher's behaviour.
 
-The teacher runs through the batch; its decisions become the nearest valid actions; the actor learns
-them by cross-entropy, the critic learns the teacher's discounted returns.
+The teacher plays through the batch and each of its decisions becomes the nearest valid action. The
+actor learns these actions by cross-entropy, the critic learns the teacher's discounted returns.
 """
 
 from __future__ import annotations
@@ -33,10 +33,16 @@ class Demonstrations(NamedTuple):
 def demonstrate(
     batch: AutoscaleBatch, teacher: str, decisions: int, gamma: float
 ) -> Demonstrations:
-    """Runs a teacher through the batch, which has been seeded.
+    """Play a teacher through a seeded batch.
+
+    Args:
+        batch: The batch; it has been seeded.
+        teacher: Name of the teacher's policy.
+        decisions: Least number of decisions to record.
+        gamma: Discount per decision.
 
     Returns:
-        The observations, moves and masks of every decision, and the returns after it.
+        Observations, masks and moves of every decision, and the returns after it.
     """
     policy = without_words(make(teacher))
     seeds = batch.base_seeds
@@ -46,7 +52,7 @@ def demonstrate(
     for _ in range(-(-decisions // len(batch))):
         actions = batch.encode_decision(policy.decide(batch.snapshot))
         masks = batch.action_masks()
-        # The valid action, not the decision itself: what the agent could have done.
+        # The nearest valid action, not the decision itself: the agent can do nothing else.
         step = batch.step(actions)
         done = step.terminated | step.truncated
         rows.append((observation, masks, actions, step.reward.astype(np.float32)))
@@ -60,19 +66,25 @@ def demonstrate(
         observations.reshape(flat, -1),
         masks.reshape(flat, -1),
         actions.reshape(flat, -1),
-        # As the learner sees rewards, in units of the discount: values are means of rewards.
+        # The learner sees rewards scaled by 1 - gamma, so that values are weighted means of
+        # rewards.
         np.float32(1 - gamma) * discounted(rewards, gamma).reshape(flat),
     )
 
 
 def discounted(rewards: Floats32, gamma: float) -> Floats32:
-    """Discounts rewards.
+    """Discount rewards.
 
-    Episodes end by the clock, so the future beyond the last one is taken to be like the mean.
+    Episodes end by the clock alone, so the mean reward stands for all steps after the last.
+
+    Args:
+        rewards: (T, J) rewards.
+        gamma: Discount per step.
 
     Returns:
-        Returns of every step, (T, J).
+        (T, J) returns of every step.
     """
+    # A constant reward r for ever is worth r / (1 - gamma).
     future = np.full(rewards.shape[1], rewards.mean() / (1 - gamma), np.float32)
     returns = np.empty_like(rewards)
     for t in range(len(rewards) - 1, -1, -1):
@@ -88,17 +100,17 @@ def clone(
     agent: AgentConfig,
     progress: Callable[[int, float], None] | None = None,
 ) -> float:
-    """Fits a policy to demonstrations.
+    """Fit a policy to demonstrations.
 
     Args:
         policy: One of the policies of `agents.actor_critic`.
         shown: The demonstrations.
-        config: How long and how fast.
+        config: Number of epochs, batch size and learning rate.
         agent: Weight of the critic, and whether moves are masked.
-        progress: Called after each epoch with the epochs done and the loss.
+        progress: Called after each epoch with the number of epochs done and the loss.
 
     Returns:
-        The share of the teacher's moves that the policy makes afterwards, 0 to 1.
+        Share of the teacher's moves that the policy makes afterwards, 0 to 1.
     """
     masked = agent.algorithm == "maskable-ppo"
     optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
@@ -117,6 +129,8 @@ def clone(
                 torch.from_numpy(shown.actions[rows]),
                 **arguments,
             )
+            # The objective of PPO without the ratio: cross-entropy plus the weighted error of the
+            # critic.
             errors = values.flatten() - torch.from_numpy(shown.returns[rows])
             loss = -log_prob.mean() + agent.vf_coef * errors.square().mean()
             optimizer.zero_grad()
@@ -130,6 +144,7 @@ def clone(
 
 
 def _agreement(policy: Any, shown: Demonstrations, masked: bool) -> float:
+    # The first 8192 demonstrations suffice for a share and bound the memory of the forward pass.
     rows = slice(0, 8192)
     arguments = {"action_masks": shown.masks[rows]} if masked else {}
     chosen, _ = policy.predict(shown.observations[rows], deterministic=True, **arguments)

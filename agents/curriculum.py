@@ -1,8 +1,8 @@
-"""A curriculum: episodes on the jobs where an agent is farthest from the best plan.
+"""A curriculum: more episodes on the jobs where an agent is farthest from the best plan.
 
-How far an agent can get differs between jobs: one whose configurations are few leaves nothing to
-learn, whatever its price. So its price on a day is compared with that of the best plan for the same
-day at the same price of lateness, which is computed once:
+The attainable improvement differs between jobs: a job with few configurations leaves nothing to
+learn, whatever its price. An agent's price for a day is therefore compared with that of the best
+plan for the same day at the same price of lateness, which is computed once:
 
     gap = agent's price / plan's price - 1
 """
@@ -30,16 +30,16 @@ from dsp_gym.policies.registry import make
 __all__ = ["Curriculum", "odds"]
 
 CURRICULUM_SEED = 0x637572
-"""First seed of the days that gaps are measured on."""
+"""First seed of the days on which gaps are measured."""
 
 
 class Actor(Protocol):
-    """An agent as it is deployed, over observations and masks."""
+    """A deployed agent over observations and masks."""
 
     def predict(
         self, observation: Floats32, *, deterministic: bool, action_masks: Bools
     ) -> tuple[Ints, None]:
-        """Decides.
+        """Decide.
 
         Returns:
             Actions (J, parts), and no hidden state.
@@ -48,11 +48,11 @@ class Actor(Protocol):
 
 
 class Curriculum:
-    """Measures gaps, one day of each training job.
+    """A measure of gaps, over one day of each training job.
 
     Args:
         config: The experiment; its `agent.curriculum` is set.
-        how: That section.
+        how: Section `agent.curriculum` of the experiment.
         base_dir: Folder that relative trace paths start from.
     """
 
@@ -61,7 +61,8 @@ class Curriculum:
     ) -> None:
         self.how = how
         ranges, specs = config.env.randomise, config.training_specs()
-        # The plan has one price of lateness, that of the reward, and knows the job as it is.
+        # A plan knows one price of lateness, the reward's, and the true parameters of its job: only
+        # randomisations of the load remain.
         days = Randomisation(load_scale=ranges.load_scale, load_start=ranges.load_start)
         self.batch = AutoscaleBatch(
             specs,
@@ -74,13 +75,13 @@ class Curriculum:
         )
         self.batch.seed(CURRICULUM_SEED + np.arange(len(specs)))
         self.best: Floats | None = None
-        """(jobs,) price of the best plan for each day; None: not computed yet."""
+        """(jobs,) price of the best plan for each day; None until it is computed."""
 
     def gaps(self, actor: Actor) -> Floats:
-        """Measures the gap of an agent on each job.
+        """Measure the gap of an agent on each job.
 
         Args:
-            actor: The agent as it is deployed.
+            actor: The deployed agent.
 
         Returns:
             (jobs,) shares of the plan's price, 0 or more.
@@ -93,6 +94,7 @@ class Curriculum:
             actions, _ = actor.predict(observation, deterministic=True, action_masks=masks)
             return self.batch.step(actions)
 
+        # Rewards are negative prices. An agent that beats the plan has no gap.
         price = -totals(self.batch, self._begun(), act).reward
         return np.asarray(np.maximum(0.0, price / np.maximum(self.best, 1e-12) - 1.0))
 
@@ -101,7 +103,7 @@ class Curriculum:
         return self.batch.reset()
 
     def _plan(self) -> Floats:
-        """Price of the best plan for every day."""
+        """Compute the price of the best plan for every day."""
         batch, env = self.batch, self.batch.config
         weights = {
             "slo_weight": env.reward.slo,
@@ -117,11 +119,11 @@ class Curriculum:
 
 
 def odds(gaps: Floats, by_gap: float) -> Floats:
-    """How often episodes take each job.
+    """Return the probability with which episodes take each job.
 
     Args:
         gaps: (jobs,) 0 or more.
-        by_gap: Share of the episodes whose job is drawn by gap; the rest take all jobs alike.
+        by_gap: Share of the episodes whose job is drawn by gap; the rest are drawn uniformly.
 
     Returns:
         (jobs,) probabilities.

@@ -1,9 +1,10 @@
 """Several trainings as one policy that knows when they disagree.
 
-The members answer by the mean of their probabilities. Their threshold of acting is chosen anew: the
-mean of several passes one more easily than a single network does. How much they disagree about
-acting is kept with the ranges of the features, so that the guardrail `out_of_distribution` hands
-over to the fallback where they disagree more than they ever did on the validation loads.
+The answer is the mean of the members' probabilities. The threshold of acting is chosen again for
+the ensemble, because the mean of several probabilities exceeds a threshold more easily than a
+single network's does. The range of their disagreement about acting is stored with the ranges of the
+features, so that the guardrail `out_of_distribution` switches to the fallback where they disagree
+more than they ever did on the validation loads.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ def join(
     target: Path,
     base_dir: str | Path | None = None,
 ) -> Path:
-    """Writes trainings of an experiment as one policy.
+    """Write several trainings of an experiment as one policy.
 
     Args:
-        config: The experiment, of capacity actions.
-        folders: Policies of its seeds, two or more; the document of the first is the pattern.
+        config: The experiment, with capacity actions.
+        folders: Policies of its seeds, two or more; the first one's document is the template.
         target: Folder of the ensemble; an older one there is replaced.
         base_dir: Folder that relative trace paths start from.
 
@@ -45,6 +46,7 @@ def join(
     """
     read = [read_folder(folder) for folder in folders]
     first = read[0][0]
+    # All members have the same shape: the weights get a first axis over them.
     weights = {name: np.stack([w[name] for _, w in read]) for name in read[0][1]}
     shape = first.network.model_copy(update={"members": len(read)})
     batch = validation_batch(config, base_dir)
@@ -52,9 +54,11 @@ def join(
     for threshold in config.ppo.act_above:
         actor = CapacityActor(weights, shape, threshold)
         total, differences = _watched(actor, batch)
+        # The plain mean, for the reason given in `Learner._validated`.
         figures = figures_of(total, batch.config, np.mean) | {"act_above": threshold}
         tried.append((figures, differences))
     figures, differences = max(tried, key=lambda one: one[0]["return"])
+    # A feature's range in the ensemble covers its ranges in all trainings.
     boxes = [document.observation.quantiles for document, _ in read]
     ranges = {
         name: (min(box[name][0] for box in boxes), max(box[name][1] for box in boxes))
@@ -78,7 +82,7 @@ def join(
 
 
 def _watched(actor: CapacityActor, batch: AutoscaleBatch) -> tuple[Totals, Floats32]:
-    """Plays the validation loads; how much the members disagreed where they could act."""
+    """Play the validation loads, and record the disagreement wherever acting was valid."""
     seen: list[Floats32] = []
 
     def act(observation: Floats32) -> BatchStep:

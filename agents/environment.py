@@ -1,4 +1,4 @@
-"""The batch of jobs an experiment trains or validates on."""
+"""The batches of jobs that an experiment trains and validates on."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from dsp_gym.loop.protocols import Guardrail
 __all__ = ["guardrails_of", "training_batch", "validation_batch"]
 
 VALIDATION_SEED = 0x76616C
-"""First seed of the episodes that agents are chosen by; their loads are the split's own."""
+"""First seed of the validation episodes; their loads are those of the split."""
 
 
 def training_batch(
     config: ExperimentConfig, jobs: int, base_dir: str | Path | None = None
 ) -> AutoscaleBatch:
-    """Builds the jobs on training loads, the experiment's jobs in turn.
+    """Build the training batch: the experiment's jobs in turn, on training loads.
 
-    Where episodes change jobs, all of them take part, however few rows there are.
+    Where episodes change jobs, all jobs take part, however few rows there are.
+
+    Args:
+        config: The experiment.
+        jobs: Rows of the batch.
+        base_dir: Folder that relative trace paths start from.
 
     Returns:
-        A batch of `agent.n_envs` jobs.
+        A batch of that many rows.
     """
     specs = config.training_specs()
     rows = np.arange(jobs) % len(specs)
@@ -44,7 +49,7 @@ def training_batch(
 def validation_batch(
     config: ExperimentConfig, base_dir: str | Path | None = None
 ) -> AutoscaleBatch:
-    """Builds the jobs on validation loads, started as `dsp-gym evaluate` starts them.
+    """Build the validation batch, started as `dsp-gym evaluate` starts it.
 
     Every reset after `seed` begins the same episodes.
 
@@ -60,7 +65,8 @@ def validation_batch(
         "validation",
         config.env.model_copy(
             update={
-                # The prices of lateness stay: an agent is chosen by all that it covers.
+                # The range of prices of lateness stays: an agent is selected by all prices it
+                # covers.
                 "randomise": Randomisation(late_price=config.env.randomise.late_price),
                 "start": "sized" if config.env.start == "random" else config.env.start,
             }
@@ -73,12 +79,12 @@ def validation_batch(
 
 
 def guardrails_of(config: ExperimentConfig) -> Guardrail | None:
-    """Builds the chain inside an experiment's environments.
+    """Build the guardrail chain inside an experiment's environments.
 
     Returns:
-        The chain, without sentences; None where the experiment names none.
+        The chain, without explanations; None where the experiment names none.
     """
     if config.guardrails is None:
         return None
-    # The sentences of a thousand jobs cost time and have no reader.
+    # Explanations of a thousand jobs cost time and have no reader.
     return build(config.guardrails, explain=False)

@@ -1,4 +1,4 @@
-"""From a trained agent to the folder that is deployed."""
+"""The export of a trained agent to its deployed folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ __all__ = ["export"]
 
 
 def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -> Path:
-    """Writes the best agent of a learner.
+    """Write the best agent of a learner.
+
+    Args:
+        learner: The learner, trained.
+        target: Folder of the policy; an older one there is replaced.
+        base_dir: Folder that relative trace paths start from.
 
     Returns:
         The policy's folder.
@@ -66,13 +71,13 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
         versions=versions(),
         weights_sha256="",
     )
-    # The critic stays behind: a deployed policy only acts.
+    # The critic is left out: a deployed policy only acts.
     weights = actor_weights(best.weights, learner)
     return write_folder(target, document, weights, config_text(config), card(document, config))
 
 
 def _export_stock(learner: Learner, target: Path, base_dir: str | Path | None) -> Path:
-    """Writes plain layers of Stable-Baselines3, as `dsp-gym policy import` does."""
+    """Write plain layers of Stable-Baselines3, as `dsp-gym policy import` does."""
     config, best = learner.config, learner.best
     found = foreign_document(
         config, learner.shape, algorithm=config.ppo.algorithm, masked=False, steps=best.steps
@@ -94,14 +99,14 @@ def _export_stock(learner: Learner, target: Path, base_dir: str | Path | None) -
 
 
 def _features(learner: Learner) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names per vertex, and per job."""
+    """Return the names of features per vertex, and per job."""
     if learner.shape.choices is not None:
         return (), tuple(CAPACITY_FEATURES)
     return tuple(VERTEX_FEATURES), tuple(JOB_FEATURES)
 
 
 def _actions(learner: Learner) -> ActionDocument:
-    """What the logits mean."""
+    """Describe the meaning of the logits."""
     if learner.shape.choices is None:
         return ActionDocument(moves=MOVE_NAMES, memory_moves=MEMORY_NAMES, masked=learner.masked)
     env = learner.config.env
@@ -118,7 +123,7 @@ def _actions(learner: Learner) -> ActionDocument:
 
 
 def actor_weights(weights: dict[str, Floats32], learner: Learner) -> Weights:
-    """Leaves the critic behind: a deployed policy only acts.
+    """Select the actor's weights: a deployed policy needs no critic.
 
     Returns:
         The actor's weights by name.
@@ -127,7 +132,7 @@ def actor_weights(weights: dict[str, Floats32], learner: Learner) -> Weights:
 
 
 def card(document: PolicyDocument, config: ExperimentConfig) -> str:
-    """Writes the model card: what people should know before they use the policy.
+    """Write the model card: the facts to know before using the policy.
 
     Returns:
         Markdown text.

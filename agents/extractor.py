@@ -3,7 +3,7 @@
 Graph: one encoder shared by all vertices, rounds of messages along the edges in both directions,
 and one head shared by all vertices, so that one agent acts on jobs of different shapes (as in
 Decima, Mao et al., SIGCOMM 2019, which shares weights over the stages of a DAG). Padding has no
-edge and no share in the pooled job. Mlp: the plain network, with an actor and a critic apart.
+edge and no share in the pooled job. Mlp: the plain network, with a separate actor and critic.
 
 Each is a Stable-Baselines3 features extractor whose features are the finished logits and value.
 """
@@ -24,11 +24,14 @@ from dsp_gym.envs.action import LOGITS, MOVES
 __all__ = ["ActorCriticNetwork", "GraphNetwork", "MlpNetwork", "network_class"]
 
 SMALL_GAIN = 0.01
-"""Gain of the actor's last layer: at first it looks at nothing (Andrychowicz et al., 2021)."""
+"""Gain of the actor's last layer: small, so that the first policy is nearly independent of the
+
+observation (Andrychowicz et al., 2021).
+"""
 
 
 class ActorCriticNetwork(BaseFeaturesExtractor):
-    """What the two networks share: reading the observation, and the forms of input and output."""
+    """Common part of the networks: reading the observation, forms of input and output."""
 
     stay: Tensor
     vertex_shift: Tensor
@@ -50,12 +53,14 @@ class ActorCriticNetwork(BaseFeaturesExtractor):
         self.register_buffer("vertex_scale", torch.ones(shape.vertex_features))
         self.register_buffer("job_shift", torch.zeros(shape.job_features))
         self.register_buffer("job_scale", torch.ones(shape.job_features))
+        # Logits of a padded vertex: only "stay" of parallelism (0) and of memory (MOVES) are
+        # allowed.
         stay = torch.full((LOGITS,), float(FORBIDDEN))
         stay[[0, MOVES]] = 0.0
         self.register_buffer("stay", stay, persistent=False)
 
     def forward(self, observation: Tensor) -> Tensor:
-        """Logits of all vertices, then the value: (B, V * 10 + 1).
+        """Compute the logits of all vertices, then the value.
 
         Returns:
             (B, V * 10 + 1): ten logits per vertex, those of a padded vertex fixed to "stay", then
@@ -74,18 +79,24 @@ class ActorCriticNetwork(BaseFeaturesExtractor):
     def act_and_judge(
         self, x: Tensor, job: Tensor, mask: Tensor, edges: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Logits (B, V, 10) and value (B, 1) from a normalised observation.
+        """Compute logits and value from a normalised observation.
+
+        Args:
+            x: (B, V, vertex features).
+            job: (B, job features).
+            mask: (B, V), 1 for vertices, 0 for padding.
+            edges: (B, V * V), 1 where the column's vertex feeds the row's.
 
         Returns:
-            The logits (B, V, 10) and the value (B, 1); both are raw outputs, without mask or
-            clipping.
+            Logits (B, V, 10) and value (B, 1); both are raw outputs, without mask or clipping.
         """
         raise NotImplementedError
 
     def initialise(self) -> None:
-        """PPO's usual start: orthogonal weights, small actor output; and holding comes first."""
+        """Initialise as usual for PPO: orthogonal weights, small actor output, a bias to hold."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
+                # The square root of 2 keeps the variance of activations through a relu.
                 gain = {"actor_out": SMALL_GAIN, "critic_out": 1.0}.get(name, math.sqrt(2))
                 nn.init.orthogonal_(module.weight, gain=gain)
                 if module.bias is not None:
@@ -119,14 +130,16 @@ class GraphNetwork(ActorCriticNetwork):
     def act_and_judge(
         self, x: Tensor, job: Tensor, mask: Tensor, edges: Tensor
     ) -> tuple[Tensor, Tensor]:
+        # h: (B, V, wide) embeddings of the vertices; the job's term is the same for all of them.
         h = self.act(self.encode(x) + self.encode_job(job).unsqueeze(1))
         up = edges.view(-1, self.shape.vertices, self.shape.vertices)
         down = up.transpose(1, 2)
+        # Means over neighbours, so that the size of messages does not grow with the fan-in.
         up = up / up.sum(2, keepdim=True).clamp(min=1)
         down = down / down.sum(2, keepdim=True).clamp(min=1)
         for say, hear in zip(self.say, self.hear, strict=True):
             message = say(h)
-            # No edge touches padding: it sends no messages.
+            # Padding touches no edge: it sends no messages and receives zeros.
             heard = torch.cat([torch.bmm(up, message), torch.bmm(down, message)], dim=2)
             h = h + self.act(hear(heard))
         share = (mask / mask.sum(1, keepdim=True).clamp(min=1)).unsqueeze(1)
@@ -163,7 +176,7 @@ class MlpNetwork(ActorCriticNetwork):
 
 
 class JobNetwork(ActorCriticNetwork):
-    """An actor and a critic of plain layers over the features of the job: a capacity action."""
+    """An actor and a critic of plain layers over the job's features, for capacity actions."""
 
     def __init__(self, observation_space: spaces.Box, shape: NetworkShape) -> None:
         super().__init__(observation_space, shape)
@@ -185,7 +198,7 @@ class JobNetwork(ActorCriticNetwork):
 
 
 def network_class(shape: NetworkShape) -> type[ActorCriticNetwork]:
-    """The network of a shape.
+    """Return the class of network for a shape.
 
     Returns:
         `JobNetwork` for capacity actions, `GraphNetwork` for the encoder "graph", else

@@ -53,7 +53,7 @@ Range = tuple[float, float]
 
 
 class ObservationDocument(ConfigModel):
-    """What the network reads."""
+    """Observation the network reads."""
 
     vertex_features: tuple[str, ...] = Field(description="names per vertex, in order")
     job_features: tuple[str, ...] = Field(description="names per job, in order")
@@ -68,7 +68,7 @@ class ObservationDocument(ConfigModel):
 
 
 class ActionDocument(ConfigModel):
-    """What the network's logits mean: moves of a vertex, or capacities of the job."""
+    """Meaning of the network's logits: moves of a vertex, or capacities of the job."""
 
     space: Literal["vertex", "single", "capacity"] = Field(
         "vertex",
@@ -100,7 +100,7 @@ class ActionDocument(ConfigModel):
 
 
 class TrainedDocument(ConfigModel):
-    """What `policy.json` says of any trained policy."""
+    """Content of `policy.json` that all trained policies share."""
 
     schema_: Literal["dsp-gym/policy/1"] = Field(alias="schema", description="format")
     name: str = Field(description="the experiment it came from")
@@ -134,7 +134,7 @@ class PolicyDocument(TrainedDocument):
 
 
 class LoadStatesDocument(ConfigModel):
-    """How the states of a load are numbered: by level, trend and peak, multiples of a reference."""
+    """Numbering of a load's states: by level, trend and peak, multiples of a reference."""
 
     levels: int = Field(description="levels")
     level_width: float = Field(description="width of a level, as a share of the reference rate")
@@ -143,7 +143,7 @@ class LoadStatesDocument(ConfigModel):
 
 
 class HistoryDocument(ConfigModel):
-    """What was learned from the past of one job."""
+    """Facts learned from the past of one job."""
 
     minutes: int = Field(description="minutes of its load that were counted")
     prior: str = Field(description="what times per record are ratios to: job-file, or none")
@@ -170,7 +170,7 @@ DOCUMENTS: dict[str, type[TrainedDocument]] = {
     "learned": PolicyDocument,
     "mdp": PlanningDocument,
 }
-"""By the key `policy` of the document, which a network's does not have."""
+"""Kind of document by its key `policy`; a network's document does not have the key."""
 
 Document = TypeVar("Document", bound=TrainedDocument)
 _Key = TypeVar("_Key")
@@ -184,11 +184,19 @@ def write_folder(
     config: str,
     card: str,
 ) -> Path:
-    """Writes the folder aside and puts it in place whole; an older one there is replaced.
+    """Write the folder aside and put it in place whole; an older one there is replaced.
+
+    Args:
+        target: The folder.
+        document: Content of `policy.json`; the hash of the weights is filled in.
+        weights: Arrays by name.
+        config: Text of `config.yaml`, the resolved experiment.
+        card: Text of `card.md`.
 
     Returns:
         The folder now in place.
     """
+    # Contiguous copies: safetensors writes memory as it lies.
     packed = save_tensors({key: np.ascontiguousarray(value) for key, value in weights.items()})
     document = document.model_copy(update={"weights_sha256": hashlib.sha256(packed).hexdigest()})
     body = json.dumps(document.model_dump(mode="json", by_alias=True), indent=2, allow_nan=False)
@@ -202,7 +210,7 @@ def write_folder(
 
 
 def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
-    """Writes files into a folder aside and puts it in place whole; an older one is replaced.
+    """Write files into a folder aside and put it in place whole; an older one is replaced.
 
     Returns:
         The folder.
@@ -210,6 +218,7 @@ def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
     aside: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the target, hence on the same file system, where renaming is atomic.
         aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
         fresh = aside / "new"
         fresh.mkdir()
@@ -234,29 +243,29 @@ def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
 
 
 def read_folder(folder: Path) -> tuple[PolicyDocument, Weights]:
-    """Reads the folder of a network.
+    """Read the folder of a network.
 
     Returns:
         Its document, and its weights by name.
 
     Raises:
-        PolicyError: As `read_kind`.
+        PolicyError: As for `read_kind`.
     """
     return read_kind(folder, PolicyDocument)
 
 
 def read_kind(folder: Path, kind: type[Document]) -> tuple[Document, Weights]:
-    """Reads the folder of a policy that has to be of some kind.
+    """Read the folder of a policy of a given kind.
 
     Args:
         folder: The folder.
-        kind: Its document.
+        kind: Class of its document.
 
     Returns:
         Its document, and its weights by name.
 
     Raises:
-        PolicyError: A file is missing or damaged, is of another schema, or of another kind of
+        PolicyError: A file is missing or damaged, or is of another schema or another kind of
             policy.
     """
     document, weights = read_any(folder)
@@ -274,13 +283,13 @@ _LOADED: dict[str, Weights] = {}
 """Weights by SHA-256 of their file: a process that watches a hundred jobs holds them once."""
 
 _DESCRIBED: dict[bytes, TrainedDocument] = {}
-"""Documents by the bytes of their file, likewise."""
+"""Documents by the bytes of their file, for the same reason."""
 
 _MOST_KEPT = 8
 
 
 def _kept(among: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
-    """Keep a value for the next who asks, in place of the oldest where there are many."""
+    """Keep a value for later readers, in place of the oldest where there are many."""
     if len(among) >= _MOST_KEPT:
         among.pop(next(iter(among)), None)
     among[key] = value
@@ -288,11 +297,11 @@ def _kept(among: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
 
 
 def read_any(folder: Path) -> tuple[TrainedDocument, Weights]:
-    """Reads the folder of a policy of any kind.
+    """Read the folder of a policy of any kind.
 
     Returns:
-        Its document, and its weights by name; the arrays are those of everyone who reads the same
-        file, so that nobody writes into them.
+        Its document, and its weights by name; the arrays are shared by all readers of the same file
+        and must not be written to.
 
     Raises:
         PolicyError: A file is missing or damaged, or is of another schema.
@@ -307,6 +316,7 @@ def read_any(folder: Path) -> tuple[TrainedDocument, Weights]:
             file=file,
             remedy="A policy folder has policy.json and weights.safetensors.",
         ) from error
+    # The hash is checked before parsing: an exchanged file is named as such.
     digest = hashlib.sha256(packed).hexdigest()
     if digest != document.weights_sha256:
         raise PolicyError(
@@ -372,7 +382,7 @@ def _read_document(file: Path) -> TrainedDocument:
 
 
 def describe(document: TrainedDocument) -> Mapping[str, object]:
-    """The facts of a policy that people ask for first.
+    """Return the facts of a policy that people ask for first.
 
     Returns:
         Facts by name, as `dsp-gym policy show` prints them.

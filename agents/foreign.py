@@ -1,8 +1,8 @@
 """Models of other libraries, read as arrays: nothing in them is executed.
 
 Stable-Baselines3's `model.save` writes a zip with the weights (`policy.pth`) and a JSON document
-(`data`) that holds pickles as text; those are never looked at. `torch.save(model.state_dict())`
-writes the weights alone.
+(`data`) that holds pickles as text; those are never read. `torch.save(model.state_dict())` writes
+the weights alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dsp_gym.errors import PolicyError
 __all__ = ["ForeignModel", "PlainLayers", "plain_layers", "read_model"]
 
 LARGEST = 256 * 2**20
-"""Bytes that a model, or what it unpacks to, may have."""
+"""Largest size of a model in bytes, packed or unpacked."""
 
 LARGEST_DATA = 16 * 2**20
 
@@ -45,23 +45,23 @@ UNREADABLE = (
     struct.error,
     zipfile.BadZipFile,
 )
-"""What reading a damaged or hostile file ends with."""
+"""Errors that reading a damaged or hostile file may raise."""
 
 State = Mapping[str, Floats32]
 
 
 class ForeignModel(NamedTuple):
-    """The weights of a model, and what its file says about it in plain text."""
+    """The weights of a model, and the facts that its file states in plain text."""
 
     state: State
     algorithm: str | None
-    """As experiments name it; None: the file does not say."""
+    """Name as in experiments; None: the file does not say."""
     activation: str | None
     steps: int
 
 
 class Lstm(NamedTuple):
-    """An LSTM of one layer, gates as torch orders them."""
+    """An LSTM of one layer, gates in torch's order."""
 
     seen: Floats32
     """Weight of the observation, (4 width, inputs)."""
@@ -75,22 +75,22 @@ class PlainLayers(NamedTuple):
     """The actor, or the values of all choices, as plain layers, behind an LSTM if it has one."""
 
     layers: list[tuple[Floats32, Floats32]]
-    """Weight (outputs, inputs) and bias (outputs,) of each."""
+    """Weight (outputs, inputs) and bias (outputs,) of each layer."""
     activation: str
-    """Of the libraries that name weights like this, unless told otherwise."""
+    """Default activation of the libraries that name weights like this."""
     quantiles: bool
     """Whether each choice has several outputs, to be averaged."""
     lstm: Lstm | None = None
 
     @property
     def inputs(self) -> int:
-        """Numbers that the network reads."""
+        """Length of the observation the network reads."""
         first = self.layers[0][0] if self.lstm is None else self.lstm.seen
         return int(first.shape[1])
 
 
 class _Family(NamedTuple):
-    """How a library names the layers of its networks."""
+    """Names of the layers of a library's networks."""
 
     hidden: str
     last: str | None  # None: the last of the hidden ones
@@ -109,11 +109,11 @@ FAMILIES = (
 )
 
 LSTM = tuple(f"lstm_actor.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-"""RecurrentPPO's, in the order of `Lstm`."""
+"""Names of RecurrentPPO's weights, in the order of `Lstm`."""
 
 BESIDE = ("value_net.", "mlp_extractor.value_net.", "critic.", "lstm_critic.", "q_net_target.")
 BESIDE_TOO = ("quantile_net_target.", "target_network.", "log_std")
-"""Beginnings of weights that do not decide."""
+"""Prefixes of weights that take no part in deciding."""
 
 ALGORITHMS = {
     "sb3_contrib.common.maskable.policies": "maskable-ppo",
@@ -121,21 +121,20 @@ ALGORITHMS = {
     "sb3_contrib.qrdqn.policies": "qr-dqn",
     "stable_baselines3.dqn.policies": "dqn",
 }
-"""By the module of the policy's class; other algorithms share one."""
+"""Algorithm by the module of the policy's class; other algorithms share one module."""
 
 
 def read_model(file: Path) -> ForeignModel:
-    """Reads the weights of a model that another library saved.
+    """Read the weights of a model that another library saved.
 
     Args:
         file: Stable-Baselines3's `.zip`, or a `.pt` or `.pth` with a `state_dict`.
 
     Returns:
-        Float32 arrays by name, and what the file says in plain text.
+        Float32 arrays by name, and the facts stated in plain text.
 
     Raises:
-        PolicyError: It cannot be read, is larger than such a model is, or holds anything but
-            numbers.
+        PolicyError: It cannot be read, is larger than such a model, or holds anything but numbers.
     """
     try:
         if file.stat().st_size > LARGEST:
@@ -157,18 +156,20 @@ def read_model(file: Path) -> ForeignModel:
 
 
 def plain_layers(state: State, file: str | Path) -> PlainLayers:
-    """The layers that decide, of a network of plain layers, behind an LSTM or not.
+    """Find the layers that decide, of a network of plain layers, behind an LSTM or not.
 
     Args:
         state: Weights by name.
-        file: Where they come from, for errors.
+        file: Source of the weights, for errors.
 
     Returns:
-        The layers in their order, of quantiles averaged.
+        The layers in their order.
 
     Raises:
         PolicyError: The network has other parts, or its layers do not follow each other.
     """
+    # The first family whose names occur is taken; the empty prefix, which fits any
+    # torch.nn.Sequential, comes last.
     for family in FAMILIES:
         numbers = sorted(
             int(name[len(family.hidden) : -len(".weight")])
@@ -203,7 +204,7 @@ def plain_layers(state: State, file: str | Path) -> PlainLayers:
 
 
 def _fits(lstm: Lstm, width: int) -> bool:
-    """Whether the parts of an LSTM fit each other and the layer behind it."""
+    """Return whether the parts of an LSTM fit each other and the layer behind it."""
     shapes = [one.shape for one in lstm]
     return shapes == [(4 * width, lstm.seen.shape[-1]), (4 * width, width), *[(4 * width,)] * 2]
 
@@ -236,7 +237,7 @@ def _refused(file: Path, why: str) -> PolicyError:
 
 
 def _member(archive: zipfile.ZipFile, name: str, largest: int, file: Path) -> bytes:
-    """A file of an archive; a longer one is refused, whatever its header says."""
+    """Read a member of an archive; refuse a longer one, whatever its header says."""
     try:
         with archive.open(name) as stream:
             content = stream.read(largest + 1)
@@ -248,7 +249,7 @@ def _member(archive: zipfile.ZipFile, name: str, largest: int, file: Path) -> by
 
 
 def _tensors(content: bytes, file: Path) -> State:
-    """The weights that torch saved, without running anything in them."""
+    """Load the weights that torch saved, without running anything in them."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
@@ -267,7 +268,7 @@ def _tensors(content: bytes, file: Path) -> State:
 
 def _array(name: str, value: object, file: Path) -> Floats32:
     is_dense = isinstance(value, torch.Tensor) and value.layout == torch.strided
-    # Before it is copied: a tensor may stand for far more numbers than it stores.
+    # Checked before it is copied: a strided tensor may stand for far more numbers than it stores.
     if not is_dense or not isinstance(value, torch.Tensor) or 4 * value.numel() > LARGEST:
         raise _refused(file, f"holds something else than weights as '{name}'")
     if not value.is_floating_point() or not bool(torch.isfinite(value).all()):
@@ -276,10 +277,10 @@ def _array(name: str, value: object, file: Path) -> Floats32:
 
 
 def _plain_data(archive: zipfile.ZipFile, file: Path) -> ForeignModel:
-    """What `data` says as plain text; its pickles are passed over."""
+    """Read the plain text in `data`; its pickles are passed over."""
     try:
         data = json.loads(_member(archive, "data", LARGEST_DATA, file))
-    except (ValueError, RecursionError, PolicyError):  # the weights alone will do
+    except (ValueError, RecursionError, PolicyError):  # the weights alone suffice
         data = {}
     data = data if isinstance(data, dict) else {}
     policy, arguments = (

@@ -1,8 +1,8 @@
-"""The networks of `agents.extractor` forwards and backwards by hand, a piece of rows at a time.
+"""Forward and backward passes of `agents.extractor`'s networks by hand, in pieces of rows.
 
-A piece is small enough that its activations stay near a core, its buffers are made once, and its
-matrix products write and add in place. Tests hold the gradients to torch's own. The work lets
-other threads run, so that several cores work on several pieces.
+A piece is small enough that its activations stay in a core's cache; its buffers are allocated once,
+and its matrix products write and add in place. Tests compare the gradients with torch's. The work
+releases the interpreter lock, so that several cores work on several pieces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dsp_gym.envs.action import LOGITS
 __all__ = ["Flat", "RowPiece", "RolloutInputs", "piece_of", "piece_rows"]
 
 VERTICES_OF_A_PIECE = 2048
-"""Rows times vertices: 512 KiB for each activation of 64 numbers."""
+"""Rows times vertices of a piece: 512 KiB for each activation of 64 float32 numbers."""
 
 
 class Linear(NamedTuple):
@@ -42,12 +42,14 @@ class Flat:
 
     Args:
         vector: The numbers, one tensor after the other.
-        shapes: Tensors of the same shapes, by the names that NumPy inference knows.
+        shapes: Tensors of the same shapes, by the names that NumPy inference uses.
     """
 
     def __init__(self, vector: Tensor, shapes: Iterable[tuple[str, Tensor]]) -> None:
         self.vector, self.by_name, start = vector, dict[str, Tensor](), 0
         for name, tensor in shapes:
+            # Views, not copies: an optimiser steps the vector, and every layer sees the new
+            # numbers.
             self.by_name[name] = vector[start : start + tensor.numel()].view(tensor.shape)
             start += tensor.numel()
         self.layers = {
@@ -70,11 +72,11 @@ class RolloutInputs(NamedTuple):
 
 
 class Buffer:
-    """Numbers that torch multiplies and compiled loops walk over.
+    """An array that torch multiplies and compiled loops iterate over.
 
     Args:
-        rows: R.
-        shape: Of a row, the last axis the width; with vertices before it, each has a row in
+        rows: Number of rows, R.
+        shape: Shape of a row, the width last; with vertices before it, each vertex has a row in
             `flat` and `tensor`.
     """
 
@@ -86,20 +88,20 @@ class Buffer:
 
 
 def piece_rows(vertices: int) -> int:
-    """Rows of a piece.
+    """Return the number of rows of a piece.
 
     Returns:
-        64 to 512, the fewer, the more vertices there are.
+        64 to 512; fewer, the more vertices there are.
     """
     return min(512, max(64, VERTICES_OF_A_PIECE // max(vertices, 1)))
 
 
 class RowPiece:
-    """Buffers of R rows, and the way through a network that leads over them.
+    """Buffers of R rows, and a network's passes over them.
 
     Args:
-        shape: Of the network.
-        rows: R.
+        shape: Shape of the network.
+        rows: Number of rows, R.
     """
 
     def __init__(self, shape: NetworkShape, rows: int) -> None:
@@ -111,13 +113,23 @@ class RowPiece:
         self.values, self.d_values = Buffer(rows, 1), Buffer(rows, 1)
 
     def forward(self, weights: Layers, seen: RolloutInputs, rows: Ints) -> None:
-        """Writes `logits` (R, K), those of padding left as they come, and `values` (R, 1)."""
+        """Write `logits` (R, K), without a mask for padding, and `values` (R, 1).
+
+        Args:
+            weights: Weights of the network.
+            seen: The observations.
+            rows: (R,) indices into them.
+        """
         raise NotImplementedError
 
     def backward(self, weights: Layers, gradients: Layers) -> None:
-        """Adds the gradients of the weights, from `d_logits` and `d_values`.
+        """Add the weights' gradients, computed from `d_logits` and `d_values`.
 
-        Both are those of the rows of the last `forward`.
+        Both belong to the rows of the last `forward`.
+
+        Args:
+            weights: Weights of the network.
+            gradients: Sums so far; changed in place.
         """
         raise NotImplementedError
 
@@ -162,6 +174,8 @@ class MlpPiece(RowPiece):
         for part, delta in (("actor", self.d_logits), ("critic", self.d_values)):
             xs, name = [self.inputs, *self.outs[part]], f"{part}_out"
             gradients[name].bias.add_(delta.tensor.sum(0))
+            # Backpropagation, layer by layer from the head: delta is the loss by a layer's input
+            # sum; the gradient of its weight is delta' x, and delta W is the loss by its input x.
             for k in range(len(self.deltas) - 1, -1, -1):
                 _add_product(gradients[name], delta.tensor, xs[k + 1].tensor)
                 torch.mm(delta.tensor, weights[name].weight, out=self.deltas[k].tensor)
@@ -228,6 +242,8 @@ class GraphPiece(RowPiece):
         torch.addmm(out.bias, self.critic.tensor, out.turned, out=self.values.tensor)
 
     def backward(self, weights: Layers, gradients: Layers) -> None:
+        # d_x is the derivative of the loss by x. The order of the parts is the reverse of
+        # `forward`.
         wide, d_head, d_h = self.shape.hidden[0], self.d_head.tensor, self.d_h.tensor
         d_values, d_critic = self.d_values.tensor, self.d_critic.tensor
         d_pooled = self.d_pooled.tensor
@@ -238,6 +254,7 @@ class GraphPiece(RowPiece):
         self._through(self.d_head, self.head, gradients["actor_vertex"])
         _add_product(gradients["actor_vertex"], d_head, self.h[-1].tensor)
         torch.mm(d_head, weights["actor_vertex"].weight, out=d_h)
+        # The job's term is the same for all its vertices: its derivative is the sum over them.
         summed = self._summed(d_head)
         _add_product(gradients["actor_pool"], summed, self.pooled.tensor)
         torch.mm(summed, weights["actor_pool"].weight, out=d_pooled)
@@ -249,6 +266,7 @@ class GraphPiece(RowPiece):
         _add_product(gradients["critic_hidden"], d_critic, self.pooled.tensor)
         d_pooled.addmm_(d_critic, weights["critic_hidden"].weight)
 
+        # Pooled feeds the actor and the critic; both have been added by now.
         self._through(self.d_pooled, self.pooled, gradients["pool"])
         _add_product(gradients["pool"], d_pooled, self.to_pool.tensor)
         d_to_pool = torch.from_numpy(self.d_to_pool).view(len(d_pooled), -1)
@@ -262,9 +280,10 @@ class GraphPiece(RowPiece):
         _add_product(gradients["encode_job"], self._summed(d_h), self.job)
 
     def _unheard(self, k: int, weights: Layers, gradients: Layers) -> None:
-        """Takes the gradient of the embeddings back through one round of messages."""
+        """Take the gradient of the embeddings back through one round of messages."""
         say, listen = f"say.{k}", f"hear.{k}"
         d_said, d_message = self.d_said.tensor, self.d_message.tensor
+        # The residual h[k + 1] = h[k] + said passes d_h on unchanged; the round adds to it below.
         d_said.copy_(self.d_h.tensor)
         self._through(self.d_said, self.said[k], gradients[listen])
         _add_product(gradients[listen], d_said, self.heard[k].tensor)
@@ -275,7 +294,7 @@ class GraphPiece(RowPiece):
         self.d_h.tensor.addmm_(d_message, weights[say].weight)
 
     def _shared(self, own: Linear, x: Buffer, common: Linear, job: Tensor, out: Buffer) -> None:
-        """A layer over every vertex, and a term of the job that all its vertices share."""
+        """Apply a layer to every vertex, with a term of the job that all its vertices share."""
         term = self.terms[len(own.bias)]
         torch.addmm(own.bias, job, common.turned, out=term)
         torch.mm(x.tensor, own.turned, out=out.tensor)
@@ -283,13 +302,13 @@ class GraphPiece(RowPiece):
         self._activate(out.tensor)
 
     def _summed(self, delta: Tensor) -> Tensor:
-        """Sums (R V, width) over the vertices of each job."""
+        """Sum (R V, width) over the vertices of each job."""
         term = self.terms[delta.shape[1]]
         return torch.sum(delta.view(len(term), self.shape.vertices, -1), 1, out=term)
 
 
 def piece_of(shape: NetworkShape, rows: int) -> RowPiece:
-    """Buffers for a network's own encoder.
+    """Allocate buffers for a network's encoder.
 
     Returns:
         A piece of that many rows.
@@ -298,5 +317,5 @@ def piece_of(shape: NetworkShape, rows: int) -> RowPiece:
 
 
 def _add_product(gradient: Linear, delta: Tensor, x: Tensor) -> None:
-    """Adds the gradient of a layer's weight."""
+    """Add the gradient of a layer's weight."""
     gradient.weight.addmm_(delta.t(), x)

@@ -1,4 +1,4 @@
-"""Why a policy can do nothing but hold: every policy that finds so says it in these sentences."""
+"""Reasons why a policy must hold, in one wording for all policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From another library's model to a policy folder."""
+"""The import of another library's model into a policy folder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ __all__ = ["Told", "foreign_document", "foreign_shape", "foreign_weights", "impo
 
 MOST_VERTICES = 256
 VARIANCE_EPS = 1e-8
-"""Added to variances by VecNormalize."""
+"""Constant that VecNormalize adds to variances."""
 
 
 class Told(NamedTuple):
-    """What a user says about a model where its file does not, or otherwise."""
+    """A user's statements about a model, where its file is silent or wrong."""
 
     masked: bool | None = None
     activation: str | None = None
@@ -48,13 +48,13 @@ class Told(NamedTuple):
 def import_model(
     model: Path, config: ExperimentConfig, target: Path, told: Told | None = None
 ) -> Path:
-    """Writes the policy folder of a model that Stable-Baselines3 or torch saved.
+    """Write the policy folder of a model that Stable-Baselines3 or torch saved.
 
     Args:
         model: The file.
         config: The experiment whose environment the model was trained in.
         target: The folder.
-        told: What the user says about the model.
+        told: The user's statements about the model.
 
     Returns:
         The folder.
@@ -62,7 +62,7 @@ def import_model(
     Raises:
         PolicyError: The file cannot be read as arrays, has other parts than plain layers, or other
             spaces than the environment.
-        ConfigError: What the user says is wrong.
+        ConfigError: A statement of the user is wrong.
     """
     told = told or Told()
     found = read_model(model)
@@ -75,6 +75,7 @@ def import_model(
         config, shape, algorithm=found.algorithm or "imported", masked=masked, steps=found.steps
     )
     weights = foreign_weights(plain, shape, _normalisation(told.normalisation, shape))
+    # The figure of the training is unknown: `dsp-gym evaluate` has to measure it.
     card = (
         f"# {config.name}\n\nImported from `{model.name}`, trained outside of dsp-gym; its figures "
         "on the validation loads are unknown.\n`dsp-gym evaluate` gives figures on unseen loads.\n"
@@ -83,13 +84,13 @@ def import_model(
 
 
 def foreign_shape(plain: PlainLayers, activation: str, file: str | Path) -> NetworkShape:
-    """The network of plain layers, its spaces found by the numbers it reads and answers.
+    """Infer the shape of a network of plain layers from its numbers of inputs and outputs.
 
     Returns:
-        The shape, of moves of vertices, of single moves or of capacity actions.
+        The shape, for moves of vertices, single moves or capacity actions.
 
     Raises:
-        PolicyError: No environment shows as many numbers and takes as many choices.
+        PolicyError: No environment has as many observed numbers and as many choices.
     """
     inputs, outputs = plain.inputs, int(plain.layers[-1][0].shape[0])
     hidden = tuple(weight.shape[0] for weight, _ in plain.layers[:-1])
@@ -136,12 +137,12 @@ def _shape(facts: dict[str, object], file: str | Path) -> NetworkShape:
 def foreign_weights(
     plain: PlainLayers, shape: NetworkShape, normalisation: tuple[Floats32, Floats32] | None = None
 ) -> Weights:
-    """The layers under the names of NumPy inference.
+    """Rename the layers for NumPy inference.
 
     Args:
         plain: The layers.
-        shape: Of the network.
-        normalisation: Shift and scale of the observation, (size,) each; None: as it stands.
+        shape: Shape of the network.
+        normalisation: Shift and scale of the observation, (size,) each; None: no normalisation.
 
     Returns:
         Weights by name; those of quantiles are averaged over each choice.
@@ -159,7 +160,7 @@ def foreign_weights(
     *hidden, (last, bias) = plain.layers
     for k, (weight, offset) in enumerate(hidden):
         weights |= {f"actor.{k}.weight": weight, f"actor.{k}.bias": offset}
-    if plain.quantiles:  # (quantiles, choices), choices the faster
+    if plain.quantiles:  # reshaped to (quantiles, choices), choices vary fastest
         last = last.reshape(-1, shape.logits, last.shape[1]).mean(axis=0)
         bias = bias.reshape(-1, shape.logits).mean(axis=0)
     return weights | {"actor_out.weight": last, "actor_out.bias": bias}
@@ -168,10 +169,10 @@ def foreign_weights(
 def foreign_document(
     config: ExperimentConfig, shape: NetworkShape, *, algorithm: str, masked: bool, steps: int
 ) -> PolicyDocument:
-    """What `policy.json` says of plain layers that were trained in an experiment's environment.
+    """Describe plain layers that were trained in an experiment's environment.
 
     Returns:
-        The document; nothing is known of validation and of the observations in training.
+        The document; figures of validation and ranges of observations are unknown and left empty.
     """
     env, of_job = config.env, shape.choices is not None
     price = env.reward.slo
@@ -214,7 +215,11 @@ def foreign_document(
 
 
 def _refuse_other_env(shape: NetworkShape, config: ExperimentConfig, file: Path) -> None:
-    """The experiment's environment must show and take what the network reads and answers."""
+    """Refuse a network whose inputs and outputs do not fit the experiment's environment.
+
+    Raises:
+        PolicyError: The kind of action or the number of vertices differs.
+    """
     of_job = shape.choices is not None
     if of_job != (config.env.action == "capacity"):
         raise PolicyError(
@@ -234,7 +239,14 @@ def _refuse_other_env(shape: NetworkShape, config: ExperimentConfig, file: Path)
 
 
 def _normalisation(file: Path | None, shape: NetworkShape) -> tuple[Floats32, Floats32] | None:
-    """Shift and scale of the observation, from its mean and variance in training."""
+    """Read the observation's mean and variance in training, as shift and scale.
+
+    Returns:
+        (size,) shift and (size,) scale; None without a file.
+
+    Raises:
+        ConfigError: The file does not hold the two arrays, or they have another size.
+    """
     if file is None:
         return None
     try:

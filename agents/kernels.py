@@ -1,7 +1,11 @@
-"""The loops of PPO that are not matrix products: sampling, loss, messages, pooling, advantages.
+"""Loops of PPO beside its matrix products: sampling, loss, messages, pooling, advantages.
 
-Letters: r counts the rows of a piece, v and u vertices, k logits, f features of a vertex. `rows`
-names the rows of the rollout that a piece was drawn from.
+Letters: r counts the R rows of a piece, v and u the V vertices, k the K logits, f features, j the J
+jobs, e the edges of a job, p a probability. `rows` names the rows of the rollout that a piece was
+drawn from. A name with `d_` is the derivative of the loss by that quantity.
+
+All arithmetic stays in float32, hence the constants of that type: a Python float in an expression
+would promote it to float64 under numba.
 """
 
 from __future__ import annotations
@@ -31,8 +35,8 @@ __all__ = [
     "through",
 ]
 
-ZERO, ONE = np.float32(0), np.float32(1)
-LOWEST = np.float32(-3e38)
+ZERO, ONE = np.float32(0), np.float32(1)  # typed: 0.0 and 1.0 would be float64 in compiled code
+LOWEST = np.float32(-3e38)  # below every logit, FORBIDDEN included
 
 
 class RolloutDecisions(NamedTuple):
@@ -47,7 +51,7 @@ class RolloutDecisions(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Edges of J jobs, at most E of them each; a share of 0 ends a job's."""
+    """Edges of J jobs, up to E per job; the first share of 0 ends a job's list."""
 
     reader: Ints  # (J, E) the vertex downstream
     read: Ints  # (J, E) the vertex upstream
@@ -56,12 +60,12 @@ class Links(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """Of PPO's loss."""
+    """Coefficients of PPO's loss."""
 
-    clip: np.float32  # largest change of a probability, relative
+    clip: np.float32  # largest change of the probability ratio from 1
     entropy: np.float32
     value: np.float32
-    share: np.float32  # of one row in the means: 1 / size of the minibatch
+    share: np.float32  # weight of a row in the means: 1 / size of the minibatch
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -73,17 +77,19 @@ def normalise(
     limit: np.float32,
     inputs: Floats32,
 ) -> None:
-    """Writes what a network reads: features shifted, scaled and cut, then the mask of vertices.
+    """Write a network's input: features shifted, scaled and cut, then the mask of vertices.
 
     Args:
-        observation: (J, size).
-        shift: (V Fv + Fj,) of each column.
-        scale: (V Fv + Fj,) of each column.
-        features: Fv.
-        limit: largest normalised value.
+        observation: (J, size) observations.
+        shift: (V Fv + Fj,) shift of each column.
+        scale: (V Fv + Fj,) scale of each column.
+        features: Fv, features of a vertex.
+        limit: Largest normalised value.
         inputs: (J, V Fv + Fj + V), written; 0 in padding.
     """
     columns = len(shift)
+    # The columns of the observation: V * Fv vertex features, Fj job features, V of the mask, and V
+    # * V edges, which networks read through `Links` instead.
     vertices = inputs.shape[1] - columns
     for r in range(len(observation)):
         for f in range(columns):
@@ -92,6 +98,7 @@ def normalise(
         for v in range(vertices):
             there = observation[r, columns + v]
             inputs[r, columns + v] = there
+            # Padding reads as zeros whatever its features hold, as in `agents.extractor`.
             if there == ZERO:
                 for f in range(v * features, (v + 1) * features):
                     inputs[r, f] = ZERO
@@ -106,20 +113,21 @@ def draw(
     actions: Ints,
     log_prob: Floats32,
 ) -> None:
-    """Draws every part of an action: of every vertex a move of parallelism, then one of memory.
+    """Draw every part of an action: per vertex a move of parallelism, then one of memory.
 
     Args:
-        logits: (R, K).
-        masks: (R, K) choices that can be made.
-        uniforms: (R, parts) between 0 and 1.
-        starts: (parts + 1,) place of each part's first logit, then K.
+        logits: (R, K) logits.
+        masks: (R, K) valid choices.
+        uniforms: (R, parts) random numbers between 0 and 1.
+        starts: (parts + 1,) index of each part's first logit, then K.
         actions: (R, parts), written.
-        log_prob: (R,) of all parts of a row together, written.
+        log_prob: (R,) log-probability of all parts of a row together, written.
     """
     for r in range(len(logits)):
         whole = ZERO
         for block in range(actions.shape[1]):
             first, last = starts[block], starts[block + 1]
+            # The largest valid logit is subtracted before `exp`, which thus cannot overflow.
             top, total = LOWEST, ZERO
             for k in range(first, last):
                 if masks[r, k]:
@@ -127,7 +135,8 @@ def draw(
             for k in range(first, last):
                 if masks[r, k]:
                     total += math.exp(logits[r, k] - top)
-            # The first move at which the running sum of probabilities passes the uniform.
+            # Inversion: the first move at which the running sum of probabilities exceeds the
+            # uniform. If rounding leaves a rest at the end, the last valid move is taken.
             left, chosen = uniforms[r, block] * total, first
             for k in range(first, last):
                 if masks[r, k]:
@@ -136,6 +145,7 @@ def draw(
                     if left < ZERO:
                         break
             actions[r, block] = chosen - first
+            # Parts are independent given the observation: their log-probabilities add up.
             whole += logits[r, chosen] - top - math.log(total)
         log_prob[r] = whole
 
@@ -151,17 +161,23 @@ def surrogate(
     d_values: Floats32,
     figures: Floats,
 ) -> None:
-    """PPO's clipped loss of some rows, and its gradient.
+    """Compute PPO's clipped loss of some rows, and its gradient.
+
+    The loss of a row (Schulman et al., 2017, equation 9), with a the advantage, q the ratio of the
+    action's probability to its old one, H the entropy and e the critic's error:
+
+        L = -min(q a, clip(q, 1 - clip, 1 + clip) a) - entropy H + value e^2
 
     Args:
-        logits: (R, K).
-        values: (R, 1).
-        decisions: those of the rollout.
-        rows: (R,) which of them.
-        weigh: the loss's coefficients.
+        logits: (R, K) logits.
+        values: (R, 1) values of the critic.
+        decisions: Decisions of the rollout.
+        rows: (R,) indices of the rows among them.
+        weigh: Coefficients of the loss.
         d_logits: (R, K), written.
         d_values: (R, 1), written.
-        figures: (5,) grows by the rows' shares of the loss of the actor, that of the critic, the
+        figures: (5,) sums that grow by the rows' shares of: the actor's loss, the critic's loss,
+            the
             entropy, the divergence from the old policy, and the share of clipped rows.
     """
     blocks = decisions.actions.shape[1]
@@ -171,16 +187,18 @@ def surrogate(
         log_prob, disorder = ZERO, ZERO
         for block in range(blocks):
             first, last = decisions.starts[block], decisions.starts[block + 1]
+            # mean: the sum of p (logit - top), p not normalised; lim p log p = 0 for p = 0.
             top, total, mean = LOWEST, ZERO, ZERO
             for k in range(first, last):
                 if decisions.masks[row, k]:
                     top = max(top, logits[r, k])
             for k in range(first, last):
                 p = math.exp(logits[r, k] - top) if decisions.masks[row, k] else ZERO
-                d_logits[r, k] = p  # until the gradient takes its place
+                d_logits[r, k] = p  # probabilities first, overwritten by the gradient below
                 total += p
                 mean += p * (logits[r, k] - top) if p > ZERO else ZERO
-            # log p = logit - norm, and the entropy is norm less the mean logit.
+            # With Z the sum of exp(logit - top): norm = top + log Z, log p = logit - norm, and the
+            # entropy H = -sum p log p = log Z - mean / Z.
             norm[block] = top + math.log(total)
             entropy[block] = math.log(total) - mean / total
             log_prob += logits[r, first + decisions.actions[row, block]] - norm[block]
@@ -191,7 +209,8 @@ def surrogate(
         change = log_prob - decisions.log_prob[row]
         ratio, gain = math.exp(change), decisions.advantage[row]
         inside = min(max(ratio, ONE - weigh.clip), ONE + weigh.clip)
-        # The smaller of both counts; where that is the clipped one, nothing pulls.
+        # The minimum counts; where it is the clipped term, its gradient is zero. Otherwise dL/d(log
+        # p) = -a q, since dq = q d(log p).
         pull = -weigh.share * gain * ratio if gain * ratio <= gain * inside else ZERO
         push = weigh.share * weigh.entropy
         for block in range(blocks):
@@ -199,6 +218,8 @@ def surrogate(
             chosen = first + decisions.actions[row, block]
             for k in range(first, last):
                 p = d_logits[r, k]
+                # dH/d(logit k) = -p (log p + H), hence this slope for the loss's -entropy H; and
+                # d(log p of the chosen)/d(logit k) = [k = chosen] - p.
                 slope = push * p * (logits[r, k] - norm[block] + entropy[block])
                 own = ONE if k == chosen else ZERO
                 d_logits[r, k] = pull * (own - p) + (slope if p > ZERO else ZERO)
@@ -208,29 +229,33 @@ def surrogate(
         figures[0] -= weigh.share * min(gain * ratio, gain * inside)
         figures[1] += weigh.share * error * error
         figures[2] += weigh.share * disorder
+        # q - 1 - log q estimates KL(old, new): unbiased, never negative (Schulman, 2020).
         figures[3] += weigh.share * (ratio - ONE - change)
         figures[4] += weigh.share if abs(ratio - ONE) > weigh.clip else ZERO
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def through(delta: Floats32, out: Floats32, tanh: bool, bias: Floats32) -> None:
-    """Takes a gradient back through an activation, and adds it to that of the layer's bias.
+    """Take a gradient back through an activation, and add it to that of the layer's bias.
 
     Args:
-        delta: (N, width) by the activation's output; in place by its input.
-        out: (N, width) the activation's output.
-        tanh: whether it is tanh, else relu.
-        bias: (width,) gradient of the bias, grows.
+        delta: (N, width) derivative by the activation's output; overwritten by that by its input.
+        out: (N, width) output of the activation.
+        tanh: Whether it is tanh, else relu.
+        bias: (width,) gradient of the bias; added to.
     """
+    # The branch is outside of the loops, so that each loop is vectorised.
     if tanh:
         for r in range(len(delta)):
             for f in range(delta.shape[1]):
+                # tanh'(x) = 1 - tanh(x)^2: the output suffices, the input need not be kept.
                 d = delta[r, f] * (ONE - out[r, f] * out[r, f])
                 delta[r, f] = d
                 bias[f] += d
     else:
         for r in range(len(delta)):
             for f in range(delta.shape[1]):
+                # relu' is 1 where the output is positive; at 0 the subgradient 0, as in torch.
                 d = delta[r, f] if out[r, f] > ZERO else ZERO
                 delta[r, f] = d
                 bias[f] += d
@@ -238,17 +263,19 @@ def through(delta: Floats32, out: Floats32, tanh: bool, bias: Floats32) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def hear(links: Links, rows: Ints, message: Floats32, heard: Floats32) -> None:
-    """Means of the messages of each vertex's neighbours.
+    """Average the messages of each vertex's neighbours.
 
     Args:
-        links: of the J jobs.
-        rows: (R,) which rows of the rollout; row n is of job n modulo J.
-        message: (R, V, M).
-        heard: (R, V, 2, M), written: from upstream, then from downstream.
+        links: Edges of the J jobs.
+        rows: (R,) rows of the rollout; row n is one of job n modulo J.
+        message: (R, V, M) messages.
+        heard: (R, V, 2, M), written: means from upstream, then from downstream.
     """
     jobs, most = links.reader.shape
     vertices, width = message.shape[1], message.shape[2]
     for r in range(len(rows)):
+        # Buffers are reused between pieces: cleared first. The work is per edge, not V * V as a
+        # product with the adjacency matrix would be.
         for v in range(vertices):
             for f in range(width):
                 heard[r, v, 0, f] = ZERO
@@ -259,6 +286,8 @@ def hear(links: Links, rows: Ints, message: Floats32, heard: Floats32) -> None:
             v, u, up, down = links.reader[j, e], links.read[j, e], links.up[j, e], links.down[j, e]
             if up == ZERO:
                 break
+            # Two loops, not one: each reads and writes rows that lie contiguously, and becomes
+            # vector code.
             for f in range(width):
                 heard[r, v, 0, f] += message[r, u, f] * up
             for f in range(width):
@@ -267,7 +296,16 @@ def hear(links: Links, rows: Ints, message: Floats32, heard: Floats32) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def hear_backward(links: Links, rows: Ints, d_heard: Floats32, d_message: Floats32) -> None:
-    """Gradient of the messages, (R, V, M) written, from that of what was heard, (R, V, 2, M)."""
+    """Write the gradient of the messages, given that of the means heard.
+
+    The transpose of `hear`: what vertex v heard from u with a share returns to u with that share.
+
+    Args:
+        links: Edges of the J jobs.
+        rows: (R,) rows of the rollout.
+        d_heard: (R, V, 2, M) gradient of the means.
+        d_message: (R, V, M), written.
+    """
     jobs, most = links.reader.shape
     vertices, width = d_message.shape[1], d_message.shape[2]
     for r in range(len(rows)):
@@ -289,14 +327,14 @@ def hear_backward(links: Links, rows: Ints, d_heard: Floats32, d_message: Floats
 def pool(
     h: Floats32, mask: Floats32, mean: Floats32, largest: Floats32, top: NDArray[np.int32]
 ) -> None:
-    """Mean and largest embedding of a job's vertices.
+    """Compute the mean and the largest embedding of a job's vertices.
 
     Args:
-        h: (R, V, W).
-        mask: (R, V) 1 where there is a vertex.
+        h: (R, V, W) embeddings.
+        mask: (R, V) 1 for vertices, 0 for padding.
         mean: (R, W), written.
         largest: (R, W), written.
-        top: (R, W) the vertex with the largest, written; the last of equals.
+        top: (R, W) vertex with the largest value, written; the last among equals.
     """
     width = h.shape[2]
     for r in range(len(h)):
@@ -306,13 +344,14 @@ def pool(
         share = ONE / max(count, ONE)
         for f in range(width):
             mean[r, f], largest[r, f] = ZERO, LOWEST
-        # Loops of one kind of operation each: the compiler makes vectors of them.
+        # One kind of operation per loop: the compiler vectorises each of them.
         for v in range(h.shape[1]):
             if mask[r, v] > ZERO:
                 for f in range(width):
                     mean[r, f] += h[r, v, f] * share
                 for f in range(width):
                     largest[r, f] = max(largest[r, f], h[r, v, f])
+        # Indices in a second pass, for the same reason.
         for v in range(h.shape[1]):
             if mask[r, v] > ZERO:
                 for f in range(width):
@@ -323,7 +362,14 @@ def pool(
 def pool_backward(
     d_pooled: Floats32, mask: Floats32, top: NDArray[np.int32], d_h: Floats32
 ) -> None:
-    """Adds the gradient of means and largest, (R, 2, W), to that of the embeddings, (R, V, W)."""
+    """Add the gradient of mean and largest embedding to that of the embeddings.
+
+    Args:
+        d_pooled: (R, 2, W) gradient of the mean, then of the largest.
+        mask: (R, V) 1 for vertices, 0 for padding.
+        top: (R, W) vertices with the largest values, as `pool` wrote them.
+        d_h: (R, V, W) gradient of the embeddings; added to.
+    """
     width = d_h.shape[2]
     for r in range(len(d_h)):
         count = ZERO
@@ -334,6 +380,7 @@ def pool_backward(
             if mask[r, v] > ZERO:
                 for f in range(width):
                     d_h[r, v, f] += d_pooled[r, 0, f] * share
+        # A maximum passes its gradient to one vertex only.
         for f in range(width):
             d_h[r, top[r, f], f] += d_pooled[r, 1, f]
 
@@ -342,16 +389,19 @@ def pool_backward(
 def advantages(
     rewards: Floats32, values: Floats32, ends: Bools, gamma: float, keep: float, found: Floats32
 ) -> None:
-    """Generalised advantages (Schulman et al., 2016).
+    """Compute generalised advantages (Schulman et al., 2016, equation 16).
+
+    With d_t = r_t + gamma V_(t+1) - V_t, backwards in time: A_t = d_t + gamma lambda A_(t+1).
 
     Args:
-        rewards: (T, J); that of a step cut short holds the value of what would have followed.
-        values: (T + 1, J) of the critic before each step, and after the last.
-        ends: (T, J) the episode ended with the step.
-        gamma: discount.
+        rewards: (T, J) rewards; that of a truncated step includes the value of its successor.
+        values: (T + 1, J) values of the critic before each step, and after the last.
+        ends: (T, J) whether the episode ended with the step.
+        gamma: Discount.
         keep: GAE's lambda.
         found: (T, J), written.
     """
+    # float64 sums: found is rounded to float32 once, at each step.
     for j in range(rewards.shape[1]):
         future = 0.0
         for t in range(len(rewards) - 1, -1, -1):
@@ -362,17 +412,17 @@ def advantages(
 
 
 def links_of(adjacency: Floats32) -> Links:
-    """Lists the edges of jobs.
+    """List the edges of jobs.
 
     Args:
         adjacency: (J, V, V), 1 at (j, v, u) where vertex v of job j reads from u.
 
     Returns:
-        The edges, with room for those of the job that has the most.
+        The edges, in arrays as wide as the job with the most edges needs.
     """
     most = max(1, int(adjacency.sum(axis=(1, 2)).max()))
     job, reader, read = np.nonzero(adjacency)
-    place = np.arange(len(job)) - np.searchsorted(job, job)  # how many of its job stand before it
+    place = np.arange(len(job)) - np.searchsorted(job, job)  # rank of the edge within its job
     shape = (len(adjacency), most)
     links = Links(
         np.zeros(shape, np.int64),
@@ -381,6 +431,7 @@ def links_of(adjacency: Floats32) -> Links:
         np.zeros(shape, np.float32),
     )
     links.reader[job, place], links.read[job, place] = reader, read
+    # The means of `hear`: an edge weighs 1 / fan-in upstream, and 1 / fan-out downstream.
     links.up[job, place] = 1 / adjacency.sum(axis=2)[job, reader]
     links.down[job, place] = 1 / adjacency.sum(axis=1)[job, read]
     return links

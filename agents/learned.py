@@ -32,7 +32,7 @@ HOLD = "hold"
 
 
 class LearnedConfig(ConfigModel):
-    """Which policy folder."""
+    """The policy folder to read."""
 
     path: str | None = Field(
         None,
@@ -52,8 +52,8 @@ class LearnedConfig(ConfigModel):
 class LearnedPolicy:
     """A trained agent, from its folder; without one, the best of those that are shipped.
 
-    This class reads the folders of networks, and always takes what the network finds best. The
-    registry gives the folder of any other kind to the policy that its document names.
+    This class reads the folders of networks and always takes the network's best move. The registry
+    passes the folder of any other kind to the policy that its document names.
     """
 
     Config = LearnedConfig
@@ -83,6 +83,7 @@ class LearnedPolicy:
             return
         self._memory.reset(len(jobs), mask)
         if mask is not None and self._encoder is not None:
+            # A masked reset restarts episodes of known jobs: the encoder exists already.
             self._encoder.reset(mask)
             return
         network, vertices = self.document.network, jobs.max_vertices
@@ -95,10 +96,11 @@ class LearnedPolicy:
                     remedy="Train one with network.encoder: graph, which acts on any job.",
                 )
             vertices = network.vertices
+        # The network's own number of columns for mlp, the batch's for graph.
         self._encoder = ObservationEncoder(jobs, vertices)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """Takes the best valid move of every vertex, or the best capacity of the job.
+        """Take the best valid move of every vertex, or the best capacity of the job.
 
         Returns:
             The decision, (J, V), with each job's reason.
@@ -114,6 +116,8 @@ class LearnedPolicy:
         valid = action.masks(parallelism, level).reshape(len(snapshot), columns, action.LOGITS)
         scores: Floats32 | None = None
         if network.single:
+            # A library's own network decides like that library: masked only if it was in training,
+            # and an invalid choice holds (`_held`).
             values = logits(self._weights, network, seen, self._memory.see(seen))
             pairs = _single(values, valid, encoder.layout.vertices, self.document.action.masked)
         else:
@@ -135,18 +139,18 @@ class LearnedPolicy:
 
     @property
     def shared(self) -> tuple[object, ...]:
-        """The weights: the same for all that read the same file."""
+        """The weights: the same arrays for all readers of the same file."""
         return tuple(self._weights.values())
 
     @property
     def training_box(self) -> Mapping[str, tuple[float, float]]:
-        """Lowest and highest value of each feature in training, a little widened."""
+        """Lowest and highest value of each feature in training, slightly widened."""
         return self.document.observation.quantiles
 
     def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[np.generic]]:
-        """Splits the observation by feature, for the out-of-distribution guardrail.
+        """Split the observation by feature, for the out-of-distribution guardrail.
 
-        Leaves the memory of past snapshots as it is.
+        The memory of past snapshots is left unchanged.
 
         Returns:
             Each feature by name, (J, V) or (J,).
@@ -186,12 +190,12 @@ class LearnedPolicy:
     def scores(
         self, observation: Floats32, vertices: int, remembered: Floats32 | None = None
     ) -> Floats32:
-        """What the network says of encoded snapshots.
+        """Compute the network's logits for encoded snapshots.
 
         Args:
-            observation: (J, size) as the encoder gives it.
+            observation: (J, size) observations, as the encoder returns them.
             vertices: V, vertices per row.
-            remembered: What the network's LSTM answered to the observation; None: it has none.
+            remembered: Output of the network's LSTM for the observation; None: it has no LSTM.
 
         Returns:
             (J, V, LOGITS): the logits of every move of parallelism, then of memory.
@@ -204,7 +208,7 @@ class LearnedPolicy:
 def _capacity_agent(
     document: PolicyDocument, weights: Weights, config: LearnedConfig, folder: Path
 ) -> CapacityAgent | None:
-    """The agent behind a folder of capacity actions; None for one of vertices."""
+    """Build the agent of a folder with capacity actions; None for one with vertex actions."""
     asked, known = config.late_price, document.action
     if known.space != "capacity":
         if asked is not None:
@@ -230,14 +234,14 @@ def _capacity_agent(
 
 
 def _best(scores: Floats32) -> Ints:
-    """The move and the memory move of every vertex that score best, (J, V, 2)."""
+    """Choose the best-scored move and memory move of every vertex, (J, V, 2)."""
     return np.stack(
         [scores[..., : action.MOVES].argmax(2), scores[..., action.MOVES :].argmax(2)], axis=2
     )
 
 
 def _single(values: Floats32, valid: Bools, vertices: int, masked: bool) -> Ints:
-    """The best single move, as (J, V, 2) moves of the V vertices there are."""
+    """Choose the best single move, as (J, V, 2) moves of the batch's V vertices."""
     jobs, columns, _ = valid.shape
     if masked:
         room = np.zeros((jobs, vertices, action.LOGITS), bool)
@@ -247,13 +251,13 @@ def _single(values: Floats32, valid: Bools, vertices: int, masked: bool) -> Ints
 
 
 def _held(pairs: Ints, valid: Bools) -> Ints:
-    """The moves, with holding in place of those that cannot be made."""
+    """Replace moves that are not valid by holding."""
     parts = np.stack([pairs[..., 0], action.MOVES + pairs[..., 1]], axis=2)
     return np.where(np.take_along_axis(valid, parts, axis=2), pairs, 0)
 
 
 def _probability(scores: Floats32, pairs: Ints, mask: Bools) -> Floats32:
-    """What the policy gave the moves chosen, of parallelism and of memory, (J, V)."""
+    """Return the policy's probability of the moves chosen, parallelism times memory, (J, V)."""
     chosen = np.ones(mask.shape, np.float32)
     for part, index in ((scores[..., : action.MOVES], 0), (scores[..., action.MOVES :], 1)):
         odds = np.exp(part - part.max(axis=2, keepdims=True))
@@ -263,7 +267,7 @@ def _probability(scores: Floats32, pairs: Ints, mask: Bools) -> Floats32:
 
 
 def _reason(snapshot: MetricsSnapshot, pairs: Ints, job: int) -> str:
-    """The moves that are not holding, in words."""
+    """Describe the moves other than holding."""
     said = []
     for v, name in enumerate(snapshot.topology.names(job)):
         move, memory = pairs[job, v]
@@ -277,7 +281,11 @@ def _reason(snapshot: MetricsSnapshot, pairs: Ints, job: int) -> str:
 def _refuse_other_spaces(
     document: PolicyDocument, weights: Mapping[str, NDArray[np.generic]], file: Path
 ) -> None:
-    """A network must be fed what it was trained on, number by number."""
+    """Refuse a network whose features, actions or weights differ from this release's.
+
+    Raises:
+        PolicyError: They differ; the message names the difference.
+    """
     of_job = document.action.space == "capacity"
     vertex, job = ((), CAPACITY_FEATURES) if of_job else (VERTEX_FEATURES, JOB_FEATURES)
     moves, memory = ((), ()) if of_job else (action.MOVE_NAMES, action.MEMORY_NAMES)

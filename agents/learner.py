@@ -1,4 +1,4 @@
-"""One agent of one seed: its environments, its network, and learning that can be interrupted."""
+"""One agent of one seed: its environments, its network, and interruptible learning."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ from dsp_gym.experiments.experiment import ExperimentConfig
 __all__ = ["Learner", "TrainingInterrupted"]
 
 SAMPLE_ROWS, SAMPLES_KEPT = 256, 256
-"""Observations kept of each rollout, and of how many rollouts, for the training distribution."""
+"""Observations kept of each rollout, and number of rollouts they are kept of."""
 
 CALIBRATION_STEPS = 32
 """Decisions per job behind the normalisation of the observation."""
 
 CALIBRATION_ACTS = 0.03
-"""Share of them in which a capacity agent acts: the rest of the time jobs would be down."""
+"""Share of them in which a capacity agent acts: with more, jobs would mostly be down."""
 
 SMALLEST_STD = 0.25
-"""Features that hardly vary in training are not blown up when they do elsewhere."""
+"""Least standard deviation to divide by: features that hardly vary in training must not become
+
+huge where they vary more.
+"""
 
 
 @dataclass
@@ -59,12 +62,12 @@ class BestWeights:
 
 
 class Learner:
-    """Trains one agent.
+    """The training of one agent.
 
     Args:
         config: The experiment.
-        seed: Of network, exploration and environments.
-        folder: Where checkpoints are written.
+        seed: Seed of network, exploration and environments.
+        folder: Folder that checkpoints are written to.
         progress: Called with the progress of each stage.
         record: Called with figures and their step.
         base_dir: Folder that relative trace paths start from.
@@ -101,10 +104,13 @@ class Learner:
         self._resumed_at = 0
 
     def run(self, *, resume: bool = False) -> BestWeights:
-        """Learns to the end, from the last checkpoint if asked.
+        """Learn to the end, from the last checkpoint if asked.
+
+        Args:
+            resume: Whether to continue from the last checkpoint; otherwise it is removed.
 
         Returns:
-            The best weights, with the step and the validation figures they were found at.
+            The best weights, with their step and validation figures.
 
         Raises:
             TrainingInterrupted: `stop` was set; a checkpoint has been written.
@@ -114,6 +120,7 @@ class Learner:
         else:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
             self._begin()
+        # A resumed training may be complete already.
         self._resumed_at = self.model.num_timesteps
         if self._resumed_at < self.config.ppo.total_steps:
             self.model.learn(self.config.ppo.total_steps, self.tick, self.sample)
@@ -124,20 +131,21 @@ class Learner:
         return self.best
 
     def evaluate(self) -> dict[str, float]:
-        """Runs the validation loads, and keeps the weights if they are the best so far.
+        """Run the validation loads, and keep the weights if they are the best so far.
 
         Returns:
-            Figures of the agent as it is now.
+            Figures of the agent in its present state.
         """
         figures = self._validated()
         steps = int(self.model.num_timesteps)
         self._record({f"validation/{key}": value for key, value in figures.items()}, steps)
+        # By return alone, also where other figures are worse.
         if not self.best.weights or figures["return"] > self.best.figures["return"]:
             self.best = BestWeights(steps, figures, self.weights())
         return figures
 
     def _direct(self, curriculum: Curriculum, act_above: float) -> None:
-        """Has episodes take the jobs on which the agent is far from the best plan."""
+        """Shift episodes to the jobs on which the agent is far from the best plan."""
         gaps = curriculum.gaps(CapacityActor(self.weights(), self.shape, act_above))
         self.batch.source.job_odds = odds(gaps, curriculum.how.by_gap)
         steps = int(self.model.num_timesteps)
@@ -145,14 +153,15 @@ class Learner:
         self._record({f"gap/{key}": value for key, value in told.items()}, steps)
 
     def _validated(self) -> dict[str, float]:
-        """Figures of the agent as it is; of a capacity agent at its best threshold."""
+        """Validate the agent in its present state; a capacity agent at its best threshold."""
         if self.config.ppo.is_stock:
             actor = StockActor(self.model.policy, self.shape)
             average = interquartile_mean if self.shape.choices is None else np.mean
             return validate(actor, self.validation, masked=False, average=average)
         if self.shape.choices is None:
             return validate(self.model.policy, self.validation, masked=self.masked)
-        # Lateness is rare and dear: the plain mean, since that is what its price is paid on.
+        # Lateness is rare and dear, and its price is paid on the mean: no interquartile mean here,
+        # which would drop the rare late days.
         tried = [
             validate(
                 CapacityActor(self.weights(), self.shape, threshold),
@@ -165,22 +174,22 @@ class Learner:
         return max(tried, key=lambda figures: figures["return"])
 
     def weights(self) -> dict[str, Floats32]:
-        """Copies the network's weights.
+        """Copy the network's weights.
 
         Returns:
-            Float32 arrays by the names that NumPy inference knows.
+            Float32 arrays by the names that NumPy inference uses.
         """
         state = self._network.state_dict()
         return {key: value.detach().numpy().copy() for key, value in state.items()}
 
     @property
     def _network(self) -> nn.Module:
-        """All weights of the agent."""
+        """The module with all weights of the agent."""
         policy = self.model.policy
         return policy if self.config.ppo.is_stock else policy.features_extractor
 
     def save(self) -> None:
-        """Writes a checkpoint from which training continues bit for bit."""
+        """Write a checkpoint from which training continues bit for bit."""
         write_checkpoint(
             self.checkpoint,
             {
@@ -201,27 +210,33 @@ class Learner:
         )
 
     def _directed(self) -> Tree | None:
-        """What the curriculum has found so far; None without one."""
+        """Return the state of the curriculum; None without one."""
         if self.curriculum is None or self.curriculum.best is None:
             return None
         return {"best": self.curriculum.best, "odds": self.batch.source.job_odds}
 
     def sample(self) -> None:
-        """Keeps some observations of the rollout, evenly over time and jobs."""
+        """Keep some observations of the rollout, evenly over time and jobs."""
         self._keep(self.model.observations)
 
     def _keep(self, flat: Floats32) -> None:
         stride = max(1, len(flat) // SAMPLE_ROWS)
-        # A stride prime to the number of jobs visits all of them.
+        # An odd stride is prime to powers of two, the usual numbers of jobs, and visits all of
+        # them.
         self.samples.append(flat[:: stride | 1][:SAMPLE_ROWS].copy())
         if len(self.samples) > SAMPLES_KEPT:
+            # Every second sample is dropped, so that the rest stays spread over all of training.
             self.samples = self.samples[::2]
 
     def tick(self, figures: dict[str, float]) -> None:
-        """Between two updates: report, evaluate, write, stop."""
+        """Report, evaluate, write a checkpoint and stop, as due between two updates.
+
+        Args:
+            figures: Figures of the last update.
+        """
         steps, agent = int(self.model.num_timesteps), self.config.ppo
         if steps == self._resumed_at > 0:
-            return  # what is due here was done before the checkpoint was written
+            return  # done before the checkpoint was written
         rollout = agent.n_envs * agent.n_steps
         if figures:
             self._record(figures, steps)
@@ -247,14 +262,15 @@ class Learner:
             shown = self._shown(agent.warm_start)
             self._normalise(shown.observations)
             self._imitate(shown, agent.warm_start)
-            if not agent.total_steps:  # there will be no rollout to sample
+            if not agent.total_steps:  # no rollout to sample from will follow
                 self._keep(shown.observations)
         if agent.offline is not None:
             self._learn_offline(agent.offline, normalise=agent.warm_start is None)
         elif agent.warm_start is None and not agent.is_stock:
             seen = _wander if self.shape.choices is None else _hold_mostly
             self._normalise(seen(self.batch))
-        # Learning begins on the first episodes of the seed's streams, whatever came before.
+        # Learning starts on the first episodes of the seed's streams, whether or not anything came
+        # before: results do not depend on the length of calibration.
         self.env.seed(self.seed)
 
     def _shown(self, warm: WarmStartConfig) -> Demonstrations:
@@ -282,14 +298,14 @@ class Learner:
         self._record(improve(self.model.policy, seen, offline, self.config, told), 0)
 
     def _normalise(self, observations: Floats32) -> None:
-        """Fixes shift and scale of each feature from what is seen before learning."""
+        """Fix the shift and scale of each feature from observations made before learning."""
         vertex, job = by_feature(observations, self.shape.vertices)
         network = self.model.policy.features_extractor
         for name, values in (("vertex", vertex), ("job", job)):
             if not values.shape[1]:
                 continue
             mean, std = values.mean(axis=0), values.std(axis=0)
-            # A feature that never varied is left alone: another job may have it.
+            # A constant feature is left unscaled: it may vary for another job.
             varied = std > 1e-6
             shift = np.where(varied, mean, 0.0)
             scale = np.where(varied, 1 / np.maximum(std, SMALLEST_STD), 1.0)
@@ -310,13 +326,13 @@ class Learner:
 
 
 def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
-    """The network of an experiment's agent.
+    """Derive the network's shape from an experiment.
 
     Returns:
-        Over vertices, or over the job alone where that is what the agent decides about.
+        A shape over vertices, or over the job as a whole for capacity actions.
 
     Raises:
-        ConfigError: The network encodes vertices, and the agent sees none.
+        ConfigError: The network encodes vertices, and the agent observes none.
     """
     given = config.ppo.network.model_dump()
     codec = batch.codec
@@ -339,11 +355,11 @@ def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
 
 
 def by_feature(observations: Floats32, vertices: int) -> tuple[Floats32, Floats32]:
-    """Splits observations into features, padding left out.
+    """Split observations into features, without padding.
 
     Returns:
-        Vertex features (rows, Fv) and job features (rows, Fj); the latter alone where there is no
-        room for vertices.
+        Vertex features (rows, Fv) and job features (rows, Fj); the former empty where there are no
+        columns for vertices.
     """
     if not vertices:
         return np.zeros((0, 0), np.float32), observations
@@ -353,7 +369,7 @@ def by_feature(observations: Floats32, vertices: int) -> tuple[Floats32, Floats3
 
 
 def _wander(batch: Any) -> Floats32:
-    """Observations of jobs under random valid moves."""
+    """Collect observations of jobs under random valid moves."""
     rng = np.random.Generator(np.random.Philox(key=int(batch.base_seeds[0])))
     seen = []
     for _ in range(CALIBRATION_STEPS):
@@ -367,7 +383,7 @@ def _wander(batch: Any) -> Floats32:
 
 
 def _hold_mostly(batch: AutoscaleBatch) -> Floats32:
-    """Observations of jobs that are re-targeted now and then."""
+    """Collect observations of jobs that are re-targeted now and then."""
     rng = np.random.Generator(np.random.Philox(key=int(batch.base_seeds[0])))
     seen = []
     for _ in range(CALIBRATION_STEPS):
@@ -383,5 +399,5 @@ def _hold_mostly(batch: AutoscaleBatch) -> Floats32:
 
 
 def _due(steps: int, rollout: int, every: int) -> bool:
-    """True at the first rest after each multiple of `every`, and at the start."""
+    """Return whether a multiple of `every` was passed during the last rollout, or at the start."""
     return steps // every != (steps - rollout) // every

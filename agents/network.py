@@ -1,8 +1,8 @@
-"""The policy network in NumPy: what a deployed policy runs.
+"""The policy network in NumPy, as deployed policies run it.
 
-`agents.extractor` holds the same two networks in torch, with the same parameter names; a test holds
-their logits together. Padding contributes exactly zero: a job gets the same logits however many
-columns its batch is padded to.
+`agents.extractor` has the same two networks in torch, with the same parameter names; a test
+compares their logits. Padding contributes exactly zero: a job's logits do not depend on the number
+of columns its batch is padded to.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 Weights = Mapping[str, Floats32]
 
 FORBIDDEN = np.float32(-1e8)
-"""Logit of a move that is not allowed; its probability is exactly 0 in float32."""
+"""Logit of a forbidden move; its probability is exactly 0 in float32."""
 
 OBSERVATION_LIMIT = np.float32(10.0)
-"""Normalised observations are cut here, so that one wild metric cannot drown the others."""
+"""Bound of normalised observations, so that one wild metric cannot drown the others."""
 
 
 class NetworkShape(NetworkConfig):
-    """Everything needed to build the network again from its weights."""
+    """Facts needed to rebuild a network from its weights."""
 
     vertices: int = Field(
         ge=0,
@@ -52,7 +52,8 @@ class NetworkShape(NetworkConfig):
 
     whole: bool = Field(
         False,
-        # Left out of dumps, so that other networks stay readable by earlier releases.
+        # Omitted from dumps at its default, so that other networks stay readable by earlier
+        # releases.
         exclude_if=lambda value: not value,
         description="plain layers over the observation as it stands, edges included, as other "
         "libraries' networks read it; an invalid choice holds unless they were masked",
@@ -92,13 +93,13 @@ class NetworkShape(NetworkConfig):
 
     @property
     def observation_size(self) -> int:
-        """Numbers in an observation."""
+        """Length of an observation."""
         v = self.vertices
         return v * self.vertex_features + self.job_features + v + v**2
 
     @property
     def places(self) -> int:
-        """What is decided about apart: the vertices, or the job as a whole."""
+        """Number of places decided about separately: the vertices, or 1 for the whole job."""
         return self.vertices if self.choices is None else 1
 
     @property
@@ -108,18 +109,18 @@ class NetworkShape(NetworkConfig):
 
     @property
     def logits(self) -> int:
-        """Logits of all places."""
+        """Number of logits of all places."""
         if self.single:
             return choices_of(self.vertices)
         return self.places * sum(self.blocks)
 
     @property
     def starts(self) -> Ints:
-        """Place of the first logit of every part of an action, and the end of the last."""
+        """Index of the first logit of every part of an action, then the number of logits."""
         return np.cumsum([0, *self.blocks * self.places])
 
     def for_vertices(self, vertices: int) -> NetworkShape:
-        """The same network over a batch with another number of columns.
+        """Return the same network over a batch with another number of columns.
 
         Returns:
             The shape with that number of columns; the weights stay the same.
@@ -130,13 +131,14 @@ class NetworkShape(NetworkConfig):
 def split_observation(
     shape: NetworkShape, observation: Floats32
 ) -> tuple[Floats32, Floats32, Floats32, Floats32]:
-    """Splits observations of a batch of B rows.
+    """Split observations of a batch of B rows.
 
     `adjacency[b, d, u]` is 1 where vertex `d` reads from vertex `u`.
 
     Returns:
         Vertex features (B, V, Fv), job features (B, Fj), mask (B, V), adjacency (B, V, V).
     """
+    # The order of `ObservationLayout`: vertices, job, mask, edges.
     b, v = len(observation), shape.vertices
     job = v * shape.vertex_features
     mask = job + shape.job_features
@@ -155,17 +157,18 @@ def logits(
     observation: Floats32,
     remembered: Floats32 | None = None,
 ) -> Floats32:
-    """Runs the actor; padded vertices can only stay.
+    """Run the actor; padded vertices can only stay.
 
     Args:
-        weights: Of the actor.
-        shape: Of the network.
-        observation: (B, size).
-        remembered: (B, width) what its LSTM answered to the observation; None: it has none.
+        weights: Weights of the actor.
+        shape: Shape of the network.
+        observation: (B, size) observations.
+        remembered: (B, width) output of its LSTM for the observation; None: it has no LSTM.
 
     Returns:
-        Logits of all moves of all vertices, (B, V * 10), or of the choices of a capacity action
-        or of a single move.
+        Logits of all moves of all vertices, (B, V * 10), or of the choices of a capacity action or
+        of
+        a single move.
     """
     if remembered is not None:
         return _plain(weights, shape, remembered)
@@ -179,6 +182,7 @@ def logits(
     act: Callable[[Floats32], Floats32] = np.tanh if shape.activation == "tanh" else _relu
     network = _graph if shape.encoder == "graph" else _mlp
     values = network(weights, shape, act, x, job, mask, adjacency)
+    # Two moves remain for padding: holding parallelism (0) and holding memory (MOVES).
     stay = np.full(LOGITS, FORBIDDEN, dtype=np.float32)
     stay[[0, MOVES]] = 0.0
     values = np.where(mask[..., None] > 0, values, stay)
@@ -187,29 +191,31 @@ def logits(
 
 
 def lstm_step(weights: Weights, observation: Floats32, memory: Floats32) -> Floats32:
-    """One step of an LSTM cell, with torch's order of its gates.
+    """Advance an LSTM cell by one step, with torch's order of its gates.
 
     Args:
-        weights: Of the actor.
-        observation: (B, size).
-        memory: (B, 2, width), the hidden and the cell state; zeros when an episode begins.
+        weights: Weights of the actor.
+        observation: (B, size) observations.
+        memory: (B, 2, width), hidden and cell state; zeros at the start of an episode.
 
     Returns:
-        The new memory; its hidden state is the cell's answer.
+        The new memory, (B, 2, width); its hidden state is the cell's output.
     """
     x = observation.astype(np.float32)
     seen = _normalised(x, weights["observation_shift"], weights["observation_scale"])
     gates = _linear(weights, "lstm_seen", seen) + _linear(weights, "lstm_hidden", memory[:, 0])
+    # Input, forget, cell and output gate (Hochreiter & Schmidhuber, 1997; Gers et al., 2000): c' =
+    # f c + i tanh(g), h' = o tanh(c').
     enters, stays, new, answers = np.split(gates, 4, axis=1)
     cell = _sigmoid(stays) * memory[:, 1] + _sigmoid(enters) * np.tanh(new)
     return np.stack([_sigmoid(answers) * np.tanh(cell), cell], axis=1)
 
 
 def members_of(weights: Weights, shape: NetworkShape) -> list[Weights]:
-    """Takes an ensemble apart.
+    """Split an ensemble into its members.
 
     Returns:
-        Weights of each member, as views; those of a single network as they are.
+        Weights of each member, as views; a single network's weights unchanged.
     """
     if shape.members is None:
         return [weights]
@@ -217,11 +223,12 @@ def members_of(weights: Weights, shape: NetworkShape) -> list[Weights]:
 
 
 def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
-    """Lists the actor's weights.
+    """List the actor's weights.
 
     Returns:
         Shapes by name.
     """
+    # An ensemble's weights have a first axis over its members.
     if shape.members is not None:
         one = parameters(shape.model_copy(update={"members": None}))
         return {name: (shape.members, *size) for name, size in one.items()}
@@ -243,6 +250,7 @@ def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
     }
     if shape.encoder == "mlp":
         return found | _layers([shape.vertices * (fv + 1) + fj, *shape.hidden], shape.logits)
+    # Names of torch modules: `say.0` is the first entry of the ModuleList.
     message = (wide + 1) // 2
     found |= _dense("encode", fv, wide) | {"encode_job.weight": (wide, fj)}
     for k in range(shape.rounds):
@@ -252,7 +260,7 @@ def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
 
 
 def _layers(widths: Sequence[int], outputs: int) -> dict[str, tuple[int, ...]]:
-    """Plain layers of these widths, and the last one."""
+    """List plain layers of these widths, and the last one."""
     found: dict[str, tuple[int, ...]] = {}
     for k, (a, b) in enumerate(itertools.pairwise(widths)):
         found |= _dense(f"actor.{k}", a, b)
@@ -272,6 +280,7 @@ def _graph(
     mask: Floats32,
     adjacency: Floats32,
 ) -> Floats32:
+    # As `agents.extractor.GraphNetwork`, line by line.
     h = act(_linear(w, "encode", x) + _linear(w, "encode_job", job)[:, None])
     upstream = adjacency / np.maximum(adjacency.sum(axis=2, keepdims=True), 1)
     downstream = adjacency.transpose(0, 2, 1)
@@ -280,6 +289,7 @@ def _graph(
         message = _linear(w, f"say.{k}", h)
         heard = np.concatenate([upstream @ message, downstream @ message], axis=2)
         h = h + act(_linear(w, f"hear.{k}", heard))
+    # Mean and maximum over vertices only: padding has share 0, and FORBIDDEN below any maximum.
     share = mask / np.maximum(mask.sum(axis=1, keepdims=True), 1)
     mean = (share[:, None] @ h)[:, 0]
     top = np.where(mask[..., None] > 0, h, FORBIDDEN).max(axis=1)
@@ -302,12 +312,12 @@ def _mlp(
 
 
 def _of_job(w: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
-    """Plain layers over the features of the job."""
+    """Apply plain layers to the features of the job."""
     return _plain(w, shape, _normalised(observation, w["job_shift"], w["job_scale"]))
 
 
 def _of_all(w: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
-    """Plain layers over the whole observation."""
+    """Apply plain layers to the whole observation."""
     seen = _normalised(observation, w["observation_shift"], w["observation_scale"])
     return _plain(w, shape, seen)
 
@@ -330,7 +340,8 @@ def _normalised(x: Floats32, shift: Floats32, scale: Floats32) -> Floats32:
 
 
 def _sigmoid(x: Floats32) -> Floats32:
-    y: Floats32 = np.float32(0.5) * (np.tanh(np.float32(0.5) * x) + np.float32(1))  # overflows not
+    # The logistic function through tanh: no `exp`, hence no overflow.
+    y: Floats32 = np.float32(0.5) * (np.tanh(np.float32(0.5) * x) + np.float32(1))
     return y
 
 

@@ -1,9 +1,9 @@
-"""Learning from a dataset before the first own step: imitation, then improvement on it.
+"""Learning from a dataset before the first step in an environment.
 
-Improvement is advantage-weighted regression (Peng et al., 2019): the actor imitates the decisions
-of the dataset, each the more, the better it turned out than the critic expected. The critic leans
-towards the better decisions by an expectile (IQL, Kostrikov et al., 2022), so that the measure is
-what the good ones among the policies achieve, not their mean.
+Imitation comes first, then improvement by advantage-weighted regression (Peng et al., 2019): the
+actor imitates the decisions of the dataset, weighted by how much better each turned out than the
+critic expected. The critic leans towards the better decisions by an expectile (IQL, Kostrikov et
+al., 2022), so that the standard is the performance of the good policies in the data, not the mean.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ __all__ = [
 ]
 
 LARGEST_WEIGHT = 20.0
-"""Of a decision in the regression, as in the paper: no single lucky one counts for more."""
+"""Largest weight of a decision in the regression, as in the paper: bounds a single lucky one."""
 
 LATE_PRICE = list(CAPACITY_FEATURES).index("late_price")
-"""Place of the price of a late minute in an observation of capacities."""
+"""Index of the price of a late minute in an observation of capacities."""
 
 PRICES = zlib.crc32(b"late-price")
-"""Of the stream that runs of a dataset draw their prices from."""
+"""Key of the random stream that a dataset's runs draw their prices from."""
 
 
 def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitions:
-    """The transitions an experiment learns from.
+    """Read the transitions an experiment learns from.
 
     Returns:
         The transitions, with observations (N, size) and actions (N, parts). Observations of
-        capacities show prices of a late minute as the experiment's environments have them,
-        whatever the dataset was encoded with: nothing else in them depends on the price.
+        capacities get the prices of a late minute of the experiment's environments, whatever the
+        dataset was encoded with: nothing else in them depends on the price.
 
     Raises:
-        DatasetError: The dataset does not fit the experiment, or no row is left of it.
+        DatasetError: The dataset does not fit the experiment, or no transition of it is left.
     """
-    assert chosen.dataset is not None  # asked by who has one
+    assert chosen.dataset is not None  # callers check it
     folder = Path(chosen.dataset)
     dataset = Dataset.open(folder)
     specs = config.training_specs()
@@ -77,11 +77,11 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
 
 
 def priced(seen: Transitions, env: EnvConfig) -> Transitions:
-    """Puts prices of a late minute into observations of capacities.
+    """Put prices of a late minute into observations of capacities.
 
     Args:
         seen: The transitions.
-        env: Says the price, or from which range each run draws its own.
+        env: Configuration with the price, or the range each run draws its price from.
 
     Returns:
         The same transitions at these prices.
@@ -90,30 +90,33 @@ def priced(seen: Transitions, env: EnvConfig) -> Transitions:
     if drawn is not None:
         run = np.append(0, np.cumsum(seen.ends)[:-1])
         rng = np.random.Generator(np.random.Philox(key=PRICES))
+        # Log-uniform between the bounds, one price per run.
         price = drawn[0] * (drawn[1] / drawn[0]) ** rng.random(int(run[-1]) + 1)[run]
     shown = np.log(price)
     now, after = seen.observation.copy(), seen.next_observation.copy()
     for observation in (now, after):
         observation[:, LATE_PRICE] = np.clip(shown, -LIMIT, LIMIT)
-    # Not _replace: it counts fields, and the length of transitions is their number.
+    # Not `_replace`: it compares `len()` with the number of fields, but the length of transitions
+    # is their number of rows.
     return Transitions(**{**seen._asdict(), "observation": now, "next_observation": after})
 
 
 def demonstrated(
     seen: Transitions, config: ExperimentConfig, min_propensity: float
 ) -> Demonstrations:
-    """Picks the decisions to imitate: those their policy meant, explorations left out.
+    """Select the decisions to imitate: those their policy intended, without explorations.
 
     A decision of unknown propensity is imitated.
 
     Returns:
-        The demonstrations, and what they earn.
+        The demonstrations, with their returns.
     """
     gamma, rewards = config.ppo.gamma, _rewards(seen, config)
-    # Episodes end by the clock, so the future beyond is taken to be like the mean; one that was
+    # Episodes end by the clock, so the mean reward stands for the time beyond. An episode that was
     # given up is charged its last reward for ever, as the learner charges it.
     beyond = np.where(seen.terminated, rewards, rewards.mean()).astype(np.float32)
     returns = _backwards((1 - gamma) * rewards, gamma * beyond, seen.ends, gamma)
+    # NaN marks an unknown propensity, and NaN < x is false: `~` keeps these rows.
     meant = ~(seen.propensity < min_propensity)
     return Demonstrations(
         seen.observation[meant],
@@ -130,14 +133,14 @@ def improve(
     config: ExperimentConfig,
     progress: Callable[[int, float], None] | None = None,
 ) -> dict[str, float]:
-    """Advantage-weighted regression of actor and critic on a dataset.
+    """Improve actor and critic by advantage-weighted regression on a dataset.
 
     Args:
         policy: One of the policies of `agents.actor_critic`.
-        seen: The dataset's transitions.
-        offline: How long, how fast, how greedy.
+        seen: Transitions of the dataset.
+        offline: Epochs, learning rate, temperature and expectile.
         config: The experiment: its reward, discount and algorithm.
-        progress: Called after each epoch with the epochs done and the loss.
+        progress: Called after each epoch with the number of epochs done and the loss.
 
     Returns:
         Figures of the last epoch.
@@ -159,6 +162,7 @@ def improve(
                 observations[rows], actions[rows], **arguments
             )
             error = targets[rows] - values.flatten()
+            # The expectile: errors of decisions better than expected weigh more than others.
             side = torch.where(error > 0, offline.expectile, 1 - offline.expectile)
             critic = (2 * side * error.square()).mean()
             loss = -(weights[rows] * log_prob).mean() + agent.vf_coef * critic
@@ -185,8 +189,9 @@ def _judged(
     gamma: float,
     gae_lambda: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each decision turned out to be worth, (N,), and its weight in the regression, (N,)."""
+    """Estimate the value of each decision, (N,), and its weight in the regression, (N,)."""
     now, after = _values(policy, seen.observation), _values(policy, seen.next_observation)
+    # A terminated episode continues at its last reward: in units of 1 - gamma its value is that.
     after = np.where(seen.terminated, rewards, after)
     surprise = (1 - gamma) * rewards + gamma * after - now
     advantage = _backwards(surprise, np.zeros_like(surprise), seen.ends, gamma * gae_lambda)
@@ -205,7 +210,7 @@ def _values(policy: Any, observations: Floats32) -> Floats32:
 
 
 def _rewards(seen: Transitions, config: ExperimentConfig) -> Floats32:
-    """With the weights of the experiment, whatever those of the dataset are."""
+    """Compute rewards with the weights of the experiment, whatever those of the dataset are."""
     earned = reward(seen.terms, config.env.reward)
     if config.env.action == "capacity" and config.env.randomise.late_price is not None:
         price = np.exp(seen.observation[:, LATE_PRICE].astype(np.float64))
@@ -215,7 +220,7 @@ def _rewards(seen: Transitions, config: ExperimentConfig) -> Floats32:
 
 @njit(cache=True, nogil=True)
 def _backwards(each: Floats32, beyond: Floats32, ends: Bools, decay: float) -> Floats32:
-    """Sums of what is to come, (N,), each step weighing `decay` less; `beyond` follows an end."""
+    """Sum discounted future terms backwards, (N,); `beyond` follows the end of an episode."""
     found = np.empty(len(each), np.float32)
     future = 0.0
     for i in range(len(each) - 1, -1, -1):

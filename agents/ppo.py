@@ -1,9 +1,9 @@
-"""PPO on the batch of jobs, by this project: the learner `native`.
+"""PPO on the batch of jobs, implemented here: the learner `native`.
 
-The loss, the advantages and Adam are those of Stable-Baselines3, which tests hold it to. What
-differs is the way: weights and gradients are one vector each, a rollout is normalised once, and a
-minibatch is cut into pieces whose gradients are written by hand (`agents.gradients`), for several
-cores. A piece's place in the sum does not depend on the cores, so neither does the agent.
+Loss, advantages and Adam are those of Stable-Baselines3, against which tests compare them. The
+implementation differs: weights and gradients are one vector each, a rollout is normalised once, and
+a minibatch is cut into pieces whose gradients are coded by hand (`agents.gradients`), for several
+cores. A piece's place in the sum does not depend on the number of cores, hence neither do results.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from dsp_gym.experiments.agent import AgentConfig
 __all__ = ["NativePpo"]
 
 LANES = 4
-"""Sums that a minibatch's gradient is made of; as many cores can work on it."""
+"""Partial sums that make up a minibatch's gradient; as many cores can work on it."""
 
 ADAM_EPS, BETA_1, BETA_2 = 1e-5, 0.9, 0.999
-"""Of Adam, as in Stable-Baselines3."""
+"""Constants of Adam, as in Stable-Baselines3."""
 
 FIGURES = ("policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")
 EPISODES_KEPT = 100
 STREAM = 0x70706F
-"""Second half of the key of the learner's random numbers; the first is the seed."""
+"""Second half of the key of the learner's random numbers; the seed is the first."""
 
 
 class Rollout:
@@ -59,7 +59,7 @@ class Rollout:
         jobs, size = env.num_envs, env.batch.codec.observation_size
         width = shape.vertices * (shape.vertex_features + 1) + shape.job_features
         self.observations = np.zeros((steps, jobs, size), np.float32)
-        # One more: the observation after the last decision.
+        # One row more: the observation after the last decision, whose value ends the advantages.
         self.inputs = np.zeros((steps + 1, jobs, width), np.float32)
         self.starts = shape.starts
         self.actions = np.zeros((steps, jobs, len(self.starts) - 1), np.int64)
@@ -72,7 +72,7 @@ class Rollout:
         self.flat_inputs = torch.from_numpy(self.inputs.reshape(-1, width))
 
     def decisions(self, advantage: Floats32) -> RolloutDecisions:
-        """All decisions in a row, with advantages (T J,) in their stead.
+        """Return all decisions as rows, with the given advantages (T J,).
 
         Returns:
             Views of the rollout's arrays.
@@ -90,7 +90,7 @@ class Rollout:
 
 @dataclass
 class Lane:
-    """Everything one share of a minibatch is computed in, by one core at a time."""
+    """Buffers for one partial sum of a minibatch, used by one core at a time."""
 
     gradient: Flat
     figures: Floats
@@ -98,19 +98,19 @@ class Lane:
 
 
 class NativePpo:
-    """Learns on the batch of an environment.
+    """PPO on the batch of an environment.
 
     Args:
         env: The jobs.
-        agent: How to learn.
-        shape: Of the network.
-        seed: Of network, exploration and environments.
+        agent: Hyperparameters.
+        shape: Shape of the network.
+        seed: Seed of network, exploration and environments.
     """
 
     def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
         self.env, self.agent, self.shape = env, agent, shape
         self.masked = agent.algorithm == "maskable-ppo"
-        torch.set_num_threads(1)  # cores work on pieces, not within a product
+        torch.set_num_threads(1)  # cores share pieces, not the inside of a product
         torch.manual_seed(seed)
         env.seed(seed)
         self.policy = (MaskableVertexPolicy if self.masked else VertexPolicy)(
@@ -127,6 +127,7 @@ class NativePpo:
         self.weights = _gathered(self.policy.features_extractor)
         self.moments = torch.zeros(2, len(self.weights.vector))
         self.lanes = [
+            # One gradient vector per lane: lanes add without locks.
             Lane(
                 Flat(torch.zeros_like(self.weights.vector), self.weights.by_name.items()),
                 np.zeros(len(FIGURES)),
@@ -146,9 +147,10 @@ class NativePpo:
         return self.rollout.observations.reshape(-1, self.rollout.observations.shape[2])
 
     def begin(self) -> None:
-        """Takes the first observation, where there is none."""
+        """Make the first observation, where there is none."""
         if not len(self.observation):
             self.observation = self.env.reset()
+        # Edges are constant within a training: read from the first observation once.
         v = self.shape.vertices
         edges = self.observation[:, self.observation.shape[1] - v * v :]
         self.seen = RolloutInputs(
@@ -161,10 +163,10 @@ class NativePpo:
         between: Callable[[dict[str, float]], None] = lambda figures: None,
         sampled: Callable[[], None] = lambda: None,
     ) -> None:
-        """Learns until a number of decisions, the first rollout that reaches it included.
+        """Learn until a number of decisions, including the first rollout that reaches it.
 
         Args:
-            until: Decisions over all jobs, those before included.
+            until: Decisions over all jobs, including those before.
             between: Called before each rollout with the figures of the last update.
             sampled: Called after each rollout.
         """
@@ -172,14 +174,14 @@ class NativePpo:
         figures: dict[str, float] = {}
         while self.num_timesteps < until:
             between(figures)
-            # What is left when the rollout begins: the last update is worth its while, too.
+            # The share left when the rollout begins, so that the last update has a rate above zero.
             left = 1 - self.num_timesteps / until if self.agent.schedule == "linear" else 1.0
             self.collect()
             sampled()
             figures = self.update(self.agent.learning_rate * left)
 
     def collect(self) -> None:
-        """Makes the decisions of a rollout, and judges them."""
+        """Make the decisions of a rollout, and compute their advantages."""
         rollout, agent = self.rollout, self.agent
         shift, scale = self._normalisation()
         prepare = partial(
@@ -198,7 +200,7 @@ class NativePpo:
             self.num_timesteps += len(rewards)
             cut = [j for j in np.flatnonzero(ends) if infos[j]["TimeLimit.truncated"]]
             self.episodes.extend(infos[j]["episode"] for j in np.flatnonzero(ends))
-            if cut:  # by the clock: it would have gone on like this
+            if cut:  # truncated by the clock, would have continued
                 terminal = np.stack([infos[j]["terminal_observation"] for j in cut])
                 rewards[cut] += np.float32(agent.gamma) * self._values(terminal)
             rollout.rewards[t], rollout.ends[t] = rewards, ends
@@ -216,14 +218,18 @@ class NativePpo:
         np.add(rollout.advantage, rollout.values[:-1], out=rollout.target)
 
     def update(self, learning_rate: float) -> dict[str, float]:
-        """Learns from the rollout.
+        """Learn from the rollout.
+
+        Args:
+            learning_rate: Learning rate of this update.
 
         Returns:
-            Figures by the names that Stable-Baselines3 gives them.
+            Figures by the names that Stable-Baselines3 uses.
         """
         agent, rollout = self.agent, self.rollout
         seen: list[Floats] = []
         for _ in range(agent.n_epochs):
+            # A permutation per epoch, as in Stable-Baselines3: every decision is used once.
             order = self.generator.permutation(rollout.rewards.size)
             self.updates += 1
             for start in range(0, len(order), agent.batch_size):
@@ -248,7 +254,10 @@ class NativePpo:
         return told
 
     def gradient(self, rows: Ints) -> tuple[Tensor, Floats]:
-        """The gradient of the loss over some rows of the rollout.
+        """Compute the gradient of the loss over some rows of the rollout.
+
+        Args:
+            rows: (R,) indices of the rows.
 
         Returns:
             The gradient, (weights,), and the means of `FIGURES`.
@@ -256,6 +265,7 @@ class NativePpo:
         advantage = self.rollout.advantage.reshape(-1)
         if len(rows) > 1:
             own = advantage[rows]
+            # Normalised over the minibatch with an unbiased deviation, as in Stable-Baselines3.
             advantage = (advantage - own.mean()) / (own.std(ddof=1) + np.float32(1e-8))
         share = Coefficients(
             *map(
@@ -271,6 +281,7 @@ class NativePpo:
         def learn(lane: Lane, part: slice) -> None:
             piece, own = self._piece(lane, part), rows[part]
             piece.forward(self.weights.layers, self.seen, own)
+            # Views of the lane's buffers: no allocation per piece.
             surrogate(
                 piece.logits.array,
                 piece.values.array,
@@ -284,13 +295,14 @@ class NativePpo:
             piece.backward(self.weights.layers, lane.gradient.layers)
 
         self._in_lanes(learn, len(rows))
+        # Always summed in the order of the lanes: float sums depend on it, to the bit.
         whole = self.lanes[0]
         for lane in self.lanes[1:]:
             whole.gradient.vector.add_(lane.gradient.vector)
         return whole.gradient.vector, np.sum([lane.figures for lane in self.lanes], axis=0)
 
     def state(self) -> Tree:
-        """Everything the next update depends on, weights and environments left out.
+        """Return everything the next update depends on, except weights and environments.
 
         Returns:
             Arrays and JSON values; `restore` continues exactly.
@@ -305,7 +317,7 @@ class NativePpo:
         }
 
     def restore(self, saved: Tree) -> None:
-        """Goes on from `state()`."""
+        """Continue from `state()`."""
         self.num_timesteps, self.updates = saved["steps"], saved["updates"]
         self.adam_steps = saved["optimizer"]["steps"]
         self.moments.copy_(torch.from_numpy(saved["optimizer"]["moments"]))
@@ -314,7 +326,7 @@ class NativePpo:
         self.generator.bit_generator.state = saved["random"]
 
     def _allow(self, t: int) -> None:
-        """Marks the moves that can be made in step t; where there is no vertex, that is holding."""
+        """Mark the valid moves of step t; a padded vertex can only hold."""
         masks = self.rollout.masks[t]
         masks[:] = self.env.batch.action_masks() if self.masked else True
         if not self.shape.vertices:
@@ -341,7 +353,7 @@ class NativePpo:
         self._in_lanes(decide, self.env.num_envs)
 
     def _judge(self, lane: Lane, part: slice, t: int) -> Floats32:
-        """Writes the values of some jobs before step t.
+        """Write the values of some jobs before step t.
 
         Returns:
             Their logits, (R, K).
@@ -359,7 +371,8 @@ class NativePpo:
         return values[:, 0]
 
     def _in_lanes(self, work: Callable[[Lane, slice], object], count: int) -> None:
-        """Does the work on all rows: the pieces are dealt to the lanes, the lanes to the cores."""
+        """Run work on all rows: pieces are dealt to lanes, lanes to cores."""
+        # Pieces of equal size where possible: buffers are kept by their number of rows.
         size = min(piece_rows(self.shape.vertices), -(-count // LANES))
         parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
@@ -367,7 +380,7 @@ class NativePpo:
             for part in parts[number::LANES]:
                 work(self.lanes[number], part)
 
-        # Walked through, so that an error of a lane is raised.
+        # The iterator is consumed so that an error in a lane is raised.
         for _ in (self.workers.map if self.workers else map)(run, range(LANES)):
             pass
 
@@ -378,23 +391,27 @@ class NativePpo:
         return lane.pieces[rows]
 
     def _is_far(self, figures: Floats) -> bool:
-        """True where the policy has left the one that decided; as Stable-Baselines3 stops."""
+        """Return whether the policy has moved too far from the one that decided.
+
+        Stable-Baselines3 stops an epoch by the same rule.
+        """
         limit = self.agent.target_kl
         return limit is not None and bool(figures[FIGURES.index("approx_kl")] > 1.5 * limit)
 
     def _step(self, gradient: Tensor, learning_rate: float) -> None:
-        """Adam (Kingma and Ba, 2015), on a gradient of limited length."""
+        """Take a step of Adam (Kingma and Ba, 2015), on a gradient of bounded norm."""
         gradient.mul_(min(1.0, self.agent.max_grad_norm / (float(gradient.norm()) + 1e-6)))
         self.adam_steps += 1
         mean, square = self.moments
         mean.lerp_(gradient, 1 - BETA_1)
         square.mul_(BETA_2).addcmul_(gradient, gradient, value=1 - BETA_2)
+        # The two moments start at zero: dividing by 1 - beta^t removes the bias (algorithm 1).
         unbiased = 1 - BETA_1**self.adam_steps, math.sqrt(1 - BETA_2**self.adam_steps)
         length = square.sqrt().div_(unbiased[1]).add_(ADAM_EPS)
         self.weights.vector.addcdiv_(mean, length, value=-learning_rate / unbiased[0])
 
     def _normalisation(self) -> tuple[Floats32, Floats32]:
-        """Shift and scale of every column of an observation's features."""
+        """Return shift and scale of every feature column of an observation."""
         network, v = self.policy.features_extractor, self.shape.vertices
         shift, scale = (
             torch.cat(
@@ -406,13 +423,14 @@ class NativePpo:
 
 
 def _explained(values: Floats32, target: Floats32) -> float:
-    """Share of the targets' variance that the critic explains; NaN where they do not vary."""
+    """Return the share of the targets' variance that the critic explains; NaN if it is zero."""
     variance = float(np.var(target))
     return 1 - float(np.var(target - values)) / variance if variance > 0 else math.nan
 
 
 def _gathered(network: nn.Module) -> Flat:
-    """Moves a network's weights into one vector that they stay views of."""
+    """Move a network's weights into one vector, of which they remain views."""
+    # After this, stepping the vector steps every layer of the torch module.
     parameters = dict(network.named_parameters())
     flat = Flat(torch.cat([p.data.flatten() for p in parameters.values()]), parameters.items())
     for name, parameter in parameters.items():

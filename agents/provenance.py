@@ -1,4 +1,4 @@
-"""What an agent was made from: its experiment, jobs, data and versions. Needs no torch."""
+"""Provenance of an agent: its experiment, jobs, data and versions. Needs no torch."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = [
 
 
 def config_text(config: ExperimentConfig) -> str:
-    """The resolved experiment as YAML that `dsp-gym train` reads.
+    """Format the resolved experiment as YAML that `dsp-gym train` reads.
 
     Returns:
-        A YAML document with every field written out, defaults included, in the model's order.
+        A YAML document with every field, defaults included, in the model's order.
     """
     document = config.model_dump(mode="json", by_alias=True)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
 
 
 def job_hashes(config: ExperimentConfig) -> dict[str, str]:
-    """Hashes everything the job files say but the evidence of their fit.
+    """Hash all content of the job files except the evidence of their fit.
 
     Returns:
         The hash of each job by name.
@@ -47,7 +47,7 @@ def job_hashes(config: ExperimentConfig) -> dict[str, str]:
 
 
 def datasets_of(config: ExperimentConfig) -> list[str]:
-    """Folders of the datasets that the experiment learns from.
+    """List the folders of the datasets that the experiment learns from.
 
     Returns:
         Each folder once, sorted; empty where it learns from simulation only.
@@ -60,23 +60,26 @@ def datasets_of(config: ExperimentConfig) -> list[str]:
 
 
 def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
-    """The datasets an experiment learns from, with the hashes of their content.
+    """Hash the content of the datasets an experiment learns from.
 
     Returns:
         The hash of each dataset's content by folder.
     """
     return {
-        folder: DatasetManifest.read(folder).content_sha256[:16] for folder in datasets_of(config)
+        # 16 hex digits: enough to tell files apart, short enough for a model card.
+        folder: DatasetManifest.read(folder).content_sha256[:16]
+        for folder in datasets_of(config)
     }
 
 
 def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) -> dict[str, str]:
-    """Hashes the recorded loads of all splits.
+    """Hash the recorded loads of all splits.
 
     Returns:
         The hash of each file by its path.
     """
     library = TraceLibrary(base_dir)
+    # Each file once, however many loads or splits read it.
     paths = {
         node.path: library.find(node.path)
         for _, split in config.loads.splits()
@@ -88,10 +91,11 @@ def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) ->
 
 
 def versions() -> dict[str, str]:
-    """Lists the versions that the numbers depend on.
+    """List the versions that results depend on.
 
     Returns:
-        Versions by package; a planning agent is trained where those of learning are missing.
+        Versions by package; packages that are not installed are omitted, as a planning agent is
+        trained without those of deep learning.
     """
     found = {"dsp-gym": __version__, "python": platform.python_version()}
     for package in ("gymnasium", "numba", "numpy", "sb3-contrib", "stable-baselines3", "torch"):

@@ -1,4 +1,4 @@
-"""What an LSTM remembers of each job from one decision to the next, NumPy only."""
+"""The memory of an LSTM for each job between decisions, NumPy only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ KEY = "lstm"
 
 
 class LstmMemory:
-    """The hidden and cell state of a network with an LSTM; of another one, nothing.
+    """The hidden and cell state of a network with an LSTM; empty for any other network.
 
     Args:
-        weights: Of the actor.
-        shape: Of the network.
+        weights: Weights of the actor.
+        shape: Shape of the network.
     """
 
     def __init__(self, weights: Weights, shape: NetworkShape) -> None:
@@ -26,20 +26,21 @@ class LstmMemory:
         self._memory: Floats32 = np.zeros((0, 2, 0), np.float32)
 
     def reset(self, jobs: int, mask: Mask | None = None) -> None:
-        """An episode begins: forgets all jobs, or only the rows where the mask is True."""
+        """Forget all jobs, or only the rows where the mask is True, as an episode begins."""
         if mask is None or len(self._memory) != jobs:
+            # Zeros are the state of a fresh episode, in training as here.
             self._memory = np.zeros((jobs, 2, self._shape.lstm or 0), np.float32)
         else:
             self._memory[mask] = 0.0
 
     def see(self, observation: Floats32) -> Floats32 | None:
-        """Takes in the observation of a decision, once.
+        """Record the observation of a decision, once.
 
         Args:
-            observation: (J, size).
+            observation: (J, size) observations.
 
         Returns:
-            What the layers behind the LSTM read, (J, width); None without one.
+            Input of the layers behind the LSTM, (J, width); None without one.
         """
         if self._shape.lstm is None:
             return None
@@ -47,14 +48,14 @@ class LstmMemory:
         return self._memory[:, 0]
 
     def state(self) -> State:
-        """The memory as JSON values.
+        """Return the memory as JSON values.
 
         Returns:
-            Nested lists under one key; nothing without an LSTM.
+            Nested lists under one key; empty without an LSTM.
         """
         return {} if self._shape.lstm is None else {KEY: self._memory.tolist()}
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         if self._shape.lstm is not None:
             self._memory = np.array(state[KEY], dtype=np.float32)

@@ -24,13 +24,13 @@ __all__ = ["Sb3Ppo", "schedule_of"]
 
 
 class Sb3Ppo:
-    """Learns on the batch of an environment.
+    """PPO on the batch of an environment.
 
     Args:
         env: The jobs.
-        agent: How to learn.
-        shape: Of the network.
-        seed: Of network, exploration and environments.
+        agent: Hyperparameters.
+        shape: Shape of the network.
+        seed: Seed of network, exploration and environments.
     """
 
     def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
@@ -52,6 +52,7 @@ class Sb3Ppo:
             gae_lambda=agent.gae_lambda,
             clip_range=agent.clip_range,
             ent_coef=agent.ent_coef,
+            # Names of Stable-Baselines3's arguments; `AgentConfig` uses the same where it can.
             vf_coef=agent.vf_coef,
             max_grad_norm=agent.max_grad_norm,
             target_kl=agent.target_kl,
@@ -84,10 +85,10 @@ class Sb3Ppo:
         between: Callable[[dict[str, float]], None] = lambda figures: None,
         sampled: Callable[[], None] = lambda: None,
     ) -> None:
-        """Learns until a number of decisions, the first rollout that reaches it included.
+        """Learn until a number of decisions, including the first rollout that reaches it.
 
         Args:
-            until: Decisions over all jobs, those before included.
+            until: Decisions over all jobs, including those before.
             between: Called before each rollout with the figures of the last update.
             sampled: Called after each rollout.
         """
@@ -98,7 +99,7 @@ class Sb3Ppo:
         )
 
     def state(self) -> Tree:
-        """Everything the next update depends on, weights and environments left out.
+        """Return everything the next update depends on, except weights and environments.
 
         Returns:
             Arrays and JSON values; `restore` continues exactly.
@@ -120,7 +121,7 @@ class Sb3Ppo:
         }
 
     def restore(self, saved: Tree) -> None:
-        """Goes on from `state()` and the number of steps."""
+        """Continue from `state()` and the number of steps."""
         model = self.model
         groups = model.policy.optimizer.state_dict()["param_groups"]
         state = {
@@ -137,7 +138,7 @@ class Sb3Ppo:
 
 
 class _Callback(BaseCallback):
-    """Between two updates everything is at rest: the place to evaluate, write and stop."""
+    """Hooks between two updates, where everything is at rest: evaluating, writing, stopping."""
 
     def __init__(
         self, between: Callable[[dict[str, float]], None], sampled: Callable[[], None]
@@ -163,20 +164,20 @@ class _Callback(BaseCallback):
 
 
 def schedule_of(agent: AgentConfig) -> float | Callable[[float], float]:
-    """The learning rate over a training, as Stable-Baselines3 takes it.
+    """Return the learning rate over a training in the form that Stable-Baselines3 takes.
 
     Returns:
-        A number, or a function of the share that is left.
+        A number, or a function of the share of training left.
     """
     if agent.schedule == "constant":
         return agent.learning_rate
     rate = agent.learning_rate
-    # The last rollout may reach beyond the end: without the limit its update would climb.
+    # The last rollout may exceed the end: without the bound its rate would be negative and ascend.
     return lambda remaining: rate * max(remaining, 0.0)
 
 
 def _random_state() -> dict[str, object]:
-    """Stable-Baselines3 draws from the three global generators."""
+    """Return the states of the three global generators, from which Stable-Baselines3 draws."""
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     version, internal, gauss = random.getstate()
     return {

@@ -1,4 +1,4 @@
-"""The batch of jobs as Stable-Baselines3 wants it, without a Python loop over jobs."""
+"""The batch of jobs as a Stable-Baselines3 environment, without a Python loop over jobs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,20 @@ Indices = int | Iterable[int] | None
 
 
 class Sb3VecEnv(VecEnv):
-    """A batch of jobs as a `VecEnv`; a job that ends starts anew within the same step.
+    """A batch of jobs as a `VecEnv`; a job that ends restarts within the same step.
 
     Args:
-        jobs: The batch, or what `gymnasium.make_vec` gave.
-        discount: Learn in units of this discount: rewards are multiplied by 1 - discount, so that
-            values are means of rewards, and a job that is given up is charged its last reward for
-            ever (all rewards are below zero, giving up must not end them). None: rewards as given.
-        flat: A `Discrete` action, as DQN needs it: one move of one vertex, as `SingleMove` gives
-            it; a capacity action is flat already.
+        jobs: The batch, or the environment that `gymnasium.make_vec` returned.
+        discount: Discount whose units rewards are learned in: they are multiplied by 1 - discount,
+            so
+            that values are means of rewards, and a job that is given up is charged its last reward
+            for ever (all rewards are below zero, giving up must not end them). None: rewards
+            unchanged.
+        flat: Whether the action is `Discrete`, as DQN needs it: one move of one vertex, as with
+            `SingleMove`; a capacity action is always flat.
         render_mode: "rgb_array": `render()` tiles a picture of every job, as `VecVideoRecorder`
-            asks for it; needs the extra `video`.
+            asks
+            for it; needs the extra `video`.
     """
 
     def __init__(
@@ -68,7 +71,10 @@ class Sb3VecEnv(VecEnv):
         )
 
     def seed(self, seed: int | None = None) -> list[int | None]:
-        """Seeds the streams of episodes for the next reset; two seeds share none.
+        """Seed the streams of episodes for the next reset; two seeds share none.
+
+        Args:
+            seed: The seed; None: a random one.
 
         Returns:
             The seed of each row.
@@ -104,12 +110,16 @@ class Sb3VecEnv(VecEnv):
         done = step.terminated | step.truncated
         self._returns += step.reward
         self._lengths += 1
+        # Infos are shared empty dicts until an episode ends: no work per row and step.
         if done.any():
             infos = infos.copy()
             for row in np.flatnonzero(done):
+                # The keys that Stable-Baselines3 and its monitors look for.
                 infos[row] = {
                     "terminal_observation": observation[row].copy(),
                     "TimeLimit.truncated": bool(step.truncated[row]),
+                    # Episode figures as gymnasium's RecordEpisodeStatistics writes them: return and
+                    # length.
                     "episode": {
                         "r": float(self._returns[row]),
                         "l": int(self._lengths[row]),
@@ -124,7 +134,7 @@ class Sb3VecEnv(VecEnv):
         return observation, reward, done, infos
 
     def get_images(self) -> tuple[Pixels, ...]:
-        """Every job's episode so far.
+        """Draw every job's episode so far.
 
         Returns:
             A picture (720, 1280, 3) of uint8 for each.
@@ -137,7 +147,7 @@ class Sb3VecEnv(VecEnv):
     def env_method(
         self, method_name: str, *args: object, indices: Indices = None, **kwargs: object
     ) -> Any:
-        # sb3-contrib stacks what comes back; the masks of all jobs are that stack already.
+        # sb3-contrib stacks the results of the rows; the masks of all jobs are that stack already.
         if method_name != "action_masks":
             raise AttributeError(f"the jobs of a batch have no method '{method_name}'")
         masks = self.batch.action_masks()
@@ -160,7 +170,7 @@ class Sb3VecEnv(VecEnv):
         return [False] * len(self._rows(indices))
 
     def save(self) -> Tree:
-        """Everything the next step depends on, exact.
+        """Return everything the next step depends on, exactly.
 
         Returns:
             Arrays and JSON values; `load` continues exactly.
@@ -172,7 +182,7 @@ class Sb3VecEnv(VecEnv):
         }
 
     def load(self, saved: Tree) -> None:
-        """Goes on from `save()`."""
+        """Continue from `save()`."""
         self.batch.load(saved["batch"])
         self._returns[:] = saved["returns"]
         self._lengths[:] = saved["lengths"]
@@ -182,7 +192,7 @@ class Sb3VecEnv(VecEnv):
 
 
 def _batch_of(jobs: AutoscaleBatch | VectorEnv[Any, Any, Any]) -> AutoscaleBatch:
-    """The batch, out of the environment of `gymnasium.make_vec` if it is in one."""
+    """Return the batch, unwrapped from an environment of `gymnasium.make_vec` if needed."""
     found = jobs if isinstance(jobs, AutoscaleBatch) else getattr(jobs.unwrapped, "batch", None)
     if not isinstance(found, AutoscaleBatch):
         raise ConfigError(
@@ -196,15 +206,15 @@ def _batch_of(jobs: AutoscaleBatch | VectorEnv[Any, Any, Any]) -> AutoscaleBatch
 
 
 def discounted_units(reward: Floats, terminated: Bools, discount: float | None) -> Floats32:
-    """Rewards in units of a discount, so that values are means of rewards.
+    """Scale rewards to units of a discount, so that values are means of rewards.
 
     A job that is given up is charged its last reward for ever: all rewards are below zero, and
     giving up must not end them.
 
     Args:
-        reward: (J,) of the last step.
+        reward: (J,) rewards of the last step.
         terminated: (J,) jobs that were given up in it.
-        discount: of the learner; None: rewards as given.
+        discount: Discount of the learner; None: rewards unchanged.
 
     Returns:
         (J,) rewards to learn from.
@@ -212,4 +222,5 @@ def discounted_units(reward: Floats, terminated: Bools, discount: float | None) 
     if discount is None:
         return reward.astype(np.float32)
     scale = 1.0 - discount
+    # An unscaled reward r is (1 - discount) r / (1 - discount): the scaled one, for ever.
     return (reward * np.where(terminated, 1.0, scale)).astype(np.float32)

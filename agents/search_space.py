@@ -8,13 +8,16 @@ __all__ = ["agent"]
 
 
 def agent(pick: Pick) -> dict[str, object]:
-    """Values by name, as in an experiment's `agent` section.
+    """Pick values by name, as in an experiment's `agent` section.
 
-    The size of a rollout and the network stay as the experiment has them: they trade speed, not
-    only quality, and a trial would take ten times as long as its neighbour.
+    The size of a rollout and the network stay as in the experiment: they affect speed as well as
+    quality, and the duration of trials would differ tenfold.
+
+    Args:
+        pick: Source of the values.
 
     Returns:
-        Keys of the section `agent`, one nested mapping for the network.
+        Keys of the section `agent`, with one nested mapping for the network.
     """
     return {
         "learning_rate": pick.real("learning_rate", 1e-4, 3e-3, log=True),

@@ -1,4 +1,4 @@
-"""Training one agent of one seed as a cell of an engine."""
+"""The training of one agent of one seed, as a cell of an engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 CHECKPOINT, POLICY_FOLDER = "checkpoint", "policy"
 
 RECORD = "record"
-"""In place of a stage: figures to record, with their step."""
+"""Stage of news that are figures to record, with their step."""
 
 SeedNews = tuple[str, int, int, dict[str, float]]
 """A stage, the work done and in all, and figures; see `agents.stages.OnStage`."""
@@ -54,30 +54,34 @@ class SeedCell:
     seed: int
     folder: Path
     base_dir: str | Path | None
-    files: Files | None = None  # of the folder, where the work does not see it
+    files: Files | None = None  # of the folder, for workers without access to it
 
     def carried(self) -> SeedCell:
-        """The cell for a place that does not see the folder.
+        """Return the cell for a worker without access to the folder.
 
         Returns:
-            The cell with the files of the folder as they are now.
+            The cell with the present files of the folder.
         """
         return replace(self, files=_read_files(self.folder))
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedSeed:
-    """An agent at the end of its training, or on another machine at its next checkpoint."""
+    """An agent at the end of its training, or, on another machine, at its next checkpoint."""
 
-    figures: dict[str, float] | None  # of validation; None: the training continues
-    files: Files | None  # of its folder, where the work does not see it
+    figures: dict[str, float] | None  # figures of validation; None: the training continues
+    files: Files | None  # of its folder, from workers without access to it
 
 
 def train_seed(cell: SeedCell, tell: Tell[SeedNews]) -> TrainedSeed:
-    """Trains an agent and exports it; `policy/` and `checkpoint/` are in its folder then.
+    """Train an agent and export it, as `policy/` and `checkpoint/` in its folder.
 
-    Where the folder is on another machine, the agent comes back at its next checkpoint, so that no
-    more is lost with this machine than since then.
+    Where the folder is on another machine, the agent comes back at its next checkpoint, so that a
+    loss of this machine costs no more than the time since then.
+
+    Args:
+        cell: The agent to train.
+        tell: Called with news; returns whether to stop.
 
     Returns:
         The agent's validation figures, and its files if the folder is on another machine.
@@ -96,7 +100,7 @@ def train_seed(cell: SeedCell, tell: Tell[SeedNews]) -> TrainedSeed:
 
 
 def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[str, float] | None:
-    """Validation figures; None after as many steps, with a checkpoint of them."""
+    """Return validation figures; None once that many steps are in a checkpoint."""
     asked = False
 
     def progress(stage: str, done: int, of: int, figures: dict[str, float]) -> None:
@@ -108,6 +112,7 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
     def record(figures: dict[str, float], step: int) -> None:
         tell((RECORD, step, step, figures))
 
+    # Planning needs no torch: its learner is imported without.
     plans = cell.config.agent.kind == "planning"
     learner: Learner | PlanningLearner = (PlanningLearner if plans else _learner())(
         cell.config,
@@ -135,7 +140,7 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
 
 
 def _learner() -> type[Learner]:
-    """The learner of networks, which needs torch; a planning agent is trained without."""
+    """Return the learner of networks, which needs torch; planning agents are trained without it."""
     from agents.learner import Learner
 
     return Learner
@@ -150,18 +155,18 @@ def _read_files(folder: Path) -> Files:
 
 
 def put_back(folder: Path, files: Files) -> None:
-    """Writes the checkpoint and the policy of an agent, each whole or not at all."""
+    """Write the checkpoint and the policy of an agent, each whole or not at all."""
     for name, contents in files.items():
         replace_folder(folder / name, contents)
 
 
 @contextmanager
 def stopped_by_interrupt(learner: Learner | PlanningLearner) -> Iterator[None]:
-    """The first Ctrl-C lets the update under way finish and a checkpoint be written.
+    """Make the first Ctrl-C finish the update in progress and write a checkpoint.
 
     Yields:
         Nothing; the block is the training. A second Ctrl-C raises `KeyboardInterrupt` at once, and
-        the former handler is back in place afterwards.
+        the former handler is restored afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals

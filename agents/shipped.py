@@ -1,4 +1,4 @@
-"""The policies that travel with the package, by name: `shipped:planning`, for instance."""
+"""The policies shipped with the package, by name: `shipped:planning`, for instance."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dsp_gym.policies.config import SHIPPED
 __all__ = ["PRETRAINED", "policy_folder"]
 
 PRETRAINED = Path(__file__).resolve().parent / "pretrained"
-"""One folder per policy, as `dsp-gym train` makes it; its `card.md` says what it was trained on."""
+"""One folder per policy, as `dsp-gym train` makes it; its `card.md` describes its training."""
 
 
 def policy_folder(path: str) -> Path:
-    """Finds the folder of a trained policy.
+    """Find the folder of a trained policy.
 
     Args:
-        path: Of the folder, or `shipped:NAME` of one that travels with the package.
+        path: Path of the folder, or `shipped:NAME` for one in the package.
 
     Returns:
         The folder, which need not exist unless it is shipped.

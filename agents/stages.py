@@ -1,4 +1,4 @@
-"""What the learners of all kinds of agents have in common: stages, and an end before the end."""
+"""Common parts of the learners of all kinds of agents: stages, and a stop before the end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable
 __all__ = ["OnStage", "TrainingInterrupted"]
 
 OnStage = Callable[[str, int, int, dict[str, float]], None]
-"""Called with a stage ("imitate", "offline", "count", "learn"), the work done and in all, and
-figures."""
+"""Callback with a stage ("imitate", "offline", "count", "learn"), the work done and in all, and
+
+figures.
+"""
 
 
 class TrainingInterrupted(Exception):

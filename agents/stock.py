@@ -1,4 +1,4 @@
-"""Other algorithms of Stable-Baselines3 and sb3-contrib on the batch of jobs, as they come."""
+"""Other algorithms of Stable-Baselines3 and sb3-contrib on the batch of jobs, unmodified."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LSTM_WIDTH = 256
 """RecurrentPPO's default of `lstm_hidden_size`."""
 
 KEPT_DECISIONS = 100_000
-"""Decisions that an algorithm with a replay buffer learns from, unless `params` says otherwise."""
+"""Decisions that a replay buffer holds, unless `params` says otherwise."""
 
 REPLAYED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
@@ -47,11 +47,11 @@ REPLAYED = ("observations", "next_observations", "actions", "rewards", "dones", 
 class StockActor:
     """A policy of Stable-Baselines3 that answers with actions of the batch.
 
-    What an LSTM remembers begins with the actor: take another one for other episodes.
+    An LSTM's memory starts with the actor: other episodes need another actor.
 
     Args:
         policy: The policy.
-        shape: Of its network.
+        shape: Shape of its network.
     """
 
     def __init__(self, policy: Any, shape: NetworkShape) -> None:
@@ -59,7 +59,7 @@ class StockActor:
         self._memory: Any = None
 
     def predict(self, observation: Floats32, *, deterministic: bool) -> tuple[Ints, None]:
-        """Decides.
+        """Decide.
 
         Returns:
             Actions (J, parts), and no hidden state: the actor keeps it.
@@ -74,15 +74,15 @@ class StockActor:
 
 
 class StockLearner(Sb3Ppo):
-    """Learns on the batch of an environment with layers over the whole observation.
+    """A stock algorithm on the batch of an environment, with layers over the whole observation.
 
-    The policy is `MlpPolicy`, of RecurrentPPO `MlpLstmPolicy`.
+    The policy is `MlpPolicy`, or `MlpLstmPolicy` for RecurrentPPO.
 
     Args:
         env: The jobs, with flat actions where the algorithm needs them.
-        agent: How to learn.
-        shape: Of the network.
-        seed: Of network, exploration and environments.
+        agent: Hyperparameters.
+        shape: Shape of the network.
+        seed: Seed of network, exploration and environments.
     """
 
     def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
@@ -90,6 +90,7 @@ class StockLearner(Sb3Ppo):
         torch.set_num_threads(self.threads)
         activation = nn.Tanh if shape.activation == "tanh" else nn.ReLU
         algorithm: Any = STOCK[agent.algorithm]
+        # Copied: popping must not change the experiment, which is exported with the policy.
         given: Tree = deepcopy(agent.params)
         network: Tree = given.pop("policy_kwargs", {})
         for name in {"net_arch", "activation_fn"} & network.keys():
@@ -125,6 +126,7 @@ class StockLearner(Sb3Ppo):
             },
         )
         self.model.set_logger(configure(None, []))
+        # Value-based algorithms have no action_net: they explore by epsilon, not by their logits.
         if hasattr(self.model.policy, "action_net"):
             _hold_first(self.model.policy.action_net, shape)
 
@@ -133,12 +135,13 @@ class StockLearner(Sb3Ppo):
         """Observations of the last rollout, or of the replay buffer, (N, size)."""
         replay = getattr(self.model, "replay_buffer", None)
         if replay is None:
+            # PPO and its kin have a rollout buffer, value-based algorithms a replay buffer.
             return super().observations
         seen: Floats32 = replay.observations[: _filled(replay)]
         return seen.reshape(-1, seen.shape[-1])
 
     def state(self) -> Tree:
-        """Everything the next update depends on, weights and environments left out.
+        """Return everything the next update depends on, except weights and environments.
 
         Returns:
             Arrays and JSON values; `restore` continues from there.
@@ -163,7 +166,7 @@ class StockLearner(Sb3Ppo):
         return saved
 
     def restore(self, saved: Tree) -> None:
-        """Goes on from `state()` and the number of steps."""
+        """Continue from `state()` and the number of steps."""
         super().restore(saved)
         if "remembered" in saved:
             held = saved["remembered"]
@@ -181,10 +184,13 @@ class StockLearner(Sb3Ppo):
 
 
 def lstm_width(agent: AgentConfig) -> int | None:
-    """The width of the LSTM of an experiment's network.
+    """Return the width of the LSTM of an experiment's network.
 
     Returns:
-        Numbers that it remembers; None: the algorithm has none.
+        Numbers that it remembers; None: the algorithm has no LSTM.
+
+    Raises:
+        ConfigError: The configured width is not valid.
     """
     if agent.algorithm != RECURRENT:
         return None
@@ -201,7 +207,7 @@ def lstm_width(agent: AgentConfig) -> int | None:
 
 
 def _refuse_other_memory(network: Tree) -> None:
-    """A policy folder holds one LSTM of one layer, with torch's defaults."""
+    """Refuse an LSTM other than one layer with torch's defaults, as a policy folder holds it."""
     for name, only in (("n_lstm_layers", 1), ("lstm_kwargs", None)):
         if network.get(name, only) != only:
             raise ConfigError(
@@ -213,11 +219,12 @@ def _refuse_other_memory(network: Tree) -> None:
 
 
 def _arguments(agent: AgentConfig) -> dict[str, object]:
-    """The keys of an agent that the algorithm knows, under its names."""
+    """Return the settings of an agent that the algorithm takes, under its names."""
     if agent.algorithm in ("dqn", "qr-dqn"):
         return {
             "gamma": agent.gamma,
             "batch_size": agent.batch_size,
+            # DQN counts `n_steps` in decisions of the batch, and learns only after a first rollout.
             "train_freq": agent.n_steps,
             "gradient_steps": agent.n_epochs,
             "learning_starts": agent.n_envs * agent.n_steps,
@@ -250,11 +257,11 @@ def _arguments(agent: AgentConfig) -> dict[str, object]:
 
 
 def _hold_first(head: Any, shape: NetworkShape) -> None:
-    """A fresh agent holds: one that begins by moving at random sees nothing but outages."""
+    """Bias a fresh agent to hold: moving at random from the start, it would see only outages."""
     with torch.no_grad():
         head.bias.view(-1)[shape.starts[:-1].tolist()] = shape.hold_bias
 
 
 def _filled(replay: Any) -> int:
-    """Rows of a replay buffer that hold decisions."""
+    """Return the number of rows of a replay buffer that hold decisions."""
     return int(replay.buffer_size if replay.full else replay.pos)

@@ -37,13 +37,13 @@ __all__ = [
 
 
 class SeedProgress:
-    """Hears the progress of a training; the base class ignores it."""
+    """A listener to the progress of a training; the base class ignores it."""
 
     def begin(self, seed: int, index: int, seeds: int) -> None:
-        """An agent begins."""
+        """Announce the start of an agent."""
 
     def update(self, seed: int, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
-        """The agent of a seed has got so far in a stage: "imitate", "offline", "count", "learn"."""
+        """Report progress of a seed in a stage: "imitate", "offline", "count" or "learn"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +70,27 @@ def train(
     base_dir: str | Path | None = None,
     engine: Engine = HERE,
 ) -> TrainingResult:
-    """Trains the agents of an experiment and exports the best.
+    """Train the agents of an experiment and export the best.
 
     Args:
         config: The experiment.
         out: Folder of checkpoints, of one policy per seed, and of the best as `policy/`.
-        resume: Go on from the checkpoints in `out`.
-        overwrite: Remove the checkpoints in `out` and begin again.
-        progress: Hears the progress.
-        tracker: Records the run.
+        resume: Whether to continue from the checkpoints in `out`.
+        overwrite: Whether to remove the checkpoints in `out` and start over.
+        progress: Listener to the progress.
+        tracker: Tracker that records the run.
         base_dir: Folder that relative trace paths start from.
-        engine: Where each seed is trained; the agents do not depend on it.
+        engine: Engine that trains the seeds; the agents do not depend on it.
 
     Returns:
         The best seed's policy folder, the validation figures of every seed, the recorded run and
-        the registered model.
+        the
+        registered model.
 
     Raises:
         ConfigError: There is nothing to resume, or both `resume` and `overwrite` are given.
-        StorageError: The folder holds what was learned, and neither `resume` nor `overwrite` says
-            what to do with it; or another training writes into it.
+        StorageError: The folder holds a training, and neither `resume` nor `overwrite` is given; or
+            another training writes into it.
         TrainingInterrupted: Ctrl-C; a checkpoint has been written.
     """
     for needed in ("train", "validation"):
@@ -128,7 +129,7 @@ def train(
 
 
 def _learned(config: ExperimentConfig, out: Path) -> dict[int, int]:
-    """Steps that the checkpoints of a folder have learned from, by seed."""
+    """Return the steps that the checkpoints of a folder have learned from, by seed."""
     folders = {seed: out / f"seed-{seed}" / CHECKPOINT for seed in config.agent.seeds}
     return {
         seed: checkpoint_steps(folder) for seed, folder in folders.items() if has_checkpoint(folder)
@@ -136,7 +137,7 @@ def _learned(config: ExperimentConfig, out: Path) -> dict[int, int]:
 
 
 def _make_room(config: ExperimentConfig, out: Path, overwrite: bool) -> None:
-    """Removes checkpoints if asked to; otherwise there must be none."""
+    """Remove checkpoints if asked to; otherwise refuse a folder that has any."""
     learned = {} if overwrite else _learned(config, out)
     if learned:
         total = config.agent.total_steps
@@ -183,7 +184,7 @@ def _train(
         tracker.metrics({f"{prefix}{key}": value for key, value in told.items()}, done)
 
     try:
-        while cells:  # once, or elsewhere once for each checkpoint
+        while cells:  # once; with remote workers once per checkpoint
             if not engine.shares_disk:
                 cells = [cell.carried() for cell in cells]
             for place, trained in engine.map(train_seed, cells, heard, patient=True):
@@ -197,6 +198,7 @@ def _train(
             raise TrainingInterrupted from None
         raise
     by_seed = {seed: figures[seed] for seed in seeds}
+    # By the return on the validation loads, the figure that agents are selected by everywhere.
     seed = max(by_seed, key=lambda s: by_seed[s]["return"])
     return _publish(config, out, seed, by_seed, tracker, base_dir)
 
@@ -209,8 +211,9 @@ def _publish(
     tracker: Tracker,
     base_dir: str | Path | None,
 ) -> TrainingResult:
-    """Copies the best policy to its place, or joins all, and puts it into the registry."""
+    """Copy the best policy to its place, or join all, and put it into the registry."""
     source = out / f"seed-{seed}" / "policy"
+    # The best first: its document is the template of the ensemble's.
     if config.agent.kind == "ppo" and config.agent.ensemble and len(by_seed) > 1:
         from agents.ensemble import join
 
@@ -225,7 +228,7 @@ def _publish(
         figures = by_seed[seed]
     tracker.metrics({f"best/{key}": value for key, value in figures.items()}, 0)
     result = TrainingResult(config.name, policy, seed, figures, by_seed, None, None)
-    _write_summary(out, result)  # first: the store may not answer
+    _write_summary(out, result)  # before the store, which may not answer
     tracking = config.tracking
     model = tracker.register(policy, tracking.model or config.name, tracking.alias)
     result = replace(result, run_id=tracker.run_id, model=model)
@@ -248,6 +251,7 @@ def _write_summary(out: Path, result: TrainingResult) -> Path:
     )
 
 
+# Exported, and trained as far as the experiment asks now.
 def _is_finished(folder: Path, total_steps: int) -> bool:
     exported = (folder / "policy" / POLICY).is_file()
     return exported and checkpoint_steps(folder / "checkpoint") >= total_steps

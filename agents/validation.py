@@ -1,4 +1,4 @@
-"""How good an agent is on the validation loads, acting greedily."""
+"""The quality of an agent on the validation loads, acting greedily."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def validate(
     masked: bool = True,
     average: Average = interquartile_mean,
 ) -> dict[str, float]:
-    """Runs each episode of a validation batch once, by the actions of a network.
+    """Run each episode of a validation batch once, with the actions of a network.
 
     Args:
-        policy: Asked as policies of Stable-Baselines3 are.
+        policy: Policy with the interface of Stable-Baselines3's.
         batch: The episodes.
         masked: Whether it receives the mask of valid choices.
-        average: Of the returns; that between the quartiles does not hear of rare disasters.
+        average: Average of the returns; the interquartile mean ignores rare disasters.
 
     Returns:
-        Figures as `played` gives them.
+        Figures as `played` returns them.
     """
 
     def act(observation: Floats32) -> BatchStep:
@@ -58,12 +58,12 @@ class Totals(NamedTuple):
 def totals(
     batch: AutoscaleBatch, observation: Floats32, act: Callable[[Floats32], BatchStep]
 ) -> Totals:
-    """Runs the episodes of a batch to their end.
+    """Run the episodes of a batch to their end, and sum.
 
     Args:
-        batch: Just reset.
-        observation: What it showed, (J, size).
-        act: Takes a step, from the observation before it.
+        batch: The batch, just reset.
+        observation: Its first observation, (J, size).
+        act: Function that takes a step, given the observation before it.
 
     Returns:
         Sums by job.
@@ -78,7 +78,7 @@ def totals(
         figures = [step.reward, outcome.cost, outcome.slo_s, outcome.rescales]
         total += np.where(alive, figures, 0.0)
         taken += alive
-        # A job that was given up costs as much in every decision left as in its last.
+        # A job that was given up is charged its last decision's figures in every remaining one.
         left = np.where(alive & step.terminated, steps - taken, 0)
         total += left * np.array(figures)
         alive &= ~step.terminated
@@ -94,31 +94,31 @@ def played(
     act: Callable[[Floats32], BatchStep],
     average: Average = interquartile_mean,
 ) -> dict[str, float]:
-    """Runs the episodes of a batch to their end.
+    """Run the episodes of a batch to their end, and average.
 
     Args:
-        batch: Just reset.
-        observation: What it showed, (J, size).
-        act: Takes a step, from the observation before it.
-        average: Of the returns.
+        batch: The batch, just reset.
+        observation: Its first observation, (J, size).
+        act: Function that takes a step, given the observation before it.
+        average: Average of the returns.
 
     Returns:
-        Average of the return per decision, and means of cost per hour, share of SLO
-        seconds and rescales per hour.
+        Average of the return per decision, and means of cost per hour, share of SLO seconds and
+        rescales per hour.
     """
     return figures_of(totals(batch, observation, act), batch.config, average)
 
 
 def figures_of(total: Totals, config: EnvConfig, average: Average) -> dict[str, float]:
-    """Figures of the episodes of a batch.
+    """Compute the figures of a batch's episodes.
 
     Args:
         total: Sums by job.
-        config: Of the batch.
-        average: Of the returns.
+        config: Configuration of the batch.
+        average: Average of the returns.
 
     Returns:
-        As `played`.
+        Figures as `played` returns them.
     """
     steps, hours = config.episode_s // config.interval_s, config.episode_s / 3600
     return {

@@ -1,7 +1,7 @@
 """Train, compare and safely deploy autoscaling policies for Apache Flink jobs.
 
-Importing this package registers its environments with Gymnasium, at once where Gymnasium is
-imported already and otherwise together with it.
+Importing this package registers its environments with Gymnasium: at once if Gymnasium has been
+imported, otherwise when it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Names of the array types the whole project uses, and tables whose columns are arrays.
+"""Names of the array types used throughout, and tables whose columns are arrays.
 
-A table is a class whose fields are arrays, each annotated `Annotated[Floats, Column(...)]`: that
-one line is the column's name, type, axes, unit and meaning. Everything else follows from it.
+A table is a class whose fields are arrays, each annotated `Annotated[Floats, Column(...)]`: this
+one line states the column's name, type, axes, unit and meaning. Everything else is derived from it.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ _Numbered = TypeVar("_Numbered", bound=tuple[int, ...])
 
 
 class Column(NamedTuple):
-    """What an array of a table holds."""
+    """Description of an array of a table."""
 
     axes: str  # names of the axes, separated by spaces, e.g. "J V"
     unit: str
     sentence: str
     first: float = 0.0  # value before anything is written
-    least: float = -math.inf  # values below it are no measurement
-    most: float = math.inf  # values above it are none, either
+    least: float = -math.inf  # values below it are no measurements
+    most: float = math.inf  # values above it are no measurements
 
 
 class ColumnIndex(Protocol):
-    """Place of each column of a block by its name, a constant in compiled code."""
+    """Index of each column of a block by its name, a constant in compiled code."""
 
     def __getattr__(self, name: str) -> int: ...
 
@@ -79,7 +79,7 @@ class ColumnIndex(Protocol):
 
 
 class Row(NamedTuple):
-    """What one column of a block of numbers holds."""
+    """Description of one column of a block of numbers."""
 
     unit: str
     sentence: str
@@ -95,7 +95,7 @@ class Field(NamedTuple):
 
 @functools.cache
 def columns_of(table: type) -> tuple[Field, ...]:
-    """The columns of a table in the order of its fields.
+    """List the columns of a table in the order of its fields.
 
     Args:
         table: A class with fields annotated `Annotated[<array type>, Column(...)]`.
@@ -114,14 +114,14 @@ def columns_of(table: type) -> tuple[Field, ...]:
 
 
 def filled(table: type[_Table], sizes: Mapping[str, int]) -> _Table:
-    """A table before anything is written.
+    """Build a table before anything is written to it.
 
     Args:
         table: A class as `columns_of` reads it.
-        sizes: Length of each axis the columns name.
+        sizes: Length of each axis that the columns name.
 
     Returns:
-        The table; each column is an array of its type and shape that holds its first value.
+        The table; each column is an array of its type and shape, filled with its first value.
     """
     hashable: type = table
     arrays = {
@@ -132,7 +132,7 @@ def filled(table: type[_Table], sizes: Mapping[str, int]) -> _Table:
 
 
 def numbered(table: type[_Numbered]) -> _Numbered:
-    """The place of each column of a block that a table describes.
+    """Number the columns of a block that a table describes.
 
     Args:
         table: A `NamedTuple` with a field `Annotated[int, Row(...)]` for each column.
@@ -144,10 +144,10 @@ def numbered(table: type[_Numbered]) -> _Numbered:
 
 
 def indices(name: str, columns: Sequence[str]) -> ColumnIndex:
-    """The place of each column in a block whose columns stand in this order.
+    """Number the columns of a block, in the given order.
 
     Args:
-        name: Name of the constant that holds the answer.
+        name: Name of the constant that holds the result.
         columns: Names of the columns.
 
     Returns:
@@ -156,11 +156,12 @@ def indices(name: str, columns: Sequence[str]) -> ColumnIndex:
     >>> indices("SHARES", ["busy", "idle"]).idle
     1
     """
+    # A namedtuple of ints, not an enum or a dict: numba takes it as a tuple of constants.
     return cast(ColumnIndex, namedtuple(name, columns)(*range(len(columns))))
 
 
 def plain(array: Ints) -> Ints:
-    """An array as compiled code takes it; such an array is not copied.
+    """Convert an array to the layout that compiled code takes, without a copy if it has it.
 
     Args:
         array: Whole numbers of any type and layout.
@@ -168,6 +169,7 @@ def plain(array: Ints) -> Ints:
     Returns:
         The same values as C-contiguous int64.
     """
+    # `is` on the dtype is the cheap test; a missed match costs a copy, not correctness.
     if array.dtype is _INT64 and array.flags.c_contiguous:
         return array
     return np.ascontiguousarray(array, dtype=np.int64)

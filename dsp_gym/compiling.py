@@ -1,8 +1,8 @@
-"""Compiled functions whose machine code is kept on disk, and is never out of date there.
+"""Compiled functions whose machine code is kept on disk, and never outdated there.
 
-Numba by itself notices a change of a function's own file only. Here a function is compiled anew as
-well when a compiled function it calls has changed, or a constant it reads; and a cache that an
-older state of the code wrote in a way that can no longer be read counts as empty.
+Numba alone notices changes of a function's file only. Here a function is also compiled again when a
+compiled function it calls has changed, or a constant it reads; and a cache that an older state of
+the code has left unreadable counts as empty.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Callable[..., object])
 
 _PATIENCE_S, _LOOK_S = 120.0, 0.05
-"""How long another process is waited for that compiles the same function, and between two looks."""
+"""Seconds to wait for another process that compiles the same function, and between two checks."""
 
 
 def njit(
@@ -46,16 +46,16 @@ def njit(
     borrows: bool = False,
     forceinline: bool = False,
 ) -> Callable[[_F], _F]:
-    """Compiles a function on its first call, as `numba.njit` does; the options are numba's.
+    """Compile a function on its first call, as `numba.njit` does; the options are numba's.
 
     Args:
-        cache: Keep the machine code on disk.
-        nogil: Let other threads run meanwhile.
-        inline: Whether callers take the function in before they are compiled.
-        error_model: Division by zero: an error, or infinity.
-        borrows: The function makes no array and gives none back. Then numba need not count the
-            references to its arguments, which takes longer than the work of a small function.
-        forceinline: Whether LLVM takes the function into its callers, however large it is.
+        cache: Whether to keep the machine code on disk.
+        nogil: Whether other threads may run meanwhile.
+        inline: Whether callers inline the function before they are compiled.
+        error_model: Result of a division by zero: an error, or infinity.
+        borrows: Whether the function neither creates nor returns arrays. Then numba need not count
+            the references to its arguments, which takes longer than the work of a small function.
+        forceinline: Whether LLVM inlines the function into its callers, however large it is.
 
     Returns:
         A decorator; the compiled function is called as the original.
@@ -68,9 +68,9 @@ def njit(
             error_model=error_model,
             _nrt=not borrows,
             forceinline=forceinline,
-            no_cfunc_wrapper=True,  # a second entry, for C, that nobody calls
+            no_cfunc_wrapper=True,  # a second entry point, for C, that nothing calls
         )(function)
-        if isinstance(made, Dispatcher):  # it is the function where numba is switched off
+        if isinstance(made, Dispatcher):  # a plain function where numba is switched off
             kept = None
             if cache:
                 kept = _Cache(function)  # type: ignore[no-untyped-call]  # numba's
@@ -82,23 +82,30 @@ def njit(
 
 
 def _in_peace(made: Dispatcher, kept: _Cache | None) -> Callable[[object], object]:
-    """Compiles a function for types alone, once, and with nothing beside it.
+    """Wrap a function's compilation: for types alone, once, and without interference.
 
-    Numba would compile anew for each number that is written in a call, and so would each process
-    that needs the function meanwhile.
+    Numba would compile again for each literal number in a call, and so would each process that
+    needs the function meanwhile.
+
+    Args:
+        made: The function's dispatcher.
+        kept: Its cache; None: it has none.
 
     Returns:
-        What compiles the same.
+        A replacement of the dispatcher's `compile`.
     """
     compile_: Callable[..., object] = made.compile
 
     @functools.wraps(compile_)
     def compiled(sig: object) -> object:
+        # unliteral turns Literal[int](3) into int64: one overload serves all numbers.
         if isinstance(sig, tuple):
             sig = tuple(map(types.unliteral, sig))
             if sig in made.overloads:
                 return compile_(sig)
         alone = nullcontext() if kept is None else kept.alone()
+        # numba's lock against other threads first, the file lock against other processes second:
+        # always in this order, so that they cannot block each other.
         with global_compiler_lock, alone, _without_collection():
             return compile_(sig)
 
@@ -107,10 +114,10 @@ def _in_peace(made: Dispatcher, kept: _Cache | None) -> Callable[[object], objec
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Lets Python's garbage collection rest.
+    """Pause Python's garbage collection.
 
-    Numba's objects stay until the function is compiled; looking through them again and again takes
-    a tenth of the time.
+    Numba's objects live until the function is compiled; scanning them repeatedly takes a tenth of
+    the time.
     """
     if not gc.isenabled():
         yield
@@ -124,7 +131,7 @@ def _without_collection() -> Iterator[None]:
 
 @functools.cache
 def _announce() -> None:
-    """Says once why nothing seems to happen; on stderr, unless the program handles its log."""
+    """Log once why nothing seems to happen; on stderr, unless the program handles its log."""
     _LOG.warning(
         "compiling numeric code (simulation, observation, policies) for this processor: once after "
         "an installation or an update, up to a minute"
@@ -132,20 +139,23 @@ def _announce() -> None:
 
 
 class _Cache(FunctionCache):
-    """Numba's cache of one function, which knows what the function calls."""
+    """Numba's cache of one function, extended by the functions and constants it depends on."""
 
     _complete = False
     _is_alone = False
 
     def load_overload(self, sig: object, target_context: object) -> object:
-        """Reads machine code, or finds none.
+        """Read machine code, if there is any.
 
         Returns:
-            What numba compiled for these argument types; None where nothing was kept, or where an
-            older state of the code kept it.
+            The code for these argument types; None where none was kept, or where an older state of
+            the
+            code kept it.
         """
         index = self._cache_file
-        if not self._complete:  # late, as a function may be written above the ones it calls
+        if (
+            not self._complete
+        ):  # not in __init__, as a function may be defined above the ones it calls
             index._source_stamp = (index._source_stamp, *_stamps(self._py_func))
             self._complete = True
         try:
@@ -153,8 +163,8 @@ class _Cache(FunctionCache):
         except OSError:
             raise
         except Exception:
-            # Numba reads the argument types before it compares stamps. Their classes may be gone,
-            # and reading them may then end in any error.
+            # Numba reads the argument types before it compares stamps. Their classes may have been
+            # removed, and reading them may then fail with any error.
             self.flush()  # type: ignore[no-untyped-call]  # numba's
             found = None
         if found is None:
@@ -163,19 +173,20 @@ class _Cache(FunctionCache):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keeps other processes from this function, which find what this one compiled.
+        """Lock the function for this process; others will find the code compiled here.
 
         Numba also writes the index of a function before the code that it names. Calls form no
-        circle, so no two processes wait for each other; one that was stopped is not waited for.
+        circle, so no two processes wait for each other; a process that was stopped is not waited
+        for.
         """
-        if self._is_alone:  # a function that calls itself
+        if self._is_alone:  # a recursive function
             yield
             return
         index = Path(self._cache_file._index_path)
         try:
             index.parent.mkdir(parents=True, exist_ok=True)
             lock = os.open(index.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o666)
-        except OSError:  # a folder that cannot be written: numba says so where it matters
+        except OSError:  # a read-only folder: numba reports it
             yield
             return
         self._is_alone = True
@@ -196,7 +207,7 @@ class _Cache(FunctionCache):
 
 
 def _stamps(function: FunctionType) -> list[object]:
-    """What machine code depends on beside the function's own file, in an order of its own."""
+    """List the dependencies of machine code beyond the function's file, in a fixed order."""
     seen: dict[FunctionType, None] = {}
     found: set[object] = set()
     queue = [function]
@@ -212,9 +223,13 @@ def _stamps(function: FunctionType) -> list[object]:
 
 @functools.cache
 def _direct_stamps(caller: FunctionType) -> tuple[list[FunctionType], set[object]]:
-    """The compiled functions a function calls; its constants, and its file or else its code."""
+    """Return the compiled functions a function calls; and its constants, and file or code."""
+    # Constants become part of the machine code: a changed value must invalidate it, as a changed
+    # file does.
     known = inspect.getclosurevars(caller)
     values = {**known.globals, **known.nonlocals}
+    # Names such as `np.pi` are attributes of modules: `unbound` lists them, and modules resolve
+    # them.
     for module in [value for value in values.values() if isinstance(value, ModuleType)]:
         values |= {name: getattr(module, name, None) for name in known.unbound}
     called = [value.py_func for value in values.values() if isinstance(value, Dispatcher)]
@@ -222,7 +237,7 @@ def _direct_stamps(caller: FunctionType) -> tuple[list[FunctionType], set[object
     code = caller.__code__
     try:
         at = os.stat(code.co_filename)
-    except OSError:  # written by code, as the list of features is
+    except OSError:  # defined by code, as the list of features is
         stamps.add((code.co_name, code.co_code, code.co_names))
     else:
         stamps.add((caller.__module__, at.st_mtime, at.st_size))

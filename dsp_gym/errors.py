@@ -16,9 +16,9 @@
     ├── RegistryError          a model registry has no such name, or cannot be reached
     └── StorageError           a file or folder cannot be written or read
 
-Each one says what was wrong, where, its value, what would be right, and the next step, and no
-credentials: those of URLs are hidden when the error is made. The command
-line prints the message and ends with exit code 2; library users catch `DspGymError`.
+Each error states the mistake, its place, the value, the expectation and the next step, and contains
+no credentials: those of URLs are hidden when it is created. The command line prints the message and
+exits with code 2; library users catch `DspGymError`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 
 
 Api = Literal["flink", "prometheus", "kubernetes"]
-"""Interfaces that a job is seen and scaled through."""
+"""Interfaces that a job is observed and scaled through."""
 
 ApiReason = Literal[
     "Unreachable",
@@ -68,11 +68,11 @@ ApiReason = Literal[
     "Unsupported",
     "Other",
 ]
-"""Kinds of failure of an interface: code branches on them, and metrics count by them."""
+"""Kinds of failure of an interface: code branches on them, and metrics are counted by them."""
 
 
 class _Where(TypedDict, total=False):
-    """Where an error was found, and what to do: the keyword arguments of `DspGymError`."""
+    """Location of an error and its remedy: the keyword arguments of `DspGymError`."""
 
     file: str | Path | None
     key: str | None
@@ -81,12 +81,12 @@ class _Where(TypedDict, total=False):
 
 
 class DspGymError(Exception):
-    """Something the user can put right; the message says where and how.
+    """A mistake that the user can correct; the message says where and how.
 
     Args:
-        message: What is wrong and what would be right.
-        file: The file it was found in.
-        key: The dotted key inside that file, such as ``vertices[2].state.keys``.
+        message: The mistake, and the expectation it violates.
+        file: File it was found in.
+        key: Dotted key inside that file, such as ``vertices[2].state.keys``.
         value: The offending value; shown unless it is None.
         remedy: The next step, a full sentence.
     """
@@ -100,6 +100,7 @@ class DspGymError(Exception):
         value: object = None,
         remedy: str | None = None,
     ) -> None:
+        # Before the message reaches `args`: tracebacks and pickles show those.
         message = redacted(message)
         super().__init__(message)
         self.message = message
@@ -120,7 +121,7 @@ class DspGymError(Exception):
         return f"{text}{'' if text.endswith(('.', '?', '!')) else '.'} {self.remedy}"
 
     def in_file(self, file: str | Path) -> DspGymError:
-        """Names the file the error was found in, unless one is named already.
+        """Name the file the error was found in, unless one is named already.
 
         Returns:
             This error, so that it can be raised at once.
@@ -151,12 +152,12 @@ class MetricsError(DspGymError):
 
 
 class ApiError(DspGymError):
-    """An interface that a job is seen or scaled through cannot be reached, or refuses.
+    """An interface that a job is observed or scaled through cannot be reached, or refuses.
 
     Args:
         message: As for every error.
         api: The interface that failed.
-        reason: How it failed; what code branches on and metrics count by.
+        reason: Kind of failure; code branches on it, and metrics are counted by it.
         **where: `file`, `key`, `value`, `remedy`, as for every error.
     """
 
@@ -198,7 +199,7 @@ class DatasetError(DspGymError):
 
 
 class EngineError(DspGymError):
-    """An engine gave up on work it was given; what was finished is kept."""
+    """An engine gave up on work it was given; finished work is kept."""
 
 
 class KubernetesError(ApiError):
@@ -207,8 +208,8 @@ class KubernetesError(ApiError):
     Args:
         message: As for every error.
         reason: As for every interface.
-        may_have_acted: Whether the server may have made the change despite the error; then read
-            before asking again.
+        may_have_acted: Whether the server may have made the change despite the error; then read the
+            object before repeating the request.
         **where: `file`, `key`, `value`, `remedy`, as for every error.
     """
 
@@ -247,12 +248,17 @@ class MissingExtraError(DspGymError):
         self.extra = extra
         self.purpose = purpose
 
+    # Exceptions are unpickled from `args`, the message here: workers of engines need the arguments.
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.extra, self.purpose)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """The sentence that offers the nearest choice, or lists the choices when none is near.
+    """Offer the nearest choice, or list the choices when none is near.
+
+    Args:
+        word: The unknown word.
+        choices: The known words.
 
     Returns:
         A sentence to show as the remedy of an error.
@@ -270,5 +276,5 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 
 def _shortened(value: object, limit: int = 120) -> str:
-    text = redacted(repr(value))  # before it is cut: half a URL is not known for one
+    text = redacted(repr(value))  # before it is cut: half a URL is not recognised as one
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,14 +1,15 @@
-"""Calls of compiled functions that cost less than what the functions do.
+"""Calls of compiled functions at a cost below that of their work.
 
-Numba looks at the type of every argument, and of every array of a `NamedTuple`, at each call: about
+At each call, numba inspects the type of every argument, and of every array of a `NamedTuple`: about
 0.3 us per array. A step of one job is a dozen calls of some microseconds with up to eighty arrays,
-so the looking would take most of it. Two things avoid that:
+most of which would be spent on inspection. Two tools avoid that:
 
-- `direct`: a function whose arguments have the same types at every call looks at them once.
-- `Handle`: one argument in place of the many arrays of a table that stays as it is.
+- `direct`: a function whose arguments have the same types at every call inspects them once.
+- `Handle`: one argument in place of the many arrays of an unchanging table.
 
 A handle saves compilation as well: a table of eighty arrays is five hundred numbers to numba,
-handed on from function to function. Compiled code sees an address, and reads the fields it names.
+passed from function to function. With a handle, compiled code gets an address, and reads the fields
+it names.
 """
 
 from __future__ import annotations
@@ -35,51 +36,53 @@ Function = TypeVar("Function", bound=Callable[..., object])
 if TYPE_CHECKING:
 
     def direct(function: Function) -> Function:
-        """Compile a function for the types of its first call, and no longer look at types.
+        """Compile a function for the types of its first call, and skip their inspection afterwards.
 
-        For functions that Python calls, whose arguments are numbers, C-contiguous arrays of one
+        For functions called from Python whose arguments are numbers, C-contiguous arrays of one
         type and dimension, tables of them, and handles. Compiled code cannot call the result.
 
         Args:
-            function: Decorated with `njit`.
+            function: A function decorated with `njit`.
 
         Returns:
             The function. Arguments of other types than at the first call are read as if they were
-            of those types.
+            of
+            those types.
         """
 
     class Handle(Generic[T]):
-        """A table of arrays as one argument; the caller keeps it for as long as the call lasts."""
+        """A table of arrays as one argument; the caller keeps it for the duration of a call."""
 
         @property
         def arrays(self) -> T:
-            """The table; in compiled code what has its fields, which cannot be unpacked."""
+            """The table; in compiled code a view with its fields, which cannot be unpacked."""
             ...
 
     def handle(table: T) -> Handle[T]:
-        """The handle of a table.
+        """Return the handle of a table.
 
         Args:
-            table: A `NamedTuple` of arrays, numbers and tables; the numbers stay as they are.
+            table: A `NamedTuple` of arrays, numbers and tables; the numbers are constant from then
+                on.
 
         Returns:
             A handle that shares the arrays.
         """
 
     def by_address(table: type[object]) -> None:
-        """Hand every table of a class to compiled functions as its handle would be.
+        """Pass every table of a class to compiled functions as its handle would be passed.
 
-        For a large table that Python hands to many functions, seldom: its arrays are looked at in
-        each call.
+        For a large table that Python seldom passes, but to many functions: its arrays are inspected
+        in each call.
 
         Args:
-            table: A class of `NamedTuple`s, registered before compiled code sees one.
+            table: A class of `NamedTuple`s, registered before compiled code gets one.
         """
 
 elif config.DISABLE_JIT:  # plain Python, for debuggers
 
     class Handle:
-        """Holds the table as it is."""
+        """A plain holder of the table."""
 
         __slots__ = ("arrays",)
 
@@ -89,15 +92,15 @@ elif config.DISABLE_JIT:  # plain Python, for debuggers
     handle = Handle
 
     def by_address(table):
-        """Leave the tables as they are."""
+        """Leave the tables unchanged."""
 
     def direct(function):
-        """Leave the function as it is."""
+        """Return the function unchanged."""
         return function
 
 else:
     _KEPT = 16
-    """Handles of tables that Python hands over as they are, the last ones."""
+    """Number of handles kept for tables that Python passes directly; the oldest one goes first."""
 
     def direct(function):
         """Keep the machine code for the types of the first call."""
@@ -107,24 +110,29 @@ else:
         def call(*arguments):
             nonlocal entry
             if entry is None:
+                # `compile` returns the entry point of one signature: calling it skips numba's
+                # dispatch by types.
                 entry = function.compile(tuple(map(typeof, arguments)))
             return entry(*arguments)
 
         return call
 
     class Handle:
-        """Where the arrays of a table lie: words that compiled code reads, and the table itself."""
+        """The addresses of a table's arrays, as words for compiled code, and the table itself."""
 
         __slots__ = ("_numba_type_", "_words", "address", "arrays")
 
         def __init__(self, arrays):
-            self.arrays = arrays  # which must not go before the handle
+            self.arrays = arrays  # keeps the arrays alive as long as the handle
+            # Numba looks for `_numba_type_` on an instance before it inspects it: no inspection at
+            # all.
             self._numba_type_ = HandleType(_table_of(typeof(arrays)))
             _width(self._numba_type_)
             self._words = np.array(_words(arrays, self._numba_type_.table), np.int64)
             self.address = self._words.ctypes.data
 
         def __reduce__(self):
+            # Addresses are meaningless in another process: a copy computes them from its arrays.
             return Handle, (self.arrays,)
 
     handle = Handle
@@ -137,14 +145,14 @@ else:
             super().__init__(f"Handle({_title(table)})")
 
     class ViewType(types.Type):
-        """Type of a table behind a handle: an address, and the names of what lies there."""
+        """Type of a table behind a handle: an address, and the names of the fields there."""
 
         def __init__(self, table):
             self.table = table
             super().__init__(f"View({_title(table)})")
 
         def place(self, name):
-            """Type of a field, and its first word; None where there is no such field."""
+            """Return the type and the first word of a field; None where there is no such field."""
             at = 0
             for field, kind in zip(self.table.fields, self.table.types, strict=True):
                 if field == name:
@@ -156,12 +164,12 @@ else:
     register_model(ViewType)(models.OpaqueModel)
 
     def _table_of(kind):
-        """The `NamedTuple` that is seen."""
+        """Return the `NamedTuple` type behind a view or a handle, or the type itself."""
         return kind.table if isinstance(kind, ViewType | HandleType) else kind
 
     @cache
     def _title(table):
-        """A short name, as it stands in every symbol; another one where a field is another."""
+        """Return a short name, which is part of every symbol and differs where a field differs."""
         fields = zip(table.fields, table.types, strict=True)
         text = ",".join(f"{name}:{_title_of(kind)}" for name, kind in fields)
         number = sha256(text.encode()).hexdigest()[:16]
@@ -172,22 +180,26 @@ else:
         return _title(seen) if isinstance(seen, types.BaseNamedTuple) else str(kind)
 
     def _width(kind):
-        """Words that a field takes."""
+        """Return the number of words that a field takes."""
         if isinstance(kind, types.BaseNamedTuple | ViewType | HandleType):
             return sum(map(_width, _table_of(kind).types))
         if isinstance(kind, types.Array):
+            # Numba's array record: meminfo, parent, number of items, item size, data, shape and
+            # strides.
             return 5 + 2 * kind.ndim
         if isinstance(kind, types.Float | types.Integer | types.Boolean):
             return 1
         raise TypeError(f"a handle holds arrays, numbers and tables of them, not {kind}")
 
     def _words(value, kind):
-        """A field as words: an array as numba's record of it, without what counts references."""
+        """Write a field as words: an array as numba's record of it, without reference counts."""
         if isinstance(kind, types.BaseNamedTuple | ViewType):
             fields = zip(value, _table_of(kind).types, strict=True)
             return [word for field in fields for word in _words(*field)]
         if isinstance(kind, types.Array):
             at = value.ctypes.data
+            # The first two words, meminfo and parent, are null: compiled code then counts no
+            # references.
             return [0, 0, value.size, value.itemsize, at, *value.shape, *value.strides]
         if isinstance(kind, types.Float):
             return [int(np.float64(value).view(np.int64))]
@@ -208,10 +220,10 @@ else:
     _kept = OrderedDict()
 
     def _of(table):
-        """A handle of a table, the same while the table is one of the last."""
+        """Return a handle of a table, the same one while the table is among the last."""
         held = _kept.get(id(table))
         if held is None:
-            held = _kept[id(table)] = Handle(table)  # it holds the table, so no other has its id
+            held = _kept[id(table)] = Handle(table)  # holds the table: its id stays unique
             if len(_kept) > _KEPT:
                 _kept.popitem(last=False)
         return held
@@ -228,10 +240,11 @@ else:
 
     @unbox(ViewType)
     def _unbox_table(_, table, c):
-        """Find the handle of a table that Python hands over; it is kept until the call is over."""
+        """Find the handle of a table that Python passes; keep it until the end of the call."""
         of = c.pyapi.unserialize(c.pyapi.serialize_object(_of))
         held = c.pyapi.call_function_objargs(of, [table])
         c.pyapi.decref(of)
+        # Initialised with null: if making the handle failed, the error is reported below.
         address = cgutils.alloca_once_value(c.builder, cgutils.get_null_value(cgutils.voidptr_t))
         with c.builder.if_then(cgutils.is_not_null(c.builder, held)):
             c.builder.store(_unbox(None, held, c).value, address)
@@ -240,12 +253,12 @@ else:
 
     @infer_getattr
     class HandleAttributes(AttributeTemplate):
-        """What compiled code sees of a handle."""
+        """Attributes of a handle in compiled code."""
 
         key = HandleType
 
         def resolve_arrays(self, held):
-            """The table, seen from its address."""
+            """Return the view of the table."""
             return ViewType(held.table)
 
     @lower_getattr(HandleType, "arrays")
@@ -259,7 +272,7 @@ else:
         key = ViewType
 
         def generic_resolve(self, view, name):
-            """Type of a field; a table in a table is a view, too."""
+            """Return the type of a field; a table within a table is a view, too."""
             found = view.place(name)
             if found is None:
                 return None
@@ -268,7 +281,7 @@ else:
 
     @lower_getattr_generic(ViewType)
     def _read(context, builder, view, address, name):
-        """Read one field where it lies; the others are not touched."""
+        """Read one field in place; the others are not touched."""
         kind, at = view.place(name)
         words = builder.bitcast(address, cgutils.intp_t.as_pointer())
         there = cgutils.gep_inbounds(builder, words, at)
@@ -277,16 +290,18 @@ else:
         layout = context.get_value_type(kind)
         if isinstance(kind, types.Array):
             record = builder.load(builder.bitcast(there, layout.as_pointer()))
-            nobody = cgutils.get_null_value(layout.elements[0])  # LLVM sees that none are counted
+            # A constant null record: LLVM drops the counting of references.
+            nobody = cgutils.get_null_value(layout.elements[0])
             return builder.insert_value(record, nobody, 0)
         if isinstance(kind, types.Float):
             return builder.load(builder.bitcast(there, layout.as_pointer()))
+        # Booleans are words here, but narrower in LLVM.
         word = builder.load(there)
         return word if layout == word.type else builder.trunc(word, layout)
 
 
 class Handles(dict[object, object]):
-    """Handles of an object, which a copy of the object does not take over."""
+    """Handles of an object; a copy of the object starts without any."""
 
     def __reduce__(self) -> tuple[type[Handles], tuple[()]]:
         return Handles, ()

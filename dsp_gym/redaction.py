@@ -1,6 +1,6 @@
-"""Credentials in text, hidden before anybody reads it.
+"""Credentials in text, hidden before anyone reads it.
 
-Whatever leaves the process as words passes here: errors, status, metrics, journal, tags, output.
+All text that leaves the process passes here: errors, status, metrics, journal, tags, output.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["HIDDEN", "redacted", "redacted_values"]
 
 HIDDEN = "***"
 
-# Up to the last @ of a word, for a password may hold one; rather too much than a part of it.
+# Up to the last @ of a word, as a password may contain one: hiding too much beats hiding a part.
 _ACCOUNT = re.compile(r"://[^\s\"<>]*@")
 _PARAMETER = re.compile(
     r"([?&][\w.%-]*(?:passw(?:or)?d|pwd|token|secret|signature|sig|credentials?|auth|key)=)"
@@ -23,10 +23,10 @@ _BEARER = re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/-]{12,}=*", re.IGNORE
 
 
 def redacted(text: str) -> str:
-    """A text without the accounts of its URLs, secret parameters and authorizations.
+    """Hide the accounts of URLs, secret parameters and authorizations in a text.
 
     Args:
-        text: of any length; JSON stays JSON.
+        text: Text of any length; JSON stays JSON.
 
     Returns:
         The text with *** in place of each; the same text where there is none.
@@ -34,6 +34,7 @@ def redacted(text: str) -> str:
     >>> redacted("http://me:secret@prometheus:9090/?token=abc did not answer")
     'http://***@prometheus:9090/?token=*** did not answer'
     """
+    # Cheap tests first: nearly all text has no credentials, and patterns are slow.
     if "@" in text:
         text = _ACCOUNT.sub(f"://{HIDDEN}@", text)
     if "=" in text and ("?" in text or "&" in text):
@@ -44,7 +45,10 @@ def redacted(text: str) -> str:
 
 
 def redacted_values(value: object) -> object:
-    """A JSON-able value, every text in it redacted.
+    """Redact every text in a JSON-able value.
+
+    Args:
+        value: The value.
 
     Returns:
         A copy; keys, numbers and order stay.

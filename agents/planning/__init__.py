@@ -1,7 +1,7 @@
-"""Agent A: planning by value iteration over the state of the load and the frontier of the job.
+"""Agent A: planning by value iteration over the state of the load and the job's frontier.
 
-`load` describes a load by few numbers, `chain` learns how they follow each other, `value` prices a
-minute and a rescale and solves the decision process, `policy` decides.
+`load` describes a load by a few numbers, `chain` learns their transitions, `value` prices a minute
+and a rescale and solves the decision process, `policy` decides.
 """
 
 from agents.planning.policy import MdpConfig, MdpPolicy

@@ -1,8 +1,8 @@
-"""How the states of a load follow each other: counted on training loads, pooled where thin.
+"""Transitions between the states of a load: counted on training loads, pooled where thin.
 
-A load that rises from 0.3 to 0.34 tells something about one that rises from 0.5 to 0.54. So a
-state's own counts are added to those of its neighbours in level, taken as increments of the level,
-which count for a fixed number of minutes.
+A load that rises from 0.3 to 0.34 is informative about one that rises from 0.5 to 0.54. A state's
+counts are therefore complemented by those of its neighbours in level, as increments of the level,
+with a fixed total weight in minutes.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ __all__ = [
 ]
 
 TABLE = Path(__file__).resolve().parent / "transitions.safetensors"
-"""Counts that travel with the package."""
+"""Counts that are shipped with the package."""
 
 _JUMP = 12
-"""Largest change of the level in a minute that neighbours are told of, in levels."""
+"""Largest change of the level in a minute that is pooled among neighbours, in levels."""
 
 _NEIGHBOURS = 4.0
-"""Levels after which a neighbour counts for a third."""
+"""Distance in levels at which a neighbour's weight falls to 1 / e."""
 
 _REMEDY = "Make one: python -m agents.studies.planning table BENCHMARK --out FILE"
 
 _RARE = 2e-4
-"""Less probable successors are left out."""
+"""Probability at or below which successors are dropped."""
 
 
 class LoadChain(NamedTuple):
-    """Probabilities of the next minute's state, W places per state."""
+    """Probabilities of the next minute's state, up to W successors per state."""
 
     size: Ints  # (STATES,) places used
     state: Ints  # (STATES, W)
@@ -61,10 +61,10 @@ class LoadChain(NamedTuple):
 
 
 def counted(loads: Iterable[Floats]) -> Floats:
-    """Counts how often a state follows another.
+    """Count how often a state follows another.
 
     Args:
-        loads: Each (n,) means of a minute, as multiples of a reference.
+        loads: Loads, each (n,) means per minute as multiples of a reference.
 
     Returns:
         (STATES, STATES) minutes.
@@ -72,26 +72,30 @@ def counted(loads: Iterable[Floats]) -> Floats:
     counts = np.zeros((STATES, STATES))
     for minutes in loads:
         states = states_of(np.ascontiguousarray(minutes))
+        # `add.at`, not `+=`: the same pair occurs many times in one call.
         np.add.at(counts, (states[:-1], states[1:]), 1.0)
     return counts
 
 
 def pooled(counts: Floats, minutes: float) -> Floats:
-    """Adds to each state's counts what its neighbours in level did.
+    """Add to each state's counts those of its neighbours in level.
 
     Args:
-        counts: (STATES, STATES) as `counted` gives them.
-        minutes: Weight of the neighbours in all.
+        counts: (STATES, STATES), as `counted` returns them.
+        minutes: Total weight of the neighbours.
 
     Returns:
-        (STATES, STATES) minutes; each row has some.
+        (STATES, STATES) minutes; every row has some.
     """
+    # A state is (level, mood): mood stands for trend and peak together. jumps[l, m, d, m'] counts
+    # transitions from level l by d levels, from mood m to m'.
     by_level = counts.reshape(LEVELS, MOODS, LEVELS, MOODS)
     jumps = np.zeros((LEVELS, MOODS, 2 * _JUMP + 1, MOODS))
     places = np.arange(LEVELS)
     for jump in range(-_JUMP, _JUMP + 1):
         inside = places[(places + jump >= 0) & (places + jump < LEVELS)]
         jumps[inside, :, jump + _JUMP] = by_level[inside, :, inside + jump]
+    # Weights exp(-|distance| / 4) sum the increments over the neighbouring levels.
     near = np.exp(-np.abs(places[:, None] - places) / _NEIGHBOURS)
     shared = np.einsum("ab,bmcn->amcn", near, jumps)
     total = shared.sum(axis=(2, 3), keepdims=True)
@@ -109,10 +113,10 @@ def pooled(counts: Floats, minutes: float) -> Floats:
 
 @njit(cache=True, nogil=True)
 def sparse(weights: Floats) -> LoadChain:
-    """Turns counts into probabilities.
+    """Turn counts into probabilities.
 
     Args:
-        weights: (n, STATES) as `pooled` gives them, of all states or of some.
+        weights: (n, STATES) as `pooled` returns them, of all states or of some.
 
     Returns:
         The chain of these n states.
@@ -132,6 +136,7 @@ def sparse(weights: Floats) -> LoadChain:
         place, total = 0, 0.0
         for a in range(size):
             if full[s, a] > _RARE:
+                # Dropping rare successors loses probability: rows are normalised again.
                 state[s, place], probability[s, place] = a, full[s, a]
                 total += full[s, a]
                 place += 1
@@ -142,19 +147,21 @@ def sparse(weights: Floats) -> LoadChain:
 
 @njit(cache=True, nogil=True)
 def with_own(chain: LoadChain, weights: Floats, own: Ints, own_weight: float) -> LoadChain:
-    """Adds a job's own history to a chain; of most states it has nothing to tell.
+    """Add a job's history to a chain; most states are unaffected by it.
 
     Args:
         chain: `sparse(weights)`.
-        weights: (STATES, STATES) as `pooled` gives them.
+        weights: (STATES, STATES), as `pooled` returns them.
         own: (n,) states the job's load went through; -1: unknown.
-        own_weight: What one of its minutes counts for.
+        own_weight: Weight of each of its minutes.
 
     Returns:
-        The chain of the counts together.
+        The chain of the summed counts.
     """
     size, told = weights.shape[0], 0
     place = np.full(size, -1)
+    # Only rows of states that the history left are computed again: the first visit gives a row its
+    # place among them, all others are copied from the chain.
     for i in range(own.shape[0] - 1):
         if own[i] >= 0 and own[i + 1] >= 0 and place[own[i]] < 0:
             place[own[i]] = told
@@ -180,7 +187,7 @@ def with_own(chain: LoadChain, weights: Floats, own: Ints, own_weight: float) ->
 
 
 def packed(counts: Floats) -> dict[str, NDArray[np.generic]]:
-    """Packs counts as pairs of states and minutes.
+    """Pack counts as pairs of states with minutes.
 
     Returns:
         Arrays of one length by name.
@@ -194,18 +201,18 @@ def packed(counts: Floats) -> dict[str, NDArray[np.generic]]:
 
 
 def unpacked(table: Mapping[str, NDArray[np.generic]], file: Path, remedy: str) -> Floats:
-    """Reads what `packed` made.
+    """Read the arrays that `packed` returned.
 
     Args:
         table: The arrays.
-        file: Where they stood, for errors.
-        remedy: How to make another one.
+        file: Source of the arrays, for errors.
+        remedy: Advice on how to make another table.
 
     Returns:
         (STATES, STATES) minutes.
 
     Raises:
-        PolicyError: They are something else.
+        PolicyError: They are not such arrays.
     """
     counts = np.zeros((STATES, STATES))
     try:
@@ -223,18 +230,18 @@ def unpacked(table: Mapping[str, NDArray[np.generic]], file: Path, remedy: str) 
 
 
 def write_counts(file: Path, counts: Floats) -> None:
-    """Writes counts as a table of pairs of states and minutes."""
+    """Write counts as a table of pairs of states with minutes."""
     write_atomic(file, save_tensors(packed(counts)))
 
 
 def read_counts(file: Path) -> Floats:
-    """Reads what `write_counts` wrote.
+    """Read a table that `write_counts` wrote.
 
     Returns:
         (STATES, STATES) minutes.
 
     Raises:
-        PolicyError: There is no such file, or it holds something else.
+        PolicyError: There is no such file, or it is not such a table.
     """
     try:
         table = load_tensors(file.read_bytes())
@@ -250,7 +257,7 @@ def _unreadable(error: Exception, file: Path, remedy: str) -> PolicyError:
 
 
 def highest_level(counts: Floats) -> float:
-    """Finds the highest level that was counted.
+    """Return the highest level that was counted.
 
     Returns:
         Its upper bound, as a multiple of the reference.

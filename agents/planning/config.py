@@ -1,4 +1,4 @@
-"""The configuration of planning: the price of lateness, and what the policy starts from."""
+"""The configuration of planning: the price of lateness, and the starting point of the policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["MdpConfig"]
 
 
 class MdpConfig(ConfigModel):
-    """The price of lateness, and what the policy starts from."""
+    """The price of lateness, and the starting point of the policy."""
 
     path: str | None = Field(
         None,

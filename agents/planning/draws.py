@@ -1,4 +1,4 @@
-"""Minutes of training loads, drawn from a split's own seeds."""
+"""Minutes of training loads, drawn with the seeds of a split."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def training_minutes(
     scale: tuple[float, float] = (1.0, 1.0),
     base_dir: str | Path | None = None,
 ) -> Iterator[Floats]:
-    """Draws from the training split, load by load.
+    """Draw from the training split, load by load.
 
     Args:
         loads: The splits.
-        episode_s: Seconds of each draw.
-        draws: Of each load; a split of fewer seeds gives each once.
-        seed: Which block of the split's seeds; blocks begin anew where the seeds end.
+        episode_s: Length of each draw in seconds.
+        draws: Number of draws per load; a split with fewer seeds yields each seed once.
+        seed: Index of the block of the split's seeds; after the last block the first one follows.
         scale: Range that a draw is scaled by, log-uniform.
         base_dir: Folder that relative trace paths start from.
 
@@ -39,6 +39,7 @@ def training_minutes(
     """
     sampler, (low, high) = LoadSampler(loads, base_dir), scale
     for place, row in enumerate(sampler.cells("train")):
+        # Cells are taken in blocks of `draws`, so that seeds of training do not overlap.
         random = philox(seed, place, CHOICE)
         for i in range(min(draws, len(row))):
             cell = row[(seed * draws + i) % len(row)]
@@ -47,13 +48,14 @@ def training_minutes(
 
 
 def minute_means(rates: Floats) -> Floats:
-    """Averages over whole minutes.
+    """Average over whole minutes.
 
     Args:
-        rates: (seconds,) of a load.
+        rates: (seconds,) rates of a load.
 
     Returns:
-        (minutes,) what is left at the end is dropped.
+        (minutes,) means; an incomplete minute at the end is dropped.
     """
+    # 60 s per minute; rates are per second.
     whole = len(rates) // 60 * 60
     return np.asarray(rates[:whole].reshape(-1, 60).mean(axis=1))

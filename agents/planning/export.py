@@ -1,4 +1,4 @@
-"""From a trained planning policy to the folder that is deployed."""
+"""The export of a trained planning policy to its deployed folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["export_planning"]
 def export_planning(
     learner: PlanningLearner, target: Path, base_dir: str | Path | None = None
 ) -> Path:
-    """Writes the policy of a learner.
+    """Write the policy of a learner.
 
     Returns:
         The policy's folder.
@@ -56,7 +56,7 @@ def export_planning(
 
 
 def _weights(learner: PlanningLearner) -> dict[str, NDArray[np.generic]]:
-    """The transitions, and the service models of jobs whose past is known."""
+    """Collect the transitions, and the service models of jobs with a known past."""
     found = {TABLE_PREFIX + key: part for key, part in packed(learner.counts).items()}
     for job, past in learner.past.items():
         prefix = past_prefix(job)
@@ -65,7 +65,7 @@ def _weights(learner: PlanningLearner) -> dict[str, NDArray[np.generic]]:
 
 
 def planning_card(document: PlanningDocument, learner: PlanningLearner) -> str:
-    """Writes the model card: what people should know before they use the policy.
+    """Write the model card: the facts to know before using the policy.
 
     Returns:
         Markdown text.

@@ -1,10 +1,10 @@
-"""A forecast from the load's chain: how high the load may get, and how good such forecasts were.
+"""Forecasts from the load's chain: how high a load may get, and how good past forecasts were.
 
-From the state of the load now, the transitions that training counted give the distribution of its
-state in 1, 2, ... minutes. The forecast is the highest of the quantiles of the level, as a
-difference to the middle of the level now, so that it does not depend on where in its level the
-load is. Its error is measured on the minutes that the policy remembers: the forecast that it would
-have made then, against the highest level that came.
+From the present state of the load, the transitions counted in training give the distribution of its
+state in 1, 2, ... minutes. The forecast is the highest quantile of the level over these minutes, as
+a difference to the middle of the present level, so that it does not depend on the load's place
+within its level. Its error is measured on the minutes that the policy remembers: the forecast it
+would have made at the time, against the highest level that followed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from dsp_gym.compiling import njit
 __all__ = ["AHEAD", "QUANTILE", "LoadForecasts", "highest_rises"]
 
 AHEAD = 20
-"""Minutes: Flink's autoscaler cannot decide again earlier after a rescale (stabilization and
-window, by default)."""
+"""Minutes of a forecast: Flink's autoscaler cannot decide again earlier after a rescale
+
+(stabilization and window, by default).
+"""
 
 QUANTILE = 0.9
 
@@ -31,14 +33,14 @@ _LEAST = 30
 
 
 def highest_rises(weights: Floats, states: Ints) -> Floats:
-    """How far the quantile of the level rises above the level now, over the next minutes.
+    """Compute the rise of the level's quantile above the present level, over the next minutes.
 
     Args:
-        weights: (STATES, STATES) of transitions; rows need not sum to 1.
-        states: (n,) now.
+        weights: (STATES, STATES) weights of transitions; rows need not sum to 1.
+        states: (n,) present states.
 
     Returns:
-        (n,) multiples of the reference; at least 0.
+        (n,) multiples of the reference, 0 or more.
     """
     steps = weights / weights.sum(axis=1, keepdims=True)
     middles = levels()
@@ -47,18 +49,20 @@ def highest_rises(weights: Floats, states: Ints) -> Floats:
     chances[np.arange(len(states)), states] = 1.0
     highest = np.zeros(len(states))
     for _ in range(AHEAD):
+        # The Chapman-Kolmogorov equation: one more minute is one more product with the transitions.
         chances = chances @ steps
         below = chances.reshape(-1, LEVELS, MOODS).sum(axis=2).cumsum(axis=1)
+        # The tolerance keeps a cumulative sum of exactly the quantile from rounding below it.
         place = np.minimum((below < QUANTILE - 1e-9).sum(axis=1), LEVELS - 1)
         highest = np.maximum(highest, of_levels[place] - middles[states])
     return highest
 
 
 class LoadForecasts:
-    """Forecasts loads by one chain; what follows on a state is computed once.
+    """Forecasts of loads by one chain; the rise from each state is computed once.
 
     Args:
-        weights: (STATES, STATES) of transitions; nobody writes into them from now on.
+        weights: (STATES, STATES) weights of transitions; must not be changed afterwards.
     """
 
     def __init__(self, weights: Floats) -> None:
@@ -66,22 +70,25 @@ class LoadForecasts:
         self._rises = np.full(STATES, np.nan)
 
     def look_forward(self, minutes: Floats) -> tuple[float, float]:
-        """Forecasts one load.
+        """Forecast one load.
 
         Args:
-            minutes: (n,) the load, as multiples of the reference, oldest first; at least one.
+            minutes: (n,) load per minute as multiples of the reference, oldest first; at least one.
 
         Returns:
             The highest quantile of the level over the next minutes, and the mean relative error of
-            past forecasts, NaN where the load is too young to tell.
+            past
+            forecasts, NaN where the load is too young to measure it.
         """
         states, levels_then, came = _looked_back(np.ascontiguousarray(minutes))
         found = levels_then + self._rises_of(states)
+        # Minutes without load have no relative error.
         is_known = came > 0.0
         errors = np.abs(found[:-1][is_known] - came[is_known]) / came[is_known]
         return float(found[-1]), float(errors.mean()) if len(errors) else float("nan")
 
     def _rises_of(self, states: Ints) -> Floats:
+        # Rises are NaN until a load first visits the state: most states never occur.
         missing = np.unique(states[np.isnan(self._rises[states])])
         if len(missing):
             self._rises[missing] = highest_rises(self.weights, missing)
@@ -90,7 +97,7 @@ class LoadForecasts:
 
 @njit(cache=True, nogil=True)
 def _looked_back(minutes: Floats) -> tuple[Ints, Floats, Floats]:
-    """States and levels at past minutes and at the last one, and the highest level that came.
+    """Return states and levels at past minutes and at the last one, and the highest levels after.
 
     Returns:
         (m + 1,) states, (m + 1,) levels, (m,) highest levels in the minutes after.

@@ -1,4 +1,4 @@
-"""The past of a job, from a dataset: minutes of its load, and how fast its vertices are."""
+"""The past of a job, from a dataset: minutes of its load, and the speed of its vertices."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ __all__ = ["Past", "pasts", "watched"]
 _COLUMNS = ("source", "job", "run", "step", "snapshot")
 
 _LONGEST_GAP = 10
-"""Minutes without a measurement after which a load begins anew."""
+"""Minutes without a measurement after which a new load starts."""
 
 
 class Past(NamedTuple):
-    """What a job has done so far."""
+    """Facts from a job's past."""
 
     loads: tuple[Floats, ...]  # each (n,) means of a minute, as multiples of a reference
-    service: dict[str, Floats]  # as `ServiceModel.learned` gives it
+    service: dict[str, Floats]  # as `ServiceModel.learned` returns it
     vertices: tuple[str, ...]  # in topological order
 
 
 def pasts(
     folder: str | Path, specs: list[JobSpec], sizing: SizingConfig, *, filed: bool
 ) -> dict[str, Past]:
-    """Reads the past of the jobs of an experiment, as far as a dataset has it.
+    """Read the past of an experiment's jobs, as far as a dataset contains it.
 
     Args:
         folder: The dataset.
-        specs: The jobs' files.
-        sizing: How times per record are learned.
-        filed: Whether they start from the job files.
+        specs: The job files.
+        sizing: Settings of learning times per record.
+        filed: Whether times per record start from the job files.
 
     Returns:
-        The past of each job that the dataset has.
+        The past of each job in the dataset.
 
     Raises:
         DatasetError: It has none of the jobs, or no snapshots.
@@ -81,16 +81,16 @@ def pasts(
 def watched(
     runs: list[MetricsSnapshot], jobs: Topology, prior: Prior, sizing: SizingConfig
 ) -> Past:
-    """Looks at a job's past as the policy would have.
+    """Replay a job's past through the estimators of the policy.
 
     Args:
-        runs: Its snapshots, each run's in order of time, a row per snapshot.
-        jobs: The job alone.
-        prior: What its times per record are ratios to.
-        sizing: How they are learned.
+        runs: Snapshots of its runs, each in order of time, a row per snapshot.
+        jobs: Topology of this job alone.
+        prior: Prior that its times per record are ratios to.
+        sizing: Settings of learning them.
 
     Returns:
-        Its load by the minute, and what its vertices take.
+        Its load per minute, and the times per record of its vertices.
     """
     model, reference = ServiceModel(sizing), float(jobs.tables.rate_per_s[0])
     model.reset(jobs, prior)
@@ -103,7 +103,7 @@ def watched(
             rates[i] = arrivals.observe(now)[0]
             model.observe(now)
         loads += _by_minute(run.t_s, rates)
-    # As the policy does: a load beyond the reference has outgrown it.
+    # As in the policy: a level beyond OUTGROWN doubles the reference.
     highest = max((level_of(load[:i]) for load in loads for i in range(1, len(load))), default=0.0)
     while highest > OUTGROWN * reference:
         reference *= 2.0
@@ -111,7 +111,7 @@ def watched(
 
 
 def _runs(dataset: Dataset, job: str, jobs: Topology) -> Iterator[MetricsSnapshot]:
-    """The snapshots of a job, run by run."""
+    """Yield the snapshots of a job, run by run."""
     import pyarrow
 
     batches = list(dataset.table("snapshots", columns=_COLUMNS, lenient=True))
@@ -122,17 +122,18 @@ def _runs(dataset: Dataset, job: str, jobs: Topology) -> Iterator[MetricsSnapsho
     table = table.filter(pyarrow.compute.is_valid(table["snapshot"]))
     table = table.sort_by([(key, "ascending") for key in ("source", "run", "step")])
     names = list(zip(table["source"].to_pylist(), table["run"].to_pylist(), strict=True))
+    # A new run starts wherever (source, run) changes; the rows are sorted by both.
     starts = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
     for first, last in zip(starts, [*starts[1:], len(names)], strict=True):
         yield snapshots_of(table.slice(first, last - first), jobs)
 
 
 def _by_minute(t_s: Floats, rates: Floats) -> list[Floats]:
-    """Cuts what arrived between snapshots into minutes.
+    """Cut the arrivals between snapshots into minutes.
 
     Args:
-        t_s: (n,) times of the snapshots.
-        rates: (n,) arrived since the one before, records/s; NaN: unknown.
+        t_s: (n,) times of the snapshots in seconds.
+        rates: (n,) arrivals since the previous snapshot, records/s; NaN: unknown.
 
     Returns:
         Loads without gaps, each (minutes,).
@@ -148,4 +149,5 @@ def _by_minute(t_s: Floats, rates: Floats) -> list[Floats]:
     cuts = np.flatnonzero(np.diff(known) > _LONGEST_GAP) + 1
     pieces = np.split(known, cuts)
     spans = [np.arange(piece[0], piece[-1] + 1) for piece in pieces]
+    # Gaps of up to `_LONGEST_GAP` minutes are interpolated, longer ones split the load.
     return [np.interp(span, known, filled[known]) for span in spans if len(span) > 1]

@@ -1,4 +1,4 @@
-"""One planning policy of one seed: transitions counted, and the price of a late minute chosen."""
+"""One planning policy of one seed: counts of transitions, and the choice of its late price."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class ChosenPrice:
 
 
 class PlanningLearner:
-    """Trains one policy.
+    """The training of one policy.
 
     Args:
         config: The experiment.
-        seed: Of the draws of its training loads.
-        folder: Where checkpoints are written.
+        seed: Seed of the draws of its training loads.
+        folder: Folder that checkpoints are written to.
         progress: Called with the progress of each stage.
         record: Called with figures and their step.
         base_dir: Folder that relative trace paths start from.
@@ -77,10 +77,16 @@ class PlanningLearner:
         self._base_dir = base_dir
 
     def run(self, *, resume: bool = False) -> ChosenPrice:
-        """Counts transitions and tries prices, those of the last checkpoint left out if asked.
+        """Count transitions and try prices.
+
+        Args:
+            resume: Whether to reuse the prices tried before the last checkpoint; otherwise it is
+                removed.
 
         Returns:
-            The lowest price that keeps to the aim, or the highest there is, and its figures.
+            The lowest price that keeps lateness below the target, or the highest available, with
+            its
+            figures.
 
         Raises:
             TrainingInterrupted: `stop` was set; a checkpoint has been written.
@@ -91,7 +97,9 @@ class PlanningLearner:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         self._count()
         prices, low, high = self.agent.late_prices, 0, len(self.agent.late_prices)
-        while low < high:  # the first that keeps to the aim: lateness falls as the price rises
+        # Bisection for the lowest price that meets the target: lateness falls as the price rises,
+        # so that log2(n) of the n prices need a run.
+        while low < high:
             middle = (low + high) // 2
             figures = self._figures(prices[middle])
             if figures["slo_share"] <= self.agent.late_target:
@@ -106,11 +114,11 @@ class PlanningLearner:
 
     @property
     def kept_aim(self) -> bool:
-        """Whether the price chosen keeps to the aim."""
+        """Whether the chosen price meets the target."""
         return self.best.figures["slo_share"] <= self.agent.late_target
 
     def _count(self) -> None:
-        """Counts the transitions of the training loads, and of the jobs' own past."""
+        """Count the transitions of the training loads, and of the jobs' own past."""
         agent, config = self.agent, self.config
         if agent.history is not None:
             specs = [load_job(name) for name in config.jobs]
@@ -130,6 +138,7 @@ class PlanningLearner:
             scale=config.env.randomise.load_scale,
             base_dir=self._base_dir,
         )
+        # Only for the display: the sampler may yield fewer where a split has fewer seeds.
         of = agent.draws * (0 if config.loads.train is None else len(config.loads.train.loads))
         for done, minutes in enumerate(loads):
             self.counts += counted([minutes])
@@ -144,12 +153,13 @@ class PlanningLearner:
             )
 
     def _figures(self, price: float) -> dict[str, float]:
-        """Plays the validation loads at a price, unless that was done before."""
+        """Play the validation loads at a price, unless that was done before."""
         if price not in self.tried:
             self.tried[price] = self._played(price)
             steps = len(self.tried)
             told = {"late_price": price, **self.tried[price]}
             self._record({f"validation/{key}": value for key, value in told.items()}, steps)
+            # Saved after every price: a price takes minutes of simulation.
             self._save(steps)
             self._tell(steps)
             self._heed()
@@ -178,7 +188,7 @@ class PlanningLearner:
         self._progress("learn", steps, self.agent.total_steps, best)
 
     def _heed(self) -> None:
-        """Stops where that was asked for; a price that was not played to its end is lost."""
+        """Stop if asked to; a price whose run is incomplete is lost."""
         if self.stop:
             self._save(len(self.tried))
             raise TrainingInterrupted

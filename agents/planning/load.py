@@ -1,7 +1,7 @@
-"""The state of a load: its level, its trend over an hour, and how far its recent peak was above.
+"""The state of a load: its level, its trend over an hour, and the height of its recent peak.
 
-All are multiples of the job's reference rate, from means of one minute, so that loads of any job
-look alike. States are numbered
+All are multiples of the job's reference rate, from means per minute, so that loads of all jobs are
+comparable. States are numbered
 
     state = (level * TRENDS + trend) * PEAKS + peak
 """
@@ -32,7 +32,7 @@ BIN = 0.04
 
 LEVELS, TRENDS, PEAKS = 40, 5, 3
 MOODS = TRENDS * PEAKS
-"""States that share a level."""
+"""Number of states that share a level."""
 
 STATES = LEVELS * MOODS
 
@@ -43,11 +43,11 @@ _FALLS, _SINKS, _RISES, _SOARS = -0.18, -0.035, 0.035, 0.18
 """Bounds of the trends: change of the level over an hour."""
 
 _PEAKED, _PEAKED_HIGH = 0.08, 0.22
-"""Bounds of the peaks: how far the last 90 minutes' peak was above the level."""
+"""Bounds of the peaks: height of the last 90 minutes' peak above the level."""
 
 
 def levels() -> Floats:
-    """Lists the middle of the level of every state.
+    """List the middle of each state's level.
 
     Returns:
         (STATES,) multiples of the reference.
@@ -57,45 +57,48 @@ def levels() -> Floats:
 
 @njit(cache=True, nogil=True)
 def level_of(minutes: Floats) -> float:
-    """Level of a load now: a mean of six minutes or, after a jump, what the jump led to.
+    """Estimate a load's level: a mean of six minutes or, after a jump, the level it led to.
 
     Args:
-        minutes: (n,) the load, oldest first; at least one.
+        minutes: (n,) load per minute, oldest first; at least one.
 
     Returns:
-        In the unit of the load.
+        The level, in the unit of the load.
     """
     n = minutes.shape[0]
     last = float(minutes[n - 1])
     if n < 3:
         return last
     before = float(minutes[max(0, n - 6) : n - 1].mean())
+    # Changes beyond 12 % (or 6 % of the reference) are jumps; smaller ones are smoothed as noise.
     tolerance = max(0.06, 0.12 * before)
     if abs(last - before) <= tolerance:
         return 0.4 * last + 0.6 * before
-    # One minute of a jump may be a mean over the jump; the second tells.
+    # The first minute of a jump may average over it; a second one nearby confirms the new level.
     one_before = float(minutes[n - 2])
     return 0.5 * (last + one_before) if abs(one_before - last) < tolerance else last
 
 
 @njit(cache=True, nogil=True)
 def state_of(minutes: Floats) -> int:
-    """State of a load now.
+    """Classify the present state of a load.
 
     Args:
-        minutes: (n,) the load, as multiples of the reference, oldest first; at least one.
+        minutes: (n,) load per minute as multiples of the reference, oldest first; at least one.
 
     Returns:
         0 to STATES - 1.
     """
     n = minutes.shape[0]
     level = level_of(minutes)
+    # The level an hour ago: a mean from 70 to 50 minutes back.
     low, high = max(0, n - 70), n - 50
-    if high <= low:  # younger than an hour: against how it began
+    if high <= low:  # younger than an hour: compared with its beginning
         low, high = 0, min(n, 5)
     change = level - minutes[low:high].mean()
     highest = level
     for i in range(max(1, n - 90), n):
+        # Means of two minutes, so that a single noisy minute makes no peak.
         highest = max(highest, 0.5 * (minutes[i] + minutes[i - 1]))
     above = highest - level
 
@@ -115,13 +118,13 @@ def state_of(minutes: Floats) -> int:
 
 @njit(cache=True, nogil=True)
 def states_of(minutes: Floats) -> Ints:
-    """States of a whole load.
+    """Classify the states of a whole load.
 
     Args:
-        minutes: (n,) the load, as multiples of the reference.
+        minutes: (n,) load per minute as multiples of the reference.
 
     Returns:
-        (n,) the state at the end of each minute.
+        (n,) state at the end of each minute.
     """
     found = np.zeros(minutes.shape[0], np.int64)
     for i in range(minutes.shape[0]):

@@ -1,4 +1,10 @@
-"""The look-ahead: which configuration costs least from this minute on, compiled for all jobs."""
+"""The look-ahead: the cheapest configuration from this minute on, compiled for all jobs.
+
+Letters: j a job's row of the batch, k the row of its job file, v a vertex, a a place on its
+frontier of N configurations; p a parallelism (V,) and x a memory level (V,) that run, q and y those
+offered. Loads, capacities and backlogs are multiples of the reference rate, prices are seconds of
+the configuration that carries it.
+"""
 
 from __future__ import annotations
 
@@ -35,38 +41,38 @@ __all__ = [
 ]
 
 HOLD, MOVE, BLIND, UNKNOWN, DOWN = 0, 1, 2, 3, 4
-"""What a look-ahead can find."""
+"""Outcomes of a look-ahead."""
 
 _CHANGED = 0.04
-"""Share by which a capacity has to change for that."""
+"""Logarithm of a ratio of capacities beyond which they count as changed: about 4 %."""
 
 _KEPT_S = 3600.0
-"""Seconds that a configuration off the frontier is taken to be kept, with its extra cost."""
+"""Seconds for which a configuration off the frontier is assumed to stay, at its extra cost."""
 
 
 class Solved(NamedTuple):
-    """What a look-ahead needs of all jobs."""
+    """Solutions of all jobs that a look-ahead reads."""
 
     frontiers: Frontiers
     value: Floats  # (J, STATES, N)
-    weights: Floats  # (STATES, STATES) of the training loads
+    weights: Floats  # transitions of the training loads
 
 
 class Stakes(NamedTuple):
-    """`MdpConfig` as compiled code takes it."""
+    """`MdpConfig` in the form that compiled code takes."""
 
-    terms: StepPrices  # outage and bound of no job in particular
+    terms: StepPrices  # outage and bound are placeholders, filled in per job
     headroom: float
     own_weight: float
 
 
 class Outlook(NamedTuple):
-    """What a look-ahead found."""
+    """Outcome of a look-ahead."""
 
     what: Ints  # (J,) HOLD, MOVE and so on
     load_per_s: Floats  # (J,) level
     running_per_s: Floats  # (J,) capacity of the running configuration
-    wanted_per_s: Floats  # (J,) of the one chosen
+    wanted_per_s: Floats  # capacity of the chosen configuration
     parallelism: Ints  # (J, V)
     level: Ints  # (J, V)
 
@@ -80,12 +86,21 @@ def compare(
     asked: Bools,
     changed: Bools,
 ) -> None:
-    """Tells of which jobs some configuration of the frontier now carries more or less."""
+    """Mark the jobs with a frontier configuration whose estimated capacity has changed.
+
+    Args:
+        facts: Facts of the jobs.
+        model: Estimates of the service model.
+        found: Frontiers, with the capacities estimated when they were computed.
+        asked: (J,) jobs to check.
+        changed: (J,), set to True where one capacity moved by more than `_CHANGED`.
+    """
     for j in range(asked.shape[0]):
         if asked[j]:
             for a in range(found.size[j]):
                 p, level = found.parallelism[j, a], found.level[j, a]
                 now = believed(model.arrays, facts.arrays, j, p, level)
+                # The logarithm treats growth and decline alike.
                 if abs(math.log(now / found.rate_per_s[j, a])) > _CHANGED:
                     changed[j] = True
 
@@ -101,11 +116,21 @@ def look_ahead(
     stakes: Stakes,
     outlook: Outlook,
 ) -> None:
-    """Takes the configuration whose next minute and values after it cost least, for each job.
+    """Choose, for each job, the configuration with the least price now and expected later.
 
-    j is a job's row, k its job file, v a vertex, a a place on its frontier. Loads and capacities
-    are multiples of the reference.
+    The right-hand side of the equation of `agents.planning.value`, for the present state, with what
+    the solution leaves out: the backlog, cold caches and running configurations off the frontier.
+
+    Args:
+        facts: Facts of the jobs.
+        seen: The snapshot.
+        recall: Memory of loads and restarts.
+        model: Estimates of the service model.
+        solved: Frontiers and values.
+        stakes: Prices.
+        outlook: Outcomes, written; holds the running configuration on entry, and all as HOLD.
     """
+    # Handles pass one pointer instead of dozens of arrays, which numba would unpack on every call.
     t, r, known, s = facts.arrays, recall.arrays, model.arrays, solved.arrays
     for j in range(seen.status.shape[0]):
         k, count = t.row[j], s.frontiers.size[j]
@@ -115,13 +140,17 @@ def look_ahead(
             outlook.what[j] = BLIND
         elif r.watch.minutes[j] >= 2 and count == 0:
             outlook.what[j] = UNKNOWN
+        # Below two minutes of load there is no level: the job holds.
         if outlook.what[j] != HOLD or r.watch.minutes[j] < 2:
             continue
+        # load: the last minutes known, up to HISTORY, oldest first.
         reference = r.watch.reference_per_s[j]
         load = r.minutes.load_per_s[j, HISTORY - min(r.watch.minutes[j], HISTORY) :] / reference
         state, level = state_of(load), level_of(load)
         backlog = pending_records(t, seen, j) / reference
+        # Metrics may lack the backlog: then none is assumed.
         backlog = 0.0 if math.isnan(backlog) else backlog
+        # c: the prices, with this job's outage, losses and bound filled in.
         c = StepPrices(
             stakes.terms.late_price,
             stakes.terms.rescale_price,
@@ -132,25 +161,31 @@ def look_ahead(
             stakes.terms.discount,
             stakes.terms.tolerance,
         )
+        # The unit of money, as in `Solved.value`: the cost of the configuration for the reference
+        # rate.
         unit = s.frontiers.cost_per_s[j, cheapest(s.frontiers, j, reference)]
         later = _expected(s, r.own.state[j], state, stakes.own_weight, j, count) * c.discount
 
-        # What runs: on the frontier or not.
+        # The running configuration: `here` is its place on the frontier, -1 off it.
         p, x = seen.parallelism[j], seen.memory_level[j]
         running = believed(known, t, j, p, x)
         cost = _cost_per_s(t, k, p, x) / unit
         here, offered = -1, np.empty(count)
         for a in range(count):
             q, y = s.frontiers.parallelism[j, a], s.frontiers.level[j, a]
+            # Capacities as estimated now, not those of the frontier's last computation.
             offered[a] = believed(known, t, j, q, y)
             if _is_same(t, k, p, x, q, y):
                 here = a
         capacity = running * stakes.headroom / reference
         keep = minute_price(level, capacity, cost, c)
-        cold_s = 0.0  # what the last restart still costs
+        cold_s = 0.0  # seconds of capacity that the last restart still loses
         if not math.isnan(r.losses.seen_s[j]):
+            # missing_s is the loss so far; noise may make it negative.
             cold_s = max(0.0, r.losses.lost_s[j] - max(0.0, r.losses.missing_s[j]))
         keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s, cold_s)
+        # Off the frontier there is no value: interpolated between the neighbours in capacity, plus
+        # its extra cost over them for an hour.
         if here >= 0:
             keep += later[here]
         else:
@@ -158,11 +193,15 @@ def look_ahead(
             keep += _between(offered, later, running)
             keep += (cost - _between(offered, frontier_cost, running)) * _KEPT_S
 
+        # Strictly cheaper moves only: ties keep the running configuration, and among moves the
+        # smaller.
         best, place = keep, -1
         for a in range(count):
             if a == here:
                 continue
             carries = offered[a] * stakes.headroom / reference
+            # The old configuration is paid for during the outage: the value's equation adds it,
+            # too.
             price = move_price(level, carries, s.frontiers.cost_per_s[j, a] / unit, backlog, c)
             price += later[a] + cost * c.outage_s
             if price < best:
@@ -171,6 +210,7 @@ def look_ahead(
         if place >= 0:
             outlook.what[j] = MOVE
             outlook.wanted_per_s[j] = s.frontiers.rate_per_s[j, place]
+            # Sources cannot be rescaled by policies: they keep their parallelism.
             for v in range(t.n[k]):
                 if t.kind[k, v] != SOURCE:
                     outlook.parallelism[j, v] = s.frontiers.parallelism[j, place, v]
@@ -179,7 +219,8 @@ def look_ahead(
 
 @njit(cache=True, nogil=True)
 def _between(offered: Floats, values: Floats, rate_per_s: float) -> float:
-    """A value of the frontier at a rate between two of its configurations, by the rate."""
+    """Interpolate a value of the frontier at a rate; beyond its ends the nearest value is taken."""
+    # A linear search: frontiers have at most 64 places, sorted by rate.
     above = 0
     while above < offered.shape[0] and offered[above] < rate_per_s:
         above += 1
@@ -192,7 +233,9 @@ def _between(offered: Floats, values: Floats, rate_per_s: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _expected(s: Solved, own: Ints, state: int, own_weight: float, j: int, count: int) -> Floats:
-    """Expected value of each configuration after the next minute, (count,)."""
+    """Compute the expected value of each configuration after the next minute, (count,)."""
+    # Values were solved with the job's history until then; transitions seen since are added here,
+    # so that the row is as recent as the load. Weights are normalised at the end.
     row = s.weights[state].copy()
     if own_weight > 0.0:
         for i in range(SINCE_SOLVED, own.shape[0] - 1):
@@ -208,17 +251,18 @@ def _expected(s: Solved, own: Ints, state: int, own_weight: float, j: int, count
 
 @njit(cache=True, nogil=True)
 def _cost_per_s(t: JobFacts, k: int, parallelism: Ints, level: Ints) -> float:
-    """What a configuration costs, sources left out."""
+    """Return the cost of a configuration per second, without sources."""
     total = 0.0
     for v in range(t.n[k]):
         if t.kind[k, v] != SOURCE:
+            # Levels count from -1, columns of prices from 0.
             total += parallelism[v] * subtask_cost_per_s(t, k, level[v] + 1)
     return total
 
 
 @njit(cache=True, nogil=True)
 def _is_same(t: JobFacts, k: int, p: Ints, x: Ints, other_p: Ints, other_x: Ints) -> bool:
-    """Whether two configurations agree, sources left out."""
+    """Return whether two configurations agree, without sources."""
     for v in range(t.n[k]):
         if t.kind[k, v] != SOURCE and (p[v] != other_p[v] or x[v] != other_x[v]):
             return False

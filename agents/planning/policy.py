@@ -1,7 +1,7 @@
-"""Planning by value iteration as a policy, one look-ahead a minute.
+"""Planning by value iteration as a policy, with one look-ahead per decision.
 
-The service model says what the job carries for what, the chain what its load will do, the values
-what that is going to cost.
+The service model estimates the capacity of configurations, the chain predicts the load, and the
+values state the expected price of both.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ __all__ = ["MdpConfig", "MdpPolicy"]
 
 
 _AGAIN_S, _OFTEN_S = 3600.0, 600.0
-"""Seconds after which values are computed anew; and if capacities have changed."""
+"""Seconds after which values are computed again; and where capacities have changed."""
 
 _LOST_S = 10.0
-"""Change of what a restart costs that counts as a change."""
+"""Change of a restart's losses, in seconds, that counts as a change."""
 
 _KEPT_VALUES = 128
-"""Solutions kept, and no more than there are rows: rows of one job start alike."""
+"""Upper bound of the solutions kept, besides the number of rows: rows of one job start alike."""
 
 _UNSURE = 0.3
-"""Standard error of a time per record, as a share, from which on a decision says so."""
+"""Relative standard error of a time per record above which a decision mentions it."""
 
 _WORDS = {
     HOLD: "hold",
@@ -73,7 +73,7 @@ _WORDS = {
 
 
 class _Load(NamedTuple):
-    """What is known of loads in general."""
+    """Knowledge of loads in general."""
 
     counts: Floats  # (STATES, STATES) minutes
     forecasts: LoadForecasts
@@ -85,7 +85,7 @@ _MOST_LOADS = 8
 
 
 def _load_of(counts: Floats, neighbours: float) -> _Load:
-    """What follows from counts, made once for equal ones: it takes some MB.
+    """Derive chain and forecasts from counts, once for equal counts: they take some MB.
 
     Returns:
         The counts, the chain they make, and forecasts by it.
@@ -102,12 +102,11 @@ def _load_of(counts: Floats, neighbours: float) -> _Load:
 
 
 class MdpPolicy:
-    """Plans by value iteration: money against late seconds, over the load's states.
+    """Planning by value iteration: money against late seconds, over the load's states.
 
     Args:
-        config: Its parameters.
-        counts: (STATES, STATES) minutes of transitions in place of those that the configuration
-            names.
+        config: Parameters of the policy.
+        counts: (STATES, STATES) minutes of transitions, instead of those the configuration names.
     """
 
     Config = MdpConfig
@@ -130,6 +129,7 @@ class MdpPolicy:
         self._arrivals = Arrivals()
         self._model = ServiceModel(c.sizing)
         self._warming = Warming()
+        # Rows of the batch, saved with `state()`; NaN and 0 mark what has not been seen.
         self._watch = RowMemory(
             {
                 "minutes": ("job", 0),
@@ -156,7 +156,7 @@ class MdpPolicy:
         self._values: dict[bytes, Floats] = {}
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        """Starts anew.
+        """Restart all rows, or only those where the mask is True.
 
         Raises:
             PolicyError: A job has no prices, or a job file taken as prior has another graph.
@@ -183,7 +183,7 @@ class MdpPolicy:
         self._jobs, self._handles = jobs, Handles()
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """Takes the configuration of the least expected price.
+        """Choose the configuration with the least expected price.
 
         Returns:
             The decision, (J, V), with each job's reason.
@@ -220,7 +220,7 @@ class MdpPolicy:
         return ScalingDecision(parallelism, level, words)
 
     def memories(self) -> None:
-        """None: frontiers and values are no rows. A decision waits for nothing all the same."""
+        """Return None: frontiers and values are not rows, yet a decision need not wait for them."""
 
     @property
     def has_plan(self) -> bool:
@@ -229,15 +229,15 @@ class MdpPolicy:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last decision was taken with a plan that is out of date."""
+        """Whether the last decision was made with an outdated plan."""
         return self._is_due
 
     def plan(self, snapshot: MetricsSnapshot) -> None:
-        """Plans anew what the last decision, on the same snapshot, has put off."""
+        """Compute what the last decision, on the same snapshot, has put off."""
         self._plan(snapshot, put_off=False)
 
     def forecast(self) -> Forecast | None:
-        """What load the chain expects of each job.
+        """Forecast the load of each job by the chain.
 
         Returns:
             The highest 90 % quantile of the next 20 minutes, a row per job; None before `reset`.
@@ -248,6 +248,7 @@ class MdpPolicy:
         expected, error = np.full((2, len(self._jobs)), np.nan)
         for j, seen in enumerate(watch.minutes.tolist()):
             if seen >= 2:
+                # As multiples of the reference, as transitions are counted; scaled back below.
                 reference = float(watch.reference_per_s[j])
                 load = minutes.load_per_s[j, HISTORY - min(seen, HISTORY) :] / reference
                 expected[j], error[j] = self._load.forecasts.look_forward(load)
@@ -256,11 +257,11 @@ class MdpPolicy:
 
     @property
     def shared(self) -> tuple[object, ...]:
-        """The chain of the load's states: the same for all that start from the same counts."""
+        """The chain of the load's states: the same object for equal counts."""
         return self._load, self._load.counts, self._weights
 
     def state(self) -> State:
-        """Everything the next decision depends on.
+        """Return everything the next decision depends on.
 
         Returns:
             JSON values; the values of the decision process are computed from them.
@@ -277,10 +278,10 @@ class MdpPolicy:
         }
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._arrivals.restore(state["arrivals"])
         self._model.restore(state["model"])
-        self._warming.restore(state.get("warming", {}))  # states of earlier releases have none
+        self._warming.restore(state.get("warming", {}))  # absent from states of earlier releases
         for name, memory in (
             ("watch", self._watch),
             ("minutes", self._minutes),
@@ -309,7 +310,7 @@ class MdpPolicy:
         return self._handles["recall"]  # type: ignore[return-value]  # stored just above
 
     def _plan(self, snapshot: MetricsSnapshot, *, put_off: bool) -> None:
-        """Computes frontiers and values anew: all that are out of date, or what cannot wait."""
+        """Compute outdated frontiers and values; with `put_off` only those that cannot wait."""
         jobs, watch = snapshot.topology, self._watch.arrays(Watched)
         now, found = snapshot.t_s, self._ready.frontiers
         age_s = np.where(np.isnan(watch.solved_s), np.inf, now - watch.solved_s)
@@ -323,9 +324,13 @@ class MdpPolicy:
         due: Bools = needed | (age_s >= _AGAIN_S) | (late & changed)
         possible = snapshot.running & (watch.minutes > 0)
         self._is_due = put_off and bool((due & ~needed & possible).any())
+        # Jobs without a frontier, or with another reference, have no usable values: they cannot
+        # wait.
         due = (needed if put_off else due) & possible
         if not due.any():
             return
+        # Configurations beyond twice the reference are of no interest: levels end at LEVELS * BIN =
+        # 1.6 of it.
         enough = 2.0 * watch.reference_per_s / self.config.headroom
         found.find(jobs, self._model, due, enough)
         solved: Bools = due & (found.size > 0)
@@ -337,7 +342,7 @@ class MdpPolicy:
         self._solve(solved)
 
     def _solve(self, rows: Bools) -> None:
-        """Values of some jobs, from their frontiers and what was known when these were made."""
+        """Solve some jobs, from their frontiers and the facts known when these were computed."""
         found = self._ready.frontiers
         reference_per_s = self._watch.arrays(Watched).solved_reference_per_s
         places, _ = found.grid(reference_per_s[:, None], self.config.noise)
@@ -345,7 +350,7 @@ class MdpPolicy:
             self._solve_one(j, float(found.cost_per_s[j, places[j, 0]]))
 
     def _solve_one(self, j: int, unit: float) -> None:
-        """Values of one job; `unit` is what the configuration of its reference rate costs."""
+        """Solve one job; `unit` is the cost of the configuration for its reference rate."""
         watch, found = self._watch.arrays(Watched), self._ready.frontiers
         count, reference = int(found.size[j]), float(watch.solved_reference_per_s[j])
         offer = Offer(
@@ -357,9 +362,11 @@ class MdpPolicy:
         terms = self._terms(outage_s, lost_s, in_time_s)
         own = np.zeros(0, np.int64)
         if self.config.own_weight > 0.0:
+            # Without the minutes since: a restored state thus finds the same values, to the bit.
             later = int(watch.minutes[j] - watch.solved_minutes[j])
             states = self._own.arrays(Own).state[j]
             own = states[: len(states) - later][-OWN:]
+        # The key is the whole input of `solve`: rows of equal jobs share one solution.
         key = b"".join(
             (
                 *(np.ascontiguousarray(part).tobytes() for part in (*offer, own)),
@@ -368,6 +375,7 @@ class MdpPolicy:
         )
         if key not in self._values:
             if len(self._values) >= min(_KEPT_VALUES, len(found.size)):
+                # Bounded: the oldest solution goes first, as dicts keep the order of insertion.
                 self._values.pop(next(iter(self._values)))
             chain = with_own(self._load.chain, self._weights, own, self.config.own_weight)
             self._values[key] = solve(chain, self._levels, offer, terms)
@@ -379,7 +387,7 @@ class MdpPolicy:
         return np.asarray(self._jobs.facts.slo_s[self._jobs.row])
 
     def _terms(self, outage_s: float, lost_s: float, in_time_s: float) -> StepPrices:
-        """Prices of a job."""
+        """Return the prices of a job."""
         c = self.config
         return StepPrices(
             late_price=c.late_price,
@@ -388,13 +396,15 @@ class MdpPolicy:
             lost_s=lost_s,
             in_time_s=in_time_s,
             noise=c.noise,
+            # Prices after `horizon_h` hours weigh 1 / e: discount^(60 horizon_h) = 1 / e.
             discount=math.exp(-1.0 / (60.0 * c.horizon_h)),
             tolerance=2.0,
         )
 
     def _words(self, snapshot: MetricsSnapshot, outlook: Outlook) -> tuple[str, ...]:
-        """The reasons, one per job."""
+        """Write the reasons, one per job."""
         tables, row = snapshot.topology.tables, snapshot.topology.row
+        # Errors of the chosen configurations, not of the running ones.
         _, errors = self._model.times(snapshot.topology, outlook.parallelism, outlook.level)
         reasons = []
         for j, what in enumerate(outlook.what.tolist()):
@@ -414,7 +424,7 @@ class MdpPolicy:
         return tuple(reasons)
 
     def _far(self, jobs: Topology, outlook: Outlook, errors: Floats, j: int) -> str:
-        """Says what of a decision is far from anything learned; else nothing."""
+        """Name the parts of a decision that lie outside everything learned; "" where none does."""
         if outlook.what[j] not in (HOLD, MOVE):
             return ""
         said, level = "", outlook.load_per_s[j] / self._watch["reference_per_s"][j]
@@ -433,7 +443,7 @@ class MdpPolicy:
 
 
 def _refuse_free(jobs: Topology) -> None:
-    """Without prices there is nothing to weigh lateness against."""
+    """Refuse jobs without prices: lateness could not be weighed against money."""
     for k in np.unique(jobs.row).tolist():
         if not jobs.tables.core_hour[k] + jobs.tables.gib_hour[k] > 0.0:
             raise PolicyError(
@@ -444,8 +454,9 @@ def _refuse_free(jobs: Topology) -> None:
 
 
 def _declared_outage_s(snapshot: MetricsSnapshot) -> Floats:
-    """What the job's file says of an outage, with the state there is now, (J,)."""
+    """Compute the outage that the job file declares, for the present size of state, (J,)."""
     tables, row = snapshot.topology.tables, snapshot.topology.row
+    # Unknown sizes count as zero: stateless vertices report none.
     known = snapshot.topology.mask & ~np.isnan(snapshot.state_mib)
     state_mib = np.where(known, snapshot.state_mib, 0.0).sum(axis=1)
     return np.asarray(tables.outage_s[row, 1] + state_mib / tables.restore_mib_s[row])

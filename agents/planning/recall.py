@@ -1,4 +1,4 @@
-"""What planning remembers of each load: its last minutes, its states, its outages."""
+"""The planner's memory of each load: its last minutes, its states, its outages."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ OWN = 2880
 """Minutes of its own history that a job learns from."""
 
 SINCE_SOLVED = 120
-"""Minutes kept beside them, so that the values can be computed again from a saved state."""
+"""Minutes kept beside them, so that values can be computed again from a saved state."""
 
 OUTGROWN = 1.5
 """Multiple of the reference rate above which it is doubled: training loads stay below."""
 
 _OUTAGE_GAIN = 0.3
-"""Weight of a new outage in the mean of those seen."""
+"""Weight of a new outage in the exponential mean of those seen."""
 
 _LONGEST_SAVEPOINT_S = 300.0
-"""A checkpoint older than this at the stop was not taken for a rescale."""
+"""Age in seconds beyond which a checkpoint at the stop was not taken for the rescale."""
 
 
 class Watched(NamedTuple):
-    """What the policy remembers of each job, (J,)."""
+    """Memory of each job, (J,)."""
 
-    minutes: Ints  # of load seen
+    minutes: Ints  # minutes of load seen
     reference_per_s: Floats  # load that counts as 1
     seen_s: Floats  # time of the last snapshot
     left_s: Floats  # seconds not yet part of a minute
     left_records: Floats
     blind_s: Floats  # since the load was last measured
-    outage_s: Floats  # expected of a rescale
+    outage_s: Floats  # expected outage of a rescale
     since_s: Floats  # when the job last became RUNNING
     solved_s: Floats  # time of the values, NaN: none
-    solved_minutes: Ints  # of load seen then
+    solved_minutes: Ints  # minutes of load seen by then
     solved_outage_s: Floats
     solved_lost_s: Floats
     solved_reference_per_s: Floats
@@ -62,7 +62,7 @@ class Own(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """All that is remembered of the loads, for compiled code."""
+    """The whole memory of the loads, for compiled code."""
 
     watch: Watched
     minutes: Minutes
@@ -75,10 +75,17 @@ class Recall(NamedTuple):
 def remember(
     seen: SnapshotArrays, arrived: Floats, declared_s: Floats, recall: Handle[Recall]
 ) -> None:
-    """Takes in what arrived since the last snapshot, and how long the last outage was.
+    """Record the arrivals since the last snapshot, and the length of the last outage.
 
-    Until there was one, an outage takes as long as declared, which follows the state of the job. It
-    begins when the sources stop reading: with the rescale's savepoint, where its time is known.
+    Before the first outage, an outage is assumed to last as declared, which depends on the job's
+    state size. It begins when the sources stop reading: with the rescale's savepoint, where its
+    time is known.
+
+    Args:
+        seen: The snapshot.
+        arrived: (J,) arrivals since the last snapshot, records/s; NaN: unknown.
+        declared_s: (J,) outage by the job file, in seconds.
+        recall: The memory; changed in place.
     """
     r = recall.arrays
     w = r.watch
@@ -86,11 +93,14 @@ def remember(
     for j in range(arrived.shape[0]):
         outage = seen.job[JOB.outage_s, j]
         unread = since[j] - seen.job[JOB.resumed_from_s, j]
+        # Reading stopped at the savepoint the job resumed from; an older checkpoint is no sign of
+        # that.
         if outage < unread <= outage + _LONGEST_SAVEPOINT_S:
             outage = unread
         is_declared = math.isnan(outage) and seen.status[j] == RUNNING
         if is_declared or math.isnan(w.outage_s[j]):
             w.outage_s[j] = declared_s[j]
+        # running_since_s changes with every restart: each outage enters the mean once.
         elif since[j] != w.since_s[j] and not math.isnan(w.since_s[j]) and outage > 0.0:
             w.outage_s[j] += _OUTAGE_GAIN * (outage - w.outage_s[j])
         w.since_s[j] = since[j]
@@ -102,7 +112,7 @@ def remember(
             w.blind_s[j] += elapsed
             if w.minutes[j] == 0:
                 continue
-            rate = r.minutes.load_per_s[j, HISTORY - 1]  # as it was
+            rate = r.minutes.load_per_s[j, HISTORY - 1]  # the last minute's rate stands in
         else:
             w.blind_s[j] = 0.0
         w.left_s[j] += elapsed
@@ -111,13 +121,14 @@ def remember(
         if complete > 0:
             mean = w.left_records[j] / w.left_s[j]
             w.left_s[j], w.left_records[j] = 0.0, 0.0
+            # A late snapshot fills several minutes with their mean.
             for _ in range(min(complete, HISTORY)):
                 _append(r, j, mean)
 
 
 @njit(cache=True, nogil=True)
 def _append(r: Recall, j: int, load_per_s: float) -> None:
-    """Adds a minute to a load's history, and the state it led to."""
+    """Append a minute to a load's history, with the state it led to."""
     w, load, states = r.watch, r.minutes.load_per_s[j], r.own.state[j]
     for i in range(HISTORY - 1):
         load[i] = load[i + 1]
@@ -129,7 +140,7 @@ def _append(r: Recall, j: int, load_per_s: float) -> None:
         while level > OUTGROWN:
             level /= 2.0
             w.reference_per_s[j] *= 2.0
-        states[:] = -1  # they were multiples of another reference
+        states[:] = -1  # multiples of the former reference
     for i in range(states.shape[0] - 1):
         states[i] = states[i + 1]
     states[states.shape[0] - 1] = state_of(recent / w.reference_per_s[j])

@@ -1,4 +1,4 @@
-"""What planning starts from: the shipped transitions, or the folder of a trained policy."""
+"""The starting point of planning: the shipped transitions, or a trained policy's folder."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from dsp_gym.loop.topology import Topology
 __all__ = ["STATES_DOCUMENT", "TABLE_PREFIX", "Trained", "own_pasts", "past_prefix", "trained"]
 
 STATES_DOCUMENT = LoadStatesDocument(levels=LEVELS, level_width=BIN, trends=TRENDS, peaks=PEAKS)
-"""The states that this release tells apart."""
+"""The states that this release distinguishes."""
 
 TABLE_PREFIX = "transitions/"
-"""Before the names of the table's arrays."""
+"""Prefix of the names of the table's arrays."""
 
 _REMEDY = "Export or pull the policy again."
 
 
 class Trained(NamedTuple):
-    """What a policy starts from."""
+    """The starting point of a policy."""
 
-    config: MdpConfig  # with what training found
+    config: MdpConfig  # completed by the parameters found in training
     counts: Floats  # (STATES, STATES) minutes
     history: Mapping[str, HistoryDocument]  # by job
-    past: Mapping[str, Mapping[str, Floats]]  # what its service model learned, by job
-    document: PlanningDocument | None = None  # of the folder, where there is one
+    past: Mapping[str, Mapping[str, Floats]]  # learned by its service model, by job
+    document: PlanningDocument | None = None  # of the folder, if any
 
 
 def past_prefix(job: str) -> str:
-    """What stands before the names of the arrays of a job's service model.
+    """Return the prefix of the names of the arrays of a job's service model.
 
     Returns:
         The prefix.
@@ -57,13 +57,13 @@ def past_prefix(job: str) -> str:
 
 
 def trained(config: MdpConfig) -> Trained:
-    """Reads what a configuration starts from.
+    """Read the starting point that a configuration names.
 
     Returns:
-        The parameters given, those of the folder, and the defaults, in this order.
+        The starting point; its parameters are those given, then the folder's, then the defaults.
 
     Raises:
-        PolicyError: The folder or the table cannot be read, or holds something else.
+        PolicyError: The folder or the table cannot be read, or is something else.
     """
     if config.path is None:
         file = TABLE if config.transitions is None else Path(config.transitions)
@@ -91,17 +91,17 @@ def trained(config: MdpConfig) -> Trained:
 
 
 def own_pasts(start: Trained, jobs: Topology) -> Mapping[int, Mapping[str, Floats]]:
-    """Finds the jobs that the policy has learned from the past of.
+    """Find the jobs whose past the policy has learned from.
 
     Args:
-        start: What the policy starts from.
+        start: Starting point of the policy.
         jobs: The batch.
 
     Returns:
-        What was learned, by place of the job's file.
+        The learned arrays, by row of the job's file.
 
     Raises:
-        PolicyError: A job had another graph then.
+        PolicyError: A job had another graph at the time.
     """
     found: dict[int, Mapping[str, Floats]] = {}
     for k, spec in enumerate(jobs.specs):

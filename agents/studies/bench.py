@@ -1,7 +1,7 @@
-"""How many decisions per second an agent takes, and learns from.
+"""Rates at which an agent takes decisions, and learns from them.
 
-The environment is that of `dsp_gym.studies.bench`: eight vertices, every mechanism, the
-guardrails of the shipped experiments.
+The environment is that of `dsp_gym.studies.bench`: eight vertices, every mechanism, the guardrails
+of the shipped experiments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["bench_learning"]
 
 BARS = {"mlp": 30_000.0, "graph": 15_000.0}
 TIMES = 1.5
-"""Bar of the native learner's speed, in that of Stable-Baselines3."""
+"""Least speed of the native learner, as a multiple of Stable-Baselines3's."""
 
 LEARNERS = ("native", "sb3")
 ROLLOUTS = 2
@@ -30,11 +30,15 @@ ROLLOUTS = 2
 
 
 def bench_learning(runs: int = 5) -> list[MeasuredRate]:
-    """Inference and PPO's `learn()` with both networks, by both learners in turn.
+    """Measure inference and PPO's `learn()` with both networks, by both learners in turn.
+
+    Args:
+        runs: Measured runs of each, after one that warms up.
 
     Returns:
-        Four rates per network, in the order of `BARS`: inference, `LEARNERS`, all in decisions/s,
-        and how many times faster the first of them learns.
+        Four rates per network, in the order of `BARS`: inference and both `LEARNERS`, in
+        decisions/s,
+        and the ratio of the first learner's speed to the second's.
     """
     rates = []
     for encoder, bar in BARS.items():
@@ -81,10 +85,12 @@ def _learning(
     learners: dict[str, Learner], encoder: str, runs: int, bar: float
 ) -> list[MeasuredRate]:
     found: dict[str, list[float]] = {name: [] for name in learners}
+    # Learners alternate, so that drifts of the machine's clock hit both.
     for run in range(runs + 1):
         for name, learner in learners.items():
             agent, before = learner.config.ppo, learner.model.num_timesteps
             begun = time.perf_counter()
+            # Learning continues where the last run stopped: no run pays for the first reset.
             learner.model.learn(before + ROLLOUTS * agent.n_envs * agent.n_steps)
             if run > 0:  # the first one warms up
                 done = learner.model.num_timesteps - before

@@ -43,7 +43,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """Agents against one policy: what was measured and whether the claim holds."""
+    """Agents against one policy: the measurements and whether the claim holds."""
 
     job: str
     against: str
@@ -59,7 +59,7 @@ class ClaimResult:
 
 
 class ClaimDocument(TypedDict):
-    """Everything measured for the claim, as its JSON file holds it."""
+    """All measurements for the claim, as in its JSON file."""
 
     experiment: str
     machine: dict[str, str | int | float]
@@ -71,11 +71,11 @@ class ClaimDocument(TypedDict):
 
 
 def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfig:
-    """DS2 with the parameters that `dsp-gym tune` found on the experiment's training loads.
+    """Read DS2 with the parameters that `dsp-gym tune` found on the experiment's training loads.
 
     Args:
         config: The experiment.
-        file: What it wrote; what is shipped for the experiment if None.
+        file: Its output; None: the file shipped for the experiment.
 
     Returns:
         The policy's configuration.
@@ -98,7 +98,7 @@ def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfi
 
 
 def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
-    """Lists the agents that a training of the experiment left, one per seed.
+    """List the agents that a training of the experiment left, one per seed.
 
     Returns:
         Entrants named `seed-N`, inside the experiment's guardrails.
@@ -116,10 +116,16 @@ def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
 def claim(
     config: ExperimentConfig, agents: list[Entrant], tuned: PolicyConfig, jobs: tuple[str, ...] = ()
 ) -> ClaimDocument:
-    """Compares agents with DS2, tuned DS2 and both Justins, on the experiment's and other jobs.
+    """Compare agents with DS2, tuned DS2 and both Justins, on the experiment's and other jobs.
+
+    Args:
+        config: The experiment.
+        agents: The agents, one per seed.
+        tuned: The tuned DS2.
+        jobs: Other jobs.
 
     Returns:
-        One verdict per job and rival, with what it was measured on.
+        One verdict per job and rival, with the facts of the measurement.
     """
     others: tuple[str | PolicyConfig, ...] = ("ds2", tuned, "justin-paper", "justin-artifact")
     names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
@@ -153,6 +159,7 @@ def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> Clai
     slo = np.stack([_column(card, job, name, "slo_s") for name in agents], axis=1)
     cost_against = _column(card, job, against, "cost")[:, None]
     slo_against = _column(card, job, against, "slo_s")[:, None]
+    # Paired by load and seed: the spread between loads cancels.
     money = paired_difference(cost, cost_against, relative=True, confidence=CONFIDENCE)
     late = paired_difference(slo, slo_against, confidence=CONFIDENCE)
     return ClaimResult(
@@ -166,6 +173,7 @@ def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> Clai
         cost_change_upper=float(money.upper),
         slo_s_change=float(late.estimate),
         slo_s_change_upper=float(late.upper),
+        # One-sided: the whole interval lies below -10 %, and lateness does not grow.
         holds=bool(money.is_below(-CHEAPER) and late.upper <= 0),
     )
 
@@ -185,7 +193,7 @@ def _plain(verdict: ClaimResult) -> dict[str, object]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; exit code 1 where the claim against DS2, default or tuned, does not hold.
+    """Run the command line; exit with 1 where the claim against DS2, default or tuned, fails.
 
     Returns:
         The exit code: 0 where the claim holds, 1 where it does not.

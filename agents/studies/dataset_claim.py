@@ -56,7 +56,12 @@ Say = Callable[[str], object]
 def cloning(
     config: ExperimentConfig, runs: Path, say: Say = lambda text: None
 ) -> dict[str, object]:
-    """Runs the clone of every seed and its teacher on the same unseen loads, without guardrails.
+    """Run the clone of every seed and its teacher on the same unseen loads, without guardrails.
+
+    Args:
+        config: The experiment.
+        runs: Folder of its training.
+        say: Called with a sentence on the progress.
 
     Returns:
         The relative change of cost and SLO seconds, and whether it is within the bar.
@@ -102,7 +107,8 @@ class Change(TypedDict):
 
 
 def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> Change:
-    """How far the clones are from the teacher, relative to him; their mean, and each."""
+    """Compare clones with the teacher, relative to the teacher; their mean, and each."""
+    # (episodes, 1) against (episodes, seeds): every clone is paired with the same teacher's run.
     teacher = _column(card, TEACHER, metric)[:, None]
     theirs = np.stack([_column(card, name, metric) for name in clones], axis=1)
     found = paired_difference(theirs, teacher, relative=True, confidence=CONFIDENCE)
@@ -118,19 +124,19 @@ def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> Change:
 def offline(
     config: ExperimentConfig, runs: Path, *, resume: bool = False, say: Say = lambda text: None
 ) -> dict[str, object]:
-    """Curves with and without the dataset, and the steps each needs.
+    """Measure curves with and without the dataset, and the steps each needs.
 
     Args:
         config: The experiment.
-        runs: Where curves and checkpoints are kept.
-        resume: Go on from what is there.
+        runs: Folder that curves and checkpoints are kept in.
+        resume: Whether to continue from the files there.
         say: Called with a sentence on the progress.
 
     Returns:
         The figures, and whether the claim holds.
 
     Raises:
-        TrainingInterrupted: Ctrl-C; what was learned is kept.
+        TrainingInterrupted: Ctrl-C; progress is kept.
     """
     scratch = config.model_copy(
         update={"agent": config.agent.model_copy(update={"offline": None, "warm_start": None})}
@@ -143,13 +149,13 @@ def offline(
     steps, mean = _mean_curve(alone)
     final = float(mean[-1])
     theirs = steps_to(steps, mean, final / SHARE)
-    assert theirs is not None  # its last score is above
+    assert theirs is not None  # the last score is above it: returns are negative
     say(f"scratch ends at {final:.3f} and is at {SHARE:.0%} of it after {theirs:,.0f} steps")
-    # Beyond what scratch needs, the other curve has nothing to say.
+    # The other curve is irrelevant beyond the steps that scratch needs.
     taught = _curves(config, runs / PRETRAINED, int(theirs), say)
     steps_ours, mean_ours = _mean_curve(taught)
     ours = steps_to(steps_ours, mean_ours, final / SHARE)
-    # Where the untrained agent is there already, there are no steps to save.
+    # An untrained agent at the threshold leaves no steps to save.
     ratio = ours / theirs if theirs and ours is not None else None
     return {
         "experiment": config.name,
@@ -177,10 +183,10 @@ def offline(
 
 
 def steps_to(steps: Sequence[float] | Floats, curve: Floats, threshold: float) -> float | None:
-    """Finds the first step from which the score is at the threshold or above.
+    """Find the first step at which the score is at the threshold or above.
 
     Returns:
-        Own steps; None if the score never gets there.
+        Steps; None if the score never gets there.
 
     >>> steps_to([0, 10, 20], np.array([-3.0, -2.0, -1.0]), -2.5)
     10.0
@@ -190,7 +196,7 @@ def steps_to(steps: Sequence[float] | Floats, curve: Floats, threshold: float) -
 
 
 def _curves(config: ExperimentConfig, folder: Path, until: int, say: Say) -> list[Curve]:
-    """One curve per seed, each as long as asked for; what the folder holds is not learned again."""
+    """Return one curve per seed, each of the given length; curves in the folder are reused."""
     found = []
     for seed in config.agent.seeds:
         label = f"{folder.name}, seed {seed}"
@@ -203,21 +209,22 @@ def _curves(config: ExperimentConfig, folder: Path, until: int, say: Say) -> lis
 
 
 def _mean_curve(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
-    """Own steps, and the interquartile mean over the seeds of the validation returns there."""
+    """Return the steps, and the interquartile mean of the validation returns over the seeds."""
     steps, scores = _scores(curves)
     return steps, np.asarray(interquartile_mean(scores))
 
 
 def _scores(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
-    """Own steps (N,) that every curve knows, and the returns there (N, curves)."""
+    """Return the steps (N,) common to all curves, and the returns there (N, curves)."""
     steps = sorted(set.intersection(*map(set, curves)))
     scores = np.array([[seen[step] for seen in curves] for step in steps])
     return np.array(steps, dtype=np.float64), scores
 
 
 def _interval(alone: Sequence[Curve], taught: Sequence[Curve]) -> list[float | None]:
-    """Of the ratio, when seeds are drawn again with replacement; None: did not get there."""
+    """Return the bootstrap interval of the ratio over seeds; None: the threshold is not reached."""
     (steps, of_alone), (steps_ours, of_taught) = _scores(alone), _scores(taught)
+    # A fixed key: the interval is reproducible.
     stream = np.random.Generator(np.random.Philox(0))
     ratios = []
     for _ in range(RESAMPLES):
@@ -250,7 +257,7 @@ def _column(card: Scorecard, policy: str, metric: str) -> Floats:
 
 
 def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], None]:
-    """Says each tenth of each stage, with the time it took."""
+    """Return a callback that reports each tenth of each stage, with the time it took."""
     begun, said = time.monotonic(), ("", 0)
 
     def told(stage: str, done: int, of: int, best: float | None) -> None:
@@ -267,7 +274,7 @@ def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], N
 
 
 def _by_policy(say: Say) -> OnStep:
-    """Says each policy that has run."""
+    """Return a callback that reports each policy that has run."""
 
     def told(label: str, done: int, of: int, step: LoopStep) -> None:
         if done == of:
@@ -277,7 +284,7 @@ def _by_policy(say: Say) -> OnStep:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; exit code 1 where the claim does not hold.
+    """Run the command line; exit with 1 where the claim does not hold.
 
     Returns:
         The exit code: 0 where the claim holds, 1 where it does not; for wrong input and for an

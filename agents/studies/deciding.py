@@ -29,27 +29,27 @@ __all__ = ["DecisionTimes", "main", "time_decisions"]
 SHIPPED = ("learned", "learned-ppo", "learned-q11")
 INTERVAL_S, WARM_UP = 60, 5
 LONG_MS = 5.0
-"""Above it a decision has planned anew."""
+"""Milliseconds above which a decision must have computed its plan again."""
 
 
 class DecisionTimes(NamedTuple):
     """Times of the decisions of one policy on one job."""
 
-    ms: Floats  # (decisions,) of processor time, with the reason in words
+    ms: Floats  # (decisions,) processor time, including the reason in words
 
     @property
     def is_long(self) -> Bools:
-        """Decisions that planned anew, (decisions,)."""
+        """Whether a decision computed its plan again, (decisions,)."""
         return self.ms > LONG_MS
 
 
 def time_decisions(policy: str, job: str, days: float = 1.0) -> DecisionTimes:
-    """Lets a policy drive one simulated job under the bursty day of core-v1.
+    """Let a policy drive one simulated job under the bursty day of core-v1.
 
     Args:
         policy: Name or folder.
         job: Name or file.
-        days: Simulated; the first decisions, which compile, do not count.
+        days: Simulated days; the first decisions, which compile, are left out.
 
     Returns:
         The times of its decisions.
@@ -64,10 +64,11 @@ def time_decisions(policy: str, job: str, days: float = 1.0) -> DecisionTimes:
     jobs.reset(np.zeros(1, np.int64), rates[None, :seconds])
     decider.reset(topology, np.zeros(1, np.int64))
     ms: list[float] = []
-    assert jobs.actuator is not None  # a simulated job has one
+    assert jobs.actuator is not None  # simulated jobs have one
     for _ in range(seconds // INTERVAL_S):
         snapshot = jobs.snapshot()
         begun = time.process_time()
+        # Processor time, not wall time: other processes of the machine do not count.
         decision = decider.decide(snapshot)
         ms.append(1e3 * (time.process_time() - begun))
         jobs.actuator.apply(GuardedDecision.unchanged(decision))
@@ -76,7 +77,7 @@ def time_decisions(policy: str, job: str, days: float = 1.0) -> DecisionTimes:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a line per policy."""
+    """Print a line per policy."""
     parser = argparse.ArgumentParser(prog="python -m agents.studies.deciding", description=__doc__)
     parser.add_argument("policies", nargs="*", default=list(SHIPPED), help="names or folders")
     parser.add_argument("--job", default="nexmark-q11")

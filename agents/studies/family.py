@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Plays a policy at several prices of lateness, and others beside it."""
+    """Play a policy at several prices of lateness, and others beside it."""
     parser = argparse.ArgumentParser(prog="python -m agents.studies.family", description=__doc__)
     parser.add_argument("policy", help="folder of the policy")
     parser.add_argument("--benchmark", default="core-v1")

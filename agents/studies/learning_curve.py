@@ -1,4 +1,4 @@
-"""The return of an agent after each of its own steps, kept so that learning can be resumed.
+"""The return of an agent by its training steps, kept so that learning can be resumed.
 
 FOLDER/curve.json     the experiment, and the returns on the validation loads so far
 FOLDER/checkpoint/    what learning continues from, bit for bit
@@ -25,14 +25,14 @@ SCHEMA = "dsp-gym/learning-curve/1"
 CURVE = "curve.json"
 
 Curve = dict[int, float]
-"""Return on the validation loads by own steps; 0: before any."""
+"""Return on the validation loads by steps; 0: before the first."""
 
 OnCurveStage = Callable[[str, int, int, float | None], object]
-"""Called with a stage ("offline", "learn"), the work done, the work in all, and the best return."""
+"""Callback with a stage ("offline", "learn"), the work done, the work in all, the best return."""
 
 
 class _Enough(Exception):
-    """The curve is as long as it was asked for."""
+    """The curve has the length asked for."""
 
 
 def learning_curve(
@@ -43,30 +43,31 @@ def learning_curve(
     *,
     told: OnCurveStage = lambda stage, done, of, best: None,
 ) -> Curve:
-    """Learns for a number of own steps, with the returns on the validation loads in between.
+    """Learn for a number of steps, with the returns on the validation loads in between.
 
-    Goes on from what the folder holds, if it holds anything; see `forget`.
+    Continues from the folder's content, if there is any; see `forget`.
 
     Args:
         config: The experiment.
-        seed: Of the agent.
-        folder: Where the curve and the checkpoints are kept.
-        until: Own steps; the curve ends with the first evaluation there or after.
+        seed: Seed of the agent.
+        folder: Folder of the curve and the checkpoints.
+        until: Steps; the curve ends with the first evaluation there or after.
         told: Called with the progress.
 
     Returns:
-        The mean return on the validation loads by own steps.
+        The mean return on the validation loads by steps.
 
     Raises:
         TrainingInterrupted: Ctrl-C; a checkpoint has been written.
-        ConfigError: What `folder` holds was learned by another experiment, or from other data.
-        SchemaError: What `folder` holds cannot be read.
+        ConfigError: The content of `folder` was learned by another experiment, or from other data.
+        SchemaError: The content of `folder` cannot be read.
     """
     file = folder / CURVE
     seen = _kept(file, config, seed)
     if seen and max(seen) >= until:
         return seen
     learned = checkpoint_steps(folder / "checkpoint") if seen else -1
+    # Points beyond the checkpoint are dropped: they will be learned again, to the bit.
     seen = {step: value for step, value in seen.items() if step <= learned}
 
     def record(figures: dict[str, float], step: int) -> None:
@@ -90,7 +91,7 @@ def learning_curve(
 
 
 def forget(folder: Path) -> None:
-    """Lets the next curve in the folder begin anew."""
+    """Remove the curve in a folder, so that the next one starts from the beginning."""
     (folder / CURVE).unlink(missing_ok=True)
 
 
@@ -106,7 +107,7 @@ def _write(file: Path, config: ExperimentConfig, seed: int, seen: Curve) -> None
 
 
 def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
-    """What an earlier call wrote, for the same experiment, seed and data; empty: nothing."""
+    """Read the curve of an earlier call, for the same experiment, seed and data; empty if none."""
     if not file.exists():
         return {}
     try:
@@ -117,7 +118,7 @@ def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
         before: Tree = document["config"]
         learned_from = {
             "seed": document["seed"],
-            # The learning rate falls over them.
+            # The learning rate falls over all steps: another total would be another curve.
             "agent.total_steps": before["agent"]["total_steps"],
             "dataset": document["data"],
         }

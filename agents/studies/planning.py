@@ -25,11 +25,11 @@ from dsp_gym.evaluation.scorecard import ScorecardCell
 __all__ = ["compare", "main"]
 
 SEEDS = 60
-"""Of each training load; more change no figure by more than its spread."""
+"""Seeds of each training load; more change no figure by more than its spread."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command of the study."""
+    """Run a command of the study."""
     parser = argparse.ArgumentParser(prog="python -m agents.studies.planning", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     table = commands.add_parser("table", help="count the transitions of the training loads")
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for prior, price in product(chosen.prior, chosen.late_price):
             given = {"late_price": price, "prior": prior}
             label = f"mdp {prior} w={price:g}"
+            # One entrant per table: their spread shows what the draw of training loads changes.
             entrants = [
                 _entrant(
                     f"{label} {name}".strip(),
@@ -77,12 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def compare(config: BenchmarkConfig, entrants: Sequence[Entrant], seeds: int) -> None:
-    """Plays policies one after the other; prints cost per day, lateness and rescales.
+    """Play policies one after the other; print cost per day, lateness and rescales.
 
     Args:
         config: The benchmark.
         entrants: Policies, as a benchmark lists them.
-        seeds: Of each load, the first ones.
+        seeds: Number of seeds of each load, from the first.
     """
     _head()
     for entrant in entrants:
@@ -99,7 +100,7 @@ def _entrant(name: str, policy: object, guardrails: str) -> Entrant:
 
 
 def _tables(config: BenchmarkConfig, count: int, folder: Path) -> dict[str, dict[str, str]]:
-    """Parameters by label: the shipped table, or as many of other draws of the training loads."""
+    """Return parameters by label: the shipped table, or tables of other draws of training loads."""
     if not count:
         return {"": {}}
     made = {}
@@ -112,7 +113,7 @@ def _tables(config: BenchmarkConfig, count: int, folder: Path) -> dict[str, dict
 
 
 def _play(config: BenchmarkConfig, entrant: Entrant, seeds: int) -> list[float]:
-    """Plays a policy; prints cost per day, lateness and rescales.
+    """Play a policy; print cost per day, lateness and rescales.
 
     Returns:
         The means that were printed.
@@ -120,6 +121,7 @@ def _play(config: BenchmarkConfig, entrant: Entrant, seeds: int) -> list[float]:
     changes = {"policies": (entrant,), "clairvoyant": False, "seeds": seeds}
     changes["reference"] = entrant.name
     cells = evaluate(config.model_copy(update=changes)).cells
+    # Means per seed first: their spread is that between draws of loads.
     by_seed: dict[int, list[ScorecardCell]] = {}
     for cell in cells:
         by_seed.setdefault(cell.seed, []).append(cell)
@@ -131,11 +133,11 @@ def _play(config: BenchmarkConfig, entrant: Entrant, seeds: int) -> list[float]:
 
 
 _COLUMNS = (("cost", 1.0), ("slo_share", 100.0), ("rescales", 1.0))
-"""Printed metrics, with what brings each to the unit of its column."""
+"""Printed metrics, with the factor to the unit of each column."""
 
 
 def _write(name: str, means: Sequence[Sequence[float]]) -> list[float]:
-    """Prints means over some rows of `_COLUMNS`, and their standard deviations."""
+    """Print means over some rows of `_COLUMNS`, and their standard deviations."""
     columns = list(zip(*means, strict=True))
     spread = [stdev(values) if len(values) > 1 else 0.0 for values in columns]
     found = [mean(values) for values in columns]
