@@ -22,8 +22,8 @@ from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Configuration, Submission, all_running, load_arguments
-from dsp_gym.control.config import RunConfig
 from dsp_gym.control.autoscaler import JobAutoscaler
+from dsp_gym.control.config import RunConfig
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from tests.fakes.flink_operator import FlinkOperator, RealJob

@@ -16,8 +16,8 @@ from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.config.files import parse
-from dsp_gym.control.config import RunConfig
 from dsp_gym.control.autoscaler import JobAutoscaler
+from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job

@@ -13,8 +13,8 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.strict_json import MISFITS
-from dsp_gym.control.autoscaler import Turn
 from dsp_gym.control.serve.history_from_journal import PastDecision, past_decisions
+from dsp_gym.control.turn import Turn
 from dsp_gym.job.cost import HOURS_A_MONTH, requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
