@@ -23,7 +23,6 @@ from dsp_gym.control.realizer import ScalingRealizer
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["JobAutoscaler"]
