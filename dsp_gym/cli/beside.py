@@ -101,8 +101,8 @@ def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
 def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """The loop beside one job."""
     from dsp_gym.backends.base import Clock
-    from dsp_gym.control.autoscaler import Hooks
     from dsp_gym.control.serve.session import session
+    from dsp_gym.control.turn import Hooks
 
     with session(
         run.settings,

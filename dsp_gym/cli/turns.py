@@ -15,8 +15,8 @@ import typer
 from dsp_gym.cli.output import plain
 
 if TYPE_CHECKING:
-    from dsp_gym.control.autoscaler import Turn
     from dsp_gym.control.guarded_policy import Judgement
+    from dsp_gym.control.turn import Turn
 
 __all__ = [
     "COLUMNS",
@@ -206,7 +206,7 @@ def document(turn: Turn) -> dict[str, object]:
         disk included), the job's status, the decision, its outcome, each policy's judgement and
         the failures.
     """
-    from dsp_gym.control.autoscaler import outcome_to_json
+    from dsp_gym.control.journal_writer import outcome_to_json
     from dsp_gym.loop.wire import decision_to_json
 
     decision = None

@@ -1,16 +1,16 @@
-"""A run from its configuration: everything that can be wrong is found before the first decision."""
+"""An autoscaler from its configuration: what can be wrong is found before the first decision."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dsp_gym.backends.base import Backend, Clock, OnEvent
-from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.backend_of import Substitute, connected
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
@@ -20,15 +20,17 @@ from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, NamedPolicyC
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.recovery import Recovery
 from dsp_gym.control.state_store import StateStore
-from dsp_gym.errors import ConfigError, StorageError, did_you_mean
+from dsp_gym.control.turn import Hooks
+from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig, policies_of
-from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
+from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.guardrails.slots import bounded
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.protocols import Policy
+from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.pins import split_pin
 from dsp_gym.policies.registry import folder_of, is_pinned, make, resolve
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "acting_name",
+    "guarded",
     "guardrails_of",
     "watches_several",
     "job_of",
@@ -167,7 +170,7 @@ def started(
     clock: Clock | None = None,
     followed: Followed | None = None,
 ) -> Iterator[JobAutoscaler]:
-    """A run that is ready to decide; when the block ends, nothing is under way and the job runs.
+    """Start an autoscaler; when the block ends, nothing is under way and the job runs.
 
     Args:
         config: what to run.
@@ -175,34 +178,30 @@ def started(
         substitute: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
         durable: whether every decision waits for the disk; None: where something real is decided.
-        hooks: what the run calls back, and what ends it, beside the clock's `stop`.
+        hooks: whom it tells of its turns, and what ends it, beside the clock's `stop`.
         clock: Unix seconds, how a real job is waited for, and what ends the run.
-        followed: an API server that is shared with the runs of other jobs; None: one of its own.
+        followed: an API server that is shared with the runs of other jobs; None: its own.
 
     Yields:
-        The run.
+        The autoscaler, ready to decide.
 
     Raises:
         DspGymError: The configuration is wrong, or the job cannot be reached.
     """
-    spec, names = job_of(config), policy_names(config)
-    made = [(name, seat, _policy(seat)) for name, seat in named_policies(config)]
-    for _, seat, policy in made:  # a wrong name is refused before the cluster is asked
-        if policy is not None:
-            build_for(policy, guardrails_of(config, seat))
+    made, spec = _made(config), job_of(config)
     acting, clock, hooks = acting_name(config), clock or Clock(), hooks or Hooks()
-    waits = durable if durable is not None else substitute is None
+    folder, is_real = journal or journal_folder(config), substitute is None
     with ExitStack() as stack:
-        folder = journal or journal_folder(config)
-        written = stack.enter_context(
-            Journal(folder, max_mib=config.journal_max_mib, durable=waits)
+        written = Journal(
+            folder, max_mib=config.journal_max_mib, durable=is_real if durable is None else durable
         )
-        only = names[0] if len(names) == 1 else None
-        writer = JournalWriter(written, config.job_name or spec.job, only, clock.now)
-
+        only = made[0][0] if len(made) == 1 else None
+        writer = JournalWriter(
+            stack.enter_context(written), config.job_name or spec.job, only, clock.now
+        )
         step = listener(writer, acting, hooks.on_event)
         recovery = Recovery(config, spec, mode, step, clock)
-        begun = None if substitute is not None else unfinished(folder)
+        begun = unfinished(folder) if is_real else None
         left = None if begun is None else recovery.before_connecting(folder)
         backend = connected(
             config, spec, mode, clock, step, substitute=substitute, followed=followed
@@ -211,76 +210,90 @@ def started(
         writer.clock = backend.now_s
         seen = backend.collector.snapshot()
         recovery.after_connecting(left, seen, backend.platform.written())
-        max_slots = config.max_slots if substitute is None else None
-        if substitute is None and max_slots is None:
-            running = Configuration.of_row(seen, seen.topology).parallelism
-            max_slots = backend.platform.slots(running)
-        seats = [
-            _seat(name, seat, policy, config, backend, max_slots) for name, seat, policy in made
-        ]
-        platform = backend.platform
-        permission = Permission(
-            mode, config.canary, config.stop_file, platform.stopped, platform.unsettled
+        ends, also = clock.stop.is_set, hooks.stopped
+        hooks = replace(hooks, stopped=lambda: ends() or also())
+        autoscaler = _assembled(config, mode, made, backend, seen, writer, hooks, step, is_real)
+        _write_start(config, mode, writer, substitute)
+        autoscaler.warm_up(seen)
+        if begun is not None and mode in ACTING:
+            recovery.recall(begun, autoscaler.roll_back, backend.collector.topology)
+        yield autoscaler
+
+
+_Made = tuple[str, NamedPolicyConfig, Policy | None]
+"""A policy with its name and configuration; None: the incumbent, which the platform makes."""
+
+
+def _made(config: RunConfig) -> list[_Made]:
+    """Make the policies: a wrong name is refused before the cluster is asked."""
+    policy_names(config)
+    made: list[_Made] = []
+    for name, entry in named_policies(config):
+        policy = None if entry.policy == INCUMBENT else make(entry.policy)
+        if policy is not None:
+            build_for(policy, guardrails_of(config, entry))
+        made.append((name, entry, policy))
+    return made
+
+
+def _assembled(
+    config: RunConfig,
+    mode: Mode,
+    made: Sequence[_Made],
+    backend: Backend,
+    seen: MetricsSnapshot,
+    writer: JournalWriter,
+    hooks: Hooks,
+    step: OnEvent,
+    is_real: bool,
+) -> JobAutoscaler:
+    topology, platform = backend.collector.topology, backend.platform
+    max_slots = config.max_slots
+    if is_real and max_slots is None:
+        max_slots = platform.slots(Configuration.of_row(seen, seen.topology).parallelism)
+    policies = []
+    for name, entry, policy in made:
+        rules = guardrails_of(config, entry)
+        if is_real and max_slots is not None:
+            rules = bounded(rules, topology.spec(0), max_slots)
+        policies.append(
+            GuardedPolicy(Incumbent(platform.advice), name=name)
+            if policy is None
+            else guarded(config, name, policy, rules, timeout_s=config.decide_timeout_s)
         )
-        roll_back, carried = RollBack(config.roll_back), None
-        if substitute is None and mode in ACTING:
-            carried = StateStore(
-                folder,
-                backend.collector.topology,
-                permission,
-                roll_back,
-                tuple(seats),
-                platform.leadership,
-            )
-            hooks = _carrying(carried, hooks, step)
-        run = JobAutoscaler(
-            backend,
-            seats,
-            writer,
-            acting=acting,
-            permission=permission,
-            roll_back=roll_back,
-            interval_s=config.interval_s,
-            seed=config.seed,
-            hooks=replace(hooks, stopped=lambda: clock.stop.is_set() or hooks.stopped()),
-        )
-        writer.step(
-            "started",
-            {
-                # As it was given: a part is known by its `kind`, which is a default of its model.
-                "configuration": config.model_dump(mode="json", by_alias=True, exclude_unset=True),
-                "version": version("dsp-gym"),
-                "mode": mode,
-                "simulated": substitute is not None and substitute.load is not None,
-            },
-        )
-        run.warm_up(seen)
-        if carried is not None:
-            for reason in carried.give_back(backend.now_s()):
-                step("started anew", {"reason": reason})
-            if begun is not None:
-                recovery.recall(begun, roll_back, backend.collector.topology)
-        yield run
+    permission = Permission(
+        mode, config.canary, config.stop_file, platform.stopped, platform.unsettled
+    )
+    roll_back, store = RollBack(config.roll_back), None
+    if is_real and mode in ACTING:
+        folder, lease = writer.folder, platform.leadership
+        assert folder is not None  # a run has a journal
+        store = StateStore(folder, topology, permission, roll_back, policies, lease, step)
+    return JobAutoscaler(
+        backend,
+        policies,
+        writer,
+        acting=acting_name(config),
+        permission=permission,
+        roll_back=roll_back,
+        store=store,
+        interval_s=config.interval_s,
+        seed=config.seed,
+        hooks=hooks,
+    )
 
 
-def _carrying(carried: StateStore, hooks: Hooks, step: OnEvent) -> Hooks:
-    """Takes over what another process left, and keeps what must outlive this one."""
-
-    def take_over(t_s: float) -> None:
-        carried.take_over(t_s, step)
-
-    def keep(t_s: float) -> None:
-        try:
-            carried.keep(t_s)
-        except StorageError as error:
-            step("not kept", {"reason": f"a restart would forget this decision: {error}"})
-
-    def decided(turn: Turn) -> None:
-        keep(turn.t_s)
-        if hooks.on_decision is not None:
-            hooks.on_decision(turn)
-
-    return replace(hooks, on_decision=decided, before_decision=take_over, before_change=keep)
+def _write_start(
+    config: RunConfig, mode: Mode, writer: JournalWriter, substitute: Substitute | None
+) -> None:
+    body = {
+        # As it was given: a part is known by its `kind`, which is a default of its model.
+        "configuration": config.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        "version": version("dsp-gym"),
+        "mode": mode,
+        "simulated": substitute is not None and substitute.load is not None,
+    }
+    writer.step("started", body)
 
 
 def named_policies(config: RunConfig) -> list[tuple[str, NamedPolicyConfig]]:
@@ -295,20 +308,15 @@ def named_policies(config: RunConfig) -> list[tuple[str, NamedPolicyConfig]]:
     """
     _refuse_unproven(config)
     found = []
-    for seat in config.all_policies:
-        policy = seat.policy
+    for entry in config.all_policies:
+        policy = entry.policy
         if isinstance(policy, PolicyConfig):
             named = policy.policy
         else:
             path = Path(split_pin(policy)[0])
             named = path.resolve().name if path.is_dir() else path.stem
-        found.append((seat.name or named, seat))
+        found.append((entry.name or named, entry))
     return found
-
-
-def _policy(seat: NamedPolicyConfig) -> Policy | None:
-    """The policy; None for the incumbent, which needs the place to be made."""
-    return None if seat.policy == INCUMBENT else make(seat.policy)
 
 
 def _refuse_unproven(config: RunConfig) -> None:
@@ -331,43 +339,50 @@ def _asked(config: RunConfig) -> Iterator[tuple[str, str | PolicyConfig]]:
     """Every policy of a run, and the key that names it: those of the guardrails decide, too."""
     if config.fallback is not None:
         yield "fallback", config.fallback
-    for seat in config.all_policies:
-        if seat.policy != INCUMBENT:
-            yield "policy", seat.policy
-            for kind, policy in policies_of(guardrails_of(config, seat)):
+    for entry in config.all_policies:
+        if entry.policy != INCUMBENT:
+            yield "policy", entry.policy
+            for kind, policy in policies_of(guardrails_of(config, entry)):
                 yield f"guardrails.{kind}.policy", policy
 
 
-def guardrails_of(config: RunConfig, seat: NamedPolicyConfig) -> str | GuardrailsConfig | None:
+def guardrails_of(config: RunConfig, entry: NamedPolicyConfig) -> str | GuardrailsConfig | None:
     """What the decisions of one policy pass through.
 
     Returns:
         The policy's own guardrails where it has some, else those of the run; None for no
         guardrails.
     """
-    return seat.guardrails if seat.has_own_guardrails else config.guardrails
+    return entry.guardrails if entry.has_own_guardrails else config.guardrails
 
 
-def _seat(
-    name: str,
-    seat: NamedPolicyConfig,
-    policy: Policy | None,
+def guarded(
     config: RunConfig,
-    backend: Backend,
-    max_slots: int | None,
+    name: str,
+    policy: Policy,
+    rules: str | GuardrailsConfig | None,
+    timeout_s: float | None,
+    **given: Any,
 ) -> GuardedPolicy:
-    if policy is None:
-        return GuardedPolicy(Incumbent(backend.platform.advice), name=name)
-    rules = guardrails_of(config, seat)
-    if max_slots is not None:
-        rules = bounded(rules, backend.collector.topology.spec(0), max_slots)
-    replacement: ShadowPolicy | None = None
-    if config.fallback is not None:
-        replacement = Shadows().of(config.fallback, "run")
+    """Put a policy behind guardrails and the fallback of the run.
+
+    Args:
+        config: the run.
+        name: of the policy in journal, status and metrics.
+        policy: decides.
+        rules: what its decisions pass through; None: nothing.
+        timeout_s: longest wait for a decision; None: no limit.
+        given: further arguments of `GuardedPolicy`.
+
+    Returns:
+        The policy; it starts on a job with `reset`.
+    """
+    replacement = None if config.fallback is None else Shadows().of(config.fallback, "run")
     return GuardedPolicy(
         policy,
         build_for(policy, rules),
         name=name,
         replacement=replacement,
-        timeout_s=config.decide_timeout_s,
+        timeout_s=timeout_s,
+        **given,
     )

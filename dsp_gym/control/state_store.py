@@ -1,4 +1,4 @@
-"""What a run carries over a restart: rests, canary counts, the roll-back's memory, guardrails.
+"""What outlives a restart: rests, canary counts, the watched change, the guardrails' counters.
 
 It stands beside the journal in one small file that is replaced whole before every change and after
 every decision of a mode that acts. The journal says what was done; this says what must still be
@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
-from dsp_gym.backends.base import Leadership, OnEvent
+from dsp_gym.backends.base import Leadership, OnEvent, ignored
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.permission import Permission, RollBack
-from dsp_gym.errors import SchemaError
+from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.loop.protocols import State
 from dsp_gym.loop.topology import Topology
 
@@ -38,7 +39,7 @@ _OF_THE_POLICY = "policy"
 
 
 class StateStore:
-    """Keeps and gives back the memory of a run.
+    """Saves and restores what outlives the process.
 
     Args:
         folder: of the journal.
@@ -47,6 +48,7 @@ class StateStore:
         roll_back: the change that it watches.
         policies: the policies, whose guardrails remember.
         leadership: the right to act, where several processes may.
+        tell: receives `took over`, what starts over and why, and `not kept`.
     """
 
     def __init__(
@@ -55,24 +57,22 @@ class StateStore:
         topology: Topology,
         permission: Permission,
         roll_back: RollBack,
-        policies: tuple[GuardedPolicy, ...],
+        policies: Sequence[GuardedPolicy],
         leadership: Leadership | None = None,
+        tell: OnEvent = ignored,
     ) -> None:
         self.file = folder / MEMORY
         self._vertices = list(topology.names(0))
         self._permission, self._roll_back, self._policies = permission, roll_back, policies
-        self._leadership = leadership
+        self._leadership, self._tell = leadership, tell
         self._term = 0  # of the leadership, whose inheritance was looked at
         self._known = "", -math.inf  # who kept what is remembered, and when, s
 
-    def keep(self, t_s: float) -> None:
-        """Write the memory down, unless another process acts.
+    def save(self, t_s: float) -> None:
+        """Write the state down, unless another process acts; a failure is told, not raised.
 
         Args:
             t_s: the time of the decision, Unix seconds.
-
-        Raises:
-            StorageError: The file cannot be written; the one before is unchanged.
         """
         leadership = self._leadership
         if leadership is not None and (
@@ -85,7 +85,11 @@ class StateStore:
         if leadership is not None:
             fits = len(text) <= _MOST_BYTES
             leadership.memory = text if fits else _text({**body, "guardrails": {}})
-        write_atomic(self.file, text)
+        try:
+            write_atomic(self.file, text)
+        except StorageError as error:  # the file before is unchanged
+            said = f"a restart would forget this decision: {error}"
+            self._tell("not kept", {"reason": said})
 
     def _body(self, t_s: float, holder: str) -> State:
         return {
@@ -102,12 +106,11 @@ class StateStore:
             },
         }
 
-    def take_over(self, now_s: float, tell: OnEvent) -> None:
+    def take_over(self, now_s: float) -> None:
         """Continue from what the process before left in the leadership, once it was taken.
 
         Args:
             now_s: the time of the job, Unix seconds.
-            tell: receives `took over`, and what starts anew and why.
         """
         leadership = self._leadership
         if leadership is None or leadership.standby() is not None or leadership.term == self._term:
@@ -120,36 +123,40 @@ class StateStore:
             before, t_s = str(body["holder"]), float(body["t_s"])
             if before == self._known[0] and t_s <= self._known[1]:
                 return  # it is older than this process's own file
-            tell("took over", {"from": before, "kept_s": t_s, "term": self._term})
-            anew = self._continued(body, now_s + _SKEW_S)
+            self._tell("took over", {"from": before, "kept_s": t_s, "term": self._term})
+            reasons = self._continued(body, now_s + _SKEW_S)
         except Exception as error:  # an annotation may hold anything
-            anew = [f"rests, counts and guardrails start anew: what was left of them {error}"]
-        for reason in anew:
-            tell("started anew", {"reason": reason})
+            reasons = [f"rests, counts and guardrails start over: what was left of them {error}"]
+        self._tell_all(reasons)
 
-    def give_back(self, now_s: float) -> list[str]:
-        """Continue from what was kept.
+    def restore(self, now_s: float) -> list[str]:
+        """Continue from what was saved.
 
         Args:
             now_s: the time of the job, Unix seconds.
 
         Returns:
-            What starts anew, and why, a sentence each; empty where everything continues, and where
-            nothing was kept.
+            What starts over, and why, a sentence each; empty where everything continues, and where
+            nothing was saved. It is told, too.
         """
         try:
-            body = _read(self.file)
+            reasons = self._continued(_read(self.file), now_s)
         except FileNotFoundError:
             return []
         except (OSError, ValueError, SchemaError) as error:
-            return [f"rests, counts and guardrails start anew: {self.file}: {error}"]
-        return self._continued(body, now_s)
+            reasons = [f"rests, counts and guardrails start over: {self.file}: {error}"]
+        self._tell_all(reasons)
+        return reasons
+
+    def _tell_all(self, reasons: Sequence[str]) -> None:
+        for reason in reasons:
+            self._tell("started anew", {"reason": reason})
 
     def _continued(self, body: State, now_s: float) -> list[str]:
         if float(body["t_s"]) > now_s:
-            return ["rests, counts and guardrails start anew: the clock went back since"]
+            return ["rests, counts and guardrails start over: the clock went back since"]
         if body["vertices"] != self._vertices:
-            return ["rests, counts and guardrails start anew: the job has other vertices"]
+            return ["rests, counts and guardrails start over: the job has other vertices"]
         permission, roll_back = self._permission.state(), self._roll_back.state()
         try:
             self._permission.restore(body["permission"])
@@ -157,7 +164,7 @@ class StateStore:
         except MISFITS as error:
             self._permission.restore(permission)
             self._roll_back.restore(roll_back)
-            return [f"rests, counts and guardrails start anew: what was kept of them: {error!r}"]
+            return [f"rests, counts and guardrails start over: what was kept of them: {error!r}"]
         self._known = str(body.get("holder", "")), float(body["t_s"])
         kept = body["guardrails"]
         return [
@@ -182,7 +189,7 @@ def problem_of(folder: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, SchemaError) as error:
-        return f"{file}: {error}; rests, counts and guardrails start anew"
+        return f"{file}: {error}; rests, counts and guardrails start over"
     return None
 
 
@@ -202,19 +209,19 @@ def _parsed(text: str | bytes) -> State:
 
 
 def _restored(policy: GuardedPolicy, state: State | None) -> str | None:
-    """Why the guardrails of a policy start anew; None where they continue."""
+    """Why the guardrails of a policy start over; None where they continue."""
     if policy.chain is None:
         return None
     if state is None:
-        return f"the guardrails of {policy.name} start anew: nothing was kept of them"
+        return f"the guardrails of {policy.name} start over: nothing was kept of them"
     fresh = policy.chain.state()
     if not _fits(fresh, state):
-        return f"the guardrails of {policy.name} start anew: they are configured otherwise now"
+        return f"the guardrails of {policy.name} start over: they are configured otherwise now"
     try:
         policy.chain.restore(state)
     except MISFITS as error:
         policy.chain.restore(fresh)
-        return f"the guardrails of {policy.name} start anew: {error!r}"
+        return f"the guardrails of {policy.name} start over: {error!r}"
     return None
 
 

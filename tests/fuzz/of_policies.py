@@ -160,11 +160,11 @@ def _process() -> state_store.StateStore:
 
 def _memory(data: bytes) -> object:
     file_of(state_store.MEMORY, data)
-    return state_store.problem_of(folder()), _process().give_back(300.0), _process().keep(300.0)
+    return state_store.problem_of(folder()), _process().restore(300.0), _process().save(300.0)
 
 
 def _kept_memory() -> list[bytes]:
-    _process().keep(200.0)
+    _process().save(200.0)
     return [(folder() / state_store.MEMORY).read_bytes()]
 
 

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dsp_gym.backends.simulated.connection import connect
-from dsp_gym.control.autoscaler import JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.incumbent import Incumbent
 from dsp_gym.control.journal_writer import JournalWriter
@@ -19,6 +19,7 @@ from dsp_gym.control.permission import Permission
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.status import StatusBoard
+from dsp_gym.control.turn import Turn
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.window import WindowConfig

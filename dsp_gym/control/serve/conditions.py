@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from dsp_gym.control.autoscaler import STANDBY, JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
+from dsp_gym.control.executor import STANDBY
 from dsp_gym.control.guarded_policy import Judgement
+from dsp_gym.control.turn import Turn
 
 __all__ = ["CONDITIONS", "Condition", "Conditions", "Truth"]
 

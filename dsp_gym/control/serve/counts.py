@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
-from dsp_gym.control.autoscaler import Turn
 from dsp_gym.control.modes import INCUMBENT
+from dsp_gym.control.turn import Turn
 
 __all__ = ["BUCKETS_S", "Counts", "Took"]
 

@@ -17,7 +17,7 @@ from dsp_gym.backends.base import Clock
 from dsp_gym.backends.interpreter_turn import computing, waiting
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
 from dsp_gym.backends.kubernetes.connection import Followed, follow
-from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.backend_of import must_only_read
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.event_handler import words
@@ -28,6 +28,7 @@ from dsp_gym.control.serve.session import served, starting
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens
 from dsp_gym.control.start import acting_name, started
+from dsp_gym.control.turn import Hooks, Turn
 
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer

@@ -13,15 +13,17 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.strict_json import MISFITS
-from dsp_gym.control.autoscaler import Turn
-from dsp_gym.control.serve.history_from_journal import PastDecision, past_decisions
+from dsp_gym.control.serve.history_from_journal import past_decisions
+from dsp_gym.control.turn import Turn
+from dsp_gym.errors import SchemaError
 from dsp_gym.job.cost import HOURS_A_MONTH, requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.configuration import Configuration, Configured
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.wire import Document
+from dsp_gym.loop.snapshot_stream import SnapshotReader
+from dsp_gym.loop.wire import Document, decision_from_json
 
 __all__ = ["HISTORY_SCHEMA", "QUANTITIES", "StatusHistory"]
 
@@ -79,12 +81,15 @@ class StatusHistory:
             acting: name of the acting policy.
             spec: the job; decisions on another graph are left out.
         """
+        reader, names = SnapshotReader("journal"), {vertex.name for vertex in spec.vertices}
         for one in past_decisions(folder, job, acting, KEPT):
-            with contextlib.suppress(*MISFITS):
-                self._take(_recalled_row(one, spec), spec)
-                if one.guard is not None:
-                    wanted = _configuration(one.guard, spec)
-                    self._change(float(one.snapshot["t_s"]), str(wanted), _said(one.guard))
+            with contextlib.suppress(SchemaError, *MISFITS):
+                seen, guard = reader.read(one.snapshot), one.guard
+                if set(seen.topology.names(0)) != names:
+                    continue
+                made = None if guard is None else decision_from_json([guard], seen.topology)
+                said = "" if guard is None else _said(guard)
+                self._put(float(seen.t_s[0]), seen, made, spec, said)
         self._recalled = self._made
 
     def add(self, turn: Turn) -> None:
@@ -94,26 +99,38 @@ class StatusHistory:
             self._changes.clear()
             self._today = None
         seen, guarded = turn.snapshot, turn.guarded
-        self._take(_row(turn), None if seen is None else seen.topology.spec(0))
-        if seen is not None and guarded is not None:
-            wanted = str(Configuration.of_row(guarded, seen.topology))
-            self._change(turn.t_s, wanted, _reason(guarded))
+        spec = None if seen is None else seen.topology.spec(0)
+        self._put(turn.t_s, seen, guarded, spec, "" if guarded is None else _reason(guarded))
 
     def _is_later(self, t_s: float) -> bool:
         """Whether the newest decision is not before a time."""
         return self._made > 0 and bool(self._rows[(self._made - 1) % KEPT][0] >= t_s)
 
-    def _take(self, row: Floats, spec: JobSpec | None) -> None:
+    def _put(
+        self,
+        t_s: float,
+        seen: MetricsSnapshot | None,
+        decided: Configured | None,
+        spec: JobSpec | None,
+        reason: str,
+    ) -> None:
+        """Take in one decision; reason: why it is what it is."""
+        row: Floats = np.full(len(QUANTITIES), np.nan)
+        row[0] = t_s
+        if seen is not None and spec is not None:
+            row[1], row[6] = _arrivals(seen)
+            row[2], row[4] = _tasks_and_cost(Configuration.of_row(seen, seen.topology), spec)
+            row[7] = float(seen.latency_p95_s[0])
+            self._slo_latency_s, self._currency = float(spec.slo.latency_s), spec.prices.currency
+            if decided is not None:
+                wanted = Configuration.of_row(decided, seen.topology)
+                row[3], row[5] = _tasks_and_cost(wanted, spec)
+                if str(wanted) != self._wanted:
+                    self._changes.append((t_s, f"{wanted}: {reason[:LONGEST]}"))
+                    self._wanted = str(wanted)
         self._spend(row)
         self._rows[self._made % KEPT] = row
         self._made += 1
-        if spec is not None:
-            self._slo_latency_s, self._currency = float(spec.slo.latency_s), spec.prices.currency
-
-    def _change(self, t_s: float, wanted: str, reason: str) -> None:
-        if wanted != self._wanted:
-            self._changes.append((t_s, f"{wanted}: {reason[:LONGEST]}"))
-            self._wanted = wanted
 
     def document(self, job: str, acting: str) -> Document:
         """The curves, `dsp-gym/history/1`.
@@ -188,60 +205,10 @@ class StatusHistory:
 _COSTS = ("running_cost_per_h", "recommended_cost_per_h")
 
 
-def _row(turn: Turn) -> Floats:
-    """One decision in the order of `QUANTITIES`; NaN: unknown."""
-    row: Floats = np.full(len(QUANTITIES), np.nan)
-    row[0] = turn.t_s
-    seen = turn.snapshot
-    if seen is None:
-        return row
-    load_per_s, lag_s = _arrivals(seen)
-    guarded = turn.guarded
-    row[1], row[6], row[7] = load_per_s, lag_s, float(seen.latency_p95_s[0])
-    row[2], row[4] = _tasks_and_cost(
-        Configuration.of_row(seen, seen.topology), seen.topology.spec(0)
-    )
-    if guarded is not None:
-        row[3], row[5] = _tasks_and_cost(
-            Configuration.of_row(guarded, seen.topology), seen.topology.spec(0)
-        )
-    return row
-
-
 def _reason(guarded: GuardedDecision) -> str:
     """Why the decision is what it is: the last guardrail that changed it, or the policy."""
     found = guarded.interventions
     return f"{found[-1].guardrail}: {found[-1].reason}" if found else guarded.proposed.reasons[0]
-
-
-def _recalled_row(one: PastDecision, spec: JobSpec) -> Floats:
-    """One decision of a journal in the order of `QUANTITIES`; NaN: unknown."""
-    row: Floats = np.full(len(QUANTITIES), np.nan)
-    seen = one.snapshot
-    known = {vertex["name"]: vertex["metrics"] for vertex in seen["vertices"]}
-    sources = [known[vertex.name] for vertex in spec.vertices if vertex.kind == "source"]
-    load = math.fsum(
-        max(0.0, _number(m["records_out_per_s"]) + (m["pending_growth_per_s"] or 0.0))
-        for m in sources
-    )
-    pending = math.fsum(_number(metrics["pending_records"]) for metrics in sources)
-    row[0], row[7] = float(seen["t_s"]), _number(seen["metrics"]["latency_p95_s"])
-    row[1], row[6] = load, _lag_s(pending, load)
-    row[2], row[4] = _tasks_and_cost(_configuration(seen, spec), spec)
-    if one.guard is not None:
-        row[3], row[5] = _tasks_and_cost(_configuration(one.guard, spec), spec)
-    return row
-
-
-def _configuration(document: Mapping[str, Any], spec: JobSpec) -> Configuration:
-    told = {vertex["name"]: vertex for vertex in document["vertices"]}
-    names = [vertex.name for vertex in spec.topological_order()]
-    if set(names) != set(told):
-        raise ValueError(f"has {', '.join(told)}")
-    return Configuration(
-        {name: int(told[name]["parallelism"]) for name in names},
-        {name: int(told[name]["memory_level"]) for name in names},
-    )
 
 
 def _said(guard: Mapping[str, Any]) -> str:
@@ -249,14 +216,6 @@ def _said(guard: Mapping[str, Any]) -> str:
     found = guard["interventions"]
     last = found[-1] if found else None
     return str(guard["reason"]) if last is None else f"{last['guardrail']}: {last['reason']}"
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _lag_s(pending: float, load: float) -> float:
-    return pending / load if load > 0 else (0.0 if pending == 0 else math.nan)
 
 
 def _tasks_and_cost(wanted: Configuration, spec: JobSpec) -> tuple[float, float]:
@@ -272,7 +231,7 @@ def _arrivals(seen: MetricsSnapshot) -> tuple[float, float]:
     growth = np.nan_to_num(seen.pending_growth_per_s[0, sources])
     load = float(np.maximum(0.0, seen.records_out_per_s[0, sources] + growth).sum())
     pending = float(seen.pending_records[0, sources].sum())
-    return load, _lag_s(pending, load)
+    return load, pending / load if load > 0 else (0.0 if pending == 0 else math.nan)
 
 
 def _known(value: float) -> float | None:

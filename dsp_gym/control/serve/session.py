@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Clock
-from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
@@ -24,10 +24,9 @@ from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.memory import give_back
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
-from dsp_gym.control.start import guardrails_of, named_policies, started
+from dsp_gym.control.start import guarded, guardrails_of, named_policies, started
+from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.control.worker import Workers
-from dsp_gym.guardrails.chain import build_for
-from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.loop.per_job_state import Rowwise
 from dsp_gym.policies.registry import make
 
@@ -189,15 +188,14 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Guard
     """Seats for decisions on request: copies, so that the loop's own history stays its own."""
     timeout_s = min(config.decide_timeout_s, config.serve.timeout_s)
 
-    def maker(name: str, seat: NamedPolicyConfig) -> Callable[[], GuardedPolicy]:
+    def maker(name: str, entry: NamedPolicyConfig) -> Callable[[], GuardedPolicy]:
         def made() -> GuardedPolicy:
-            policy = make(seat.policy)
-            own = None if config.fallback is None else Shadows().of(config.fallback, "run")
-            return GuardedPolicy(
+            policy = make(entry.policy)
+            return guarded(
+                config,
+                name,
                 policy,
-                build_for(policy, guardrails_of(config, seat)),
-                name=name,
-                replacement=own,
+                guardrails_of(config, entry),
                 timeout_s=None if isinstance(policy, Rowwise) else timeout_s,
                 workers=workers,
                 tells_range=False,
@@ -207,5 +205,7 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Guard
         return made
 
     return {
-        name: maker(name, seat) for name, seat in named_policies(config) if seat.policy != INCUMBENT
+        name: maker(name, entry)
+        for name, entry in named_policies(config)
+        if entry.policy != INCUMBENT
     }

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from dsp_gym.control.autoscaler import JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.beside import TWINS_SCHEMA, TwinsFile
 from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
 from dsp_gym.control.serve.history import StatusHistory
 from dsp_gym.control.serve.versions import version_of
+from dsp_gym.control.turn import Turn
 from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.job.validity import validity_of
 from dsp_gym.loop.configuration import Configuration

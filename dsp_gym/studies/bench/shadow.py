@@ -25,6 +25,7 @@ from dsp_gym.control.autoscaler import Hooks
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.serve.session import session
+from dsp_gym.control.turn import Hooks
 from dsp_gym.errors import StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration

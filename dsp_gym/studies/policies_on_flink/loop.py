@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.backends.base import Backend
-from dsp_gym.control.autoscaler import JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.turn import Turn
 from dsp_gym.evaluation.validation import ComparedPolicy, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.policies.registry import make

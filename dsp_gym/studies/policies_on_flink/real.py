@@ -15,8 +15,9 @@ from dsp_gym.backends.flink.connection import Place, connect, reach
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Submission, load_arguments
-from dsp_gym.control.autoscaler import JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.journal_writer import JournalWriter
+from dsp_gym.control.turn import Turn
 from dsp_gym.errors import FlinkError
 from dsp_gym.evaluation.validation import ValidationConfig
 from dsp_gym.records.journal import Journal

@@ -30,6 +30,7 @@ from dsp_gym.control.autoscaler import Turn
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.control.start import started
+from dsp_gym.control.turn import Turn
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration

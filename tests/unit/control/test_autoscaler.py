@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Platform
-from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, JournalWriter, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.guarded_policy import GuardedPolicy
+from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.errors import FlinkError, KubernetesError, StorageError
 from dsp_gym.guardrails.chain import Chain, build
 from dsp_gym.guardrails.restriction import Restriction
@@ -266,7 +268,7 @@ def test_a_rest_lasts_no_longer_where_the_clock_goes_back(living, journal):
     run = started(living, Asks(3), journal, on_turn=turns.append)
     run.turn()
     run.permission.rest(living.now_s + 3600, 300)  # the clock was ahead by an hour
-    run._last_s += 3600
+    run._collector._last_s += 3600
     run.run(steps=8)
     codes = [turn.held_code for turn in turns[1:]]
     assert codes[0] == "clock"
@@ -419,15 +421,16 @@ def test_while_another_process_acts_nothing_is_asked_told_or_rolled_back(living,
 
 def test_before_a_change_is_asked_for_what_is_remembered_of_it_is_kept(living, journal):
     kept: list[tuple[int, bool]] = []
-    run = started(living, Asks(3), journal)
-    run._hooks = replace(
-        run._hooks,
-        before_change=lambda t_s: kept.append(
-            (len(living.asked), run.roll_back.state()["before"] is not None)
-        ),
-    )
+
+    class Store:
+        def take_over(self, t_s: float) -> None: ...
+
+        def save(self, t_s: float) -> None:
+            kept.append((len(living.asked), run.roll_back.state()["before"] is not None))
+
+    run = started(living, Asks(3), journal, store=Store())
     run.turn()
-    assert kept == [(0, True)]
+    assert kept == [(0, True), (1, True)]
 
 
 def test_a_change_that_could_not_be_asked_for_is_not_watched(living, journal):

@@ -16,7 +16,6 @@ from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.state_store import MEMORY, StateStore, _text
-from dsp_gym.errors import StorageError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.loop.configuration import Configuration
@@ -38,6 +37,7 @@ class Process:
     def __init__(
         self, folder: Path, living: Living, guardrails=None, leadership: Leadership | None = None
     ) -> None:
+        self.told: list[tuple[str, dict[str, object]]] = []
         self.permission = Permission("canary", CanaryConfig(share=0.5))
         self.roll_back = RollBack(RollBackConfig(return_s=60))
         self.seat = GuardedPolicy(
@@ -47,20 +47,20 @@ class Process:
             else build(GuardrailsConfig.model_validate(guardrails or GUARDRAILS)),
         )
         self.seat.reset(living.topology, np.array([0]))
-        self.carried = StateStore(
-            folder, living.topology, self.permission, self.roll_back, (self.seat,), leadership
-        )
-        self.told: list[tuple[str, dict[str, object]]] = []
+        self.store = StateStore(
+            folder, living.topology, self.permission, self.roll_back, (self.seat,), leadership,
+            lambda event, body: self.told.append((event, body)),
+        )  # fmt: skip
 
     def takes_over(self, now_s: float) -> list[str]:
         """What it tells at its first decision in leadership."""
         self.told.clear()
-        self.carried.take_over(now_s, lambda event, body: self.told.append((event, body)))
+        self.store.take_over(now_s)
         return [event for event, _ in self.told]
 
 
 class Leadership:
-    """An leadership that a test fills and empties."""
+    """A leadership that a test fills and empties."""
 
     def __init__(self, holder: str, inherited: str | None = None) -> None:
         self.holder, self.inherited = holder, inherited
@@ -91,8 +91,8 @@ def test_a_rest_and_the_count_of_a_canary_continue(tmp_path, living):
     first, second = Process(tmp_path, living), Process(tmp_path, living)
     held = [first.permission.against(60.0 * i, changes=True) is not None for i in range(3)]
     first.permission.rest(200.0, 3600.0)
-    first.carried.keep(200.0)
-    assert second.carried.give_back(300.0) == []
+    first.store.save(200.0)
+    assert second.store.restore(300.0) == []
     assert second.permission.against(300.0, changes=True).code == "rests"
     assert second.permission.rests_until_s == 3800.0
     assert held == [True, False, True]
@@ -103,8 +103,8 @@ def test_a_roll_back_is_due_in_the_next_process(tmp_path, living):
     seen = living.seen()
     first, second = Process(tmp_path, living), Process(tmp_path, living)
     first.roll_back.asked(at(seen, 1000.0, tasks=1), asks(seen, 3))
-    first.carried.keep(1000.0)
-    assert second.carried.give_back(1030.0) == []
+    first.store.save(1000.0)
+    assert second.store.restore(1030.0) == []
     down = replace(at(seen, 1061.0, tasks=3), status=np.array([int(Status.RESTARTING)]))
     before, reason = second.roll_back.due(down)
     assert before.parallelism[0, 1] == 1
@@ -149,11 +149,11 @@ def test_guardrails_continue_where_they_were(tmp_path, living):
         look = at(seen, t_s, tasks)
         guarded = first.seat.chain.allow(look, first.seat.policy.decide(look))
         first.seat.chain.commit(look, guarded)
-    first.carried.keep(1120.0)
+    first.store.save(1120.0)
     now = at(seen, 1180.0, tasks=3)
     fewer = ScalingDecision(asks(seen, 1).parallelism, seen.memory_level.copy(), ("one is enough",))
     fresh = second.seat.chain.state()
-    assert second.carried.give_back(1180.0) == []
+    assert second.store.restore(1180.0) == []
     assert second.seat.chain.state() == first.seat.chain.state() != fresh
     expected = first.seat.chain.allow(now, fewer)
     np.testing.assert_array_equal(
@@ -184,7 +184,7 @@ def test_a_run_that_is_started_again_goes_on_resting(tmp_path, living, monkeypat
 def test_what_is_damaged_is_told_and_nothing_of_it_is_used(tmp_path, living, damage):
     first, second = Process(tmp_path, living), Process(tmp_path, living)
     first.permission.rest(200.0, 3600.0)
-    first.carried.keep(200.0)
+    first.store.save(200.0)
     file = tmp_path / MEMORY
     text = file.read_text()
     damaged = {
@@ -194,37 +194,39 @@ def test_what_is_damaged_is_told_and_nothing_of_it_is_used(tmp_path, living, dam
         "another schema": text.replace("memory/1", "memory/9"),
     }
     file.write_text(damaged[damage])
-    (said,) = second.carried.give_back(300.0)
-    assert "rests, counts and guardrails start anew" in said
+    (said,) = second.store.restore(300.0)
+    assert "rests, counts and guardrails start over" in said
     assert second.permission.rests_until_s == -math.inf
 
 
 def test_guardrails_of_another_configuration_start_anew_and_say_so(tmp_path, living):
     first = Process(tmp_path, living)
     first.permission.rest(200.0, 3600.0)
-    first.carried.keep(200.0)
+    first.store.save(200.0)
     second = Process(tmp_path, living, {"guardrails": [{"kind": "cool_down"}]})
-    (said,) = second.carried.give_back(300.0)
-    assert said == "the guardrails of ds2 start anew: they are configured otherwise now"
+    (said,) = second.store.restore(300.0)
+    assert said == "the guardrails of ds2 start over: they are configured otherwise now"
     assert second.permission.rests_until_s == 3800.0
 
 
 def test_a_memory_of_the_future_is_not_used(tmp_path, living):
     first, second = Process(tmp_path, living), Process(tmp_path, living)
-    first.carried.keep(9000.0)
-    (said,) = second.carried.give_back(300.0)
+    first.store.save(9000.0)
+    (said,) = second.store.restore(300.0)
     assert "the clock went back" in said
 
 
 def test_on_a_full_disk_the_memory_before_stays(tmp_path, living, limited_files):
     first, second = Process(tmp_path, living), Process(tmp_path, living)
     first.permission.rest(200.0, 3600.0)
-    first.carried.keep(200.0)
+    first.store.save(200.0)
     limited_files(50)
-    with pytest.raises(StorageError, match="cannot be written"):
-        first.carried.keep(260.0)
+    first.store.save(260.0)
+    (told,) = first.told
+    assert told[0] == "not kept"
+    assert "cannot be written" in told[1]["reason"]
     limited_files(None)
-    assert second.carried.give_back(300.0) == []
+    assert second.store.restore(300.0) == []
     assert second.permission.rests_until_s == 3800.0
     assert [file.name for file in tmp_path.iterdir()] == [MEMORY]
 
@@ -240,7 +242,7 @@ def test_a_successor_continues_where_the_former_one_was(tmp_path, living):
     first.roll_back.asked(at(seen, 1120.0, tasks=1), asks(seen, 3))
     first.permission.rest(1120.0, 3600.0)
     (tmp_path / "first").mkdir()
-    first.carried.keep(1120.0)
+    first.store.save(1120.0)
     second = Process(
         tmp_path / "second", living, leadership=Leadership("second", leadership.memory)
     )
@@ -257,10 +259,10 @@ def test_who_stands_by_keeps_nothing_and_takes_nothing_over(tmp_path, living):
     leadership.why = "another instance holds the lease"
     waiting = Process(tmp_path, living, leadership=leadership)
     assert waiting.takes_over(100.0) == []
-    waiting.carried.keep(100.0)
+    waiting.store.save(100.0)
     assert (leadership.memory, list(tmp_path.iterdir())) == (None, [])
     leadership.why = None
-    waiting.carried.keep(160.0)  # in leadership, and what was left is not looked at yet
+    waiting.store.save(160.0)  # in leadership, and what was left is not looked at yet
     assert (leadership.memory, list(tmp_path.iterdir())) == (None, [])
 
 
@@ -270,12 +272,12 @@ def test_of_its_own_memories_a_process_takes_the_younger(tmp_path, living, left_
     leadership = Leadership("pod-0")
     before = Process(tmp_path, living, leadership=leadership)
     before.takes_over(50.0)
-    before.carried.keep(150.0)
+    before.store.save(150.0)
     if rests:
         before.permission.rest(left_s, 3600.0)
-    text = before.carried._body(left_s, "pod-0")
+    text = before.store._body(left_s, "pod-0")
     again = Process(tmp_path, living, leadership=Leadership("pod-0 again", _text(text)))
-    assert again.carried.give_back(300.0) == []
+    assert again.store.restore(300.0) == []
     assert again.takes_over(300.0) == (["took over"] if rests else [])
     assert math.isfinite(again.permission.rests_until_s) is rests
 
@@ -283,12 +285,12 @@ def test_of_its_own_memories_a_process_takes_the_younger(tmp_path, living, left_
 def test_what_another_left_counts_more_than_an_own_file_however_their_clocks_go(tmp_path, living):
     mine = Process(tmp_path, living, leadership=Leadership("me"))
     mine.takes_over(100.0)
-    mine.carried.keep(900.0)
+    mine.store.save(900.0)
     other = Process(tmp_path, living, leadership=Leadership("other"))
     other.permission.rest(100.0, 3600.0)
-    left = _text(other.carried._body(100.0, "other"))
+    left = _text(other.store._body(100.0, "other"))
     again = Process(tmp_path, living, leadership=Leadership("me again", left))
-    assert again.carried.give_back(1000.0) == []
+    assert again.store.restore(1000.0) == []
     assert again.takes_over(1000.0) == ["took over"]
     assert again.permission.rests_until_s == 3700.0
 
@@ -300,10 +302,10 @@ def test_a_text_that_is_no_memory_is_told_and_nothing_of_it_is_used(tmp_path, li
     process = Process(tmp_path, living, leadership=Leadership("me", left))
     before = process.permission.state(), process.seat.chain.state()
     assert process.takes_over(100.0) == ["started anew"]
-    assert "rests, counts and guardrails start anew" in process.told[0][1]["reason"]
+    assert "rests, counts and guardrails start over" in process.told[0][1]["reason"]
     assert (process.permission.state(), process.seat.chain.state()) == before
-    process.carried.keep(160.0)
-    assert process.carried._leadership.memory is not None
+    process.store.save(160.0)
+    assert process.store._leadership.memory is not None
 
 
 def test_a_memory_too_long_for_an_annotation_leaves_the_guardrails_out(
@@ -314,10 +316,10 @@ def test_a_memory_too_long_for_an_annotation_leaves_the_guardrails_out(
     first = Process(tmp_path, living, leadership=leadership)
     first.takes_over(100.0)
     first.permission.rest(100.0, 3600.0)
-    first.carried.keep(100.0)
+    first.store.save(100.0)
     second = Process(tmp_path, living, leadership=Leadership("second", leadership.memory))
     assert second.takes_over(160.0) == ["took over", "started anew"]
-    said = "the guardrails of ds2 start anew: nothing was kept of them"
+    said = "the guardrails of ds2 start over: nothing was kept of them"
     assert second.told[1][1] == {"reason": said}
     assert second.permission.rests_until_s == 3700.0
 
@@ -326,5 +328,5 @@ def test_what_a_handover_takes_is_small(tmp_path, living):
     leadership = Leadership("first")
     first = Process(tmp_path, living, "deployed", leadership)
     first.takes_over(100.0)
-    first.carried.keep(100.0)
+    first.store.save(100.0)
     assert len(leadership.memory) < 20_000

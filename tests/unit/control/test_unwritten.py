@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 
 from dsp_gym.backends.base import INTENTS
 from dsp_gym.cli import app
-from dsp_gym.control.autoscaler import Hooks, JobAutoscaler, Turn
+from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.journal_writer import JournalWriter, listener
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.errors import StorageError
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import Status

@@ -183,4 +183,4 @@ def test_what_a_restart_would_take_up_and_what_takes_up_space_is_listed(tmp_path
     assert "asked for at 1970-01-01 00:01:00 UTC has no end: its state is in" in said
     assert "savepoint of the last rescale, kept: file:/savepoints/1" in said
     assert "savepoint that nothing needs: file:/savepoints/0" in said
-    assert "rests, counts and guardrails start anew" in said
+    assert "rests, counts and guardrails start over" in said

@@ -14,6 +14,7 @@ from dsp_gym.backends.kubernetes.lease import MEMORY
 from dsp_gym.config.files import parse
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.config import RunConfig
+from dsp_gym.control.executor import Verdict
 from dsp_gym.control.start import started
 from dsp_gym.records.journal import read
 from tests.answering import answering, tell
@@ -112,7 +113,8 @@ def test_the_lease_knows_of_a_change_before_the_resource_does(replica, fake):
         acts.decide()
         seen = acts.backend.collector.snapshot()
         fake.admission.append(look)
-        assert acts._asked(seen, wanted(seen.parallelism + 1, seen.memory_level)) is None
+        change = wanted(seen.parallelism + 1, seen.memory_level)
+        assert acts._realizer.realize(seen, change, Verdict(None, asks=True)).asks
         soon(lambda: bool(known))
         before = [seen.parallelism.tolist(), seen.memory_level.tolist()]
         assert json.loads(known[0])["roll_back"]["before"] == before

@@ -1,0 +1,87 @@
+"""The third step of a turn: what is asked of the job, if anything is, and why not otherwise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dsp_gym.backends.base import Backend
+from dsp_gym.control.guarded_policy import Judgement
+from dsp_gym.control.permission import Held, Permission, RollBack
+from dsp_gym.control.turn import changes
+from dsp_gym.loop.decision import GuardedDecision
+from dsp_gym.loop.snapshot import MetricsSnapshot
+
+__all__ = ["STANDBY", "ScalingExecutor", "Verdict"]
+
+STANDBY = "standby"
+"""Why nothing is asked of a job while another process acts on it, in a word."""
+
+
+class Verdict(NamedTuple):
+    """What is to be asked of the job."""
+
+    held: Held | None  # why nothing is asked
+    asks: bool = False  # for the acting policy's change
+    rolls_back: tuple[GuardedDecision, str] | None = None  # to these numbers, and why
+
+    @property
+    def acts(self) -> bool:
+        """Whether the job is about to change."""
+        return self.asks or self.rolls_back is not None
+
+
+class ScalingExecutor:
+    """Decides what is asked of the job.
+
+    Args:
+        backend: the job.
+        permission: how far the acting policy may go.
+        roll_back: takes changes back.
+    """
+
+    def __init__(self, backend: Backend, permission: Permission, roll_back: RollBack) -> None:
+        self._backend, self._permission, self._roll_back = backend, permission, roll_back
+        self._standby: Held | None = None
+
+    def look_at_lease(self) -> None:
+        """Find out whether another process acts; holds for the whole turn."""
+        leadership = self._backend.platform.leadership
+        reason = None
+        if leadership is not None and self._permission.is_acting:
+            reason = leadership.standby()
+        self._standby = None if reason is None else Held(STANDBY, reason)
+
+    def decide(self, seen: MetricsSnapshot, one: Judgement | None, held: Held | None) -> Verdict:
+        """Decide what is asked of the job.
+
+        Args:
+            seen: what was decided on.
+            one: the acting policy's decision; None in mode off.
+            held: why nothing may be asked of the job, as the collector saw it.
+
+        Returns:
+            The change or the roll-back that is due, or what speaks against it.
+        """
+        if one is None:
+            return Verdict(held)
+        if self._standby is not None:
+            return Verdict(self._standby)
+        acting = self._permission.is_acting
+        if acting and (due := self._roll_back.due(seen)) is not None:
+            return Verdict(Held("rolled_back", f"rolled back: {due[1]}"), rolls_back=due)
+        if held is None and one.failure is not None and one.failure.replaced_by is None:
+            held = Held("policy", one.failure.reason)
+        differs = changes(seen, one.guarded)
+        if held is None and acting:
+            held = self._permission.against(float(seen.t_s[0]), differs)
+        return Verdict(held, asks=differs and acting and held is None)
+
+    def withhold(self, verdict: Verdict, reason: str) -> Verdict:
+        """Ask nothing of the job after all, for want of a record of it.
+
+        Returns:
+            The verdict without the change; a roll-back stays due.
+        """
+        if verdict.rolls_back is not None:
+            self._roll_back.put_off(verdict.rolls_back[0])
+        return Verdict(Held("journal", reason))
