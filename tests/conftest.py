@@ -68,7 +68,7 @@ FIRST = (
     "integration/test_calibrating_from_datasets.py",
     "integration/test_shadow_resources.py",
     "unit/calibration/test_fit.py",
-    "integration/test_cli_leaderboard.py",
+    "integration/test_cli_frontier.py",
     "properties/test_guardrail_laws.py",
     "reproduction/test_published_numbers.py",
     "integration/test_agents_training.py",

@@ -114,28 +114,25 @@ BACKTEST = {
 COMPARE = {
     "evaluate nothing": case("evaluate empty.yaml", "empty.yaml: is empty"),
     "evaluate a job": case("evaluate job.yaml", "job.yaml", "the key 'policies' is missing"),
-    "evaluate a stranger": case("evaluate bench.yaml --policy ds3 --no-track", *NO_POLICY),
+    "evaluate a stranger": case("evaluate bench.yaml --policies ds3 --track none", *NO_POLICY),
     "evaluate into a file": case(
-        "evaluate bench.yaml --out file --no-track", "'file' is a file, not a folder"
+        "evaluate bench.yaml --out file --track none", "'file' is a file, not a folder"
     ),
     "evaluate a trace": case(
-        "evaluate in.yaml --no-track",
+        "evaluate in.yaml --track none",
         "t.csv: is not UTF-8 text: byte 0xff at line 3, column 4",
         in__yaml=BENCHMARK.replace("[constant]", "[{name: t, load: {form: trace, path: t.csv}}]"),
         t__csv=b"t_seconds,rate\n0,1\n10,\xff\n",
     ),
     "master": case(
-        "evaluate bench.yaml --master local[2] --workers 2 --no-track", "spark-defaults.conf"
+        "evaluate bench.yaml --master local[2] --workers 2 --track none", "spark-defaults.conf"
     ),
-    "scorecard of nothing": case("leaderboard empty.json", "empty.json: is not valid JSON"),
-    "scorecard of another kind": case(
-        "leaderboard list.json", "is not a scorecard of a supported version"
-    ),
-    "scorecard that is not there": case("leaderboard no.json", "no.json: there is no such file"),
-    "leaderboard": case("leaderboard core-v3", "Did you mean 'core-v1'?"),
+    "scorecard of nothing": case("evaluate empty.json", "empty.json: is not valid JSON"),
+    "scorecard of another kind": case("evaluate list.json", "holds no results of dsp-gym evaluate"),
+    "scorecard that is not there": case("evaluate no.json", "no.json: there is no such file"),
+    "no such benchmark": case("evaluate core-v3", "Did you mean 'core-v1'?"),
     "tune a stranger": case("tune ds3 bench.yaml", *NO_POLICY),
     "tune on nothing": case("tune ds2 nope", "there is no benchmark or experiment 'nope'"),
-    "tune for what": case("tune ds2 bench.yaml --goal cheap", "'cheap'", "cost or reward"),
     "tune what cannot be": case("tune static bench.yaml", "no search space is known for 'static'"),
     "rollout of a stranger": case(
         "rollout in.yaml",
@@ -150,9 +147,9 @@ COMPARE = {
         "epsilon: 2\n",
     ),
     "train nothing": case("train empty.yaml", "empty.yaml: is empty"),
-    "train into a file": case("train quickstart --out file --no-track", "file", "it is a file"),
+    "train into a file": case("train quickstart --out file --track none", "file", "it is a file"),
     "train twice": case(
-        "train quickstart --resume --overwrite --out new --no-track", "Give one of them"
+        "train quickstart --resume --overwrite --out new --track none", "Give one of them"
     ),
 }
 
@@ -440,7 +437,7 @@ def test_an_evaluation_that_finished_nothing_claims_nothing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "evaluate", interrupted)
-    result = CliRunner().invoke(app, ["evaluate", "bench.yaml", "--no-track"])
+    result = CliRunner().invoke(app, ["evaluate", "bench.yaml", "--track", "none"])
     assert result.exit_code == 130
     assert "kept" not in result.output
     assert result.stderr.endswith("Interrupted.\n")

@@ -46,8 +46,8 @@ def test_a_simulation_and_a_benchmark_say_the_currency_of_their_costs(here):
     # Two cores of the map and one of the sink for five minutes; sources are left out.
     assert found["currency"] == "EUR"
     assert found["summary"]["cost"] == pytest.approx(3 * 0.5 * 5 / 60)
-    assert "cost, EUR" in done("evaluate", "bench.yaml", "--no-track", "--out", "out")
-    assert json.loads((here / "out/scorecard.json").read_text())["currency"] == "EUR"
+    assert "cost, EUR" in done("evaluate", "bench.yaml", "--track", "none", "--out", "out")
+    assert json.loads((here / "out/results.json").read_text())["currency"] == "EUR"
     assert "EUR per run" in (here / "out/report.html").read_text()
 
 
@@ -76,9 +76,9 @@ def test_a_shadow_and_its_scorecard_are_in_euros_and_refuse_a_job_in_dollars(her
 def test_jobs_of_two_currencies_are_compared_at_prices_of_the_benchmark_alone(here):
     bench = yaml.safe_load(BENCHMARK) | {"jobs": ["job.yaml", "nexmark-q1"]}
     (here / "bench.yaml").write_text(yaml.safe_dump(bench))
-    wrong = run("evaluate", "bench.yaml", "--no-track", "--out", "out")
+    wrong = run("evaluate", "bench.yaml", "--track", "none", "--out", "out")
     assert wrong.exit_code == 2
     assert "those of job 'tiny' in EUR, those of job 'nexmark-q1' in USD" in wrong.output
     assert not (here / "out").exists()
     (here / "bench.yaml").write_text(yaml.safe_dump(bench | {"prices": {"currency": "CHF"}}))
-    assert "cost, CHF" in done("evaluate", "bench.yaml", "--no-track", "--out", "out")
+    assert "cost, CHF" in done("evaluate", "bench.yaml", "--track", "none", "--out", "out")

@@ -120,7 +120,7 @@ def test_the_policy_is_shown_and_pulled_from_the_registry(trained, here):
         (("train", "nowhere"), "no shipped configuration 'nowhere'"),
         (("train", "small.yaml", "--resume", "--out", "new"), "no checkpoint"),
         (("train", "quickstart", "--resume"), "no training to resume"),
-        (("train", "small.yaml", "--overwrite"), "a folder of its own"),
+        (("train", "small.yaml", "--overwrite"), "its own folder"),
     ],
 )
 def test_what_is_not_there_is_named_on_one_screen(here, arguments, says):
@@ -142,7 +142,7 @@ def test_an_unknown_key_is_named_and_nothing_is_written(tmp_path):
 
 def test_ctrl_c_writes_a_checkpoint_and_resume_goes_on(tmp_path):
     write(tmp_path, agent={**SMALL["agent"], "total_steps": 1_000_000, "checkpoint_every": 900_000})
-    arguments = [*COMMAND, "train", "small.yaml", "--no-track"]
+    arguments = [*COMMAND, "train", "small.yaml", "--track", "none"]
     running = subprocess.Popen(arguments, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     for line in running.stderr:  # the first word of progress: learning has begun
         if line.startswith("learn"):
@@ -159,7 +159,7 @@ def test_ctrl_c_writes_a_checkpoint_and_resume_goes_on(tmp_path):
     runs = sorted(folder.name for folder in (tmp_path / "runs/small").iterdir())
     write(tmp_path, agent={**SMALL["agent"], "total_steps": reached + 512,
                            "checkpoint_every": 900_000})  # fmt: skip
-    ran = dsp_gym("train", "small.yaml", "--no-track", "--resume", folder=tmp_path)
+    ran = dsp_gym("train", "small.yaml", "--track", "none", "--resume", folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
     state = json.loads((tmp_path / "runs/small/latest/seed-0/checkpoint/state.json").read_text())
     assert state["tree"]["steps"] == reached + 512

@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.cli import app
-from dsp_gym.config.files import load_model
+from dsp_gym.config.files import find, load_model, read_yaml
 from dsp_gym.policies.config import PolicyConfig
 
 pytest.importorskip("optuna")
@@ -41,7 +43,9 @@ def command(*arguments: object):
 
 
 def test_a_policy_is_tuned_and_evaluated_beside_its_default(benchmark):
-    result = command("tune", "ds2", benchmark, "--trials", 6, "--seeds", 1, "--no-track", "--json")
+    result = command(
+        "tune", "ds2", benchmark, "--trials", 6, "--seeds", 1, "--track", "none", "--json"
+    )
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["trials"] == 6
@@ -49,7 +53,8 @@ def test_a_policy_is_tuned_and_evaluated_beside_its_default(benchmark):
     assert config.params == found["params"]
     assert config.provenance["tuned_on"] == "small"
     assert config.provenance["jobs"] == ["nexmark-q3"]
-    result = command("evaluate", benchmark, "--policy", found["file"], "--seeds", 1, "--json")
+    both = f"all,{found['file']}"
+    result = command("evaluate", benchmark, "--policies", both, "--seeds", 1, "--json")
     assert result.exit_code == 0, result.output
     rows = [row for row in json.loads(result.stdout)["rows"] if row["policy"].startswith("ds2")]
     assert [row["policy"] for row in rows] == ["ds2", "ds2-tuned"]
@@ -73,9 +78,9 @@ def test_a_frontiers_rules_are_tuned_on_its_seen_jobs_and_loads_with_other_seeds
     from dsp_gym.evaluation.frontier.config import FrontierConfig
 
     benchmark.write_text(FRONTIER)
-    result = command("tune", "ds2", benchmark, "--trials", 2, "--no-track")
+    result = command("tune", "ds2", benchmark, "--trials", 2, "--track", "none")
     assert result.exit_code == 0, result.output
-    assert "leaderboard" in result.stdout
+    assert f"evaluate {benchmark} --policies all," in result.stdout
     file = benchmark.parent / "runs/tuned/small/ds2-tuned.yaml"
     found = load_model(PolicyConfig, "policies", str(file)).provenance
     assert (found["jobs"], found["loads"]) == (["nexmark-q3"], ["diurnal-bursts"])
@@ -87,7 +92,7 @@ def test_a_frontiers_rules_are_tuned_on_its_seen_jobs_and_loads_with_other_seeds
 def test_it_is_recorded(benchmark, tmp_path):
     pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    result = command("tune", "hpa-cpu", benchmark, "--trials", 2, "--seeds", 1, "--uri", uri)
+    result = command("tune", "hpa-cpu", benchmark, "--trials", 2, "--seeds", 1, "--track", uri)
     assert result.exit_code == 0, result.output
     from mlflow.tracking import MlflowClient
 
@@ -103,7 +108,7 @@ def test_it_is_recorded(benchmark, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_found_and_resume_goes_on(benchmark, tmp_path):
     main = [sys.executable, "-c", "from dsp_gym.cli import main; main()"]
-    run = [*main, "tune", "ds2", str(benchmark), "--no-track"]
+    run = [*main, "tune", "ds2", str(benchmark), "--track", "none"]
     started = subprocess.Popen(
         [*run, "--trials", "100000", "--seeds", "1"],
         cwd=tmp_path,
@@ -129,15 +134,16 @@ def test_ctrl_c_keeps_what_was_found_and_resume_goes_on(benchmark, tmp_path):
 @pytest.mark.slow
 def test_an_agent_is_tuned_on_its_experiment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = command(
-        "tune", "agent", "q11-quickstart", "--trials", 1, "--steps", 8192, "--no-track", "--json"
-    )
+    document = read_yaml(find("experiments", "q11-quickstart"))
+    document["agent"]["total_steps"] = 8192
+    Path("short.yaml").write_text(yaml.safe_dump(document))
+    result = command("tune", "agent", "short.yaml", "--trials", 1, "--track", "none", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert "return" in found["found"]
     checked = command("config", "check", found["file"], "--kind", "experiments")
     assert checked.exit_code == 0, checked.output
-    assert not (tmp_path / "runs/tuned/q11-quickstart/training").exists()
+    assert not (tmp_path / "runs/tuned/short/training").exists()
 
 
 @pytest.mark.parametrize(
@@ -148,15 +154,12 @@ def test_an_agent_is_tuned_on_its_experiment(tmp_path, monkeypatch):
         (("static", "core-v1"), "no search space is known for 'static'"),
         (("agent", "core-v1"), "an agent is tuned on an experiment"),
         (("ds2", "quick"), "no loads to tune on"),
-        (("ds2", "core-v1", "--goal", "speed"), "expected cost or reward"),
-        (("ds2", "core-v1", "--goal", "reward", "--max-slo-share", 0.1), "a weight for violations"),
-        (("ds2", "core-v1", "--steps", 100), "has no steps"),
         (("ds2", "core-v1", "--resume"), "no study to resume"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
-    result = command("tune", *arguments, "--no-track")
+    result = command("tune", *arguments, "--track", "none")
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
     assert not (tmp_path / "runs").exists()

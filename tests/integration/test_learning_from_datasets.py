@@ -237,7 +237,7 @@ def test_training_says_where_no_dataset_is(tmp_path):
         "  validation: {loads: [diurnal-bursts], seeds: {from: 2, to: 4}}\n"
         "agent: {warm_start: {dataset: nowhere}}\n"
     )
-    result = CliRunner().invoke(app, ["train", str(config), "--no-track", "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["train", str(config), "--track=none", "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert "nowhere: is not a dataset" in " ".join(result.stderr.split())
 

@@ -20,7 +20,7 @@ from tests.unit.whatif.histories import document, history
 pytestmark = [BROWSER, pytest.mark.slow]
 
 PAGES = ("scorecard", "dataset", "calibration", "throughput", "simulate", "evaluation")
-PAGES += ("leaderboard", "frontier", "fleet", "fleet_job")
+PAGES += ("frontier", "fleet", "fleet_job")
 
 BENCHMARK = """
 policies: [ds2, justin-paper, static]
@@ -84,23 +84,16 @@ def simulate(tmp_path_factory):
 def evaluation(tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluation")
     (folder / "small.yaml").write_text(BENCHMARK)
-    run("evaluate", folder / "small.yaml", "--no-track", "--out", folder)
+    run("evaluate", folder / "small.yaml", "--track", "none", "--out", folder)
     return folder / "report.html"
-
-
-@pytest.fixture(scope="module")
-def leaderboard(evaluation):
-    card = evaluation.parent / "scorecard.json"
-    run("leaderboard", card, "--no-track", "--out", evaluation.parent / "board")
-    return evaluation.parent / "board" / "leaderboard.html"
 
 
 @pytest.fixture(scope="module")
 def frontier(tmp_path_factory):
     folder = tmp_path_factory.mktemp("frontier")
     (folder / "small.yaml").write_text(FRONTIER)
-    run("leaderboard", folder / "small.yaml", "--no-track", "--out", folder)
-    return folder / "frontier.html"
+    run("evaluate", folder / "small.yaml", "--track", "none", "--out", folder)
+    return folder / "report.html"
 
 
 @pytest.fixture(scope="module")

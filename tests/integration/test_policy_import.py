@@ -158,7 +158,7 @@ def test_an_imported_model_is_ranked(tmp_path, monkeypatch):
         "policies: [ds2]\njobs: [nexmark-q11]\nepisode_s: 900\nbootstrap: 100\nseeds: 1\n"
         "loads: {test: {loads: [constant], seeds: {from: 0, to: 2}}}\n"
     )
-    run = ["evaluate", "small.yaml", "--policy", "policies/mine", "--json", "--no-track"]
+    run = ["evaluate", "small.yaml", "--policies", "all,policies/mine", "--json", "--track", "none"]
     result = CliRunner().invoke(app, run)
     assert result.exit_code == 0, result.output
     assert "mine" in Scorecard.from_json(result.stdout).policies

@@ -62,8 +62,7 @@ LEFT_OUT = {
     "a source that the guide's own test installs": (r"\bmine\.yaml|runs/datasets/mine",),
     "it goes on until it is stopped": (r"--every \d+|--speed 60",),
     "longer than a minute": (
-        r"core-v[12]|^dsp-gym leaderboard$",
-        r"^dsp-gym leaderboard submit",  # on all of core-v2; test_cli_submit.py enters a small one
+        r"core-v[12]",
         r"^dsp-gym tune agent|^dsp-gym tune justin-paper",
         r"^dsp-gym train (q11|my-q11|family)",
         r"^dsp-gym evaluate my-q11",

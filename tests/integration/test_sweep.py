@@ -91,15 +91,14 @@ def test_rollouts_on_executors_are_those_of_the_local_engine(spark, tmp_path):
     assert contents(tmp_path / "spark") == here
 
 
-def test_a_ranking_from_executors_is_that_of_the_local_engine(spark, tmp_path, monkeypatch):
+def test_a_report_from_executors_is_that_of_the_local_engine(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dsp_gym.evaluation.leaderboard.installed", lambda: ("ds2", "justin-paper"))
     Path("small.yaml").write_text(json.dumps(BENCHMARK))
     for engine in ("local", "spark"):
         arguments = ["small.yaml", *ENGINES[engine], "--seeds", "1", "--out", engine]
-        result = CliRunner().invoke(app, ["leaderboard", *arguments, "--no-track"])
+        result = CliRunner().invoke(app, ["evaluate", *arguments, "--track", "none"])
         assert result.exit_code == 0, result.output
-    assert {"leaderboard.md", "scorecard.json"} <= contents(Path("local")).keys()
+    assert {"report.md", "results.json"} <= contents(Path("local")).keys()
     assert contents(Path("spark")) == contents(Path("local"))
 
 
@@ -109,7 +108,7 @@ def test_a_scorecard_from_executors_is_that_of_the_local_engine(spark, tmp_path)
     cards = []
     for engine in ("local", "spark"):
         result = CliRunner().invoke(
-            app, ["evaluate", str(file), *ENGINES[engine], "--json", "--no-track"]
+            app, ["evaluate", str(file), *ENGINES[engine], "--json", "--track", "none"]
         )
         assert result.exit_code == 0, result.output
         cards.append(result.stdout)

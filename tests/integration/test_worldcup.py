@@ -39,8 +39,8 @@ def test_an_agent_learns_on_one_day_and_is_compared_on_another(tmp_path, data_fo
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run("train", "short.yaml", "--out", "trained", "--no-track")
-    card = json.loads(run("evaluate", "short.yaml", "--policy", "trained/policy", "--json"))
+    run("train", "short.yaml", "--out", "trained", "--track", "none")
+    card = json.loads(run("evaluate", "short.yaml", "--policies", "all,trained/policy", "--json"))
     rows = {row["policy"]: row["metrics"] for row in card["rows"]}
     assert {"static-peak", "hpa-cpu", "ds2", "justin-paper", "justin-artifact"} < set(rows)
     assert len(rows) == 8  # the five, what was trained, and the clairvoyant bound and plan

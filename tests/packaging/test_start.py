@@ -120,7 +120,7 @@ def test_help_shows_what_the_whole_command_line_shows(
     monkeypatch.setattr(sys, "argv", ["dsp-gym", "--help"])
     with contextlib.suppress(SystemExit):
         main()
-    assert "leaderboard" in whole
+    assert "evaluate" in whole
     assert capsys.readouterr().out == whole
 
 

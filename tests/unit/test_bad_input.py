@@ -90,7 +90,7 @@ def test_a_wrong_trace_is_refused(text, expected, tmp_path):
     file = tmp_path / "bench.yaml"
     load = f"{{form: trace, path: {trace}}}"
     file.write_text(BENCHMARK.replace("[constant]", f"[{{name: bad, load: {load}}}]"))
-    assert_refused(run("evaluate", str(file), "--no-track", "--json"), "bad", *expected)
+    assert_refused(run("evaluate", str(file), "--track", "none", "--json"), "bad", *expected)
 
 
 @pytest.mark.slow  # importing torch takes seconds
@@ -114,7 +114,7 @@ def test_a_wrong_experiment_is_refused_before_anything_is_trained(
     file = tmp_path / "tiny.yaml"
     assert old in EXPERIMENT
     file.write_text(EXPERIMENT.replace(old, new, 1))
-    assert_refused(run("train", str(file), "--no-track", "--out", "out"), *expected)
+    assert_refused(run("train", str(file), "--track", "none", "--out", "out"), *expected)
     assert not (tmp_path / "out" / "policy").exists()
 
 

@@ -91,8 +91,17 @@ def test_a_shorter_one_is_trained_and_compared_without_torch(tmp_path, monkeypat
     Path(file).write_text(yaml.safe_dump(document), encoding="utf-8")
     folder = f"runs/{NAME}/latest/policy"
     for line in (
-        ["train", f"./{file}", "--no-track"],
-        ["evaluate", f"./{file}", "--policy", folder, "--no-track", "--out", "card"],
+        ["train", f"./{file}", "--track", "none"],
+        [
+            "evaluate",
+            f"./{file}",
+            "--policies",
+            f"all,{folder}",
+            "--track",
+            "none",
+            "--out",
+            "card",
+        ],
     ):
         done = subprocess.run(
             [sys.executable, "-c", LEAN, *line],
@@ -102,7 +111,7 @@ def test_a_shorter_one_is_trained_and_compared_without_torch(tmp_path, monkeypat
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         assert done.returncode == 0, done.stderr
-    card = json.loads(Path("card/scorecard.json").read_text("utf-8"))
+    card = json.loads(Path("card/results.json").read_text("utf-8"))
     assert {cell["job"] for cell in card["cells"]} == {"nexmark-q11"}
     assert {"ds2", "justin-artifact", "flink-autoscaler", NAME} <= {
         cell["policy"] for cell in card["cells"]

@@ -7,22 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsp_gym.cli.frontier import find_frontier
-from dsp_gym.cli.tracked import frontier_figures
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.frontier.board import (
+    FrontierBoard,
     board_of,
+    figures_of,
     frontier_fingerprint,
     render_json,
     whole_fingerprint,
 )
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import cost_at, estimate_cell
-from dsp_gym.evaluation.frontier.page import render_markdown
-from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
+from dsp_gym.evaluation.frontier.page import report_of
+from dsp_gym.evaluation.frontier.play import CellRuns, PlayedFrontier, PolicyRuns, entrants
 from dsp_gym.evaluation.frontier.pricing import compare_shifts, price_cell
 from dsp_gym.evaluation.frontier.tables import headline
+from dsp_gym.evaluation.results import render_markdown
+from dsp_gym.experiments.comparison import Chosen, read_comparison, with_choice
 from dsp_gym.job.catalog import load_job
 from dsp_gym.policies.config import PolicyConfig, with_params
 
@@ -45,6 +47,20 @@ DOCUMENT = {
 
 def config(**changes: object) -> FrontierConfig:
     return parse(FrontierConfig, with_params(DOCUMENT, changes), "frontier")
+
+
+def played(*cells: CellRuns, left_out: dict[str, str] | None = None) -> PlayedFrontier:
+    return PlayedFrontier(cells, (), left_out or {})
+
+
+def page_of(board: FrontierBoard) -> str:
+    return render_markdown(report_of(board, "dsp-gym evaluate small"))
+
+
+def chosen(name: str, **given: object) -> FrontierConfig:
+    found = with_choice(read_comparison(name)[1], Chosen(**given))
+    assert isinstance(found, FrontierConfig)
+    return found
 
 
 def runs(
@@ -259,8 +275,8 @@ def test_the_dearest_job_is_held_against_the_rule_that_is_cheapest_on_that_job()
     found = estimate_cell(cell, [0.2], resamples=100, confidence=0.95)
     assert found[2].dearest_job[0.2] == ("job-1", pytest.approx(8 / 6), ("job-2",), 2)
     assert found[0].dearest_job[0.2] == ("job-1", pytest.approx(10 / 6), (), 3)
-    board = board_of("small", config(), [cell], {}, {})
-    assert "| 1.33 (job-1); later on job-2 |" in render_markdown(board, "dsp-gym leaderboard")
+    board = board_of("small", config(), played(cell), {})
+    assert "| 1.33 (job-1); later on job-2 |" in page_of(board)
 
 
 def test_a_policy_is_compared_with_every_tuned_rule_at_the_same_lateness():
@@ -282,7 +298,7 @@ def test_a_policy_is_compared_with_every_tuned_rule_at_the_same_lateness():
     assert list(found["calm"].against) == ["lax"]
     # The best rule is the calm one, at its own lateness.
     assert [one.rescales[0.02] for one in found.values()] == [pytest.approx(4.0), None, 6.0]
-    page = render_markdown(board_of("small", config(), [cell], {}, {}), "dsp-gym leaderboard")
+    page = page_of(board_of("small", config(), played(cell), {}))
     assert "| cost, of calm | cost, of lax | rescales, of calm | rescales, of lax |" in page
     assert "| mine | 0.5 | 0.25 | 1.5 | 1 |" in page
 
@@ -290,19 +306,19 @@ def test_a_policy_is_compared_with_every_tuned_rule_at_the_same_lateness():
 def test_a_board_of_some_seeds_is_told_as_a_part_of_the_shipped_frontier():
     core = load_model(FrontierConfig, "frontiers", "core-v2")
     whole = frontier_fingerprint(core)
-    part = board_of("core-v2", core.with_seeds(1), [], {}, {})
-    page = render_markdown(part, "dsp-gym leaderboard core-v2 --seeds 1")
+    part = board_of("core-v2", core.with_seeds(1), played(), {})
+    page = page_of(part)
     assert f"(fingerprint {whole}) with 1 seed of each load" in page
-    told = json.loads(render_json(part, "dsp-gym leaderboard core-v2 --seeds 1"))
+    told = json.loads(render_json(part, "dsp-gym evaluate core-v2 --seeds 1"))
     assert (told["part_of"], told["fingerprint"]) == (whole, "fde90137279b06cb")
-    assert told["command"] == "dsp-gym leaderboard core-v2 --seeds 1"
-    assert whole_fingerprint(board_of("core-v2", core, [], {}, {})) is None
-    assert whole_fingerprint(board_of("core-v2", config(), [], {}, {})) is None
-    assert whole_fingerprint(board_of("small", config(), [], {}, {})) is None
+    assert told["command"] == "dsp-gym evaluate core-v2 --seeds 1"
+    assert whole_fingerprint(board_of("core-v2", core, played(), {})) is None
+    assert whole_fingerprint(board_of("core-v2", config(), played(), {})) is None
+    assert whole_fingerprint(board_of("small", config(), played(), {})) is None
 
 
 def test_a_part_with_the_rules_alone_keeps_the_fallback_of_the_agents():
-    _, found = find_frontier("core-v2", (), ("learned",), 1)
+    found = chosen("core-v2", policies=("learned",), seeds=1)
     named = {one.name: one.fallback for one in found.policies}
     assert named["learned"] == "justin-artifact-tuned"
     assert frontier_fingerprint(found) == "fde90137279b06cb"
@@ -312,43 +328,43 @@ def test_under_a_shift_prices_are_compared_with_the_best_rule_there():
     def shifted(name: str, **points: list[tuple[float, float]]) -> CellRuns:
         return runs(points, rules=("calm", "lax")).model_copy(update={"cell": name})
 
-    played = [
+    shifts = [
         shifted("none", calm=[(0.0, 2.0)], lax=[(0.0, 1.0)], mine=[(0.0, 0.8)]),
         shifted("worse", calm=[(0.0, 2.0)], lax=[(0.5, 1.0)], mine=[(0.25, 0.8)]),
     ]
-    found = compare_shifts(played, 4.0, resamples=100, confidence=0.95)
+    found = compare_shifts(shifts, 4.0, resamples=100, confidence=0.95)
     by = {(one.shift, one.policy): one for one in found}
     assert by["none", "mine"].ratio.value == pytest.approx(0.8)
     assert by["none", "mine"].rise is None
     assert by["worse", "mine"].ratio.value == pytest.approx(1.8 / 2.0)  # the calm rule is best
     assert by["worse", "mine"].rise == pytest.approx(0.1)
     assert by["worse", "mine"].late == pytest.approx(0.25)
-    board = board_of("small", config(), [], {}, {}, played)
+    board = board_of("small", config(), PlayedFrontier((), tuple(shifts), {}), {})
     assert headline(board) == (
         "Against the best tuned rule, mine loses most under the shift 'worse': its price is 0.9 of "
         "the rule's, +0.10 against no shift."
     )
-    assert "| worse | mine | 8 | 25 % | 0 | 0.9 | +0.10 |" in render_markdown(
-        board, "dsp-gym leaderboard"
-    )
+    assert "| worse | mine | 8 | 25 % | 0 | 0.9 | +0.10 |" in page_of(board)
 
 
 def test_the_board_says_its_result_in_a_sentence_and_leaves_no_number_undefined():
     cell = runs(
         {"rule": [(0.02, 10.0)], "mine": [(0.01, 8.0)], "late": [(0.9, 1.0)]}, rules=("rule",)
     )
-    board = board_of("small", config(), [cell], {"unseen-jobs-recorded-loads": "no file"}, {})
+    board = board_of(
+        "small", config(), played(cell, left_out={"unseen-jobs-recorded-loads": "no file"}), {}
+    )
     assert headline(board) == (
         "On seen jobs, seen families of load, mine is the cheapest at 2 % late: 80 USD per day, "
         "20 % less than the best tuned rule."
     )
     assert '"schema": "dsp-gym/frontier/1"' in render_json(board)
-    assert "| 0.8 (job-0) |" in render_markdown(board, "dsp-gym leaderboard")
+    assert "| 0.8 (job-0) |" in page_of(board)
 
 
 def test_figures_are_named_by_cell_policy_and_lateness_and_hold_what_was_reached_alone():
     cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.01, 8.0)], "late": [(0.9, 1.0)]})
-    figures = frontier_figures(board_of("small", config(), [cell], {}, {}))
+    figures = figures_of(board_of("small", config(), played(cell), {}))
     place = "seen-jobs-seen-loads"
     assert figures[f"{place}/mine/cost_at_2_percent_late"] == pytest.approx(80.0)
     assert figures[f"{place}/mine/ratio_at_2_percent_late"] == pytest.approx(0.8)
@@ -358,14 +374,14 @@ def test_figures_are_named_by_cell_policy_and_lateness_and_hold_what_was_reached
 
 def test_the_page_shows_what_the_policy_that_knows_the_load_pays_at_each_setting():
     cell = runs({"rule": [(0.02, 10.0)], "clairvoyant": [(0.04, 3.0), (0.01, 4.0)]})
-    page = render_markdown(board_of("small", config(), [cell], {}, {}), "dsp-gym leaderboard small")
+    page = page_of(board_of("small", config(), played(cell), {}))
     assert "The frontier of clairvoyant:" in page
     assert "| 0 | 4 % | 30 | 4 % | 0 |\n| 1 | 1 % | 40 | 1 % | 0 |" in page
 
 
 def test_the_ranking_by_price_shows_how_late_the_chosen_setting_is():
     cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.30, 9.0), (0.01, 8.0)]})
-    page = render_markdown(board_of("small", config(), [cell], {}, {}), "dsp-gym leaderboard small")
+    page = page_of(board_of("small", config(), played(cell), {}))
     rows = [line for line in page.splitlines() if line.startswith(("| 1 |", "| 2 |"))]
     assert [row.split(" | ")[1:3] + row.split(" | ")[4:6] for row in rows] == [
         ["mine", "1", "1 %", "1 %"],
@@ -442,7 +458,7 @@ def test_further_trainings_join_the_policy_with_their_label(tmp_path):
     for seed in (1, 2):
         (tmp_path / f"trained/seed-{seed}/policy").mkdir(parents=True)
     trained = f"ds2={tmp_path}/trained"
-    _, found = find_frontier(str(file), (), (), None, (trained,))
+    found = chosen(str(file), trainings=(trained,))
     named = {one.name: one.trainings for one in found.policies}
     assert named["ds2"] == tuple(f"{tmp_path}/trained/seed-{seed}/policy" for seed in (1, 2))
     assert not any(trainings for name, trainings in named.items() if name != "ds2")

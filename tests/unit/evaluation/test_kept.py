@@ -77,7 +77,7 @@ def test_results_of_another_benchmark_or_policy_or_half_a_file_are_played_again(
 def test_the_command_says_how_to_continue_and_leaves_no_rest(tmp_path, monkeypatch):
     file, out = tmp_path / "small.yaml", tmp_path / "out"
     file.write_text(json.dumps(DOCUMENT))
-    arguments = ["evaluate", str(file), "--out", str(out), "--no-track", "--json"]
+    arguments = ["evaluate", str(file), "--out", str(out), "--track", "none", "--json"]
     kept = KeptResults(out / "unfinished")
     with monkeypatch.context() as patch:
         patch.setattr("dsp_gym.cli.evaluate.cells_bar", lambda _what: Interrupting())
@@ -95,7 +95,7 @@ def command(folder, out):
     """The line that plays the benchmark."""
     file = folder / "small.yaml"
     file.write_text(json.dumps(DOCUMENT))
-    return ["evaluate", str(file), "--out", str(out), "--no-track", "--json"]
+    return ["evaluate", str(file), "--out", str(out), "--track", "none", "--json"]
 
 
 def test_kept_results_are_neither_removed_nor_taken_unasked(kept, tmp_path):
@@ -119,10 +119,10 @@ def test_a_report_that_cannot_be_written_loses_nothing(tmp_path, monkeypatch):
     kept = KeptResults(tmp_path / "out" / "unfinished")
 
     def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device", "scorecard.json")
+        raise OSError(errno.ENOSPC, "No space left on device", "results.json")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dsp_gym.evaluation.report.write_report", full)
+        patch.setattr("dsp_gym.evaluation.results.Results.write", full)
         failed = CliRunner().invoke(app, arguments)
     assert failed.exit_code == 2
     assert len(kept) == 8
@@ -135,15 +135,17 @@ def test_a_store_that_never_answers_neither_blocks_nor_loses_an_evaluation(tmp_p
     answers = threading.Event()
 
     def silent():
-        assert (tmp_path / "out" / "scorecard.json").is_file()  # written first, tracked after
+        assert (tmp_path / "out" / "results.json").is_file()  # written first, tracked after
         answers.wait()
         raise RuntimeError
 
     tracker = BackgroundTracker(silent, wait_s=0.2)
     monkeypatch.setattr("dsp_gym.trackers.open_tracker", lambda *_: tracker)
-    arguments = [one for one in command(tmp_path, tmp_path / "out") if one != "--no-track"]
+    arguments = [
+        one for one in command(tmp_path, tmp_path / "out") if one not in ("--track", "none")
+    ]
     try:
-        done = CliRunner().invoke(app, [*arguments, "--seeds", "1", "--uri", "http://store"])
+        done = CliRunner().invoke(app, [*arguments, "--seeds", "1", "--track", "http://store"])
     finally:
         answers.set()
     assert done.exit_code == 0, done.output
@@ -170,7 +172,7 @@ def test_sigterm_says_what_is_kept(tmp_path, monkeypatch):
 def test_a_command_that_is_killed_is_continued_by_other_workers(tmp_path):
     file, out = tmp_path / "small.yaml", tmp_path / "out"
     file.write_text(json.dumps(DOCUMENT))
-    arguments = ["evaluate", str(file), "--out", str(out), "--no-track", "--json"]
+    arguments = ["evaluate", str(file), "--out", str(out), "--track", "none", "--json"]
     main = [sys.executable, "-c", "from dsp_gym.cli import main; main()"]
     kept = KeptResults(out / "unfinished")
     running = subprocess.Popen([*main, *arguments, "--workers", "2"], stdout=subprocess.DEVNULL)

@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from dsp_gym.errors import StorageError
-from dsp_gym.evaluation.report import number, ranked_table, render_html, summary, write_report
+from dsp_gym.evaluation.report import number, ranked_table, render_html, report_of, summary
+from dsp_gym.evaluation.results import Results
 from dsp_gym.evaluation.scorecard import (
     EPISODE_METRICS,
     RunRescale,
@@ -46,6 +47,7 @@ def card(
     ]  # fmt: skip
     return Scorecard(
         reference="ds2",
+        statistic="mean",
         config={"description": description},
         versions={"dsp-gym": "0"},
         rows=score(cells, reference="ds2", confidence=0.9, resamples=100),
@@ -96,20 +98,19 @@ def test_the_page_begins_with_one_sentence_about_the_best_policy():
 
 def test_policies_stand_in_rows_best_first():
     table = ranked_table(card(late={"ds2": 0.01, "ours": 0.02}), "q11")
-    assert table.policies == ("ours", "ds2")
-    assert table.best == "ours"
-    assert table.columns == ("policy", "cost, USD", "vs ds2", "late", "latency p95", "rescales")
+    assert [row[0] for row in table.rows] == ["ours", "ds2"]
+    assert table.head == ("policy", "cost, USD", "vs ds2", "late", "latency p95", "rescales")
     assert table.rows[1] == ("ds2", "11", "–", "1 %", "2 s", "2")
 
 
 def test_a_policy_that_is_late_too_often_stands_below_and_is_not_the_best():
-    table = ranked_table(card(late={"ds2": 0.01, "ours": 0.2}), "q11")
-    assert table.policies == ("ds2", "ours")
-    assert table.best == "ds2"
+    (part,) = report_of(card(late={"ds2": 0.01, "ours": 0.2})).parts
+    assert [row[0] for row in part.table.rows] == ["ds2", "ours"]
+    assert part.emphasis == {0: "best"}
 
 
 def test_nobody_is_best_where_everybody_is_late_too_often():
-    assert ranked_table(card(), "q11").best is None
+    assert report_of(card()).parts[0].emphasis == {}
 
 
 def test_the_best_row_is_bold_and_the_readers_own_has_a_ground_of_its_own(tmp_path):
@@ -150,8 +151,8 @@ def test_the_page_shows_policies_metrics_and_what_was_run():
 
 def test_the_lead_counts_in_the_singular_and_says_which_way_is_better(text):
     assert (
-        "2 policies on 1 job, 3 runs each on the same loads and seeds. Values are interquartile "
-        "means with 95 % bootstrap intervals. Lower values are better. Differences"
+        "2 policies on 1 job, 3 runs each on the same loads and seeds. Values are means "
+        "with 95 % bootstrap intervals. Lower values are better. Differences"
     ) in text
 
 
@@ -169,7 +170,7 @@ def test_the_lead_says_that_a_higher_saving_is_better(text):
 def test_differences_stand_with_their_intervals():
     table = summary(card(), "q11")
     rows = {row[0]: row[1:] for row in table.rows}
-    assert table.columns == ("", "ds2", "ours")
+    assert table.head == ("", "ds2", "ours")
     assert rows["SLO seconds"] == ("0", "0")
     assert rows["cost against ds2"][0] == "–"
     assert re.fullmatch(r"-18\.2 \[-\d+(\.\d)?, -\d+(\.\d)?\] %", rows["cost against ds2"][1])
@@ -203,20 +204,27 @@ def test_numbers_have_three_digits_that_matter(value, shown):
     assert number(value) == shown
 
 
-def test_all_three_files_are_written(tmp_path):
-    written = write_report(card(), tmp_path / "out")
-    assert sorted(path.name for path in written.values()) == [
-        "cells.csv",
-        "report.html",
-        "scorecard.json",
-    ]
-    assert Scorecard.from_json(written["json"].read_text()) == card()
+def test_earlier_scorecards_say_that_they_hold_interquartile_means():
+    before = json.loads(card().to_json())
+    del before["statistic"]
+    assert "Values are interquartile means with" in render_html(
+        Scorecard.from_json(json.dumps(before))
+    )
+
+
+def test_results_are_written_whole_and_folders_replace_earlier_ones(tmp_path):
+    report = report_of(card())
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/old.json").write_text("")
+    results = Results("evaluation", report, {"runs/new.json": "{}", "results.json": "{}"}, {})
+    assert results.write(tmp_path) == {"json": tmp_path / "results.json"}
+    assert [file.name for file in (tmp_path / "runs").iterdir()] == ["new.json"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file"):
-        write_report(card(), tmp_path / "file" / "out")
+        Results("evaluation", report_of(card()), {"a.json": ""}, {}).write(tmp_path / "file/out")
 
 
 def saving_card() -> Scorecard:
@@ -240,7 +248,7 @@ def saving_card() -> Scorecard:
 def test_the_share_of_the_possible_saving_stands_beside_how_late_it_was():
     table = summary(saving_card(), "q11")
     rows = {row[0]: row[1:] for row in table.rows}
-    assert table.columns == ("", "ds2", "ours", "bound")
+    assert table.head == ("", "ds2", "ours", "bound")
     ds2, ours, bound = rows["share of the possible saving"]
     assert re.fullmatch(r"40 \[\d+, \d+\] %, 200 % late", ds2)
     assert ours.startswith("60 [")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dsp_gym.cli.evaluate import benchmark_of
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import ConfigError, StorageError
+from dsp_gym.experiments.comparison import Chosen, with_choice
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.trainings import folder_of_its_own, newest_training, trained_policy
 
@@ -44,7 +44,7 @@ def test_the_link_leads_to_the_newest_and_evaluation_to_the_newest_that_has_ende
     assert newest_training("q11") == second
     assert trained_policy("q11") == first / "policy"
     experiment = load_model(ExperimentConfig, "experiments", "q11")
-    taken = benchmark_of(experiment).policies[-1]
+    taken = with_choice(experiment, Chosen()).policies[-1]
     assert (taken.name, taken.policy) == ("q11", str(first / "policy"))
 
 

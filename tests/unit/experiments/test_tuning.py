@@ -112,13 +112,13 @@ def test_cost_is_counted_in_the_smallest_configuration_that_carries_the_referenc
     )
     file = tmp_path / "smallest.yaml"
     file.write_text(json.dumps({"policy": "static", "params": {"parallelism": tasks}}))
-    objective = PolicyObjective(str(file), "here", config, "cost", seeds=1)
+    objective = PolicyObjective(str(file), "here", config, seeds=1)
     assert objective.score({}, lambda taken, steps: None).metrics["cost"] == pytest.approx(1.0)
 
 
 def test_the_reward_is_that_of_the_environment():
     experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
-    objective = PolicyObjective("ds2", experiment.name, experiment, "reward", seeds=1)
+    objective = PolicyObjective("ds2", experiment.name, experiment, seeds=1)
     score = objective.score({}, lambda taken, steps: None)
     weights, found = experiment.env.reward, score.metrics
     rescales = found["rescales_per_day"] / 86_400 * experiment.env.interval_s
@@ -259,7 +259,7 @@ def test_trials_at_once_belong_to_the_study(tmp_path):
 def test_two_processes_find_what_one_finds(tmp_path):
     def found(name, **options):
         (tmp_path / name).mkdir()
-        objective = PolicyObjective("ds2", "here", BENCHMARK, "cost", seeds=1)
+        objective = PolicyObjective("ds2", "here", BENCHMARK, seeds=1)
         best = tune(
             objective,
             search_space("ds2"),
@@ -278,7 +278,7 @@ def test_two_processes_find_what_one_finds(tmp_path):
 
 
 def test_decisions_of_a_trial_are_those_of_its_runs():
-    objective = PolicyObjective("ds2", "here", BENCHMARK, "cost", seeds=2)
+    objective = PolicyObjective("ds2", "here", BENCHMARK, seeds=2)
     assert objective.decisions == 2 * 1800 // BENCHMARK.interval_s
 
 
@@ -354,7 +354,7 @@ def test_a_study_is_not_overwritten_and_not_mixed_with_another(tmp_path):
 
 @pytest.mark.slow
 def test_a_tuned_policy_is_a_policy_that_says_where_it_comes_from(tmp_path):
-    objective = PolicyObjective("ds2-justin", "here", BENCHMARK, "cost", seeds=1)
+    objective = PolicyObjective("ds2-justin", "here", BENCHMARK, seeds=1)
     best = search(Bowl(), tmp_path / "study.db", trials=2)
     record = provenance(best, objective.about(), seed=1)
     file = write_policy(tmp_path / "x-tuned.yaml", objective.config({"min_down": 3}), record)
@@ -375,7 +375,7 @@ def test_an_agent_is_judged_on_training_seeds_it_did_not_learn_from():
 
 def test_a_tuned_agent_is_an_experiment_to_train(tmp_path):
     experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
-    objective = AgentObjective(experiment, steps=1000)
+    objective = AgentObjective(experiment)
     best = search(Bowl(), tmp_path / "study.db", trials=1)
     file = write_experiment(
         tmp_path / "agent.yaml",
@@ -387,7 +387,9 @@ def test_a_tuned_agent_is_an_experiment_to_train(tmp_path):
     assert tuned.agent.network == experiment.agent.network.model_copy(update={"hold_bias": 1.0})
     assert tuned.agent.total_steps == experiment.agent.total_steps
     comment = [line[2:] for line in file.read_text().splitlines() if line.startswith("#")]
-    assert yaml.safe_load("\n".join(comment[1:]))["provenance"]["steps"] == 1000
+    assert yaml.safe_load("\n".join(comment[1:]))["provenance"]["steps"] == (
+        experiment.agent.total_steps
+    )
 
 
 def test_an_unknown_policy_is_answered_with_those_that_can_be_tuned():

@@ -50,11 +50,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(*line: str) -> Result:
-    return CliRunner().invoke(app, ["leaderboard", *line])
+    return CliRunner().invoke(app, ["evaluate", *line, "--track", "none"])
 
 
-def submit(*line: str) -> Result:
-    return run("submit", *line, "--on", "tiny.yaml")
+def submit(policy: str, *line: str) -> Result:
+    return run("tiny.yaml", "--entry", policy, *line)
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_code_and_a_trained_folder_become_entries_and_rows_of_the_board(here, mo
     monkeypatch.setattr(play, "cells_of", interrupted)
     stopped = submit("my_rule:half_busy")
     assert stopped.exit_code == 130
-    assert "2 cells and 0 runs of seen-jobs-unseen-loads are kept" in stopped.stderr
+    assert "runs are kept in runs/entries/tiny/half-busy" in " ".join(stopped.stderr.split())
     monkeypatch.setattr(play, "cells_of", played)
     done = submit("my_rule:half_busy", "--resume")
     assert done.exit_code == 0, done.output
@@ -84,9 +84,8 @@ def test_code_and_a_trained_folder_become_entries_and_rows_of_the_board(here, mo
     assert set(document["costs"]) == {path.stem for path in (entry / "runs").iterdir()} == cells
     assert {"dsp-gym", "numba", "numpy", "python"} <= document["versions"].keys()
 
-    folder = submit(
-        str(PRETRAINED), "--name", "mine", "--guardrails", "floor", "--cell", "seen-jobs-seen-loads"
-    )
+    (here / "mine.yaml").write_text(f"policy: {PRETRAINED}\nname: mine\nguardrails: floor\n")
+    folder = submit("mine.yaml", "--cell", "seen-jobs-seen-loads")
     assert folder.exit_code == 0, folder.output
     trained = here / "runs/entries/tiny/mine"
     assert (trained / "policy/policy.json").read_bytes() == (
@@ -94,12 +93,14 @@ def test_code_and_a_trained_folder_become_entries_and_rows_of_the_board(here, mo
     ).read_bytes()
     (here / "my_rule.py").unlink()
 
-    line = ["tiny.yaml", "--entries", "runs/entries/tiny", "--no-track", "--json"]
-    careful = run(*line, "--cell", "seen-jobs-seen-loads")
+    careful = run(
+        "tiny.yaml", "--json", "--entries", "runs/entries/tiny", "--cell", "seen-jobs-seen-loads"
+    )
+    line = ["tiny.yaml", "--json", "--entries", f"{entry.relative_to(here)},{trained}"]
     assert careful.exit_code == 0, careful.output
     assert "half-busy is left out: it is code" in careful.stderr
     assert names(careful) == ["ds2", "mine"]
-    whole = run(*line, "--run-code", "--overwrite")
+    whole = run(*line)
     assert whole.exit_code == 0, whole.output
     assert names(whole) == ["ds2", "half-busy", "mine"]
     assert "gave other runs" not in whole.stderr
@@ -113,16 +114,16 @@ def test_code_and_a_trained_folder_become_entries_and_rows_of_the_board(here, mo
     runs = json.loads(file.read_text())
     runs["policies"][0]["cost"][0][0][0][0] *= 0.9
     file.write_text(json.dumps(runs))
-    caught = run(*line, "--run-code", "--cell", "seen-jobs-seen-loads")
+    caught = run(*line, "--cell", "seen-jobs-seen-loads")
     assert "half-busy gave other runs than its entry in seen-jobs-seen-loads" in caught.stderr
     submitted = (entry / "entry.json").read_text()
     (entry / "entry.json").write_text(json.dumps(document | {"currency": "EUR"}))
-    foreign = run(*line, "--run-code")
+    foreign = run(*line)
     assert foreign.exit_code == 2
     assert "entry 'half-busy' has its costs in EUR, tiny in USD" in foreign.stderr
     (entry / "entry.json").write_text(submitted)
     (entry / "policy/my_rule.py").write_text(RULE.replace("300", "200"))
-    refused = run(*line, "--run-code")
+    refused = run(*line)
     assert refused.exit_code == 2
     assert "the policy is not the one that was submitted" in refused.stderr
 
@@ -146,22 +147,25 @@ def test_a_policy_that_gives_something_else_the_second_time_is_refused(here):
         (["my_rule:per_job"], "is not a policy class with a `Config`"),
         (["."], "is neither the folder of a trained policy nor module:Policy"),
         (["my_rule:half_busy", "--cell", "all"], "there is no cell 'all'"),
-        (["my_rule:half_busy", "--values", "1,two"], "are no numbers"),
-        (["my_rule:half_busy", "--values", "1,2"], "give both or none"),
-        (["my_rule:half_busy", "--on", "core-v1"], "is not a frontier"),
+        (["mine.yaml"], "give both or none"),
+        (["nameless.yaml"], "names no policy"),
+        (["badly-named.yaml"], "is no name of an entry"),
     ],
 )
-def test_what_cannot_be_submitted_is_refused(line, said, monkeypatch):
-    from dsp_gym.evaluation.frontier import entry
+def test_what_cannot_be_submitted_is_refused(here, line, said, monkeypatch):
+    from dsp_gym.evaluation import submission
 
-    monkeypatch.setattr(entry, "refuse_chance", lambda *_: None)
-    refused = run("submit", *line) if "--on" in line else submit(*line)
+    (here / "mine.yaml").write_text("policy: my_rule:half_busy\nvalues: [1, 2]\n")
+    (here / "nameless.yaml").write_text("name: mine\n")
+    (here / "badly-named.yaml").write_text("policy: my_rule:half_busy\nname: My Rule\n")
+    monkeypatch.setattr(submission, "refuse_chance", lambda *_: None)
+    refused = submit(*line)
     assert refused.exit_code == 2, refused.output
     assert said in " ".join(refused.stderr.split())
 
 
 def test_nothing_of_a_folder_is_executed(here, tmp_path):
-    folder = here / "policy"
+    folder = here / "mine"
     shutil.copytree(PRETRAINED, folder)
     for name in ("__init__.py", "policy.py", "sitecustomize.py"):
         (folder / name).write_text("raise SystemExit('executed')\n")
@@ -194,6 +198,7 @@ def test_entries_are_of_a_frontier_and_there_are_some(here):
     for line, said in (
         (["tiny.yaml", "--entries", "none"], "holds no entry"),
         (["core-v1", "--entries", "none"], "needs a frontier"),
+        (["core-v1", "--entry", "my_rule:half_busy"], "needs a frontier"),
     ):
         refused = run(*line)
         assert refused.exit_code == 2
