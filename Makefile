@@ -217,11 +217,8 @@ validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and 
 	$(BIN)/dsp-gym validate prices --simulate --published $(FIGURES)/policies.json --out $(FIGURES)/prices.json
 	$(BIN)/python docs/validation.py
 
-validate-spark: $(STAMP)  ## Measure the data pipeline at 20 and 200 million rows, and one job with most of them (an hour).
+validate-spark: $(STAMP)  ## Measure the data pipeline at 20 million rows, and one job with most of them (a quarter of an hour).
 	$(BIN)/dsp-gym bench spark --json > docs/figures/spark-20m.json
-	$(BIN)/dsp-gym bench spark --rows 200000000 --runs 1 --quick --json > docs/figures/spark-200m.json
-	$(BIN)/python -m spark_pipelines.studies.scale 20000000 docs/figures/spark-20m.json \
-		200000000 docs/figures/spark-200m.json > docs/figures/spark-growth.json
 	DSP_GYM_KILLS=10 $(BIN)/python -m pytest -q -n 0 tests/integration/test_dataset_killed.py
 
 clean:  ## Remove what was built, and the caches; the environment and runs stay.

@@ -26,9 +26,9 @@ __all__ = ["print_accounting", "register", "show_recording", "tables_of"]
 _EXAMPLES = """
 Examples:
 
-  dsp-gym inspect runs/datasets/flink-q11-day      tables, sources; compares every file
+  dsp-gym dataset build flink-q11-day
 
-  dsp-gym inspect recordings/flink-q1              runs, and the rate that each of them took
+  dsp-gym inspect runs/datasets/flink-q11-day      tables, sources; compares every file
 
   dsp-gym inspect runs/live/orders                 damage, an unfinished rescale, savepoints
 

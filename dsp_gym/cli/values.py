@@ -66,7 +66,7 @@ def names_of(text: str, option: str) -> list[str]:
 
 
 def assignments(text: str | None) -> tuple[dict[str, int], dict[str, int]]:
-    """Read `VERTEX=P[@X],...`.
+    """Read `VERTEX[=P][@X],...`.
 
     Args:
         text: The value of `--configuration`, or None.
@@ -77,25 +77,26 @@ def assignments(text: str | None) -> tuple[dict[str, int], dict[str, int]]:
     Raises:
         ConfigError: A pair is none, or names a vertex twice.
 
-    >>> assignments("map=3,sink=1@-1")
-    ({'map': 3, 'sink': 1}, {'sink': -1})
+    >>> assignments("map=3,state=8@2,sink@-1")
+    ({'map': 3, 'state': 8}, {'state': 2, 'sink': -1})
     """
     tasks: dict[str, int] = {}
     levels: dict[str, int] = {}
     for pair in text.split(",") if text else ():
-        match = re.fullmatch(r"\s*([^=@]+?)\s*=\s*(\d+)\s*(?:@\s*(-?\d+)\s*)?", pair)
-        if match is None:
+        match = re.fullmatch(r"\s*([^=@]+?)\s*(?:=\s*(\d+)\s*)?(?:@\s*(-?\d+)\s*)?", pair)
+        if match is None or match[2] is match[3] is None:
             raise ConfigError(
-                "--configuration takes VERTEX=PARALLELISM or VERTEX=PARALLELISM@LEVEL",
+                "--configuration takes VERTEX=PARALLELISM, VERTEX@LEVEL or both",
                 value=pair,
-                remedy="For instance: --configuration map=3@1,sink=2",
+                remedy="For instance: --configuration map=3,state=8@2,sink@-1",
             )
         name = match[1]
-        if name in tasks:
+        if name in tasks or name in levels:
             raise ConfigError(
                 f"--configuration names '{name}' twice", remedy="Keep one of the two."
             )
-        tasks[name] = int(match[2])
+        if match[2] is not None:
+            tasks[name] = int(match[2])
         if match[3] is not None:
             levels[name] = int(match[3])
     return tasks, levels

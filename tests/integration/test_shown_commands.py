@@ -35,8 +35,8 @@ LEFT_OUT = {
         r"^dsp-gym record (?!.*--plan)",
         r"^dsp-gym shadow \S+( --|$)",
         r"^dsp-gym scorecard runs/promotion",
-        r"--backend flink",
-        r"^dsp-gym (calibrate flink-q11 |mst q11\.yaml)",  # of its recording
+        r"--testbed flink",
+        r"^dsp-gym (calibrate flink-q11 |plan q11\.yaml)",  # of its recording
         r"^dsp-gym simulate orders\.yaml",  # which a calibration wrote
     ),
     "a cluster of Kubernetes or Spark": (
@@ -78,16 +78,12 @@ QUICK = (
     "docs/guides/add-a-workload.md",
     "docs/concepts/job.md",
     "dsp-gym --help",
-    "dsp-gym jobs --help",
-    "dsp-gym policies --help",
-    "dsp-gym envs --help",
+    "dsp-gym list --help",
     "dsp-gym doctor --help",
     "dsp-gym simulate --help",
-    "dsp-gym mst --help",
     "dsp-gym record --help",
     "dsp-gym backtest --help",
     "dsp-gym decide --help",
-    "dsp-gym journal check --help",
     "dsp-gym policy show --help",
     "dsp-gym policy sign --help",
     "dsp-gym config check --help",

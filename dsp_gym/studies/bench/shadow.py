@@ -21,7 +21,6 @@ import numpy as np
 
 from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import load_model, parse
-from dsp_gym.control.autoscaler import Hooks
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.serve.session import session

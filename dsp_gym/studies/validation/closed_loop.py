@@ -26,7 +26,6 @@ from dsp_gym.backends.flink.connection import Place, reach
 from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import write_atomic
-from dsp_gym.control.autoscaler import Turn
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.control.start import started
