@@ -145,9 +145,6 @@ def snapshots_of(table: pa.Table, topology: Topology) -> MetricsSnapshot:
     values: dict[str, NDArray[Any]] = {}
     for name in PER_JOB:
         whole = name in INTEGERS
-        if name not in parts:  # a dataset of an earlier release
-            values[name] = np.full(len(table), np.nan)
-            continue
         values[name] = floats_of(parts[name]).astype(np.int64 if whole else np.float64)
     for name in PER_VERTEX:
         whole = name in INTEGERS

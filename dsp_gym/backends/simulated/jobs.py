@@ -22,9 +22,7 @@ from dsp_gym.simulation.state import (
     OUTCOME,
     TRACE,
     Model,
-    S,
     SimulationState,
-    X,
     allocate,
     fixed_columns,
     simulated_outcome,
@@ -193,9 +191,6 @@ class SimulatedJobs(SelfContained):
 
     def load(self, saved: dict[str, NDArray[np.generic]]) -> None:
         """Go on from `save()`."""
-        jobs, measured = len(self), self.options.measurement
-        older = {"delay_s": np.full(jobs, measured.delay_s, np.int64)}
-        saved = _with_todays_columns(older | saved)
         self.state = SimulationState._make(saved[name].copy() for name in self.state._fields)
         self._handles = Handles()
         self.rates = np.array(saved["rates"], dtype=np.float64)
@@ -216,15 +211,3 @@ def _held(rates: Floats, seconds: int) -> Floats:
     """Rates of that many seconds; the last one holds on."""
     missing = seconds - rates.shape[1]
     return np.pad(rates, ((0, 0), (0, missing)), mode="edge") if missing else rates
-
-
-def _with_todays_columns(saved: dict[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-    """A saved simulation from before samples held the state and the filled cache of a vertex."""
-    samples, vertex = saved["samples"], saved["vertex"]
-    if samples.shape[-1] == len(S):
-        return saved
-    vertex = np.delete(vertex, X.last_in + 1, axis=-1)  # held what was sent at the last sample
-    held = vertex[:, None, :, [X.state, X.cached]]
-    shape = (*samples.shape[:-1], held.shape[-1])
-    samples = np.concatenate([samples, np.broadcast_to(held, shape)], axis=-1)
-    return saved | {"vertex": vertex, "samples": samples}
