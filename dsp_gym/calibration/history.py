@@ -134,7 +134,7 @@ def measured_history(
     problems = (*_told(history.remarks), *_of_story(story, spec, since_s, until_s))
     _refuse(spec, story, seen, [one.sentence for one in problems])
     kept = thinned(seen)
-    runs = tuple(_run(spec, o) for o in kept)
+    runs = tuple(MeasuredRun.of_part(spec, o) for o in kept)
     return MeasuredHistory(MeasuredDataset(runs, tuple(kept), _rescale(story)), problems)
 
 
@@ -243,13 +243,6 @@ def _rows(
     return found
 
 
-def _run(spec: JobSpec, part: SteadyPart) -> MeasuredRun:
-    offered = ((0.0, part.offered_per_s),)
-    return MeasuredRun(
-        part.run, spec, part.parallelism, part.level, offered, Samples.of(()), latency="median"
-    )
-
-
 def thinned(seen: Sequence[SteadyPart]) -> list[SteadyPart]:
     """Chooses parts for a fit: of every configuration, at capacity and below, spread over loads.
 
@@ -281,9 +274,8 @@ def _rescale(story: _Story) -> RescaleTimes:
         and 0 < after.since_s - before.until_s <= LONGEST_OUTAGE_S
     ]
     if len(down) < 3 or story.interval_s > FINE_S:
-        return RescaleTimes(None, 0, None, 0, None, 0)
-    low, middle, high = (float(q) for q in np.quantile(down, (0.1, 0.5, 0.9)))
-    return RescaleTimes((low, middle, high), len(down), None, 0, None, 0)
+        return RescaleTimes()
+    return RescaleTimes.of_outages(down)
 
 
 def _told(remarks: Sequence[Remark]) -> list[Problem]:

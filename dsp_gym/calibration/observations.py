@@ -60,6 +60,20 @@ class MeasuredRun:
     stop_s: float = float("nan")  # stop with savepoint
     latency: Latency = "median"  # what its state latencies are
 
+    @classmethod
+    def of_part(cls, spec: JobSpec, part: SteadyPart) -> MeasuredRun:
+        """Take a steady part, whose samples are not kept, for a run."""
+        offered = ((0.0, part.offered_per_s),)
+        return cls(
+            part.run,
+            spec,
+            part.parallelism,
+            part.level,
+            offered,
+            Samples.of(()),
+            latency=part.latency,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SteadyPart:

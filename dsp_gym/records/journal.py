@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, get_args
 
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import parse_json, plain
 from dsp_gym.config.temporary import synced
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
@@ -402,34 +401,13 @@ def _line(entry: Entry) -> bytes:
     if entry.kind in _FROM_THE_WIRE:  # plain already, as a rule
         with contextlib.suppress(TypeError, ValueError):
             return entry.line()
-    plain = {str(key): _plain(item) for key, item in entry.body.items()}
+    plain = {str(key): plain(item) for key, item in entry.body.items()}
     return replace(entry, body=plain).line()
 
 
 def _canonical(document: Mapping[str, object]) -> bytes:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
-
-
-def _plain(value: object) -> object:
-    """The value made of what JSON knows; keys become strings, NaN and infinity null."""
-    kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:  # most of a snapshot
-        return value
-    if isinstance(value, float) and kind is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    tolist = getattr(value, "tolist", None)  # NumPy's
-    if tolist is not None:
-        return _plain(tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def segments_of(folder: Path) -> list[Path]:

@@ -185,7 +185,7 @@ def pull(
         StorageError: Something is there that may not be replaced.
     """
     named, digest = split_pin(address)
-    match = _parsed(named)
+    _parsed(named)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         is_policy = (into / POLICY_FILE).is_file()
         if not (replace and is_policy):
@@ -195,13 +195,11 @@ def pull(
                 remedy="Choose a folder that does not exist yet"
                 + (", or --replace this one." if is_policy else "."),
             )
-    _refuse_missing_store(uri)
-    with _mlflow_errors(uri):
-        client = _client(uri)
-        found = _version(client, match["name"], match["alias"], match["version"])
+    with _version_at(named, uri) as (_, found):
+        pass
 
     def check(folder: Path) -> None:
-        for wanted in (digest, found.tags.get(DIGEST)):  # of earlier releases there is no tag
+        for wanted in (digest, found.tags.get(DIGEST)):
             if wanted is not None:
                 refuse_other_digest(folder, wanted, address)
         if signed_by is not None:
@@ -217,14 +215,10 @@ def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
     """
-    match = _parsed(address)
-    _refuse_missing_store(uri)
-    with _mlflow_errors(uri):
-        client = _client(uri)
-        found = _version(client, match["name"], match["alias"], match["version"])
+    with _version_at(address, uri) as (client, found):
         for key, value in tags.items():
             hidden = redacted(value)[:5000]
-            client.set_model_version_tag(match["name"], found.version, key, hidden)
+            client.set_model_version_tag(found.name, found.version, key, hidden)
 
 
 def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
@@ -236,12 +230,8 @@ def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
     """
-    match = _parsed(address)
-    _refuse_missing_store(uri)
-    with _mlflow_errors(uri):
-        client = _client(uri)
-        found = _version(client, match["name"], match["alias"], match["version"])
-        client.set_registered_model_alias(match["name"], alias, found.version)
+    with _version_at(address, uri) as (client, found):
+        client.set_registered_model_alias(found.name, alias, found.version)
     return {"version": str(found.version), **dict(found.tags)}
 
 
@@ -267,6 +257,16 @@ def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> TrackedRun:
     return TrackedRun(
         run_id, run.info.run_name, dict(data.params), dict(data.metrics), dict(data.tags), into
     )
+
+
+@contextmanager
+def _version_at(address: str, uri: str) -> Iterator[tuple[Any, Any]]:
+    """Yield a client of the store and the version of a model that an address names."""
+    match = _parsed(address)
+    _refuse_missing_store(uri)
+    with _mlflow_errors(uri):
+        client = _client(uri)
+        yield client, _version(client, match["name"], match["alias"], match["version"])
 
 
 def _parsed(address: str) -> re.Match[str]:
