@@ -66,7 +66,7 @@ def follow(
     master: str | None = None,
     observer: Observer | None = None,
 ) -> Iterator[Round]:
-    """Brings a dataset up to date whenever files have arrived.
+    """Bring a dataset up to date whenever files have arrived.
 
     Args:
         config: the dataset; files of its archives, journals and recordings are waited for, its
@@ -127,7 +127,7 @@ def follow(
 
 
 def _drain(spark: SparkSession, landing: Landing, checkpoint: Path, files_per_batch: int) -> None:
-    """Puts down everything that has arrived by now, from where the checkpoint says."""
+    """Put down everything that has arrived by now, from where the checkpoint says."""
     from pyspark.errors import PySparkException
 
     failed: list[Exception] = []
@@ -183,7 +183,7 @@ def _local(path: str) -> Path:
 
 
 def _fingerprint(shown: Path) -> str:
-    """Tells whether a reader would see anything new.
+    """Say whether a reader would see anything new.
 
     Files stay as they arrived, but for segments of journals, which grow, and for the manifest of a
     recording.

@@ -51,7 +51,7 @@ LEAST_BUSY = 0.05
 """A job that was never busier shows nothing of its capacity."""
 LONGEST_OUTAGE_S = 1800.0
 FINE_S = 15.0
-"""Scrapes that are further apart tell no outage of a rescale."""
+"""Scrapes that are further apart show no outage of a rescale."""
 _COLUMNS = (
     "records_in_per_s",
     "records_out_per_s",
@@ -107,7 +107,7 @@ def measured_history(
     on_chunk: Callable[[int, int], None] | None = None,
     now_s: float | None = None,
 ) -> MeasuredHistory:
-    """Goes through the last days of a job.
+    """Go through the last days of a job.
 
     Args:
         history: of the job.
@@ -139,14 +139,14 @@ def measured_history(
 
 
 def not_identifiable(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Problem]:
-    """What no fit can tell from these parts, each with the reason.
+    """What no fit can find from these parts, each with the reason.
 
     Args:
         spec: the job.
         seen: its steady parts.
 
     Returns:
-        One problem for each quantity that the history cannot tell.
+        One problem for each quantity that the history cannot give.
     """
     found = []
     for vertex in spec.topological_order():
@@ -244,7 +244,7 @@ def _rows(
 
 
 def thinned(seen: Sequence[SteadyPart]) -> list[SteadyPart]:
-    """Chooses parts for a fit: of every configuration, at capacity and below, spread over loads.
+    """Choose parts for a fit: of every configuration, at capacity and below, spread over loads.
 
     Args:
         seen: steady parts of one job.

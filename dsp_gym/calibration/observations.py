@@ -156,7 +156,7 @@ def memory_of(level: Mapping[str, int], base_mib: float | None) -> float:
 
 
 def observe_all(runs: Sequence[MeasuredRun]) -> list[SteadyPart]:
-    """Finds the steady parts of every run that was not aborted.
+    """Find the steady parts of every run that was not aborted.
 
     Returns:
         The parts, run by run.
@@ -165,7 +165,7 @@ def observe_all(runs: Sequence[MeasuredRun]) -> list[SteadyPart]:
 
 
 def observe(run: MeasuredRun) -> list[SteadyPart]:
-    """Finds the steady parts of one run.
+    """Find the steady parts of one run.
 
     Returns:
         The parts in order of time; empty if the run is too short or its sources did not report.

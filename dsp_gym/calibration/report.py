@@ -110,7 +110,7 @@ class CalibrationReport:
         return [name for one in self.problems if one.kind == "unsteady" for name in one.runs]
 
     def facts(self) -> list[list[str]]:
-        """Lists the errors on runs that a fit had not seen, and on fitted ones.
+        """List the errors on runs that a fit had not seen, and on fitted ones.
 
         Returns:
             Rows of three columns.

@@ -32,7 +32,7 @@ class RescaleTimes:
 
 
 def rescale_times(runs: Sequence[MeasuredRun], seen: Sequence[SteadyPart]) -> RescaleTimes:
-    """Measures outage, savepoint rate and buffered records.
+    """Measure outage, savepoint rate and buffered records.
 
     A savepoint's barrier queues behind the records in the buffers. So the stop of a job that keeps
     up takes the savepoint, and that of a saturated job the draining of its buffers besides: with

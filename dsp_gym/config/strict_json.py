@@ -33,7 +33,7 @@ _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(content: str | bytes) -> Json:
-    r"""Reads one JSON document.
+    r"""Read one JSON document.
 
     Args:
         content: the document; bytes in UTF-8, UTF-16 or UTF-32.
@@ -79,7 +79,7 @@ def _depth(text: str) -> int:
 
 
 def refuse_halves(document: Json) -> None:
-    """Refuses text that no file takes: two halves beside each other have become one character.
+    """Refuse text that no file takes: two halves beside each other have become one character.
 
     Raises:
         ValueError: A text of the document, or a key, holds half a character.

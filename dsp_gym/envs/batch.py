@@ -128,7 +128,7 @@ class AutoscaleBatch(EnvCore):
         self._snapshot = self.backend.collector.snapshot()
 
     def _take_jobs(self, rows: Ints, jobs: Ints) -> None:
-        """Makes rows run other jobs, in place: everybody reads the topology's own rows."""
+        """Make rows run other jobs, in place: everybody reads the topology's own rows."""
         self.topology.row[rows] = jobs
         tables, reference = self.topology.tables, self.reference_cost_per_s
         headroom = self.config.start_headroom

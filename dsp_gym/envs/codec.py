@@ -31,12 +31,12 @@ class Codec(Protocol):
     """Number of choices of each part of an action."""
 
     def reset(self, mask: Mask | None = None) -> None:
-        """Forgets all jobs, or those where the mask is True."""
+        """Forget all jobs, or those where the mask is True."""
 
     def look(
         self, snapshot: MetricsSnapshot, late_price: Floats, rows: Ints | None = None
     ) -> Floats32:
-        """Encodes a snapshot that follows the last one, or its given rows.
+        """Encode a snapshot that follows the last one, or its given rows.
 
         Args:
             snapshot: Of all J jobs.
@@ -49,21 +49,21 @@ class Codec(Protocol):
         """
 
     def masks(self, snapshot: MetricsSnapshot) -> Bools:
-        """Marks the valid choices on a snapshot.
+        """Mark the valid choices on a snapshot.
 
         Returns:
             (J, sum of `choices`) flags, one part after the other.
         """
 
     def decode(self, snapshot: MetricsSnapshot, actions: Ints) -> ScalingDecision:
-        """Reads actions (J, number of parts) on a snapshot; an invalid choice holds.
+        """Read actions (J, number of parts) on a snapshot; an invalid choice holds.
 
         Returns:
             The decision they mean, (J, V), without reasons.
         """
 
     def encode(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> Ints:
-        """Finds the valid action nearest to a decision, such as a teacher's.
+        """Find the valid action nearest to a decision, such as a teacher's.
 
         Returns:
             Actions (J, number of parts).
@@ -77,7 +77,7 @@ class Codec(Protocol):
         """
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Continues from `save()`."""
+        """Continue from `save()`."""
 
 
 class VertexCodec:

@@ -121,7 +121,7 @@ class EpisodeSource:
         return drawn
 
     def _vary(self, draw: np.random.Generator, drawn: Draws, j: int) -> None:
-        """Draws what only some environments vary, after all that every environment does."""
+        """Draw what only some environments vary, after all that every environment does."""
         ranges, config = self.config.randomise, self.config
         if ranges.late_price is not None and drawn.late_price is not None:
             drawn.late_price[j] = _log_uniform(draw.random(), ranges.late_price)

@@ -149,7 +149,7 @@ class EncoderMemory(NamedTuple):
     job: NDArray[np.void]  # (1,)
 
     def __reduce__(self) -> tuple[Callable[[Floats, Floats], EncoderMemory], tuple[Floats, Floats]]:
-        return encoding, (self.vertex_memory, self.job_memory)  # a copy has views of its own room
+        return encoding, (self.vertex_memory, self.job_memory)  # a copy has views of its room
 
 
 def encoding(vertex_memory: Floats, job_memory: Floats) -> EncoderMemory:

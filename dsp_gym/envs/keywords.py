@@ -119,7 +119,7 @@ def rewarded(env: EnvConfig, changes: ScenarioChanges) -> EnvConfig:
 
 
 def refuse_changes(backend: str, changes: ScenarioChanges, *keys: str) -> None:
-    """Refuses unknown keywords, and those that a backend leaves nothing to change for.
+    """Refuse unknown keywords, and those that a backend leaves nothing to change for.
 
     Args:
         backend: The backend.
@@ -142,7 +142,7 @@ def refuse_changes(backend: str, changes: ScenarioChanges, *keys: str) -> None:
 
 
 def refuse_unknown(changes: ScenarioChanges) -> None:
-    """Refuses a keyword that the environment does not take.
+    """Refuse a keyword that the environment does not take.
 
     Raises:
         ConfigError: There is one; it names the nearest.

@@ -72,7 +72,7 @@ def changes(job: str | None) -> dict[str, str]:
 
 
 def register_with_gymnasium() -> None:
-    """Makes the ids known to Gymnasium, now or as soon as it is imported.
+    """Make the ids known to Gymnasium, now or as soon as it is imported.
 
     Gymnasium brings NumPy and takes a fifth of a second to import, and it has no hook for plugins
     (it dropped the entry points `gymnasium.envs`). So a finder waits for its import.

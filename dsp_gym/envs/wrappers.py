@@ -1,4 +1,4 @@
-"""Wrappers of Gymnasium where the action space needs one of its own."""
+"""Wrappers of Gymnasium where the action space needs its own."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def vertex_capacity(
 
 @compiled
 def slots_in_use(tables: JobTables, k: int, parallelism: Ints) -> int:
-    """Slots in use on the fullest TaskManager; sources stand on TaskManagers of their own.
+    """Slots in use on the fullest TaskManager; sources stand on separate TaskManagers.
 
     Returns:
         Slots, at least 1.

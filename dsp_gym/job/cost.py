@@ -87,7 +87,7 @@ def requested(
 
 
 def refuse_free(specs: Iterable[JobSpec]) -> None:
-    """Refuses jobs without prices: rewards and scorecards count costs as shares of each other.
+    """Refuse jobs without prices: rewards and scorecards count costs as shares of each other.
 
     Raises:
         ConfigError: Both prices of a job are zero.

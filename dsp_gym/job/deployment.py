@@ -1,6 +1,6 @@
 """The two ways to deploy a job, by the scheduler of its cluster, and what each of them can do.
 
-Flink's default scheduler gives every vertex slots of its own size and rescales by a savepoint and a
+Flink's default scheduler gives every vertex slots of its size and rescales by a savepoint and a
 new submission. Its adaptive scheduler changes parallelism in place, but cuts every TaskManager into
 equal slots: one memory level for all vertices. A stock cluster runs one of the two.
 """

@@ -110,7 +110,7 @@ def _largest_rate(
 def place(spec: JobSpec, slots: int, level: int | None = None) -> Placement:
     """The parallelism that carries the most load on `slots` slots.
 
-    Slots without sources, with sinks; every vertex in slots of its own (with slot sharing, all
+    Slots without sources, with sinks; every vertex in its own slots (with slot sharing, all
     vertices share one parallelism at most `slots`).
 
     Args:

@@ -120,7 +120,7 @@ def random_dag(seed: int, name: str | None = None, vertices: int | None = None) 
 
 
 def _keep_windows_last(vertices: list[Document], last: list[str]) -> None:
-    """Takes windows that fire at once from vertices that another operator reads.
+    """Take windows that fire at once from vertices that another operator reads.
 
     A minute's results in one burst would need that operator twenty times over-provisioned to stay
     within any bound on latency: no policy could do right.

@@ -38,7 +38,7 @@ by_address(JobTables)
 
 
 def compiled(function: _F) -> _F:
-    """Compiles on first call and keeps the machine code on disk.
+    """Compile on first call and keep the machine code on disk.
 
     Returns:
         The compiled function, called as the original.

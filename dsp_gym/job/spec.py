@@ -458,9 +458,9 @@ class JobSpec(ConfigModel):
     def behaviour_json(self) -> str:
         """Everything the job file says about how the job behaves, for hashes of its identity.
 
-        The section `fitted` is left out: it tells how good the numbers are and changes none of
+        The section `fitted` is left out: it says how good the numbers are and changes none of
         them, so that a dataset, a policy or a result stays that of the same job when a fit is
-        tested anew.
+        tested again.
 
         Returns:
             JSON text.

@@ -6,7 +6,7 @@ not seen:
 
     |ln(predicted / true)| <= within + per_doubling * d + per_memory_doubling * d_memory
 
-where d is the largest distance of slots, tasks, rate and skew. Memory has a slope of its own: where
+where d is the largest distance of slots, tasks, rate and skew. Memory has its own slope: where
 a state no longer fits, throughput falls off a cliff.
 """
 
@@ -42,7 +42,7 @@ LEAST_MIB = 1.0
 NEAR = float(np.log2(1.05))
 """Doublings that are no distance: 5 % beyond a range is as good as its end."""
 MEMORY = "managed_memory_mib"
-"""Name of the quantity with a slope of its own."""
+"""Name of the quantity with its own slope."""
 NAMED = 3
 """Quantities beyond the fit that are named in sentences."""
 ONE_SIDED = ("rate_per_s", "skew")
@@ -347,7 +347,7 @@ class Extremes:
         self._ends: list[tuple[Floats, Floats]] = []
 
     def take(self, parallelism: Ints, level: Ints, rate_per_s: Floats) -> None:
-        """Takes in one step.
+        """Take in one step.
 
         Args:
             parallelism: (J, V) tasks, vertices in topological order.

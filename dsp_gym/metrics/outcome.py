@@ -32,7 +32,7 @@ _UP = (Status.RUNNING, Status.SAVEPOINTING)  # records are processed while a sav
 
 
 def observed_in(snapshot: MetricsSnapshot, row: int = 0) -> Observed:
-    """What one job of a snapshot tells beside its samples.
+    """What one job of a snapshot says beside its samples.
 
     Returns:
         Status, times and the running configuration by vertex name.
@@ -60,7 +60,7 @@ def measured_outcome(
 ) -> Outcome:
     """The outcome of one job, each value of shape (1,).
 
-    Latency and backlog are NaN where no sample tells them; a job without a log owes nothing. While
+    Latency and backlog are NaN where no sample shows them; a job without a log owes nothing. While
     no record reaches a sink, the job is late when its log is further behind than the bound.
 
     Args:

@@ -1,6 +1,6 @@
 """When a job ran undisturbed, and with how many tasks, as its samples show it.
 
-Metrics tell of no event: a restart shows where counters fall, a rescale where other subtasks
+Metrics show no event: a restart shows where counters fall, a rescale where other subtasks
 report, an outage, and a scrape that failed, where none do.
 """
 
@@ -32,7 +32,7 @@ class RunningTime:
     since_s: float
     until_s: float
     parallelism: Mapping[str, int]  # by vertex of the job file
-    restarted: bool = False  # whether counters began anew since the time before
+    restarted: bool = False  # whether counters began at zero since the time before
 
 
 def interval_of(samples: Samples) -> float:
@@ -51,7 +51,7 @@ def interval_of(samples: Samples) -> float:
 
 
 def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
-    """Cuts samples where the job was restarted, rescaled, down or not scraped.
+    """Cut samples where the job was restarted, rescaled, down or not scraped.
 
     Time is looked at in cells of two scrape intervals, so that tasks on several TaskManagers, which
     are not scraped at one instant, are counted together.

@@ -130,7 +130,7 @@ class Journal:
             raise
 
     def append(self, kind: EntryKind, t_s: float, job: str, policy: str | None, body: Body) -> int:
-        """Adds an entry; it is on disk when this returns, see `decision`.
+        """Add an entry; it is on disk when this returns, see `decision`.
 
         Numbers that are not finite become null, as on the wire.
 
@@ -196,7 +196,7 @@ class Journal:
         return self._seq - self._whole[1]
 
     def recover(self) -> int:
-        """Takes entries again after an OSError.
+        """Take entries again after an OSError.
 
         Everything after the last sync is cut off, so that the numbers go on without a gap.
 
@@ -220,7 +220,7 @@ class Journal:
         return lost
 
     def close(self) -> None:
-        """Syncs and lets another writer in; closing twice is fine."""
+        """Sync and let another writer in; closing twice is fine."""
         if self._stream is not None:
             try:
                 if not self._is_broken:
@@ -268,7 +268,7 @@ class Journal:
         return begun
 
     def _drop_oldest(self) -> None:
-        """Makes room for one more whole segment below the bound."""
+        """Make room for one more whole segment below the bound."""
         if self._most is None:
             return
         *older, _ = segments_of(self.folder)
@@ -465,7 +465,7 @@ def locked(folder: Path) -> IO[bytes]:
 
 
 def _abandon(stream: IO[bytes]) -> None:
-    """Closes a stream whose buffer cannot be written, without trying again."""
+    """Close a stream whose buffer cannot be written, without trying again."""
     raw = getattr(stream, "raw", None)
     if raw is not None:
         with contextlib.suppress(OSError):

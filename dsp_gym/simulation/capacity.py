@@ -158,7 +158,7 @@ def renew_capacity(
             hit,
         )
         base *= max(0.5, 1.0 + par.service_cv * x[v, X.noise])
-        # Sources stand on TaskManagers of their own.
+        # Sources stand on separate TaskManagers.
         x[v, X.service_s] = base if c[v, C.kind] == SOURCE else base / speed
         x[v, X.busy_per] = x[v, X.service_s] / x[v, X.useful]
         x[v, X.load_per] = x[v, X.busy_per] * x[v, X.hot]

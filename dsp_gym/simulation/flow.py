@@ -182,7 +182,7 @@ def slide_s(c: Row, v: int) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def end_period(x: Row, v: int) -> None:
-    """Notes the end of a window's period, which fires when all that belongs to it has come in.
+    """Note the end of a window's period, which fires when all that belongs to it has come in.
 
     x (V, len(X)) is the state of vertex v, as in `hold`.
     """

@@ -44,7 +44,7 @@ class Room(NamedTuple):
 
     @classmethod
     def of(cls, vertices: int) -> Room:
-        """Makes room for jobs of so many vertices.
+        """Make room for jobs of so many vertices.
 
         Returns:
             Arrays of any content.

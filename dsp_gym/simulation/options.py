@@ -80,7 +80,7 @@ class Measurement(ConfigModel):
         return self.delay_s if self.delay_up_to_s is None else self.delay_up_to_s
 
     def delays_s(self, seeds: Ints) -> Ints:
-        """Draws the age of the newest sample seen for each run.
+        """Draw the age of the newest sample seen for each run.
 
         Args:
             seeds: (J,) of the runs.

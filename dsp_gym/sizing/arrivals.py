@@ -55,11 +55,11 @@ class Arrivals:
         )
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
-        """Forgets the last counters; with a mask only those of rows where it is True."""
+        """Forget the last counters; with a mask only those of rows where it is True."""
         self._memory.reset(jobs, mask)
 
     def observe(self, snapshot: MetricsSnapshot) -> Floats:
-        """Measures what arrived since the last snapshot.
+        """Measure what arrived since the last snapshot.
 
         A job without counters falls back to the means of its metrics window while it runs.
 
@@ -67,7 +67,7 @@ class Arrivals:
             snapshot: The metrics now.
 
         Returns:
-            (J,) records/s over all sources; NaN where nothing tells.
+            (J,) records/s over all sources; NaN where nothing shows it.
         """
         found = np.full(len(snapshot), np.nan)
         memory = self._memory.handle(Counted)
@@ -83,7 +83,7 @@ class Arrivals:
         return self._memory.state()
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._memory.restore(state)
 
 
@@ -108,7 +108,7 @@ def pending_records(t: JobFacts, seen: SnapshotArrays, j: int) -> float:
 def _arrived(
     facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Counted], found: Floats
 ) -> None:
-    """Writes records/s since the last snapshot into `found`, (J,). k is the job file of row j."""
+    """Write records/s since the last snapshot into `found`, (J,). k is the job file of row j."""
     t, m = facts.arrays, memory.arrays
     for j in range(found.shape[0]):
         k = t.row[j]
@@ -133,7 +133,7 @@ def _arrived(
             if processed < m.processed[j]:  # a counter went back: somebody restarted it unseen
                 total = math.nan
         elif resumed < now:
-            # Counters began anew, with the first record after the checkpoint.
+            # Counters began at zero, with the first record after the checkpoint.
             total, elapsed = processed + grown, now - resumed
         elif m.was_down[j] == 1:
             # What was read between the last counters and the stop is lost with them, so that time

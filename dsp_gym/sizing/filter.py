@@ -29,7 +29,7 @@ _OUTLIER = 3.0
 """Standard deviations from which on a measurement counts less."""
 
 _GAUGE_MS = 2.0
-"""Standard error of a busy gauge, ms/s: it tells little about a vertex that is hardly busy."""
+"""Standard error of a busy gauge, ms/s: it says little about a vertex that is hardly busy."""
 
 
 class Learning(NamedTuple):
@@ -86,7 +86,7 @@ for _table in (Learning, Times, Doubt):
 
 @njit(cache=True, nogil=True)
 def begin(times: Times, doubt: Doubt, j: int, v: int, column: int, c: Learning) -> None:
-    """Sets the Gaussian of a vertex: a random walk over levels that starts at one of them."""
+    """Set the Gaussian of a vertex: a random walk over levels that starts at one of them."""
     size = times.mean.shape[2]
     last = size - 1
     doubt.covariance[j, v, :] = 0.0
@@ -104,7 +104,7 @@ def begin(times: Times, doubt: Doubt, j: int, v: int, column: int, c: Learning) 
 def _settle(
     times: Times, doubt: Doubt, place: tuple[int, int, int], value: float, log_p: float, c: Learning
 ) -> None:
-    """Sets the Gaussian of a vertex without a prior from its first measurement."""
+    """Set the Gaussian of a vertex without a prior from its first measurement."""
     j, v, column = place
     size = times.mean.shape[2]
     last = size - 1
@@ -158,7 +158,7 @@ def learn(
     now: SnapshotArrays,
     believed: Handle[Believed],
 ) -> None:
-    """Learns from a snapshot. j is a job's row, k its job file, v a vertex, p its tasks."""
+    """Learn from a snapshot. j is a job's row, k its job file, v a vertex, p its tasks."""
     t, file, known = facts.arrays, tables.arrays, believed.arrays
     seen, times, doubt, c = known.seen, known.times, known.doubt, known.rules
     records_in = now.vertex[VERTEX.records_in_per_s]

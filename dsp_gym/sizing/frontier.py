@@ -41,7 +41,7 @@ class Frontiers(NamedTuple):
 
     @classmethod
     def empty(cls, jobs: Topology, most: int) -> Frontiers:
-        """Makes room.
+        """Make room.
 
         Args:
             jobs: The batch.
@@ -60,7 +60,7 @@ class Frontiers(NamedTuple):
         )
 
     def find(self, jobs: Topology, model: ServiceModel, due: Bools, enough_per_s: Floats) -> None:
-        """Computes the frontiers of some jobs, in place.
+        """Compute the frontiers of some jobs, in place.
 
         Args:
             jobs: The batch.
@@ -80,7 +80,7 @@ class Frontiers(NamedTuple):
         Returns:
             (J, G) places of the cheapest configurations, of the largest where none carries the
             load, and the share of the next minute's seconds that are expected late there, as
-            `late_share` tells it; -1 and NaN where nothing is known about the job yet.
+            `late_share` says it; -1 and NaN where nothing is known about the job yet.
         """
         places, late = np.full(rates_per_s.shape, -1), np.full(rates_per_s.shape, np.nan)
         _grid(self, np.ascontiguousarray(rates_per_s), noise, places, late)
@@ -89,7 +89,7 @@ class Frontiers(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def cheapest(found: Frontiers, j: int, rate_per_s: float) -> int:
-    """Finds the first configuration of a job that carries a load.
+    """Find the first configuration of a job that carries a load.
 
     Returns:
         Its place; that of the largest where none carries the load, -1 where none is known.
@@ -107,7 +107,7 @@ def cheapest(found: Frontiers, j: int, rate_per_s: float) -> int:
 @direct
 @njit(cache=True, nogil=True)
 def _grid(found: Frontiers, rates_per_s: Floats, noise: float, places: Ints, late: Floats) -> None:
-    """Fills in what `Frontiers.grid` answers; g is a load's column."""
+    """Fill in what `Frontiers.grid` answers; g is a load's column."""
     for j in range(rates_per_s.shape[0]):
         for g in range(rates_per_s.shape[1]):
             place = cheapest(found, j, rates_per_s[j, g])
@@ -203,7 +203,7 @@ def _find(
     enough_per_s: Floats,
     found: Frontiers,
 ) -> None:
-    """Computes the frontiers of rows that are due. j is a job's row, k its job file, v a vertex."""
+    """Compute the frontiers of rows that are due. j is a job's row, k its job file, v a vertex."""
     t, known = facts.arrays, model.arrays
     vertices = found.parallelism.shape[2]
     widest = 1
@@ -295,7 +295,7 @@ def _assemble(
 
 @njit(cache=True, nogil=True)
 def _thin(kept: Ints, costs: Floats, j: int, found: Frontiers) -> None:
-    """Keeps as many as there is room for, spread evenly over the logarithm of cost, in place."""
+    """Keep as many as there is room for, spread evenly over the logarithm of cost, in place."""
     room, count = found.rate_per_s.shape[1], found.size[j]
     if count > room:
         lowest = max(costs[kept[0]], 1e-300)

@@ -19,7 +19,7 @@ COLD_SPEED = 0.5
 """Share of its capacity that a job has until its caches are warm; see `dsp_gym.sizing.warming`."""
 
 LONGEST_S = 3600.0
-"""Longest time to catch up that counts: a job that never catches up is decided on anew before."""
+"""Longest time to catch up that counts: a job that never catches up is decided on again before."""
 
 _LEAST_SPARE = 0.02
 """Share of its capacity that a job is assumed to spare for its backlog, at least."""

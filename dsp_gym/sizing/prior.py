@@ -36,7 +36,7 @@ class Prior(NamedTuple):
 
     @classmethod
     def of_files(cls, jobs: Topology, specs: Sequence[JobSpec] = ()) -> Prior:
-        """Takes the prior from job files.
+        """Take the prior from job files.
 
         Args:
             jobs: The batch.

@@ -104,7 +104,7 @@ class ServiceModel:
         self._handles = Handles()
 
     def reset(self, jobs: Topology, prior: Prior, mask: Mask | None = None) -> None:
-        """Forgets what was learned.
+        """Forget what was learned.
 
         Args:
             jobs: The batch.
@@ -146,7 +146,7 @@ class ServiceModel:
                     begin(times, doubt, j, v, int(levels[j, v]) + 1, self._rules)
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
-        """Learns from a snapshot; jobs that are down or have just restarted teach nothing."""
+        """Learn from a snapshot; jobs that are down or have just restarted teach nothing."""
         prior = self._known_prior
         if "tables" not in self._handles:
             self._handles["tables"] = handle(prior.tables)
@@ -172,7 +172,7 @@ class ServiceModel:
         return self._handles["believed"]  # type: ignore[return-value]  # stored just above
 
     def capacity_per_s(self, jobs: Topology, parallelism: Ints, level: Ints) -> Floats:
-        """Computes what configurations carry.
+        """Compute what configurations carry.
 
         Args:
             jobs: The batch.
@@ -187,7 +187,7 @@ class ServiceModel:
         return found
 
     def times(self, jobs: Topology, parallelism: Ints, level: Ints) -> tuple[Floats, Floats]:
-        """Tells the time per record of every vertex, and how sure it is.
+        """Say the time per record of every vertex, and how sure it is.
 
         Args:
             jobs: The batch.
@@ -220,7 +220,7 @@ class ServiceModel:
         return {name: np.array(values, np.float64) for name, values in found.items()}
 
     def adopt(self, rows: Ints, learned: Mapping[str, Floats]) -> None:
-        """Starts some rows from what was learned of their job; its file may be another by now.
+        """Start some rows from what was learned of their job; its file may be another by now.
 
         Args:
             rows: Rows of the job.
@@ -263,7 +263,7 @@ class ServiceModel:
         return {"seen": seen.state(), "times": times.state(), "doubt": doubt.state()}
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         assert self._memories is not None
         for name, memory in zip(("seen", "times", "doubt"), self._memories, strict=True):
             memory.restore(state[name])

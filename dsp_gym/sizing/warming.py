@@ -75,7 +75,7 @@ class Warming:
         )
 
     def reset(self, jobs: Topology, prior: Prior, mask: Mask | None = None) -> None:
-        """Forgets what was seen.
+        """Forget what was seen.
 
         Args:
             jobs: The batch.
@@ -90,7 +90,7 @@ class Warming:
             known.restarts[rows] = 1.0
 
     def observe(self, snapshot: MetricsSnapshot, model: Handle[Believed]) -> None:
-        """Looks at a snapshot.
+        """Look at a snapshot.
 
         Args:
             snapshot: The metrics now.
@@ -113,7 +113,7 @@ class Warming:
         return self._memory.state()
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._memory.restore(state)
 
 
@@ -125,7 +125,7 @@ def _watch(
     model: Handle[Believed],
     memory: Handle[Losses],
 ) -> None:
-    """Follows each job after its restarts. k is the job file of row j."""
+    """Follow each job after its restarts. k is the job file of row j."""
     t, m = facts.arrays, memory.arrays
     for j in range(seen.status.shape[0]):
         if seen.status[j] != RUNNING:
@@ -167,7 +167,7 @@ def _watch(
 
 @njit(cache=True, nogil=True)
 def _learn(m: Losses, j: int, most_s: float) -> None:
-    """Takes in what was seen of a restart, which ends the watch.
+    """Take in what was seen of a restart, which ends the watch.
 
     Args:
         m: The memory.

@@ -165,7 +165,7 @@ def pull(
     replace: bool = False,
     signed_by: Path | None = None,
 ) -> Path:
-    """Fetches a registered policy folder.
+    """Fetch a registered policy folder.
 
     Args:
         address: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``; a digest may follow,
@@ -196,21 +196,21 @@ def pull(
                 + (", or --replace this one." if is_policy else "."),
             )
     with _version_at(named, uri) as (_, found):
-        pass
+        source, kept = str(found.source), found.tags.get(DIGEST)
 
     def check(folder: Path) -> None:
-        for wanted in (digest, found.tags.get(DIGEST)):
+        for wanted in (digest, kept):
             if wanted is not None:
                 refuse_other_digest(folder, wanted, address)
         if signed_by is not None:
             refuse_unsigned(folder, signed_by)
 
-    _download(str(found.source), into, uri, check)
+    _download(source, into, uri, check)
     return into
 
 
 def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -> None:
-    """Writes tags on one version of a registered policy; aliases stay where they are.
+    """Write tags on one version of a registered policy; aliases stay where they are.
 
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
@@ -222,7 +222,7 @@ def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -
 
 
 def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
-    """Moves an alias to a version.
+    """Move an alias to a version.
 
     Returns:
         The version's tags, among them its last verdict.
@@ -236,7 +236,7 @@ def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
 
 
 def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> TrackedRun:
-    """Fetches the record of a run, with all its files, into a folder that does not exist yet.
+    """Fetch the record of a run, with all its files, into a folder that does not exist yet.
 
     Returns:
         The record.
@@ -313,7 +313,7 @@ def _version(client: Any, name: str, alias: str | None, version: str | None) -> 
 def _download(
     source: str, into: Path, uri: str, check: Callable[[Path], None] = lambda folder: None
 ) -> None:
-    """Copies artifacts aside, checks them, then puts them in place whole."""
+    """Copy artifacts aside, check them, then put them in place whole."""
     import mlflow.artifacts
 
     try:
@@ -385,7 +385,7 @@ def _as_text(value: object) -> str:
 
 
 def require() -> None:
-    """Imports MLflow.
+    """Import MLflow.
 
     Raises:
         MissingExtraError: It is not installed.
@@ -399,7 +399,7 @@ def require() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hides warnings that concern MLflow itself.
+    """Hide warnings that concern MLflow itself.
 
     Yields:
         Nothing; the filters are those of the whole process until the block ends, so that only the
@@ -416,7 +416,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _mlflow_errors(uri: str) -> Iterator[None]:
-    """Turns failures of the store into ours, and hides warnings that concern MLflow itself."""
+    """Turn failures of the store into ours, and hide warnings that concern MLflow itself."""
     require()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

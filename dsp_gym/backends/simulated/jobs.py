@@ -67,7 +67,7 @@ class SimulatedJobs(SelfContained):
         service_factor: Floats | None = None,
         mask: Bools | None = None,
     ) -> None:
-        """Start jobs anew, running, with empty windows and cold caches.
+        """Start jobs again, running, with empty windows and cold caches.
 
         Args:
             seeds: (J,) one per job; equal seeds give equal jobs wherever they stand.
@@ -75,7 +75,7 @@ class SimulatedJobs(SelfContained):
             parallelism: (J, V) to start with; default what the job files say.
             memory_level: (J, V) likewise.
             service_factor: (J,) scales CPU times, 1 = as the job file says.
-            mask: (J,) rows to start anew; default all.
+            mask: (J,) rows to start again; default all.
         """
         jobs, tables, row = len(self), self.topology.tables, self.topology.row
         if rates.ndim != 2 or len(rates) != jobs:

@@ -128,7 +128,7 @@ def aim(
     j: int,
     to: CapacityTargets,
 ) -> None:
-    """Fills in the targets of job j (job file k): v a vertex, i a multiple, p its tasks."""
+    """Fill in the targets of job j (job file k): v a vertex, i a multiple, p its tasks."""
     k = t.row[j]
     present = load.course.present_per_s[j]
     to.obstacle[j] = _obstacle(seen, load, j)
@@ -250,7 +250,7 @@ def _changes(count: int, seen: SnapshotArrays, j: int, i: int, to: CapacityTarge
 
 
 def decode(actions: Ints, to: CapacityTargets, parallelism: Ints, level: Ints) -> ScalingDecision:
-    """Decodes actions (J, 1); a choice that is not valid holds.
+    """Decode actions (J, 1); a choice that is not valid holds.
 
     Args:
         actions: 0 holds, i re-targets at multiple i - 1.
@@ -294,7 +294,7 @@ def nearest(
     memory: Ints,
     found: Ints,
 ) -> None:
-    """Finds the valid choice that leads to a decision, or else carries nearest to it, as a ratio.
+    """Find the valid choice that leads to a decision, or else carries nearest to it, as a ratio.
 
     Tasks do not compare: a teacher that balances vertices otherwise than the service model does
     would be far from every choice. Of equals the cheaper one counts, and holding before all.

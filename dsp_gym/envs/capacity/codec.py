@@ -142,7 +142,7 @@ class CapacityCodec:
         }
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._arrivals.restore(state["arrivals"])
         self._model.restore(state["model"])
         self._course.restore(state["course"])
@@ -174,7 +174,7 @@ def _look(
     to: CapacityTargets,
     out: Floats32,
 ) -> None:
-    """Takes in what the given rows show, fills in their targets, and describes them."""
+    """Take in what the given rows show, fill in their targets, and describe them."""
     t, known, load = facts.arrays, model.arrays, course.arrays
     seen = CapacityInputs(shown, known, load, to)
     for place in range(rows.shape[0]):

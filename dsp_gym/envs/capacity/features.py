@@ -77,7 +77,7 @@ CAPACITY_FEATURES = {row.name: row for row in _rows()}
 
 _TIGHT = 0.93
 _LEAST_BUSY = 10.0
-"""ms/s below which busyness tells no trend."""
+"""ms/s below which busyness shows no trend."""
 
 _FAR = 3.0
 """Largest change of cost the agent sees, in the unit of its feature; larger ones count as this."""
@@ -100,7 +100,7 @@ def _ln(over: float, under: float) -> float:
 
 @njit(cache=True, nogil=True)
 def describe(t: JobFacts, s: CapacityInputs, late_price: float, j: int, out: Floats32) -> None:
-    """Writes the features of job j (job file k): v a vertex, i a place in a family of features.
+    """Write the features of job j (job file k): v a vertex, i a place in a family of features.
 
     Args:
         t: The jobs.

@@ -94,7 +94,7 @@ class LoadCourse:
         self._handles = Handles()
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
-        """Forgets all jobs, or those where the mask is True."""
+        """Forget all jobs, or those where the mask is True."""
         for memory in (self._course, self._means, self._extremes):
             memory.reset(jobs, mask)
         self._handles = Handles()
@@ -133,7 +133,7 @@ class LoadCourse:
         }
 
     def restore(self, state: State) -> None:
-        """Continues from the values of `state()`."""
+        """Continue from the values of `state()`."""
         self._course.restore(state["course"])
         self._means.restore(state["means"])
         self._extremes.restore(state["extremes"])
@@ -144,7 +144,7 @@ class LoadCourse:
 def follow(
     t: JobFacts, seen: SnapshotArrays, arrived_per_s: float, f: CourseMemory, j: int
 ) -> None:
-    """Takes in what a snapshot shows of job j.
+    """Take in what a snapshot shows of job j.
 
     Args:
         t: The jobs.

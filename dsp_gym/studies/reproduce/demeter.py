@@ -104,7 +104,7 @@ def demeter(data: Path) -> list[Check]:
 def compare(
     data: Path, policy: str, fit: SeriesFit, outages: Sequence[RecordedOutage]
 ) -> Comparison:
-    """Compares one recorded run with its replay.
+    """Compare one recorded run with its replay.
 
     Returns:
         Late rows, consumed records and lag of both.

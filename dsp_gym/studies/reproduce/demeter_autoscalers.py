@@ -123,7 +123,7 @@ class FailingJobs(SelfContained):
         failure_s: float,
         rescale_s: float,
     ) -> None:
-        """Wraps a started job.
+        """Wrap a started job.
 
         Args:
             jobs: one job.

@@ -165,7 +165,7 @@ def _of_runs(data: Path, name: str) -> Iterable[PredictedCell]:
 
 
 def _of_own(report: Path, name: str) -> Iterable[PredictedCell]:
-    """The runs of a committed report, fitted anew."""
+    """The runs of a committed report, fitted again."""
     if not report.is_file():
         return
     document = json.loads(report.read_text(encoding="utf-8"))

@@ -57,7 +57,7 @@ TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A budget the planner tried, and what it carries of its own estimate and of 150 % of it."""
+    """A budget the planner tried, and what it carries of its estimate and of 150 % of it."""
 
     slots: int
     memory_level: int
