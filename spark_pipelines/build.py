@@ -107,13 +107,13 @@ def build(
     rebuild: bool = False,
     observer: Observer | None = None,
 ) -> Built:
-    """Builds a dataset, or what is new of it.
+    """Build a dataset, or what is new of it.
 
     Args:
         config: what it is made of.
         out: its folder; on a cluster, one that every machine sees.
         master: of Spark; None: all cores of this machine.
-        rebuild: make every partition anew, and drop those that no source holds.
+        rebuild: remake every partition, and drop those that no source holds.
         observer: follows the progress.
 
     Returns:
@@ -198,7 +198,7 @@ def _made(
     master: str | None,
     stages: _Stages,
 ) -> dict[Partition, dict[str, int]]:
-    """Writes the tables of stale partitions; returns what became of their rows."""
+    """Write the tables of stale partitions and return what became of their rows."""
     if not plan.stale or (building / _COUNTS).exists():
         return _read_counts(building)
     from spark_pipelines.faults import shown
@@ -315,7 +315,7 @@ def _judge(
     facts: Sequence[SourceFacts],
     counts: Mapping[Partition, Mapping[str, int]],
 ) -> None:
-    """Refuses a build of which too much was quarantined."""
+    """Refuse a build of which too much was quarantined."""
     total = merged(counts.values())
     quality, rows = config.quality, total.get("rows", 0)
     if rows == 0:
@@ -353,7 +353,7 @@ def _manifest(
     building: Path,
     counts: Mapping[Partition, Mapping[str, int]],
 ) -> DatasetManifest:
-    """Hashes what was made, links what was kept, and writes down both."""
+    """Hash what was made, link what was kept, and write down both."""
     revision = 1 if last is None else last.revision + 1
     made = {table.name: partitions_in(building, table.name) for table in _tables(building)}
     records = []

@@ -112,7 +112,7 @@ class SplitsConfig(ConfigModel):
         return "validation" if any(fnmatch(name, p) for p in self.validation) else "train"
 
     def boundaries(self) -> tuple[tuple[float, SplitName], ...]:
-        """Lists the splits by time.
+        """List the splits by time.
 
         Returns:
             (second, the split that begins there), rising.
@@ -199,7 +199,7 @@ class DatasetConfig(ConfigModel):
         return self
 
     def source_names(self) -> list[str]:
-        """Names the sources as the column `source` does.
+        """Name the sources as the column `source` does.
 
         Returns:
             One name per source, in their order.

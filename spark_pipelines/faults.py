@@ -23,7 +23,7 @@ _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 @contextmanager
 def spark_faults(facts: Sequence[SourceFacts]) -> Iterator[None]:
-    """Turns errors of Spark inside the block into `DatasetError`.
+    """Turn errors of Spark inside the block into `DatasetError`.
 
     Args:
         facts: the sources that are read; a file in the error's text is looked for among theirs.
@@ -43,7 +43,7 @@ def spark_faults(facts: Sequence[SourceFacts]) -> Iterator[None]:
 
 
 def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
-    """Reads which error of ours a text of Spark's stands for.
+    """Read which error of ours a text of Spark's stands for.
 
     Returns:
         The error, to be raised.
@@ -88,10 +88,10 @@ _EVERY_S = 0.5
 
 @contextmanager
 def shown(spark: SparkSession, observer: object) -> Iterator[None]:
-    """Calls `observer.tasks(done, all)`, where there is such a method, while the block runs.
+    """Call `observer.tasks(done, all)`, where there is such a method, while the block runs.
 
     Yields:
-        Nothing; a thread of its own reports until the block ends.
+        Nothing; a thread reports until the block ends.
     """
     tell = getattr(observer, "tasks", None)
     if tell is None:

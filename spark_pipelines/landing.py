@@ -118,7 +118,7 @@ class Landing:
         return sum(file.status == status for file in self.files)
 
     def put(self, batch: int, files: Iterable[tuple[str, Path]]) -> LandedBatch:
-        """Puts down what a batch brought; again, if it was put down before.
+        """Put down what a batch brought; again, if it was put down before.
 
         Args:
             batch: its number.
@@ -139,7 +139,7 @@ class Landing:
         return made
 
     def show(self) -> dict[str, Watched]:
-        """Links what was taken into a folder per source, where its reader finds it.
+        """Link what was taken into a folder per source, where its reader finds it.
 
         Returns:
             The sources that have something to read, by name.
@@ -161,7 +161,7 @@ class Landing:
         return shown
 
     def _arrival(self, batch: int, name: str, file: Path) -> Arrival:
-        """Looks at a file, and copies it unless it comes too late or cannot be read."""
+        """Look at a file, and copy it unless it comes too late or cannot be read."""
         source = self.sources[name]
         relative = file.relative_to(expanded(source.folder).absolute())
         try:
@@ -224,7 +224,7 @@ def _newest_s(source: Watched, name: str, file: Path) -> float | None:
 
 
 def _recorded(source: Path, shown: Path, taken: set[str]) -> list[str]:
-    """Shows the runs of a recording whose samples have arrived; returns the files of those."""
+    """Show the runs of a recording whose samples have arrived; return the files of those."""
     manifest = RecordingManifest.read(source)  # first: the events it counts are in the file by then
     runs = tuple(run for run in manifest.runs if run.samples in taken)
     if runs:
@@ -256,7 +256,7 @@ def _number(line: bytes | None) -> int | None:
 
 
 def _copy(file: Path, target: Path) -> None:
-    """Copies a file whole or not at all; a hard link to it would grow with it."""
+    """Copy a file whole or not at all; a hard link to it would grow with it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.new")
     shutil.copyfile(file, temporary)
@@ -264,7 +264,7 @@ def _copy(file: Path, target: Path) -> None:
 
 
 def _link(file: Path, target: Path) -> None:
-    """Shows a file as it is now."""
+    """Show a file as it is now."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and os.path.samefile(file, target):
         return

@@ -94,7 +94,7 @@ def _with_samples(
 ) -> Made:
     """Windows and outages, and what became of every sample.
 
-    Adds to `decisions` those that samples show of sources without decisions of their own.
+    Adds to `decisions` those that samples show of sources without decisions.
     """
     from spark_pipelines.quality.checks import judge
     from spark_pipelines.quality.verdicts import accounting, failures, findings, split_verdicts
@@ -271,7 +271,7 @@ def _in_unit(inputs: Inputs, headroom: float) -> DataFrame | None:
 
 
 def known_metrics(names: Collection[str]) -> list[str]:
-    """Selects the metrics that are to have a column: each costs time in every row.
+    """Select the metrics that are to have a column: each costs time in every row.
 
     Returns:
         Names of metrics, at least one.

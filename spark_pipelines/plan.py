@@ -17,7 +17,7 @@ from spark_pipelines.sources import Partition, SourceFacts
 __all__ = ["PIPELINE", "BuildPlan", "inputs_of", "merged", "plan_of", "specs_of"]
 
 PIPELINE = 1
-"""Counts changes of the steps: with each, every partition is made anew."""
+"""Counts changes of the steps: with each, every partition is remade."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def specs_of(facts: Sequence[SourceFacts]) -> dict[str, JobSpec]:
 def inputs_of(
     facts: Sequence[SourceFacts], config: DatasetConfig, specs: Mapping[str, JobSpec]
 ) -> dict[Partition, str]:
-    """Hashes what every partition is made from.
+    """Hash what every partition is made from.
 
     Returns:
         64 hexadecimal digits by (job, day).
@@ -87,12 +87,12 @@ def inputs_of(
 def plan_of(
     inputs: Mapping[Partition, str], last: DatasetManifest | None, *, rebuild: bool = False
 ) -> BuildPlan:
-    """Compares the inputs with those of the last revision.
+    """Compare the inputs with those of the last revision.
 
     Args:
         inputs: from `inputs_of`.
         last: the last revision's manifest; None: there is none.
-        rebuild: make everything anew; what no source holds is dropped.
+        rebuild: remake everything; what no source holds is dropped.
 
     Returns:
         Partitions to be made, kept, and lost.
@@ -125,7 +125,7 @@ def _settings(config: DatasetConfig, specs: Mapping[str, JobSpec]) -> str:
 
 
 def merged(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Adds counts by name.
+    """Add counts by name.
 
     Returns:
         The sums, sorted by name.

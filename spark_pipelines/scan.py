@@ -106,7 +106,7 @@ def _cut(scan: Scan, file: ScannedFile) -> Iterator[tuple[int, Chunk]]:
 
 
 def rows_of(chunk: Chunk) -> Iterator[Rows]:
-    """Reads a chunk, in a worker.
+    """Read a chunk, in a worker.
 
     Yields:
         Its rows in the order of the file, at most `_BATCH_ROWS` at a time.

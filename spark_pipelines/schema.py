@@ -169,7 +169,7 @@ QUARANTINE = _table(**{f.name: f.dataType for f in RAW.fields}, check=_TEXT, rea
 def expects(
     given: StructType, made: StructType
 ) -> Callable[[Callable[..., DataFrame]], Callable[..., DataFrame]]:
-    """Says of a step what it takes and what it makes, and holds it to that.
+    """Say of a step what it takes and what it makes, and hold it to that.
 
     More columns than expected pass; a missing one or another type does not.
 

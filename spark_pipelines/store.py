@@ -67,7 +67,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other builds out.
+        """Keep other builds out.
 
         Yields:
             Nothing; the lock is held until the block ends or the process does.
@@ -85,7 +85,7 @@ class Store:
             yield
 
     def current(self) -> DatasetManifest | None:
-        """Reads the manifest of the current revision.
+        """Read the manifest of the current revision.
 
         Returns:
             The manifest; None where nothing was published.
@@ -111,7 +111,7 @@ class Store:
         return self.folder / ".staging" / source
 
     def begin(self, build_id: str) -> Path:
-        """Begins a build, or continues an earlier one of this id.
+        """Begin a build, or continue an earlier one of this id.
 
         Returns:
             The folder of the build.
@@ -122,7 +122,7 @@ class Store:
         return building
 
     def clean(self, keep: str | None = None) -> None:
-        """Removes what builds left that were killed, or failed."""
+        """Remove what builds left that were killed, or failed."""
         for found in self.folder.glob(".building-*"):
             if keep is None or found.name != f".building-{keep}":
                 shutil.rmtree(found, ignore_errors=True)
@@ -132,14 +132,14 @@ class Store:
                 shutil.rmtree(found, ignore_errors=True)
 
     def link(self, file: str, revision: int, building: Path) -> None:
-        """Takes a file of a published revision over as it is."""
+        """Take a file of a published revision over as it is."""
         target = building / file
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
             os.link(self.revision(revision) / file, target)
 
     def publish(self, building: Path, manifest: DatasetManifest) -> Path:
-        """Makes what was built the current revision.
+        """Make what was built the current revision.
 
         Returns:
             The revision's folder, with everything in it on disk.
@@ -181,7 +181,7 @@ _FRAMES = "kept"
 def write_table(
     frame: DataFrame, building: Path, table: str, only: Collection[Partition], rows_per_file: int
 ) -> None:
-    """Writes the rows of some partitions; a table that was finished before is not written again.
+    """Write the rows of some partitions; a table that was finished before is not written again.
 
     Args:
         frame: with columns `job` and `day`.
@@ -212,7 +212,7 @@ def kept(building: Path, frame: DataFrame, name: str) -> DataFrame:
     """The same rows from files, for what is read many times; taken up where it was finished before.
 
     Unlike a frame in Spark's cache it takes no memory, survives its process, and ends the plan:
-    what is made of it is planned anew from here.
+    what is made of it is planned again from here.
 
     Args:
         building: folder of the build.
@@ -230,7 +230,7 @@ def kept(building: Path, frame: DataFrame, name: str) -> DataFrame:
 
 
 def drop_kept(building: Path) -> None:
-    """Removes what `kept` has put down; to be done before it is published."""
+    """Remove what `kept` has put down; to be done before it is published."""
     shutil.rmtree(building / _FRAMES, ignore_errors=True)
 
 
@@ -248,7 +248,7 @@ def _mark(building: Path, table: str) -> Path:
 
 
 def partitions_in(building: Path, table: str) -> dict[Partition, Path]:
-    """Finds the partitions of a table that were written.
+    """Find the partitions of a table that were written.
 
     Returns:
         Their folders by (job, day).
@@ -261,7 +261,7 @@ def partitions_in(building: Path, table: str) -> dict[Partition, Path]:
 
 
 def record(building: Path, folder: Path) -> TableRecord:
-    """Names the files of a partition in order, and hashes their rows.
+    """Name the files of a partition in order, and hash their rows.
 
     Returns:
         Rows, hash and files as the manifest keeps them.

@@ -122,7 +122,7 @@ def follow(
 
 
 def _drain(spark: SparkSession, landing: Landing, checkpoint: Path, files_per_batch: int) -> None:
-    """Puts down everything that has arrived by now, from where the checkpoint says."""
+    """Put down everything that has arrived by now, from where the checkpoint says."""
     from pyspark.errors import PySparkException
 
     failed: list[Exception] = []
@@ -178,7 +178,7 @@ def _local(path: str) -> Path:
 
 
 def _fingerprint(shown: Path) -> str:
-    """Tells whether a reader would see anything new.
+    """Say whether a reader would see anything new.
 
     Files stay as they arrived, but for segments of journals, which grow, and for the manifest of a
     recording.

@@ -72,9 +72,9 @@ class SparkEngine:
         *,
         patient: bool = False,
     ) -> Iterator[tuple[int, Result]]:
-        """Does every cell; see `dsp_gym.engine.Engine.map`.
+        """Do every cell; see `dsp_gym.engine.Engine.map`.
 
-        A task tells nothing before it ends: news of a cell come together, just before its result.
+        A task reports nothing before it ends: news of a cell come together, just before its result.
         Ctrl-C ends the cells under way at once, patient or not.
 
         Yields:

@@ -355,7 +355,7 @@ def reason_to_hold(backend: Backend, seen: MetricsSnapshot) -> DspGymError | Non
         seen: its last snapshot.
 
     Returns:
-        An error while the job is down for a reason of its own, or its metrics are unknown; None
+        An error while the job is down for its own reasons, or its metrics are unknown; None
         while it may be scaled.
     """
     if backend.collector.trouble is not None:

@@ -68,7 +68,7 @@ class _Candidate:
 
 
 def advice(found: Fit, seen: Sequence[SteadyPart]) -> list[Advice]:
-    """Finds a run for every number that was not identified.
+    """Find a run for every number that was not identified.
 
     Args:
         found: a fit.

@@ -45,7 +45,7 @@ class Problem:
 
 
 def cleaned(run: MeasuredRun) -> tuple[MeasuredRun, Problem | None]:
-    """Takes out values that cannot be.
+    """Take out values that cannot be.
 
     Returns:
         The run, and what was taken out of it; None where nothing was.

@@ -99,7 +99,7 @@ class CalibrationConfig(ConfigModel):
         return self
 
     def folders(self) -> tuple[Path, ...]:
-        """Lists the recordings' folders, with the data folder filled in.
+        """List the recordings' folders, with the data folder filled in.
 
         Returns:
             Folders in the configured order.
@@ -107,7 +107,7 @@ class CalibrationConfig(ConfigModel):
         return tuple(_folder(name) for name in self.recordings)
 
     def dataset_folders(self) -> tuple[Path, ...]:
-        """Lists the datasets' folders, with the data folder filled in.
+        """List the datasets' folders, with the data folder filled in.
 
         Returns:
             Folders in the configured order.
@@ -116,7 +116,7 @@ class CalibrationConfig(ConfigModel):
 
 
 def load_calibration(name: str | Path) -> CalibrationConfig:
-    """Reads a calibration; the path of its job counts from the calibration's folder.
+    """Read a calibration; the path of its job counts from the calibration's folder.
 
     Args:
         name: a shipped name, or a path.
@@ -144,7 +144,7 @@ GridPoint = tuple[float, float]
 def fitted_runs(
     config: CalibrationConfig, runs: Sequence[MeasuredRun], seen: Sequence[SteadyPart]
 ) -> frozenset[str]:
-    """Chooses the runs to fit; the others are held out.
+    """Choose the runs to fit; the others are held out.
 
     Returns:
         Their names.
@@ -172,7 +172,7 @@ def fitted_runs(
 
 
 def check_names(key: str, globs: Iterable[str], names: Iterable[str]) -> None:
-    """Refuses a name that no run has, rather than fit to the others in silence.
+    """Refuse a name that no run has, rather than fit to the others in silence.
 
     Args:
         key: key of the calibration that holds the names.

@@ -23,7 +23,7 @@ from dsp_gym.calibration.observations import SATURATED, Latency, MeasuredRun, St
 from dsp_gym.calibration.rescale import RescaleTimes
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.samples import SAMPLE_S, Samples
+from dsp_gym.metrics.samples import SAMPLE_S
 
 __all__ = ["MeasuredDataset", "Tables", "TransitionRow", "measured_dataset", "steady_parts"]
 
@@ -140,17 +140,7 @@ def measured_dataset(
                 base = dataset.specs[spec.job].memory.base_mib
                 found = dataclasses.replace(found, base_mib=base)
             seen.append(found)
-            measured.append(
-                MeasuredRun(
-                    label,
-                    spec,
-                    found.parallelism,
-                    found.level,
-                    ((0.0, found.offered_per_s),),
-                    Samples.of(()),
-                    latency=latency,
-                )
-            )
+            measured.append(MeasuredRun.of_part(spec, found))
     if not seen:
         raise DatasetError(
             f"it has no steady window of the job '{spec.job}' with all vertices",
@@ -280,9 +270,8 @@ def _means(part: Sequence[_Window], column: str, scale: float) -> dict[str, floa
 
 def _rescale(dataset: Tables, spec: JobSpec) -> RescaleTimes:
     """Outages of the table `rescales`; the stop's share in them is not told apart."""
-    nothing = RescaleTimes(None, 0, None, 0, None, 0)
     if not any("rescales" in partition.tables for partition in dataset.manifest.partitions):
-        return nothing
+        return RescaleTimes()
     rows = dataset.table("rescales", columns=("job", "cause", "downtime_s"), lenient=True)
     down = [
         row["downtime_s"]
@@ -290,10 +279,7 @@ def _rescale(dataset: Tables, spec: JobSpec) -> RescaleTimes:
         for row in batch.to_pylist()
         if row["job"] == spec.job and row["cause"] == "rescale" and row["downtime_s"] is not None
     ]
-    if not down:
-        return nothing
-    low, middle, high = (float(q) for q in np.quantile(down, (0.1, 0.5, 0.9)))
-    return RescaleTimes((low, middle, high), len(down), None, 0, None, 0)
+    return RescaleTimes.of_outages(down)
 
 
 def _latency(dataset: Tables) -> Latency:

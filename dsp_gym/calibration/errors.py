@@ -75,7 +75,7 @@ class Errors:
 
 
 def compare(model: JobModel, seen: Sequence[SteadyPart], fitted: frozenset[str]) -> list[Compared]:
-    """Compares every steady part with the model.
+    """Compare every steady part with the model.
 
     Returns:
         The parts with their predictions, in the same order.
@@ -84,7 +84,7 @@ def compare(model: JobModel, seen: Sequence[SteadyPart], fitted: frozenset[str])
 
 
 def errors_of(spec: JobSpec, compared: Sequence[Compared]) -> Errors:
-    """Adds up comparisons.
+    """Add up comparisons.
 
     Sources and sinks are left out of busyness: they wait nearly always, which anything predicts.
 
@@ -133,7 +133,7 @@ FOLDS = 12
 
 
 def left_out(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Compared]:
-    """Predicts every part by a fit to the other runs.
+    """Predict every part by a fit to the other runs.
 
     Args:
         spec: the job, with its priors.
@@ -173,7 +173,7 @@ class Agreement:
 
 
 def linear_model(compared: Sequence[Compared]) -> RateOf:
-    """Builds DS2's view: capacity in proportion to the tasks, memory without effect.
+    """Build DS2's view: capacity in proportion to the tasks, memory without effect.
 
     The single-task run is the fitted one with the fewest tasks; of several, that with most memory.
 

@@ -151,7 +151,7 @@ def what_folds_leave_out(seen: Sequence[SeenRate]) -> str:
 def predictions_left_out(
     spec: JobSpec, seen: Sequence[SeenRate], refit: Refit, kept: Iterable[Sequence[int]]
 ) -> list[LeftOut]:
-    """Predicts what each fit had not seen.
+    """Predict what each fit had not seen.
 
     Args:
         spec: the job: its graph counts, its numbers do not.

@@ -85,7 +85,7 @@ class Fit:
 
 
 def fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
-    """Fits a job's numbers to its measured parts.
+    """Fit a job's numbers to its measured parts.
 
     The form of the efficiency curve is the one with the least cost, two more charged for its
     parameter (Akaike). Aborted runs are found by their residual and left out once.
@@ -121,7 +121,7 @@ def _with_selectivity(spec: JobSpec, seen: Sequence[SteadyPart]) -> JobSpec:
 
 
 def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
-    """Twice: with everything free, which tells what the runs can fix; then that alone."""
+    """Twice: with everything free, which shows what the runs can fix; then that alone."""
     form, free, first = min(
         _searches(spec, seen),
         key=lambda one: float(one[2].cost) + sum(p.field == "efficiency.a" for p in one[1]),

@@ -51,7 +51,7 @@ LEAST_BUSY = 0.05
 """A job that was never busier shows nothing of its capacity."""
 LONGEST_OUTAGE_S = 1800.0
 FINE_S = 15.0
-"""Scrapes that are further apart tell no outage of a rescale."""
+"""Scrapes that are further apart show no outage of a rescale."""
 _COLUMNS = (
     "records_in_per_s",
     "records_out_per_s",
@@ -107,7 +107,7 @@ def measured_history(
     on_chunk: Callable[[int, int], None] | None = None,
     now_s: float | None = None,
 ) -> MeasuredHistory:
-    """Goes through the last days of a job.
+    """Go through the last days of a job.
 
     Args:
         history: of the job.
@@ -134,19 +134,19 @@ def measured_history(
     problems = (*_told(history.remarks), *_of_story(story, spec, since_s, until_s))
     _refuse(spec, story, seen, [one.sentence for one in problems])
     kept = thinned(seen)
-    runs = tuple(_run(spec, o) for o in kept)
+    runs = tuple(MeasuredRun.of_part(spec, o) for o in kept)
     return MeasuredHistory(MeasuredDataset(runs, tuple(kept), _rescale(story)), problems)
 
 
 def not_identifiable(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Problem]:
-    """What no fit can tell from these parts, each with the reason.
+    """What no fit can find from these parts, each with the reason.
 
     Args:
         spec: the job.
         seen: its steady parts.
 
     Returns:
-        One problem for each quantity that the history cannot tell.
+        One problem for each quantity that the history cannot give.
     """
     found = []
     for vertex in spec.topological_order():
@@ -243,15 +243,8 @@ def _rows(
     return found
 
 
-def _run(spec: JobSpec, part: SteadyPart) -> MeasuredRun:
-    offered = ((0.0, part.offered_per_s),)
-    return MeasuredRun(
-        part.run, spec, part.parallelism, part.level, offered, Samples.of(()), latency="median"
-    )
-
-
 def thinned(seen: Sequence[SteadyPart]) -> list[SteadyPart]:
-    """Chooses parts for a fit: of every configuration, at capacity and below, spread over loads.
+    """Choose parts for a fit: of every configuration, at capacity and below, spread over loads.
 
     Args:
         seen: steady parts of one job.
@@ -281,9 +274,8 @@ def _rescale(story: _Story) -> RescaleTimes:
         and 0 < after.since_s - before.until_s <= LONGEST_OUTAGE_S
     ]
     if len(down) < 3 or story.interval_s > FINE_S:
-        return RescaleTimes(None, 0, None, 0, None, 0)
-    low, middle, high = (float(q) for q in np.quantile(down, (0.1, 0.5, 0.9)))
-    return RescaleTimes((low, middle, high), len(down), None, 0, None, 0)
+        return RescaleTimes()
+    return RescaleTimes.of_outages(down)
 
 
 def _told(remarks: Sequence[Remark]) -> list[Problem]:

@@ -74,7 +74,7 @@ class JobModel:
     """A job compiled once, asked about many configurations."""
 
     def __init__(self, spec: JobSpec, read_spread: Mapping[str, float] | None = None) -> None:
-        """Compiles the job.
+        """Compile the job.
 
         Args:
             spec: the job.
@@ -95,7 +95,7 @@ class JobModel:
         return self._by_base[base_mib]
 
     def predict_all(self, asked: AskedParts) -> Steady:
-        """Predicts the steady states of parts.
+        """Predict the steady states of parts.
 
         Returns:
             Arrays over the parts in their order, and over vertices in topological order.
@@ -111,7 +111,7 @@ class JobModel:
         return Steady(*(np.concatenate(of_base)[back] for of_base in columns))
 
     def predict(self, seen: SteadyPart) -> Prediction:
-        """Predicts the steady state of a part's configuration under its offered load.
+        """Predict the steady state of a part's configuration under its offered load.
 
         Returns:
             Rate in records/s, and by vertex busyness, hit rate and latencies.

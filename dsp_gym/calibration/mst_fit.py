@@ -91,7 +91,7 @@ class MstFit:
 
 
 def fit_measurements(measurements: Measurements, slots_per_taskmanager: int = 16) -> MstFit:
-    """Fits the model of a query: memory that is enough, the form, then everything together.
+    """Fit the model of a query: memory that is enough, the form, then everything together.
 
     Returns:
         The model, the forms that were compared, and the memory per slot that is enough, MiB.

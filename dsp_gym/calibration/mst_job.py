@@ -34,7 +34,7 @@ _KEY_GROUPS = 32768
 
 
 def job_spec(text: str, name: str) -> JobSpec:
-    """Reads the text of a job file.
+    """Read the text of a job file.
 
     Returns:
         The job, checked like any job file.
@@ -43,7 +43,7 @@ def job_spec(text: str, name: str) -> JobSpec:
 
 
 def job_text(fit: MstFit, job: str, tables: Sequence[str], command: str) -> str:
-    """Writes the job file.
+    """Write the job file.
 
     Args:
         fit: the fitted query.
@@ -84,7 +84,7 @@ def job_text(fit: MstFit, job: str, tables: Sequence[str], command: str) -> str:
 
 
 def selectivities(operators: Sequence[MeasuredOperator], ratio: Sequence[float]) -> list[float]:
-    """Chooses selectivities such that every operator gets its measured input rate.
+    """Choose selectivities such that every operator gets its measured input rate.
 
     What an operator puts out is what a reader of its output alone gets; where it is only read
     together with others, each of those passes on what it gets, scaled to the sum measured.

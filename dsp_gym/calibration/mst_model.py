@@ -145,7 +145,7 @@ def keyed(operator: MeasuredOperator) -> bool:
 
 
 def behind_windows(measurements: Measurements) -> tuple[int, ...]:
-    """Finds keyed operators downstream of a window: one firing may hit few keys at a time.
+    """Find keyed operators downstream of a window: one firing may hit few keys at a time.
 
     Returns:
         Their places among the operators.

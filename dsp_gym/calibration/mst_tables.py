@@ -103,7 +103,7 @@ class Measurements:
 
 
 def gather(runs: Sequence[MstRun]) -> list[MstCell]:
-    """Gathers repeats of the same memory and parallelism.
+    """Gather repeats of the same memory and parallelism.
 
     Returns:
         Cells, ordered by memory and parallelism.

@@ -29,7 +29,7 @@ class Noise:
 
 
 def noise(seen: Sequence[SteadyPart]) -> Noise:
-    """Measures the scatter of the rate between samples, and between repeats of saturated runs.
+    """Measure the scatter of the rate between samples, and between repeats of saturated runs.
 
     Where no configuration was run twice, the two halves of each run stand in for repeats: their
     log ratio has twice the variance of one half, which has twice that of the run.
@@ -77,7 +77,7 @@ class Skew:
 
 
 def skew(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Skew]:
-    """Compares the busiest subtask with the mean, at every measured parallelism above one.
+    """Compare the busiest subtask with the mean, at every measured parallelism above one.
 
     Returns:
         One entry per vertex and parallelism.

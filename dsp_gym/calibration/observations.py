@@ -60,6 +60,20 @@ class MeasuredRun:
     stop_s: float = float("nan")  # stop with savepoint
     latency: Latency = "median"  # what its state latencies are
 
+    @classmethod
+    def of_part(cls, spec: JobSpec, part: SteadyPart) -> MeasuredRun:
+        """Take a steady part, whose samples are not kept, for a run."""
+        offered = ((0.0, part.offered_per_s),)
+        return cls(
+            part.run,
+            spec,
+            part.parallelism,
+            part.level,
+            offered,
+            Samples.of(()),
+            latency=part.latency,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SteadyPart:
@@ -142,7 +156,7 @@ def memory_of(level: Mapping[str, int], base_mib: float | None) -> float:
 
 
 def observe_all(runs: Sequence[MeasuredRun]) -> list[SteadyPart]:
-    """Finds the steady parts of every run that was not aborted.
+    """Find the steady parts of every run that was not aborted.
 
     Returns:
         The parts, run by run.
@@ -151,7 +165,7 @@ def observe_all(runs: Sequence[MeasuredRun]) -> list[SteadyPart]:
 
 
 def observe(run: MeasuredRun) -> list[SteadyPart]:
-    """Finds the steady parts of one run.
+    """Find the steady parts of one run.
 
     Returns:
         The parts in order of time; empty if the run is too short or its sources did not report.

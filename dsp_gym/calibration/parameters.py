@@ -74,7 +74,7 @@ class Parameter:
 def free_parameters(
     spec: JobSpec, form: EfficiencyForm, seen: Sequence[SteadyPart]
 ) -> list[Parameter]:
-    """Lists the numbers to fit: every cost, and those that the seen configurations can tell apart.
+    """List the numbers to fit: every cost, and those that the seen configurations can tell apart.
 
     Returns:
         Parameters with their priors and bounds.
@@ -154,7 +154,7 @@ def _known(state: State, field: str, others: tuple[float, float], sd: float) -> 
 def with_parameters(
     spec: JobSpec, values: Mapping[Parameter, float], form: EfficiencyForm = "linear"
 ) -> tuple[JobSpec, dict[str, float]]:
-    """Sets fitted numbers.
+    """Set fitted numbers.
 
     Returns:
         The job, and the read spread by vertex, which no job file holds.

@@ -14,7 +14,7 @@ Pair = tuple[str, float, float]
 
 
 def charts(compared: Sequence[Compared]) -> list[Html]:
-    """Draws rate, busyness, hit rate and read latency, predicted over seen.
+    """Draw rate, busyness, hit rate and read latency, predicted over seen.
 
     Returns:
         A heading and a chart for each quantity that was measured.

@@ -53,14 +53,14 @@ def calibrate(
     refit: bool = True,
     on_chunk: Callable[[int, int], None] | None = None,
 ) -> CalibrationReport:
-    """Fits the job of a calibration to its recordings, datasets and history.
+    """Fit the job of a calibration to its recordings, datasets and history.
 
     Args:
         config: the calibration.
         out: file that gets the calibrated job; None writes nothing.
         on_step: Called with a sentence on the current step.
         opened: opens a dataset; needed where the calibration names some.
-        refit: also fit with some of the fitted runs left out, which tells the error by distance.
+        refit: also fit with some of the fitted runs left out, which shows the error by distance.
         on_chunk: called with the chunks of a history that are done, and their number.
 
     Returns:
@@ -97,7 +97,7 @@ def calibrate(
 
 
 def measured_runs(spec: JobSpec, config: CalibrationConfig) -> list[MeasuredRun]:
-    """Reads the runs that a calibration names, from every recording.
+    """Read the runs that a calibration names, from every recording.
 
     Returns:
         The runs, aborted ones included.
@@ -129,7 +129,7 @@ def calibrate_runs(
     *,
     refit: bool = True,
 ) -> CalibrationReport:
-    """Fits a job to runs at hand, and to the steady parts that datasets hold of others.
+    """Fit a job to runs at hand, and to the steady parts that datasets hold of others.
 
     Returns:
         The fitted job with its errors.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import SupportsFloat, cast
 
 from dsp_gym.calibration.advice import Advice
 from dsp_gym.calibration.checks import Problem
@@ -15,6 +12,7 @@ from dsp_gym.calibration.fit import Fit, Fitted
 from dsp_gym.calibration.noise import Noise, Skew
 from dsp_gym.calibration.plots import charts
 from dsp_gym.calibration.rescale import RescaleTimes
+from dsp_gym.config.strict_json import plain
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.pages import code, details, lead, note, number, page, section, table
 
@@ -51,40 +49,39 @@ class CalibrationReport:
         Returns:
             The document of `dsp-gym calibrate --json`; its key `schema` names the version.
         """
-        return _plain_fields(
-            {
-                "schema": SCHEMA,
-                "job": self.spec.job,
-                "config": self.config.model_dump(mode="json"),
-                "efficiency_form": self.fit.form,
-                "parameters": [asdict(parameter) for parameter in self.fit.parameters],
-                "not_identified": [p.name for p in self.fit.parameters if not p.identified],
-                "fitted_runs": list(self.runs),
-                "outliers": list(self.fit.outliers),
-                "aborted": list(self.aborted),
-                "errors": {
-                    "fitted": asdict(self.fitted_errors),
-                    "held_out": asdict(self.held_out_errors),
-                    "left_out": asdict(self.left_out_errors),
-                },
-                "headline": self.headline,
-                "left_out": self.left_out,
-                "problems": [asdict(one) for one in self.problems],
-                "unsteady": self.unsteady,
-                "advice": [asdict(one) | {"sentence": one.sentence} for one in self.advice],
-                "rescale": asdict(self.rescale),
-                "noise": asdict(self.noise),
-                "evidence": None
-                if self.spec.fitted is None
-                else self.spec.fitted.model_dump(mode="json"),
-                "skew": [asdict(one) for one in self.skew],
-                "agreement": None if self.agreement is None else asdict(self.agreement),
-                "parts": [
-                    {"in_fit": c.in_fit, "seen": asdict(c.seen), "predicted": asdict(c.predicted)}
-                    for c in self.compared
-                ],
-            }
-        )
+        document: dict[str, object] = {
+            "schema": SCHEMA,
+            "job": self.spec.job,
+            "config": self.config.model_dump(mode="json"),
+            "efficiency_form": self.fit.form,
+            "parameters": [asdict(parameter) for parameter in self.fit.parameters],
+            "not_identified": [p.name for p in self.fit.parameters if not p.identified],
+            "fitted_runs": list(self.runs),
+            "outliers": list(self.fit.outliers),
+            "aborted": list(self.aborted),
+            "errors": {
+                "fitted": asdict(self.fitted_errors),
+                "held_out": asdict(self.held_out_errors),
+                "left_out": asdict(self.left_out_errors),
+            },
+            "headline": self.headline,
+            "left_out": self.left_out,
+            "problems": [asdict(one) for one in self.problems],
+            "unsteady": self.unsteady,
+            "advice": [asdict(one) | {"sentence": one.sentence} for one in self.advice],
+            "rescale": asdict(self.rescale),
+            "noise": asdict(self.noise),
+            "evidence": None
+            if self.spec.fitted is None
+            else self.spec.fitted.model_dump(mode="json"),
+            "skew": [asdict(one) for one in self.skew],
+            "agreement": None if self.agreement is None else asdict(self.agreement),
+            "parts": [
+                {"in_fit": c.in_fit, "seen": asdict(c.seen), "predicted": asdict(c.predicted)}
+                for c in self.compared
+            ],
+        }
+        return {key: plain(value) for key, value in document.items()}
 
     @property
     def headline(self) -> str:
@@ -113,7 +110,7 @@ class CalibrationReport:
         return [name for one in self.problems if one.kind == "unsteady" for name in one.runs]
 
     def facts(self) -> list[list[str]]:
-        """Lists the errors on runs that a fit had not seen, and on fitted ones.
+        """List the errors on runs that a fit had not seen, and on fitted ones.
 
         Returns:
             Rows of three columns.
@@ -202,22 +199,6 @@ class CalibrationReport:
                 for name, value in asdict(self.agreement).items()
             ]
         return rows
-
-
-def _plain_fields(fields: Mapping[str, object]) -> dict[str, object]:
-    return {str(key): _plain(value) for key, value in fields.items()}
-
-
-def _plain(value: object) -> object:
-    """A value as JSON has it: numbers that are not finite become None."""
-    if isinstance(value, Mapping):
-        return _plain_fields(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (bool, str, int)) or value is None:
-        return value
-    found = float(cast(SupportsFloat, value))
-    return found if math.isfinite(found) else None
 
 
 def _text(value: object) -> str:

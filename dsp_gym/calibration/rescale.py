@@ -18,16 +18,21 @@ __all__ = ["RescaleTimes", "rescale_times", "with_rescale"]
 class RescaleTimes:
     """Times over the runs; None where no run shows them."""
 
-    outage_s: tuple[float, float, float] | None  # p10, p50, p90 from submission to running
-    starts: int  # runs behind it
-    savepoint_mib_per_s: float | None  # at least: the stop itself is in it
-    stops: int  # unsaturated runs behind it
-    buffer_records: float | None  # per subtask: what drains before a saturated job stops
-    drains: int  # saturated runs behind it
+    outage_s: tuple[float, float, float] | None = None  # p10, p50, p90, submission to running
+    starts: int = 0  # runs behind it
+    savepoint_mib_per_s: float | None = None  # at least: the stop itself is in it
+    stops: int = 0  # unsaturated runs behind it
+    buffer_records: float | None = None  # per subtask: what drains before a saturated job stops
+    drains: int = 0  # saturated runs behind it
+
+    @classmethod
+    def of_outages(cls, seconds: Sequence[float]) -> RescaleTimes:
+        """Summarise outages alone; of none nothing is known."""
+        return cls(_quantiles(seconds), len(seconds))
 
 
 def rescale_times(runs: Sequence[MeasuredRun], seen: Sequence[SteadyPart]) -> RescaleTimes:
-    """Measures outage, savepoint rate and buffered records.
+    """Measure outage, savepoint rate and buffered records.
 
     A savepoint's barrier queues behind the records in the buffers. So the stop of a job that keeps
     up takes the savepoint, and that of a saturated job the draining of its buffers besides: with

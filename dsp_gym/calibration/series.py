@@ -129,7 +129,7 @@ END_TO_END_SLO_S = 2.0
 
 
 def job_text(fit: SeriesFit, job: str, used: Sequence[str], slot_memory_mib: float) -> str:
-    """Writes the job file.
+    """Write the job file.
 
     Returns:
         YAML text.

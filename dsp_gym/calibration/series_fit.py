@@ -80,7 +80,7 @@ class SeriesFit:
 
 
 def fit_series(series: MeasuredSeries, profiles: Sequence[Profile]) -> SeriesFit:
-    """Fits a job to a series and profiles.
+    """Fit a job to a series and profiles.
 
     Returns:
         The fit, without outages.
@@ -164,7 +164,7 @@ def fit_warm_up_after_rescales(
 def catch_up_s(
     fit: SeriesFit, warm_up: WarmUp, load_per_s: Floats, outage_s: Floats, slots: Floats
 ) -> Floats:
-    """Computes how long the log takes to be read after outages.
+    """Compute how long the log takes to be read after outages.
 
     Returns:
         Seconds of each, in whole seconds; `CATCH_UP_S` if it is not read by then.

@@ -86,7 +86,7 @@ class MeasuredSeries:
         return np.asarray(np.isnan(self.latency_s) | (self.latency_s > latency_s))
 
     def every_second(self, factor: float = 1.0) -> Floats:
-        """Interpolates the offered rate between the rows' middles.
+        """Interpolate the offered rate between the rows' middles.
 
         Returns:
             Records/s of each second.
@@ -125,7 +125,7 @@ class RecordedOutage:
 
 
 def read_series(file: Path) -> MeasuredSeries:
-    """Reads a series.
+    """Read a series.
 
     Returns:
         Its rows as arrays (T,), in order of time.

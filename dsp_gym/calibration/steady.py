@@ -38,7 +38,7 @@ class Steady(NamedTuple):
 
 
 def steady(tables: JobTables, asked: AskedConfigurations, read_spread: Floats) -> Steady:
-    """Finds the steady states.
+    """Find the steady states.
 
     Args:
         tables: The compiled job, its only row.
@@ -100,7 +100,7 @@ def _steady(
 
 @compiled
 def mixture_median(fast_share: float, fast: float, slow: float, slow_spread: float) -> float:
-    """Takes the median of a latency that is fast or slow, both log-normal, given their means.
+    """Take the median of a latency that is fast or slow, both log-normal, given their means.
 
     Returns:
         The median, in the unit of the means.

@@ -20,7 +20,7 @@ Section = dict[str, Any]
 
 
 def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: str) -> str:
-    """Writes the job file.
+    """Write the job file.
 
     Args:
         fit: the fit.

@@ -113,7 +113,7 @@ def read_yaml(path: str | Path) -> object:
 
 
 def parse(model: type[Model], data: object, file: str | Path) -> Model:
-    """Builds a model from data read from a file, naming file, key and value when it is wrong.
+    """Build a model from data read from a file, naming file, key and value when it is wrong.
 
     Returns:
         The checked model.
@@ -130,7 +130,7 @@ def parse(model: type[Model], data: object, file: str | Path) -> Model:
 
 
 def load_model(model: type[Model], kind: str, name: str | Path) -> Model:
-    """Reads the configuration of one kind, given by name or path, into a model.
+    """Read the configuration of one kind, given by name or path, into a model.
 
     Returns:
         The checked model.
@@ -140,7 +140,7 @@ def load_model(model: type[Model], kind: str, name: str | Path) -> Model:
 
 
 def load(kind: str, name: str | Path) -> ConfigModel:
-    """Reads the configuration of one kind, given by name or path, into the model of that kind.
+    """Read the configuration of one kind, given by name or path, into the model of that kind.
 
     Returns:
         The checked model, of the class that `model_of` gives.
@@ -149,7 +149,7 @@ def load(kind: str, name: str | Path) -> ConfigModel:
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> Path:
-    """Writes a file whole or not at all, creating its folder.
+    """Write a file whole or not at all, creating its folder.
 
     The content goes to a temporary file beside the target, is synced, then takes its place. What a
     killed process left beside it is removed.

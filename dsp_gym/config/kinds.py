@@ -49,13 +49,13 @@ def kind_of(file: Path) -> str:
     """The kind of a file: as its comment `# kind: KIND` says, else as its folders are named.
 
     The comment stands among the comments that begin the file. Without one, the nearest folder that
-    is named like a kind tells.
+    is named like a kind decides.
 
     Returns:
         The name of the kind, such as `jobs`.
 
     Raises:
-        ConfigError: Neither tells, or the comment names no kind, or another one than the folder.
+        ConfigError: Neither says, or the comment names no kind, or another one than the folder.
     """
     said, folders = _commented(file), file.absolute().parent.parts
     if said is not None:

@@ -51,7 +51,7 @@ class Plugins:
         return {entry.name: entry for entry in sorted(entry_points(group=self.group))}
 
     def forget(self) -> None:
-        """Looks anew for entry points when they are asked for next."""
+        """Look again for entry points when they are asked for next."""
         self.__dict__.pop("entries", None)
 
     def load(self, name: str) -> object:

@@ -8,10 +8,12 @@ character, such as `"\ud800"`, which no file and no terminal takes.
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Document", "MISFITS", "MOST_DEPTH", "Json", "parse_json", "refuse_halves"]
+__all__ = ["Document", "MISFITS", "MOST_DEPTH", "Json", "parse_json", "plain", "refuse_halves"]
 
 Json = Any
 """Any JSON value, parsed."""
@@ -31,7 +33,7 @@ _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(content: str | bytes) -> Json:
-    r"""Reads one JSON document.
+    r"""Read one JSON document.
 
     Args:
         content: the document; bytes in UTF-8, UTF-16 or UTF-32.
@@ -77,7 +79,7 @@ def _depth(text: str) -> int:
 
 
 def refuse_halves(document: Json) -> None:
-    """Refuses text that no file takes: two halves beside each other have become one character.
+    """Refuse text that no file takes: two halves beside each other have become one character.
 
     Raises:
         ValueError: A text of the document, or a key, holds half a character.
@@ -95,3 +97,24 @@ def refuse_halves(document: Json) -> None:
     elif isinstance(document, list):
         for value in document:
             refuse_halves(value)
+
+
+def plain(value: object) -> object:
+    """The value made of what JSON knows; keys become strings, NaN and infinity null."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:  # most of a snapshot
+        return value
+    if isinstance(value, float) and kind is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    tolist = getattr(value, "tolist", None)  # NumPy's
+    if tolist is not None:
+        return plain(tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value

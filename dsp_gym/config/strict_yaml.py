@@ -172,7 +172,7 @@ if yaml.__with_libyaml__:
 
 
 def parse_yaml(text: str, *, file: str) -> object:
-    """Reads one YAML document.
+    """Read one YAML document.
 
     Args:
         text: The document.
@@ -253,7 +253,7 @@ _Dumper.add_representer(str, _quoted)
 
 
 def dump_yaml(data: object, *, flow: bool | None = False) -> str:
-    r"""Writes data as YAML that `parse_yaml` reads back as it was.
+    r"""Write data as YAML that `parse_yaml` reads back as it was.
 
     Args:
         data: dictionaries, lists, texts, numbers, truth values and None.

@@ -165,7 +165,7 @@ LOCK = ".lock"
 
 @contextmanager
 def only_writer(folder: Path, taken: DspGymError) -> Iterator[None]:
-    """Keeps other writers out of a folder; a killed process holds nothing.
+    """Keep other writers out of a folder; a killed process holds nothing.
 
     Args:
         folder: it is made if need be.

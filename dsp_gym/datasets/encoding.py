@@ -89,7 +89,7 @@ class Encoding(ConfigModel):
 
     @classmethod
     def of(cls, config: EncodingConfig, specs: Mapping[str, JobSpec]) -> Encoding:
-        """Says how this release encodes decisions of some jobs.
+        """Say how this release encodes decisions of some jobs.
 
         Returns:
             The encoding, as a manifest keeps it.
@@ -104,7 +104,7 @@ class Encoding(ConfigModel):
         )
 
     def refuse_other(self, env: EnvConfig, specs: Sequence[JobSpec], folder: Path) -> None:
-        """Refuses what an agent of some environment and jobs cannot learn from.
+        """Refuse what an agent of some environment and jobs cannot learn from.
 
         The reward's weights may differ: its terms are kept, unweighted.
 

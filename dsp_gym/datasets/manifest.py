@@ -124,7 +124,7 @@ class DatasetManifest(Manifest):
 
     @classmethod
     def read(cls, folder: str | Path) -> Self:
-        """Reads the manifest of a dataset's published revision.
+        """Read the manifest of a dataset's published revision.
 
         Args:
             folder: of the dataset.
@@ -141,7 +141,7 @@ class DatasetManifest(Manifest):
 
     @classmethod
     def read_revision(cls, folder: Path) -> Self:
-        """Reads the manifest of one revision.
+        """Read the manifest of one revision.
 
         Args:
             folder: of the revision.
@@ -152,7 +152,7 @@ class DatasetManifest(Manifest):
         return super().read(folder)
 
     def partition(self, job: str, day: str) -> PartitionRecord | None:
-        """Looks up a partition.
+        """Look up a partition.
 
         Returns:
             Its record; None where there is none.
@@ -161,7 +161,7 @@ class DatasetManifest(Manifest):
         return next(found, None)
 
     def rows(self, table: str) -> int:
-        """Counts the rows of a table.
+        """Count the rows of a table.
 
         Returns:
             Their number over all partitions.
@@ -170,7 +170,7 @@ class DatasetManifest(Manifest):
 
 
 def current_revision(dataset: Path) -> int:
-    """Reads which revision is published.
+    """Read which revision is published.
 
     Returns:
         Its number, from 1.
@@ -219,7 +219,7 @@ def hash_files(files: Iterable[Path]) -> tuple[int, str]:
 
 
 def read_files(files: Iterable[Path]) -> pa.Table | None:
-    """Reads Parquet files, one after the other.
+    """Read Parquet files, one after the other.
 
     Returns:
         One table; None where there is no file.

@@ -90,7 +90,7 @@ def export_minari(
     version: int = 0,
     replace: bool = False,
 ) -> list[MinariExport]:
-    """Writes the transitions of a dataset as Minari datasets.
+    """Write the transitions of a dataset as Minari datasets.
 
     Args:
         folder: The dataset.
@@ -138,7 +138,7 @@ def _written(
     names: Mapping[tuple[str, str], str],
     experiment: str | None,
 ) -> list[MinariExport]:
-    """Writes each job and policy into Minari's folder, under its name."""
+    """Write each job and policy into Minari's folder, under its name."""
     encoding, made = dataset.encoding, []
     for job in dict.fromkeys(job for job, _ in names):
         env = _environment(dataset, encoding, job, experiment)
@@ -159,7 +159,7 @@ def _written(
 
 
 def reference_scores(env: EnvSpec, episodes: int = EPISODES) -> tuple[float, float]:
-    """Measures both reference policies: random valid moves, and Justin's Algorithm 1.
+    """Measure both reference policies: random valid moves, and Justin's Algorithm 1.
 
     Returns:
         The mean return of an episode under each.
@@ -261,7 +261,7 @@ def _episodes(seen: Transitions, encoding: Encoding, vertices: int) -> Iterator[
 
 
 def unpadded(observation: Floats32, columns: int, vertices: int) -> Floats32:
-    """Cuts the padding of other jobs off observations.
+    """Cut the padding of other jobs off observations.
 
     Returns:
         Observations (N, size) with room for this job's vertices.
@@ -346,7 +346,7 @@ def _refuse_existing(names: Iterable[str], root: Path) -> None:
 
 @contextmanager
 def _aside(root: Path) -> Iterator[Path]:
-    """Lets Minari write into a hidden folder of the root, which is gone when the block ends.
+    """Let Minari write into a hidden folder of the root, which is gone when the block ends.
 
     Minari finds its folder through the environment only. A relative one it resolves twice.
     """
@@ -366,7 +366,7 @@ def _aside(root: Path) -> Iterator[Path]:
 
 
 def _put_in_place(aside: Path, root: Path, name: str) -> None:
-    """Moves a whole dataset below the root, with the marks of its namespaces."""
+    """Move a whole dataset below the root, with the marks of its namespaces."""
     target = root / name
     target.parent.mkdir(parents=True, exist_ok=True)
     for parent in Path(name).parents:

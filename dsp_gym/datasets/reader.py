@@ -51,7 +51,7 @@ class Dataset:
 
     @classmethod
     def open(cls, folder: str | Path) -> Dataset:
-        """Opens a dataset.
+        """Open a dataset.
 
         Returns:
             The revision that is published now.
@@ -182,7 +182,7 @@ class Dataset:
         return transitions_of(rows)
 
     def problems(self) -> list[str]:
-        """Reads every file and compares it with the manifest.
+        """Read every file and compare it with the manifest.
 
         Returns:
             One sentence for each difference.

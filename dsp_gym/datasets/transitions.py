@@ -62,7 +62,7 @@ class Transitions(NamedTuple):
         return self.terminated | self.truncated
 
     def take(self, rows: Ints | Bools) -> Transitions:
-        """Selects rows.
+        """Select rows.
 
         Returns:
             The transitions at these rows, in their order.
@@ -82,7 +82,7 @@ class Transitions(NamedTuple):
         return np.isin(self.policy, kept)
 
     def valid_action(self) -> Ints:
-        """Replaces invalid choices by the one that holds, which is the first of each part.
+        """Replace invalid choices by the one that holds, which is the first of each part.
 
         Returns:
             Actions (N, 2 V) or (N, 1).
@@ -94,7 +94,7 @@ class Transitions(NamedTuple):
 
 
 def transitions_of(table: pa.Table) -> Transitions:
-    """Reads rows of the table `transitions`, with at least `COLUMNS`.
+    """Read rows of the table `transitions`, with at least `COLUMNS`.
 
     Returns:
         N steps as arrays.
@@ -125,7 +125,7 @@ def transitions_of(table: pa.Table) -> Transitions:
 
 
 def snapshots_of(table: pa.Table, topology: Topology) -> MetricsSnapshot:
-    """Reads the column `snapshot` of a table.
+    """Read the column `snapshot` of a table.
 
     Args:
         table: Rows of one job, with where each is from.
@@ -145,9 +145,6 @@ def snapshots_of(table: pa.Table, topology: Topology) -> MetricsSnapshot:
     values: dict[str, NDArray[Any]] = {}
     for name in PER_JOB:
         whole = name in INTEGERS
-        if name not in parts:  # a dataset of an earlier release
-            values[name] = np.full(len(table), np.nan)
-            continue
         values[name] = floats_of(parts[name]).astype(np.int64 if whole else np.float64)
     for name in PER_VERTEX:
         whole = name in INTEGERS
@@ -157,7 +154,7 @@ def snapshots_of(table: pa.Table, topology: Topology) -> MetricsSnapshot:
 
 
 def lists_of(column: pa.Array, shape: tuple[int, int], dtype: Any, rows: pa.Table) -> NDArray[Any]:
-    """Reads a column of lists of equal length.
+    """Read a column of lists of equal length.
 
     Args:
         column: The column.
@@ -187,7 +184,7 @@ def lists_of(column: pa.Array, shape: tuple[int, int], dtype: Any, rows: pa.Tabl
 
 
 def floats_of(column: pa.Array) -> Floats:
-    """Reads a column of numbers.
+    """Read a column of numbers.
 
     Returns:
         (N,) values; null is NaN.

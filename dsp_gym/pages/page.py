@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Emphasis = Literal["best", "mine", "best mine"]
-"""How a row of a table stands out: the winner is bold, the reader's own has a ground of its own."""
+"""How a row of a table stands out: the winner is bold, the reader's own has another ground."""
 
 
 Judgement = Literal["good", "wait", "bad"]
@@ -75,7 +75,7 @@ def page_style() -> str:
 
 
 def section(title: str, *parts: str) -> Html:
-    """Parts under a heading of their own, set off by a line.
+    """Parts under their own heading, set off by a line.
 
     Returns:
         Markup: a `<section>` with an `<h2>`.

@@ -81,7 +81,7 @@ class Manifest(ConfigModel):
         return bytes_sha256(self.text().encode())
 
     def write(self, folder: Path) -> Path:
-        """Replaces the manifest of a folder: a reader sees the old file or the new one, whole.
+        """Replace the manifest of a folder: a reader sees the old file or the new one, whole.
 
         Returns:
             The file.

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, get_args
 
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import parse_json, plain
 from dsp_gym.config.temporary import synced
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
@@ -131,7 +130,7 @@ class Journal:
             raise
 
     def append(self, kind: EntryKind, t_s: float, job: str, policy: str | None, body: Body) -> int:
-        """Adds an entry; it is on disk when this returns, see `decision`.
+        """Add an entry; it is on disk when this returns, see `decision`.
 
         Numbers that are not finite become null, as on the wire.
 
@@ -197,7 +196,7 @@ class Journal:
         return self._seq - self._whole[1]
 
     def recover(self) -> int:
-        """Takes entries again after an OSError.
+        """Take entries again after an OSError.
 
         Everything after the last sync is cut off, so that the numbers go on without a gap.
 
@@ -221,7 +220,7 @@ class Journal:
         return lost
 
     def close(self) -> None:
-        """Syncs and lets another writer in; closing twice is fine."""
+        """Sync and let another writer in; closing twice is fine."""
         if self._stream is not None:
             try:
                 if not self._is_broken:
@@ -269,7 +268,7 @@ class Journal:
         return begun
 
     def _drop_oldest(self) -> None:
-        """Makes room for one more whole segment below the bound."""
+        """Make room for one more whole segment below the bound."""
         if self._most is None:
             return
         *older, _ = segments_of(self.folder)
@@ -402,34 +401,13 @@ def _line(entry: Entry) -> bytes:
     if entry.kind in _FROM_THE_WIRE:  # plain already, as a rule
         with contextlib.suppress(TypeError, ValueError):
             return entry.line()
-    plain = {str(key): _plain(item) for key, item in entry.body.items()}
+    plain = {str(key): plain(item) for key, item in entry.body.items()}
     return replace(entry, body=plain).line()
 
 
 def _canonical(document: Mapping[str, object]) -> bytes:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
-
-
-def _plain(value: object) -> object:
-    """The value made of what JSON knows; keys become strings, NaN and infinity null."""
-    kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:  # most of a snapshot
-        return value
-    if isinstance(value, float) and kind is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    tolist = getattr(value, "tolist", None)  # NumPy's
-    if tolist is not None:
-        return _plain(tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def segments_of(folder: Path) -> list[Path]:
@@ -487,7 +465,7 @@ def locked(folder: Path) -> IO[bytes]:
 
 
 def _abandon(stream: IO[bytes]) -> None:
-    """Closes a stream whose buffer cannot be written, without trying again."""
+    """Close a stream whose buffer cannot be written, without trying again."""
     raw = getattr(stream, "raw", None)
     if raw is not None:
         with contextlib.suppress(OSError):

@@ -55,7 +55,7 @@ class RecordedLoad(ConfigModel):
         return self
 
     def rate_at(self, t_s: float) -> float:
-        """Looks up the offered rate at a second after the load began.
+        """Look up the offered rate at a second after the load began.
 
         Returns:
             Records/s over all sources; 0 before the load began.

@@ -41,7 +41,7 @@ _MOST_ROWS = 2_000_000
 
 
 def pyarrow(purpose: str, extra: str = "spark") -> tuple[ModuleType, ModuleType]:
-    """Imports Arrow.
+    """Import Arrow.
 
     Args:
         purpose: what needs it, for the error.
@@ -63,7 +63,7 @@ def pyarrow(purpose: str, extra: str = "spark") -> tuple[ModuleType, ModuleType]
 
 
 def write_parquet(file: Path, table: pa.Table, row_group_size: int | None = None) -> None:
-    """Writes a table beside its place first, synced, then renames it: no torn file can be met.
+    """Write a table beside its place first, synced, then rename it: no torn file can be met.
 
     Raises:
         StorageError: The file cannot be written; an earlier one is unchanged.
@@ -72,7 +72,7 @@ def write_parquet(file: Path, table: pa.Table, row_group_size: int | None = None
 
 
 def _write_tables(file: Path, tables: Iterator[pa.Table], row_group_size: int | None) -> None:
-    """Writes one or more tables of the same columns as one file, as `write_parquet` does."""
+    """Write one or more tables of the same columns as one file, as `write_parquet` does."""
     _, parquet = pyarrow("writing Parquet")
     first = next(tables)
     with (
@@ -84,7 +84,7 @@ def _write_tables(file: Path, tables: Iterator[pa.Table], row_group_size: int | 
 
 
 def write_samples(file: Path, job: str, parts: Iterable[Samples]) -> None:
-    """Writes the samples of one run, whole or not at all.
+    """Write the samples of one run, whole or not at all.
 
     Args:
         file: replaced where it exists.
@@ -110,14 +110,14 @@ def write_samples(file: Path, job: str, parts: Iterable[Samples]) -> None:
 
 
 def write_table(file: Path, columns: Mapping[str, Iterable[object]]) -> None:
-    """Writes columns of equal length, lists or arrays, whole or not at all."""
+    """Write columns of equal length, lists or arrays, whole or not at all."""
     arrow, _ = pyarrow("writing a recording", "flink")
     table = arrow.table({name: arrow.array(values) for name, values in columns.items()})
     write_parquet(file, table, ROWS_PER_GROUP)
 
 
 def read_samples(file: Path) -> Samples:
-    """Reads all samples of one run.
+    """Read all samples of one run.
 
     Returns:
         The samples, in the order of the file.
@@ -133,7 +133,7 @@ def read_samples(file: Path) -> Samples:
 
 
 def stream_samples(file: Path) -> Iterator[Samples]:
-    """Reads the samples of one run in parts that fit in memory.
+    """Read the samples of one run in parts that fit in memory.
 
     Returns:
         Parts of at most `ROWS_PER_GROUP` samples, in order.
@@ -162,7 +162,7 @@ def _names(column: pa.Array) -> NDArray[np.str_]:
 
 
 def read_table(file: Path) -> dict[str, list[object]]:
-    """Reads a small file.
+    """Read a small file.
 
     Returns:
         Values of every column by name.

@@ -34,7 +34,7 @@ class PassingSamples:
     """Samples around a time that moves on, read from their parts as they are asked for.
 
     Args:
-        stream: begins anew at every call; parts in order of time.
+        stream: begins again at every call; parts in order of time.
         behind_s: how far behind the newest time asked for samples are held.
     """
 
@@ -103,7 +103,7 @@ class Run:
         return self._samples
 
     def stream(self) -> Iterator[Samples]:
-        """Reads its samples part by part, for runs that do not fit in memory.
+        """Read its samples part by part, for runs that do not fit in memory.
 
         Returns:
             Parts of its samples, in order of time.
@@ -133,7 +133,7 @@ class Run:
         return PassingSamples(self.stream, behind_s)
 
     def configuration_at(self, t_s: float) -> Configuration:
-        """Looks up the running configuration at a time, s.
+        """Look up the running configuration at a time, s.
 
         Returns:
             The configuration of the last `running` event so far; before it, that of the start.
@@ -179,7 +179,7 @@ class Recording:
 
     @classmethod
     def open(cls, folder: str | Path) -> Recording:
-        """Opens a recording; the samples of a run are read when they are first needed.
+        """Open a recording; the samples of a run are read when they are first needed.
 
         Args:
             folder: its folder, or the name of a shipped recording.
@@ -236,7 +236,7 @@ class Recording:
         return found
 
     def truth(self) -> dict[str, list[object]] | None:
-        """Reads what the simulation knew second by second.
+        """Read what the simulation knew second by second.
 
         Returns:
             Columns `run`, `t_s` and outcomes by name; None for a real recording.
@@ -246,7 +246,7 @@ class Recording:
 
 
 def gaps_in(samples: Samples, since_s: float, until_s: float) -> tuple[tuple[float, float], ...]:
-    """Finds spans longer than two samples without a sample of any vertex.
+    """Find spans longer than two samples without a sample of any vertex.
 
     Returns:
         (since, until) of each span, s.
@@ -336,7 +336,7 @@ def _events(file: Path, lines: int) -> Iterator[Event]:
 
 
 def recorded_rate(run: Run) -> float | None:
-    """Measures what all sources emitted in the second half of a run.
+    """Measure what all sources emitted in the second half of a run.
 
     Returns:
         Records/s; None where no source reported.

@@ -24,7 +24,7 @@ _ENDS = frozenset(("reached", "restored", "left", "recovered"))
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A rescale whose end no step tells."""
+    """A rescale whose end no step shows."""
 
     t_s: float  # when it was asked for, Unix seconds
     asked: Body  # `from`, `to`, and what decided it

@@ -1,6 +1,6 @@
 """Recordings and journals that travel with the package, found by name.
 
-They are of a real Flink; `make samples` makes them anew.
+They are of a real Flink; `make samples` remakes them.
 """
 
 from __future__ import annotations

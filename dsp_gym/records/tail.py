@@ -88,7 +88,7 @@ class JournalTail:
                 yield entry
 
     def _lost(self, said: str, segment: Path) -> None:
-        """Begin anew; what is wrong at the same place a second time is damaged."""
+        """Start over; what is wrong at the same place a second time is damaged."""
         place = segment, self._offset
         if self._failed == place:
             raise SchemaError(

@@ -117,7 +117,7 @@ class RecordingWriter:
 
     @classmethod
     def resume(cls, folder: str | Path) -> RecordingWriter:
-        """Continues a recording; files of an unfinished run are removed.
+        """Continue a recording; files of an unfinished run are removed.
 
         Returns:
             A writer of the recording with its runs.
@@ -142,7 +142,7 @@ class RecordingWriter:
         }
 
     def note(self, events: Sequence[Event], populated: Mapping[str, object] | None = None) -> None:
-        """Keeps events that belong to no run, and the savepoint that runs start from."""
+        """Keep events that belong to no run, and the savepoint that runs start from."""
         self._events.extend(events)
         changed = {} if populated is None else {"populated": dict(populated)}
         self._commit(changed)
@@ -154,7 +154,7 @@ class RecordingWriter:
         events: Sequence[Event],
         truth: Mapping[str, Sequence[object] | Floats] | None = None,
     ) -> RunRecord:
-        """Adds a run; one of the same name whose file was lost is replaced.
+        """Add a run; one of the same name whose file was lost is replaced.
 
         Args:
             run: what is known of it beside its samples.
@@ -245,7 +245,7 @@ class _Counted:
 
 
 def machine() -> dict[str, object]:
-    """Describes this machine.
+    """Describe this machine.
 
     Returns:
         Cores, memory in MiB, system and architecture.

@@ -8,7 +8,7 @@ __all__ = ["BackgroundTracker", "NullTracker", "Tracker", "flatten", "open_track
 
 
 def open_tracker(uri: str | None, experiment: str) -> Tracker:
-    """Opens the tracker of a store.
+    """Open the tracker of a store.
 
     Returns:
         The tracker, which records beside the work and waits for the store no longer than a minute;

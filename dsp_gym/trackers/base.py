@@ -27,7 +27,7 @@ class Tracker(Protocol):
     problem: str | None  # why the record is missing or incomplete
 
     def start(self, name: str, tags: Mapping[str, str]) -> None:
-        """Begins the run."""
+        """Begin the run."""
 
     def params(self, values: Mapping[str, object]) -> None:
         """Records a nested document as dotted parameters."""
@@ -36,10 +36,10 @@ class Tracker(Protocol):
         """Records numbers at a step; written in batches, numbers that are not finite left out."""
 
     def artifact(self, path: Path, folder: str = "") -> None:
-        """Keeps a copy of a file, or of a folder's content, under a folder of the record."""
+        """Keep a copy of a file, or of a folder's content, under a folder of the record."""
 
     def register(self, folder: Path, model: str, alias: str | None) -> str | None:
-        """Puts a policy folder into the model registry.
+        """Put a policy folder into the model registry.
 
         An alias that a version holds stays with it; the new version becomes the challenger, until
         `dsp_gym.trackers.mlflow.promote` moves the alias.
@@ -49,7 +49,7 @@ class Tracker(Protocol):
         """
 
     def end(self, status: str = "FINISHED") -> None:
-        """Ends the run: FINISHED, FAILED or KILLED."""
+        """End the run: FINISHED, FAILED or KILLED."""
 
 
 class NullTracker:
@@ -105,7 +105,7 @@ Call = Callable[[Tracker], None]
 
 
 class BackgroundTracker:
-    """Hands every call to another tracker in a thread of its own.
+    """Hands every call to another tracker in its own thread.
 
     After the first failure nothing more is recorded; `problem` says why. The calls return at once,
     but `register` and `end`, which wait for the store: both together at most for `wait_s`.
@@ -122,7 +122,7 @@ class BackgroundTracker:
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
         wait_s: float = WAIT_S,
     ) -> None:
-        """Opens nothing yet.
+        """Open nothing yet.
 
         Args:
             opened: Opens the tracker; called in the thread.
@@ -188,7 +188,7 @@ class BackgroundTracker:
         return not self._thread.is_alive()
 
     def _wait(self, done: Callable[[float], bool]) -> None:
-        """Waits for an end of the calls so far, or of the time."""
+        """Wait for an end of the calls so far, or of the time."""
         begun = time.monotonic()
         while not done(min(0.1, self._left_s)):
             left_s = self._left_s - (time.monotonic() - begun)

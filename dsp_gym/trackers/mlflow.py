@@ -165,7 +165,7 @@ def pull(
     replace: bool = False,
     signed_by: Path | None = None,
 ) -> Path:
-    """Fetches a registered policy folder.
+    """Fetch a registered policy folder.
 
     Args:
         address: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``; a digest may follow,
@@ -185,7 +185,7 @@ def pull(
         StorageError: Something is there that may not be replaced.
     """
     named, digest = split_pin(address)
-    match = _parsed(named)
+    _parsed(named)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         is_policy = (into / POLICY_FILE).is_file()
         if not (replace and is_policy):
@@ -195,40 +195,34 @@ def pull(
                 remedy="Choose a folder that does not exist yet"
                 + (", or --overwrite this one." if is_policy else "."),
             )
-    _refuse_missing_store(uri)
-    with _mlflow_errors(uri):
-        client = _client(uri)
-        found = _version(client, match["name"], match["alias"], match["version"])
+    with _version_at(named, uri) as (_, found):
+        source, kept = str(found.source), found.tags.get(DIGEST)
 
     def check(folder: Path) -> None:
-        for wanted in (digest, found.tags.get(DIGEST)):  # of earlier releases there is no tag
+        for wanted in (digest, kept):
             if wanted is not None:
                 refuse_other_digest(folder, wanted, address)
         if signed_by is not None:
             refuse_unsigned(folder, signed_by)
 
-    _download(str(found.source), into, uri, check)
+    _download(source, into, uri, check)
     return into
 
 
 def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -> None:
-    """Writes tags on one version of a registered policy; aliases stay where they are.
+    """Write tags on one version of a registered policy; aliases stay where they are.
 
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
     """
-    match = _parsed(address)
-    _refuse_missing_store(uri)
-    with _mlflow_errors(uri):
-        client = _client(uri)
-        found = _version(client, match["name"], match["alias"], match["version"])
+    with _version_at(address, uri) as (client, found):
         for key, value in tags.items():
             hidden = redacted(value)[:5000]
-            client.set_model_version_tag(match["name"], found.version, key, hidden)
+            client.set_model_version_tag(found.name, found.version, key, hidden)
 
 
 def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
-    """Moves an alias to a version.
+    """Move an alias to a version.
 
     Returns:
         The version's tags, among them its last verdict.
@@ -236,17 +230,13 @@ def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
     """
-    match = _parsed(address)
-    _refuse_missing_store(uri)
-    with _mlflow_errors(uri):
-        client = _client(uri)
-        found = _version(client, match["name"], match["alias"], match["version"])
-        client.set_registered_model_alias(match["name"], alias, found.version)
+    with _version_at(address, uri) as (client, found):
+        client.set_registered_model_alias(found.name, alias, found.version)
     return {"version": str(found.version), **dict(found.tags)}
 
 
 def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> TrackedRun:
-    """Fetches the record of a run, with all its files, into a folder that does not exist yet.
+    """Fetch the record of a run, with all its files, into a folder that does not exist yet.
 
     Returns:
         The record.
@@ -267,6 +257,16 @@ def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> TrackedRun:
     return TrackedRun(
         run_id, run.info.run_name, dict(data.params), dict(data.metrics), dict(data.tags), into
     )
+
+
+@contextmanager
+def _version_at(address: str, uri: str) -> Iterator[tuple[Any, Any]]:
+    """Yield a client of the store and the version of a model that an address names."""
+    match = _parsed(address)
+    _refuse_missing_store(uri)
+    with _mlflow_errors(uri):
+        client = _client(uri)
+        yield client, _version(client, match["name"], match["alias"], match["version"])
 
 
 def _parsed(address: str) -> re.Match[str]:
@@ -313,7 +313,7 @@ def _version(client: Any, name: str, alias: str | None, version: str | None) -> 
 def _download(
     source: str, into: Path, uri: str, check: Callable[[Path], None] = lambda folder: None
 ) -> None:
-    """Copies artifacts aside, checks them, then puts them in place whole."""
+    """Copy artifacts aside, check them, then put them in place whole."""
     import mlflow.artifacts
 
     try:
@@ -385,7 +385,7 @@ def _as_text(value: object) -> str:
 
 
 def require() -> None:
-    """Imports MLflow.
+    """Import MLflow.
 
     Raises:
         MissingExtraError: It is not installed.
@@ -399,7 +399,7 @@ def require() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hides warnings that concern MLflow itself.
+    """Hide warnings that concern MLflow itself.
 
     Yields:
         Nothing; the filters are those of the whole process until the block ends, so that only the
@@ -416,7 +416,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _mlflow_errors(uri: str) -> Iterator[None]:
-    """Turns failures of the store into ours, and hides warnings that concern MLflow itself."""
+    """Turn failures of the store into ours, and hide warnings that concern MLflow itself."""
     require()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

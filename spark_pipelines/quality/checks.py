@@ -75,7 +75,7 @@ those of the sample before."""
 def judge(
     raw: DataFrame, quality: QualityConfig, names: Collection[str] | None = None
 ) -> DataFrame:
-    """Adds to every row the name of the first row check it fails; null where it fails none.
+    """Add to every row the name of the first row check it fails; null where it fails none.
 
     Cheap enough to be part of the pass that merges rows: no row is moved.
 
@@ -134,7 +134,7 @@ def metrics_of(grid: DataFrame) -> tuple[str, ...]:
 
 
 def flag(grid: DataFrame, quality: QualityConfig) -> DataFrame:
-    """Makes cells unknown that fail a check, and names them in `flags`.
+    """Make cells unknown that fail a check, and name them in `flags`.
 
     Args:
         grid: from `steps.align.align`.
@@ -169,7 +169,7 @@ def flag(grid: DataFrame, quality: QualityConfig) -> DataFrame:
 
 
 def _ordered(grid: DataFrame) -> list[str]:
-    """Metrics whose neighbours in time tell whether they can be."""
+    """Metrics whose neighbours in time show whether they can be."""
     return [name for name in metrics_of(grid) if name in COUNTERS or name in SIZES]
 
 
@@ -187,7 +187,7 @@ def _shares(grid: DataFrame, quality: QualityConfig) -> Failures:
 def _monotone(columns: Iterable[str]) -> Failures:
     """A dip or a spike of one sample while another counter of the task keeps rising.
 
-    A task that restarts takes all its counters down with it. Where there is no other one to tell,
+    A task that restarts takes all its counters down with it. Where no other one shows it,
     a fall is taken for a restart.
     """
     pairs = {

@@ -68,7 +68,7 @@ _WINDOW_COLUMNS = (
 
 
 def write_report(revision: Path, manifest: DatasetManifest) -> None:
-    """Writes both files into a revision's folder."""
+    """Write both files into a revision's folder."""
     dataset = Dataset(revision, manifest)
     found = quality_of(dataset)
     text = json.dumps(found, indent=1, sort_keys=True, allow_nan=False) + "\n"

@@ -58,7 +58,7 @@ class SourceFacts:
     notes: tuple[str, ...] = ()  # what a reader of the report has to know
     detail: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the reader's own
     # `start_headroom` of the environment in whose unit the decisions' `cost` is; None: the source
-    # has no decisions of its own. The pipeline brings all sources to the unit of the dataset.
+    # has no decisions. The pipeline brings all sources to the unit of the dataset.
     headroom: float | None = None
 
     def partitions(self) -> set[Partition]:
@@ -150,7 +150,7 @@ class Reader(Protocol):
 
 
 def reader_of(kind: str) -> Reader:
-    """Finds the reader of a kind of source: one that is shipped, or one that is installed.
+    """Find the reader of a kind of source: one that is shipped, or one that is installed.
 
     Returns:
         A module with the functions `survey` and `read`.

@@ -138,7 +138,7 @@ def _raw(
 
     config: ArchivesSource = facts.detail["config"]
     read = spark.read.parquet(*(str(piece.file) for piece in pieces))
-    # A row without a time has no day of its own: it is judged on the first one of its file.
+    # A row without a time has no day: it is judged on the first one of its file.
     first = {piece.file.as_uri(): piece.partitions[0][1] for piece in pieces if piece.file}
     of_file = f.create_map(*(f.lit(text) for pair in sorted(first.items()) for text in pair))
     t_s = f.col(config.columns.get("t_s", "t_s"))

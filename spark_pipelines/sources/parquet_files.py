@@ -1,4 +1,4 @@
-"""What Parquet files tell without Spark: columns, types, rows, from when to when, which metrics."""
+"""What Parquet files show without Spark: columns, types, rows, from when to when, which metrics."""
 
 from __future__ import annotations
 

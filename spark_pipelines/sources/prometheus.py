@@ -165,7 +165,7 @@ def read(
         {"source": f.lit(facts.name), "job": f.lit(job), "day": day_of_column(f.col("t_s"))}
     )
     raw = kept_in(named.withColumn("run", f.col("day")).select(*RAW.names), only)
-    # Metrics tell of no event: outages show in the samples.
+    # Metrics show no event: outages show in the samples.
     no_event = events_frame(spark, facts.name, ())
     return Inputs(raw, no_event, None, facts.specs, facts, texts_in(facts, pieces))
 

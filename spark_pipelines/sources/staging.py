@@ -39,7 +39,7 @@ Event = tuple[str, str, float, str, Mapping[str, object]]
 
 
 def hash_of(*parts: object) -> str:
-    """Hashes text and job files that a staged file is made from.
+    """Hash text and job files that a staged file is made from.
 
     Returns:
         64 hexadecimal digits.
@@ -79,7 +79,7 @@ def clock_of(first_s: float, last_s: float, where: str) -> TimeBase:
 def stage_rows(
     folder: Path, source: str, job: str, run: str, sha256: str, rows: Iterable[Row]
 ) -> Piece:
-    """Keeps the samples of one run; a file that is there already for this hash is taken as it is.
+    """Keep the samples of one run; a file that is there already for this hash is taken as it is.
 
     Args:
         folder: where to.
@@ -128,7 +128,7 @@ def read_staged(
     schema: StructType,
     only: Collection[Partition] | None,
 ) -> DataFrame:
-    """Reads staged files.
+    """Read staged files.
 
     Returns:
         Their rows of some partitions; None: all rows.
@@ -140,7 +140,7 @@ def read_staged(
 
 
 def kept_in(frame: DataFrame, only: Collection[Partition] | None) -> DataFrame:
-    """Filters rows by partition.
+    """Filter rows by partition.
 
     Returns:
         Rows of these partitions; None: all rows.
@@ -159,7 +159,7 @@ def kept_in(frame: DataFrame, only: Collection[Partition] | None) -> DataFrame:
 
 
 def events_frame(spark: SparkSession, source: str, events: Iterable[Event]) -> DataFrame:
-    """Puts events into a DataFrame.
+    """Put events into a DataFrame.
 
     Returns:
         Rows of `schema.EVENTS`.

@@ -133,10 +133,10 @@ _CHANGES = ("pending_records",)
 
 @expects(GRID, GRID)
 def increases(grid: DataFrame, max_gap_s: float) -> DataFrame:
-    """Adds `<metric>_rose`, `<metric>_over_s`, `fell`, `restarted`, `covers_s` and `gap_s`.
+    """Add `<metric>_rose`, `<metric>_over_s`, `fell`, `restarted`, `covers_s` and `gap_s`.
 
     `_rose` is what a counter rose by since its last known value, `_over_s` the seconds since then.
-    A counter that falls began anew at zero, so what it shows is what it rose by. Both are null
+    A counter that falls began again at zero, so what it shows is what it rose by. Both are null
     where nothing is known for longer than `max_gap_s`: the rise belongs to no time in particular.
     `fell` is true where a counter did; `restarted` there and in the first row of a series;
     `covers_s` are the seconds that a row speaks for, at most `max_gap_s`; `gap_s` those that none

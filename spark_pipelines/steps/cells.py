@@ -46,7 +46,7 @@ _SPARSE = 8
 
 
 def masks_of(metrics: Sequence[str]) -> list[str]:
-    """Names the columns that tell which (metric, sixth of the slot) have a row.
+    """Name the columns that show which (metric, sixth of the slot) have a row.
 
     Returns:
         One name per `PER_MASK` metrics.
@@ -272,7 +272,7 @@ def _masks(rows: _Counted, shape: tuple[int, int], merge: np.ufunc = np.add) -> 
     """The bits that rows set: one for each metric and sixth of the slot.
 
     The sum of powers of two of which some are equal has fewer bits than it has terms: added up,
-    the masks of a cell tell whether two of its rows share a bit.
+    the masks of a cell show whether two of its rows share a bit.
 
     Args:
         rows: in any order.

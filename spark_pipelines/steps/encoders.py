@@ -41,7 +41,7 @@ def encode(
     config: EncodingConfig,
     columns: int,
 ) -> Encoded:
-    """Encodes rows of one job, in the order of run, segment and step.
+    """Encode rows of one job, in the order of run, segment and step.
 
     Args:
         rows: Those K that become transitions, with what was decided.
@@ -146,7 +146,7 @@ def _decision(rows: pa.Table, seen: MetricsSnapshot) -> ScalingDecision:
 
 
 def _take_over(rows: pa.Table, chosen: Ints, other: int) -> None:
-    """Writes the environment's own actions where there are any of this kind.
+    """Write the environment's own actions where there are any of this kind.
 
     Args:
         rows: With the column `action`.

@@ -27,7 +27,7 @@ TasksAndLevels = dict[str, tuple[int, int | None]]
 _DOWN = ("stopped", "failure")
 
 _MOST = 0.5
-"""Share of the counting subtasks that begin anew when a job restarts. Those that have counted
+"""Share of the counting subtasks that start from zero when a job restarts. Those that have counted
 nothing yet, or whose sample of that slot is missing, do not show it."""
 
 
@@ -67,7 +67,7 @@ def outages(
         seen: its samples.
         events: by time.
         max_gap_s: longer without a sample may be an outage.
-        sample_s: between samples, as far as the grid tells.
+        sample_s: between samples, as far as the grid shows.
 
     Returns:
         One row per outage.
@@ -148,7 +148,7 @@ def _from_gaps(seen: Timeline, max_gap_s: float, sample_s: float) -> Iterator[Ou
         if parts[number] == parts[number - 1] and not fell[at : at + 2].any():
             continue  # nothing was seen for a while, and nothing has changed
         down_s = float(seen.last_s[at - 1])
-        # The first sample tells of the time since the one that would have come before it.
+        # The first sample covers the time since the one that would have come before it.
         yield down_s, down_s + max(0.0, gap_s - sample_s), parts[number - 1], parts[number], {}
 
 
@@ -185,7 +185,7 @@ def _steady(seen: Timeline, low: int, high: int) -> TasksAndLevels:
     return {
         vertex: (max(widths, key=lambda width: widths[width]), None)
         for vertex, widths in held.items()
-        if max(widths) > 0  # a value of the whole vertex tells no parallelism
+        if max(widths) > 0  # a value of the whole vertex shows no parallelism
     }
 
 

@@ -1,6 +1,6 @@
 """Outages of a run: when it went down, for how long, and the configuration before and after.
 
-Where events tell of it (`stopped` or `failure`, then `running`), they are believed. Where a run has
+Where events show it (`stopped` or `failure`, then `running`), they are believed. Where a run has
 none, its samples are: counters of most of its subtasks fall together, or its subtasks are others.
 """
 
@@ -102,7 +102,7 @@ def _counters(tasks: DataFrame) -> list[Column]:
 
 
 def configurations(events: DataFrame) -> DataFrame:
-    """Reads the running configuration from each `running` event to the next.
+    """Read the running configuration from each `running` event to the next.
 
     Returns:
         One row per run, vertex and span [since_s, until_s).

@@ -1,6 +1,6 @@
 """Decisions of runs known by their samples alone: the snapshot, and the next configuration.
 
-A run's samples and events are replayed, by the code that takes snapshots of a live job and tells
+A run's samples and events are replayed, by the code that takes snapshots of a live job and says
 what came of a decision; Spark brings the rows of each run together.
 """
 
@@ -156,7 +156,7 @@ def _configuration(spec: JobSpec, body: Body) -> Configuration:
 def _shown(
     run: str, spec: JobSpec, samples: Samples, outages: Sequence[Body]
 ) -> tuple[list[Event], Configuration]:
-    """Events and the first configuration of a run that only its samples tell of.
+    """Events and the first configuration of a run that only its samples show.
 
     A vertex that no subtask number is known of runs as its job file says.
     """

@@ -55,10 +55,10 @@ _RUN = ("source", "job", "run")
 
 @expects(DECISIONS, SEGMENTED)
 def segments(decisions: DataFrame) -> DataFrame:
-    """Cuts runs where a decision is missing, and says of each row what becomes of it.
+    """Cut runs where a decision is missing, and say of each row what becomes of it.
 
     Encoding looks back on what was observed before, so nothing is carried across a gap: what
-    follows it is a segment of its own, which begins as an episode does.
+    follows it is a separate segment, which begins as an episode does.
 
     Returns:
         Rows of `SEGMENTED`.
@@ -132,7 +132,7 @@ def transitions(
 
 
 def topologies(specs: Mapping[str, JobSpec], config: EncodingConfig) -> dict[str, Topology]:
-    """Compiles the jobs' tables once, on the driver; workers get them with the step.
+    """Compile the jobs' tables once, on the driver; workers get them with the step.
 
     Returns:
         By job, a topology of one row with the mechanisms of the environment encoded for.
@@ -144,7 +144,7 @@ def topologies(specs: Mapping[str, JobSpec], config: EncodingConfig) -> dict[str
 def encoded(
     table: pa.Table, compiled: Mapping[str, Topology], config: EncodingConfig, columns: int
 ) -> pa.Table:
-    """Encodes rows of `SEGMENTED` of one job.
+    """Encode rows of `SEGMENTED` of one job.
 
     Args:
         table: all rows of some runs, those of `use` "duplicate" and "no_snapshot" left out.

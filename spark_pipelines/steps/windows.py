@@ -86,7 +86,7 @@ def decision_windows(increases: DataFrame, windows: WindowsConfig) -> DataFrame:
     """One row per vertex and window; windows end at multiples of `interval_s`.
 
     A window holds what was sampled since the job last (re)started in it and had `stabilization_s`
-    to settle, as that of a snapshot does. `memory_level` is null: no metric tells it.
+    to settle, as that of a snapshot does. `memory_level` is null: no metric shows it.
 
     Args:
         increases: from `steps.rates.increases`.
@@ -98,7 +98,7 @@ def decision_windows(increases: DataFrame, windows: WindowsConfig) -> DataFrame:
     spread = _spread(_with_columns(increases.where(f.col("vertex") != "")), windows)
     within = Window.partitionBy(*_SPAN)
     began_s = f.max(f.when(f.col("restarted"), f.col("t_s"))).over(within)
-    # A subtask's first sample comes after its first seconds, of which it tells nothing before.
+    # A subtask's first sample comes after its first seconds, of which it shows nothing before.
     settled_s = began_s - SAMPLE_S + windows.stabilization_s
     inside = spread.withColumn("_settled_s", settled_s).where(
         f.col("_settled_s").isNull() | (f.col("t_s") > f.col("_settled_s"))
@@ -121,7 +121,7 @@ def decision_windows(increases: DataFrame, windows: WindowsConfig) -> DataFrame:
 
 
 def configured(windows: DataFrame, configurations: DataFrame) -> DataFrame:
-    """Fills in parallelism and memory level where events give the running configuration.
+    """Fill in parallelism and memory level where events give the running configuration.
 
     Args:
         windows: from `decision_windows`.

@@ -117,7 +117,7 @@ def _jobs(
 
 
 def _id_of(rest: FlinkRest, resource: FlinkResource) -> str:
-    """The id in the status, unless the job was submitted anew since."""
+    """The id in the status, unless the job was submitted again since."""
     alive = [job.id for job in rest.jobs() if job.state not in ENDED]
     if resource.job_id in alive:
         return str(resource.job_id)

@@ -67,7 +67,7 @@ def vertex_names(tasks: Sequence[str]) -> tuple[list[str], list[str]]:
         tasks: Flink's names of the tasks, as REST or Prometheus has them.
 
     Returns:
-        One name for each, all distinct; and the tasks that no name tells from another.
+        One name for each, all distinct; and the tasks whose name is another's too.
     """
     choices = [names_in(task) for task in tasks]
     often = Counter(name.lower() for names in choices for name in dict.fromkeys(names))

@@ -1,6 +1,6 @@
 """What a Prometheus alone says of running jobs: everything but the edges of their graphs.
 
-Flink's metrics do not tell which vertex reads which. A vertex that takes as many records as another
+Flink's metrics do not say which vertex reads which. A vertex that takes as many records as another
 gives out probably reads it; that is a guess, and the job file says so.
 """
 

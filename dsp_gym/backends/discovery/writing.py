@@ -27,7 +27,7 @@ class Discovered:
 
 
 def described(jobs: Sequence[FoundJob], choices: Choices, now_s: float) -> Discovered:
-    """Describe several jobs, each in a file of a name of its own.
+    """Describe several jobs, each in a file with its own name.
 
     Args:
         jobs: what was found.

@@ -17,7 +17,7 @@ _LONGEST = 300
 
 @contextmanager
 def taken_apart(said: str, remedy: str, api: Api = "flink") -> Iterator[None]:
-    """Takes an answer apart in this block: one of another shape is a `FlinkError`.
+    """Take an answer apart in this block: one of another shape is a `FlinkError`.
 
     Args:
         said: What is wrong then.

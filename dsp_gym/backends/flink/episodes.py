@@ -1,4 +1,4 @@
-"""Episodes of an environment on a real Flink cluster: each is a job of its own."""
+"""Episodes of an environment on a real Flink cluster: each is a separate job."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Start:
 
 
 class FlinkEpisodes:
-    """Submits the job anew for every episode, and cancels it afterwards.
+    """Submits the job again for every episode, and cancels it afterwards.
 
     Args:
         spec: the job; its file has a `flink` section.

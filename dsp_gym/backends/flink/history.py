@@ -52,7 +52,7 @@ class HistoryChunk:
     file: Path
 
     def samples(self) -> Samples:
-        """Reads its samples.
+        """Read its samples.
 
         Returns:
             Samples with since_s < t_s <= until_s, Unix seconds, vertices named as in the job file.

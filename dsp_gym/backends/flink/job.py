@@ -102,7 +102,7 @@ class FlinkJob(RealJob):
         )
 
     def _look(self, job_id: str, now_s: float) -> Status:
-        """Takes in what Flink says of a job that has not ended."""
+        """Take in what Flink says of a job that has not ended."""
         with self.rest.reading():
             return self._taken_in(self.rest.job(job_id), job_id, now_s)
 
@@ -162,21 +162,21 @@ class FlinkJob(RealJob):
                 return self._ended_s(before_id)
         if before_s < restarting_s <= since_s:
             return restarting_s
-        # The adaptive scheduler builds the job anew, and forgets when the old one left RUNNING.
+        # The adaptive scheduler rebuilds the job, and forgets when the old one left RUNNING.
         created_s = int(job["timestamps"].get("CREATED", 0)) / 1000.0
         return created_s if before_s < created_s <= since_s else self._seen_running_s
 
     def _ended_s(self, job_id: str) -> float:
         try:
             ended_ms = int(self.rest.job(job_id).get("end-time", -1))
-        except FlinkError:  # a JobManager that started anew does not know it
+        except FlinkError:  # a restarted JobManager does not know it
             ended_ms = -1
         return ended_ms / 1000.0 if ended_ms > 0 else self._seen_running_s
 
     def _checkpoints_of(self, job_id: str) -> Document:
         try:
             return self.rest.checkpoints(job_id)
-        except FlinkError:  # a JobManager that started anew does not know it
+        except FlinkError:  # a restarted JobManager does not know it
             return {}
 
 

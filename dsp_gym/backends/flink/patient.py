@@ -1,6 +1,6 @@
 """Samples from a Prometheus whose answers are worth waiting for: a history, not a decision.
 
-A server that is busy or starting is asked again, ever later; a token that expired is read anew from
+A server that is busy or starting is asked again, ever later; an expired token is read again from
 its file; a question that is too large for the server is halved.
 """
 

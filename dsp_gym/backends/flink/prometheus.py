@@ -196,7 +196,7 @@ def _metric(series_name: str, quantile: str | None) -> Metric | None:
 def _merge(
     merged: Merged, whose: tuple[str, int], metric: Metric, values: list[tuple[float, str]]
 ) -> None:
-    """Adds a series to those of the same metric and subtask, such as of its other states."""
+    """Add a series to those of the same metric and subtask, such as of its other states."""
     table = np.array(values, dtype=np.float64)
     known = ~np.isnan(table[:, 1])
     times, new = table[known, 0], table[known, 1] * metric.scale

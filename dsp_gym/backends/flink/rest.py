@@ -186,7 +186,7 @@ class FlinkRest:
         return answer
 
     def has_checkpoint(self, job_id: str) -> bool:
-        """Ask whether a job has completed a checkpoint of its own, not only taken over another's.
+        """Ask whether a job has completed a checkpoint itself, not only taken over another's.
 
         Returns:
             True where it has gone on from the state it was started with.
@@ -301,7 +301,7 @@ class FlinkRest:
             return SavepointStatus(done, None if location is None else str(location), failure)
 
     def cancel(self, job_id: str) -> None:
-        """Asks a job to end now, without a savepoint."""
+        """Ask a job to end now, without a savepoint."""
         self.patch(f"/jobs/{job_id}?mode=cancel")
 
     def wait_for(self, job_id: str, states: Container[str], timeout_s: float) -> str:
@@ -334,7 +334,7 @@ class FlinkRest:
             return dict(self.get(f"/jobs/{job_id}/resource-requirements"))
 
     def set_resource_requirements(self, job_id: str, body: Mapping[str, object]) -> None:
-        """Sets the bounds of every vertex's parallelism (adaptive scheduler)."""
+        """Set the bounds of every vertex's parallelism (adaptive scheduler)."""
         self.put(f"/jobs/{job_id}/resource-requirements", dict(body))
 
     def taskmanagers(self) -> list[ManagerAnswer]:

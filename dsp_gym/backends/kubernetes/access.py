@@ -1,7 +1,7 @@
 """The proof, by the server's own word, that an account can only read.
 
 The server is asked twice over: for all the rules that it knows of the account, and for each right
-by itself. Rules tell of rights on single objects and of verbs nobody thought of; but authorizers
+by itself. Rules speak of rights on single objects and of verbs nobody thought of; but authorizers
 other than RBAC need not list theirs.
 """
 
@@ -55,7 +55,7 @@ class WritableAccountError(KubernetesError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of an account about resources of Flink, as the server tells it."""
+    """One rule of an account about resources of Flink, as the server states it."""
 
     verbs: tuple[str, ...]
     resources: tuple[str, ...]  # such as flinkdeployments/status; * is every one

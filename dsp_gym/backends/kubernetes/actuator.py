@@ -125,7 +125,7 @@ class KubernetesActuator(JobActuator):
         """Write the numbers from before the last change; returns at once.
 
         What is under way is given up, and its old numbers are written back. Of these numbers the
-        actuator has a record of its own; `before` is needed where an earlier process made the
+        actuator has its own record; `before` is needed where an earlier process made the
         change.
         """
         with self._lock:

@@ -214,7 +214,7 @@ class KubernetesApi:
 
         Raises:
             KubernetesError: As `request`, here or from the iterator; Gone: the server has
-                forgotten what changed since then, so list anew.
+                forgotten what changed since then, so list again.
         """
         query = [
             ("watch", "true"),

@@ -196,7 +196,7 @@ class KubernetesJob(RealJob):
         )
 
     def _by_metrics(self, resource: FlinkResource, job_id: str, now_s: float) -> Observed:
-        """What the resource and the series of the tasks tell."""
+        """What the resource and the series of the tasks show."""
         if resource.job_state != "RUNNING":
             self._run = None
             return self._known(now_s, Status.RESTARTING, resource)

@@ -189,7 +189,7 @@ def connect(
         window: the metrics window, over which samples are averaged.
         apply: False: the backend has no actuator, so nothing can be asked of the job.
         must_only_read: whether an account that could write is refused; default: unless `apply`.
-        followed: a server whose rights were checked, shared with other jobs; None: one of its own.
+        followed: a server whose rights were checked, shared with other jobs; None: its own.
         on_event: receives every step of the actuator.
         clock: Unix seconds, and how it waits.
         interval_s: how old a decision may be when it is written, s.

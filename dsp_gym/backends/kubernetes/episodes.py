@@ -77,7 +77,7 @@ class KubernetesEpisodes:
         self._undo = weakref.finalize(self, _close, self._open)
 
     def begin(self, seed: int) -> Episode:
-        """Connect to the job anew; nothing is left to chance.
+        """Connect to the job again; nothing is left to chance.
 
         Returns:
             The running job and its slots.

@@ -204,7 +204,7 @@ def levels_shown(arguments: Sequence[str], spec: JobSpec) -> dict[str, int] | No
     """Memory levels of a job as its slots have them, whatever its arguments ask for.
 
     Returns:
-        Level by vertex; None where slots differ, and nothing tells how.
+        Level by vertex; None where slots differ, and nothing says how.
     """
     return slot_levels(spec) if spec.memory.uniform else levels_in(arguments, spec)
 

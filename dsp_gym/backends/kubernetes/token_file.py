@@ -1,4 +1,4 @@
-"""The file of a token: read anew whenever it changes, since tokens of service accounts rotate."""
+"""The file of a token: read again whenever it changes, since tokens of service accounts rotate."""
 
 from __future__ import annotations
 

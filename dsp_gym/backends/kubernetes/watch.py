@@ -1,7 +1,7 @@
 """Resources of one kind, followed in a thread: listed, then watched, whatever the server does.
 
-The client's informer does not work for custom resources (client 37), so this is a loop of its own:
-list, watch from the version of the list with bookmarks, and list anew where the server has
+The client's informer does not work for custom resources (client 37), so this is a separate loop:
+list, watch from the version of the list with bookmarks, and list again where the server has
 forgotten. A list is authoritative: what changed while the server was away is seen there only.
 """
 

@@ -119,7 +119,7 @@ class ReplayEpisodes:
         self.topology = Topology.of([self._runs[0].spec])
 
     def begin(self, seed: int) -> Episode:
-        """Begin a run anew.
+        """Start a run over.
 
         Returns:
             The run as a backend.

@@ -54,7 +54,7 @@ class ReplayJobs(Backend):
         self.t_s = self._start_s
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start over."""
         self.t_s = self._start_s
 
     @property

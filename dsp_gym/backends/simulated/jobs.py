@@ -24,9 +24,7 @@ from dsp_gym.simulation.state import (
     OUTCOME,
     TRACE,
     Model,
-    S,
     SimulationState,
-    X,
     allocate,
     fixed_columns,
 )
@@ -70,7 +68,7 @@ class SimulatedJobs(SelfContained):
         service_factor: Floats | None = None,
         mask: Bools | None = None,
     ) -> None:
-        """Start jobs anew, running, with empty windows and cold caches.
+        """Start jobs again, running, with empty windows and cold caches.
 
         Args:
             seeds: (J,) one per job; equal seeds give equal jobs wherever they stand.
@@ -78,7 +76,7 @@ class SimulatedJobs(SelfContained):
             parallelism: (J, V) to start with; default what the job files say.
             memory_level: (J, V) likewise.
             service_factor: (J,) scales CPU times, 1 = as the job file says.
-            mask: (J,) rows to start anew; default all.
+            mask: (J,) rows to start again; default all.
         """
         jobs, tables, row = len(self), self.topology.tables, self.topology.row
         if rates.ndim != 2 or len(rates) != jobs:
@@ -194,9 +192,6 @@ class SimulatedJobs(SelfContained):
 
     def load(self, saved: dict[str, NDArray[np.generic]]) -> None:
         """Go on from `save()`."""
-        jobs, measured = len(self), self.options.measurement
-        older = {"delay_s": np.full(jobs, measured.delay_s, np.int64)}
-        saved = _with_todays_columns(older | saved)
         self.state = SimulationState._make(saved[name].copy() for name in self.state._fields)
         self._handles = Handles()
         self.rates = np.array(saved["rates"], dtype=np.float64)
@@ -217,15 +212,3 @@ def _held(rates: Floats, seconds: int) -> Floats:
     """Rates of that many seconds; the last one holds on."""
     missing = seconds - rates.shape[1]
     return np.pad(rates, ((0, 0), (0, missing)), mode="edge") if missing else rates
-
-
-def _with_todays_columns(saved: dict[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-    """A saved simulation from before samples held the state and the filled cache of a vertex."""
-    samples, vertex = saved["samples"], saved["vertex"]
-    if samples.shape[-1] == len(S):
-        return saved
-    vertex = np.delete(vertex, X.last_in + 1, axis=-1)  # held what was sent at the last sample
-    held = vertex[:, None, :, [X.state, X.cached]]
-    shape = (*samples.shape[:-1], held.shape[-1])
-    samples = np.concatenate([samples, np.broadcast_to(held, shape)], axis=-1)
-    return saved | {"vertex": vertex, "samples": samples}

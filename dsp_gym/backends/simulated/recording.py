@@ -107,7 +107,7 @@ class SimulatedRecording:
 def simulated_samples(jobs: SimulatedJobs, seconds: int) -> Samples:
     """Let one simulated job run, and sample it every 5 s as a collector samples a real one.
 
-    A job that is down reports nothing, and its counters begin anew when it is back.
+    A job that is down reports nothing, and its counters start from zero when it is back.
 
     Returns:
         The samples of that time, on the job's clock.

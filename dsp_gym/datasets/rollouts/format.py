@@ -116,7 +116,7 @@ def cell_file(run: str) -> str:
 
 @cache
 def cell_schema() -> pa.Schema:
-    """Names the columns of an episode's file.
+    """Name the columns of an episode's file.
 
     Returns:
         An Arrow schema.
@@ -137,7 +137,7 @@ def cell_schema() -> pa.Schema:
 
 
 def cell_bytes(episode: RecordedEpisode) -> bytes:
-    """Writes an episode as Parquet.
+    """Write an episode as Parquet.
 
     Returns:
         The file's content; the same episode gives the same bytes.

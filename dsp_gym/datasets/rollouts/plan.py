@@ -92,7 +92,7 @@ class Player:
     guardrails_label: str | None
 
     def described(self) -> dict[str, object]:
-        """Says what the policy's decisions depend on.
+        """Say what the policy's decisions depend on.
 
         Returns:
             A JSON object for the manifest.
@@ -147,7 +147,7 @@ class Batch:
 
 
 def players_of(config: RolloutConfig) -> tuple[Player, ...]:
-    """Builds each policy once, so that a wrong one is found before any episode is played.
+    """Build each policy once, so that a wrong one is found before any episode is played.
 
     Returns:
         The policies with their guardrails, in the configuration's order.
@@ -161,7 +161,7 @@ def players_of(config: RolloutConfig) -> tuple[Player, ...]:
 def cells_of(
     config: RolloutConfig, players: Sequence[Player], base_dir: str | Path | None = None
 ) -> tuple[Cell, ...]:
-    """Lists every cell.
+    """List every cell.
 
     Returns:
         Cells policy by policy, in each job by job, load by load, seed by seed.
@@ -185,7 +185,7 @@ def cells_of(
 
 
 def decisions_of(config: RolloutConfig) -> int:
-    """Counts the decisions of all cells, as if no episode ended early.
+    """Count the decisions of all cells, as if no episode ended early.
 
     Returns:
         The number, without looking at any load.
@@ -202,7 +202,7 @@ def batches(
     base_dir: str | Path | None = None,
     without: Collection[str] = (),
 ) -> Iterator[Batch]:
-    """Groups cells into batches of one policy each; cells whose run is done are left out.
+    """Group cells into batches of one policy each; cells whose run is done are left out.
 
     Returns:
         The batches, one at a time.

@@ -32,7 +32,7 @@ Ticked = Callable[[float], object]
 
 
 def play(batch: Batch, ticked: Ticked | None = None) -> list[RecordedEpisode]:
-    """Plays a batch; an episode does not depend on the others of its batch.
+    """Play a batch; an episode does not depend on the others of its batch.
 
     Returns:
         An episode for each cell, in the order of the cells.

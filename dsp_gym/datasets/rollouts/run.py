@@ -49,7 +49,7 @@ def rollout(
     observer: OnCell | None = None,
     overwrite: bool = False,
 ) -> RolloutManifest:
-    """Plays every cell of a configuration that the folder does not hold yet.
+    """Play every cell of a configuration that the folder does not hold yet.
 
     The folder can be read at any time: its manifest names only cells that are whole. An interrupted
     call continues when it is repeated.
@@ -111,7 +111,7 @@ def _carried(batch: Batch, engine: Engine) -> Carried[Batch]:
 
 
 def played(work: Carried[Batch], tell: Tell[float]) -> list[Played]:
-    """Plays a batch and writes its files in memory.
+    """Play a batch and write its files in memory.
 
     Args:
         work: The batch.

@@ -154,8 +154,6 @@ class CapacityCodec:
     def load(self, saved: Mapping[str, Any]) -> None:
         self.restore(saved["state"])
         parts = saved["targets"]
-        if "obstacle" not in parts:  # older states have none
-            parts = {**parts, "obstacle": np.full(len(parts["cost"]), action.READY, np.int64)}
         self._to = CapacityTargets(*(np.array(parts[n]) for n in CapacityTargets._fields))
 
 

@@ -136,9 +136,7 @@ class LoadCourse:
 
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
-        course = state["course"]
-        begun = {"blind_s": [0.0] * len(course["seen_s"])}  # older states have none
-        self._course.restore({**begun, **course})
+        self._course.restore(state["course"])
         self._means.restore(state["means"])
         self._extremes.restore(state["extremes"])
         self._handles = Handles()

@@ -79,7 +79,7 @@ class Sheet:
         self.image: Image.Image = Image.new("RGB", (width, height), colour)
 
     def copy(self) -> Sheet:
-        """A picture of its own that looks the same so far.
+        """Copy the picture: one that looks the same so far.
 
         Returns:
             The copy.

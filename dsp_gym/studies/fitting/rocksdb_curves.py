@@ -1,6 +1,6 @@
 """The form of the block cache's hit curve, chosen on measured curves of RocksDB.
 
-Each curve has numbers of its own, which a calibration would find as well: its working set, its
+Each curve has its own numbers, which a calibration would find as well: its working set, its
 share of cold lookups and, where index blocks are counted, their lookups. All else is shared. A
 form is chosen by leaving out one curve: the shared numbers come from the others alone, the own
 numbers from the curve that was left out.
@@ -108,7 +108,7 @@ FORMS = (
 
 
 def read_curves(data: Path) -> list[MeasuredCurve]:
-    """Reads the measured curves.
+    """Read the measured curves.
 
     Args:
         data: folder of measured data.
@@ -138,7 +138,7 @@ def read_curves(data: Path) -> list[MeasuredCurve]:
 def fit_form(
     form: Form, curves: Sequence[MeasuredCurve]
 ) -> tuple[dict[str, float], list[CurveFit]]:
-    """Fits the shared numbers of a form and the own numbers of each curve together.
+    """Fit the shared numbers of a form and the own numbers of each curve together.
 
     Returns:
         The shared numbers, and each curve's fit.
@@ -165,7 +165,7 @@ def leave_one_out(form: Form, curves: Sequence[MeasuredCurve]) -> list[CurveFit]
     """Each curve under the shared numbers that the others alone fix.
 
     Returns:
-        Each curve's fit of its own numbers only.
+        Fit each curve's own numbers only.
     """
     found = []
     for left_out in curves:

@@ -55,7 +55,7 @@ class QueryModel:
         self.values: dict[str, float] = {}
 
     def set(self, values: Mapping[str, float]) -> None:
-        """Sets fitted numbers."""
+        """Set fitted numbers."""
         self.values |= values
         for tables in self.tables.values():
             self._write(tables)

@@ -219,7 +219,7 @@ def replay(
 
 
 def merge_outages(outages: Sequence[ReplayedOutage]) -> list[ReplayedOutage]:
-    """Sorts outages by time; one that begins during another prolongs it.
+    """Sort outages by time; one that begins during another prolongs it.
 
     Returns:
         Outages that do not overlap.
@@ -238,7 +238,7 @@ def merge_outages(outages: Sequence[ReplayedOutage]) -> list[ReplayedOutage]:
 
 
 def age_s(offered_per_s: Floats, backlog: Floats) -> Floats:
-    """Computes how long ago the record was offered that is read now, first in, first out.
+    """Compute how long ago the record was offered that is read now, first in, first out.
 
     Returns:
         Seconds, (T,).

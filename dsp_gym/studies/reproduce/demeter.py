@@ -30,15 +30,12 @@ from dsp_gym.calibration.series_tables import (
     read_profiles,
     read_series,
 )
-from dsp_gym.errors import MissingExtraError
 from dsp_gym.studies.reproduce.closed_loop import Replayed, ReplayedOutage, merge_outages, replay
-from dsp_gym.studies.reproduce.registry import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, needs
 
 __all__ = ["Comparison", "compare", "demeter", "injected_reread_s", "row_means"]
 
 SOURCE = "Demeter, results of CARS (demeter_cars_*.csv)"
-CLAIM = "an 18 h run with its recorded outages and slots replayed"
-MEASURED = "3 runs of 18 h"
 REACTIVE, OPERATOR, STATIC = "reactive_hpa_cpu", "flink_operator_autoscaler", "static24"
 CHECKED_RUN = 1
 LATE_BAR, CONSUMED_BAR, LAG_BAR = 0.08, 0.05, 2.0
@@ -66,22 +63,23 @@ class Comparison:
         return max(recorded / simulated, simulated / recorded)
 
 
-def demeter(data: Path | None) -> list[Check]:
-    """The checks; without the data folder or SciPy they are skipped.
+@needs(
+    "demeter_cars_static24.csv",
+    "demeter/late",
+    SOURCE,
+    "an 18 h run with its recorded outages and slots replayed",
+    "3 runs of 18 h",
+)
+def demeter(data: Path) -> list[Check]:
+    """Check the replay of a recorded day under two policies.
 
     Returns:
-        One check per claim and autoscaler; a single skipped one where data or SciPy are missing.
+        One check per claim and autoscaler.
     """
-    if data is None or not (data / "demeter_cars_static24.csv").is_file():
-        why = "no data folder; name one with DSP_GYM_DATA"
-        return [skipped("demeter/late", SOURCE, CLAIM, MEASURED, why)]
-    try:
-        fit, outages = _fitted(data)
-        redeployed = fit_warm_up_after_rescales(
-            fit, [o for o in outages if o.run != CHECKED_RUN], OPERATOR
-        )
-    except MissingExtraError as error:
-        return [skipped("demeter/late", SOURCE, CLAIM, MEASURED, str(error))]
+    fit, outages = _fitted(data)
+    redeployed = fit_warm_up_after_rescales(
+        fit, [o for o in outages if o.run != CHECKED_RUN], OPERATOR
+    )
     unchecked = compare(data, OPERATOR, fit, outages)
     return [
         *_checks("reactive", compare(data, REACTIVE, fit, outages), ""),
@@ -106,7 +104,7 @@ def demeter(data: Path | None) -> list[Check]:
 def compare(
     data: Path, policy: str, fit: SeriesFit, outages: Sequence[RecordedOutage]
 ) -> Comparison:
-    """Compares one recorded run with its replay.
+    """Compare one recorded run with its replay.
 
     Returns:
         Late rows, consumed records and lag of both.

@@ -46,7 +46,7 @@ from dsp_gym.studies.reproduce.demeter import (
     injected_reread_s,
     row_means,
 )
-from dsp_gym.studies.reproduce.registry import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, needs
 
 __all__ = ["SETUPS", "Setup", "SimulatedDay", "demeter_autoscalers", "simulate"]
 
@@ -123,7 +123,7 @@ class FailingJobs(SelfContained):
         failure_s: float,
         rescale_s: float,
     ) -> None:
-        """Wraps a started job.
+        """Wrap a started job.
 
         Args:
             jobs: one job.
@@ -235,17 +235,19 @@ def simulate(
     return _day(spec, jobs, recorded, offered, slots, len(starts) - 1)
 
 
-def demeter_autoscalers(data: Path | None) -> list[Check]:
-    """The checks; without the data folder they are skipped.
+@needs(
+    "demeter_cars_static24.csv",
+    "demeter-autoscalers/late",
+    SOURCE,
+    "published autoscalers as policies on the calibrated job",
+    "3 runs of 18 h",
+)
+def demeter_autoscalers(data: Path) -> list[Check]:
+    """Check published autoscalers, as policies, on the calibrated job.
 
     Returns:
-        The checks of each setup, then the one of the default delay; a single skipped one where the
-        data are missing.
+        The checks of each setup, then the one of the default delay.
     """
-    if data is None or not (data / "demeter_cars_static24.csv").is_file():
-        why = "no data folder; name one with DSP_GYM_DATA"
-        claim = "published autoscalers as policies on the calibrated job"
-        return [skipped("demeter-autoscalers/late", SOURCE, claim, "3 runs of 18 h", why)]
     delayed = _with_the_default_delay(data)
     checks = []
     for name, setup in SETUPS.items():

@@ -30,15 +30,15 @@ from dsp_gym.calibration.recordings import measured_runs
 from dsp_gym.calibration.runs_evidence import evidence_of as evidence_of_runs
 from dsp_gym.calibration.runs_evidence import seen_rate as seen_in_runs
 from dsp_gym.config.files import load_model
-from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.validity import half_width
-from dsp_gym.studies.reproduce.registry import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, needs
 
 __all__ = ["HELD", "PredictedCell", "cells", "intervals"]
 
+SOURCE, CLAIM = "streambed_mst.csv, flink_runs/", "90 % intervals hold the truth"
 HELD = (0.85, 0.97)
 """Share of cells that 90 % intervals may hold."""
 ENOUGH = 100
@@ -81,26 +81,20 @@ class PredictedCell:
         return abs(self.log_error) <= self.half_width
 
 
-def intervals(data: Path | None) -> list[Check]:
-    """The checks; without the measured data or SciPy they are skipped.
+@needs("streambed_mst.csv", "intervals/all", SOURCE, CLAIM, "90 %")
+def intervals(data: Path) -> list[Check]:
+    """Check how often 90 % intervals hold what was measured.
 
     Returns:
         The share of truths held, over all cells with its bar, and reported by data and distance.
     """
-    source, claim = "streambed_mst.csv, flink_runs/", "90 % intervals hold the truth"
-    if data is None or not (data / "streambed_mst.csv").is_file():
-        why = "no data folder; name one with DSP_GYM_DATA"
-        return [skipped("intervals/all", source, claim, "90 %", why)]
-    try:
-        found = cells(data)
-    except MissingExtraError as error:
-        return [skipped("intervals/all", source, claim, "90 %", str(error))]
+    found = cells(data)
     low, high = HELD
     share = _share(found)
     whole = Check(
         "intervals/all",
-        source,
-        f"{claim}: {len(found)} cells",
+        SOURCE,
+        f"{CLAIM}: {len(found)} cells",
         "90 %",
         round(share, 3),
         f"{low:.0%} to {high:.0%} of at least {ENOUGH}",
@@ -116,7 +110,7 @@ def intervals(data: Path | None) -> list[Check]:
         "beyond it by less than a doubling": [c for c in found if 0 < c.doublings < 1],
         "beyond it by a doubling or more": [c for c in found if c.doublings >= 1],
     }
-    return [whole, *(_reported(source, name, some) for name, some in groups.items() if some)]
+    return [whole, *(_reported(name, some) for name, some in groups.items() if some)]
 
 
 def cells(data: Path) -> list[PredictedCell]:
@@ -171,7 +165,7 @@ def _of_runs(data: Path, name: str) -> Iterable[PredictedCell]:
 
 
 def _of_own(report: Path, name: str) -> Iterable[PredictedCell]:
-    """The runs of a committed report, fitted anew."""
+    """The runs of a committed report, fitted again."""
     if not report.is_file():
         return
     document = json.loads(report.read_text(encoding="utf-8"))
@@ -222,11 +216,11 @@ def _cells(
         yield PredictedCell(data, what, one.rate_per_s, rate, far, width)
 
 
-def _reported(source: str, name: str, found: Sequence[PredictedCell]) -> Check:
+def _reported(name: str, found: Sequence[PredictedCell]) -> Check:
     slug = "intervals/" + name.lower().replace(",", "").replace(" ", "-").replace("/", "-")
     return Check(
         slug,
-        source,
+        SOURCE,
         f"share held: {name}",
         "90 %",
         round(_share(found), 3),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
+from dsp_gym.loads import traces
 
-__all__ = ["Check", "data_folder", "reproduce", "skipped", "studies"]
+__all__ = ["Check", "data_folder", "needs", "reproduce", "skipped", "studies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,39 @@ def skipped(name: str, source: str, claim: str, published: str | float, why: str
 
 
 Study = Callable[[Path | None], list[Check]]
+
+
+def needs(
+    file: str, name: str, source: str, claim: str, published: str | float
+) -> Callable[[Callable[[Path], list[Check]]], Study]:
+    """Skip a study, with one check that says why, where its data or an extra are missing.
+
+    Args:
+        file: of the data folder, without which there is nothing to compare with.
+        name: of the one check.
+        source: paper and section, or data file.
+        claim: the claim in words.
+        published: what was published.
+
+    Returns:
+        A decorator of a function from the data folder to checks.
+    """
+
+    def decorate(study: Callable[[Path], list[Check]]) -> Study:
+        @functools.wraps(study)
+        def run(data: Path | None) -> list[Check]:
+            if data is None or not (data / file).is_file():
+                why = "no data folder; name one with DSP_GYM_DATA"
+                return [skipped(name, source, claim, published, why)]
+            try:
+                return study(data)
+            except MissingExtraError as error:
+                return [skipped(name, source, claim, published, str(error))]
+
+        return run
+
+    return decorate
+
 
 STUDIES: dict[str, tuple[str, str]] = {
     "justin-micro": (
@@ -147,14 +181,11 @@ def data_folder() -> Path | None:
     Raises:
         ConfigError: DSP_GYM_DATA names something that is not a folder.
     """
-    named = os.environ.get("DSP_GYM_DATA")
-    if named is None:
-        beside = Path("../shared/data")
-        return beside if beside.is_dir() else None
-    if not Path(named).is_dir():
+    folder = traces.data_folder()
+    if folder is not None and not folder.is_dir():
         raise ConfigError(
             "DSP_GYM_DATA does not name a folder",
-            value=named,
+            value=str(folder),
             remedy="Name the folder of measured data, or unset the variable.",
         )
-    return Path(named)
+    return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dsp_gym.errors import MissingExtraError
 from dsp_gym.studies.fitting.rocksdb_curves import (
     FILE,
     FORMS,
@@ -13,7 +12,7 @@ from dsp_gym.studies.fitting.rocksdb_curves import (
     leave_one_out,
     read_curves,
 )
-from dsp_gym.studies.reproduce.registry import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, needs
 
 __all__ = ["rocksdb_curves"]
 
@@ -22,23 +21,17 @@ CHOSEN = FORMS[-1]
 """The form of the simulation's caches."""
 
 
-def rocksdb_curves(data: Path | None) -> list[Check]:
-    """The checks; without the measured curves or SciPy they are skipped.
+@needs(FILE, "rocksdb-curves/fit", FILE, "hit rates of a block cache at 21 sizes", "4 curves")
+def rocksdb_curves(data: Path) -> list[Check]:
+    """Check the block cache's model against the measured curves.
 
     Returns:
         Two checks per curve under the chosen form, and one report per form with each curve left
-        out; a single skipped one where the curves or SciPy are missing.
+        out.
     """
-    claim = "hit rates of a block cache at 21 sizes"
-    if data is None or not (data / FILE).is_file():
-        why = "no data folder; name one with DSP_GYM_DATA"
-        return [skipped("rocksdb-curves/fit", FILE, claim, "4 curves", why)]
     curves = read_curves(data)
-    try:
-        values, fits = fit_form(CHOSEN, curves)
-        left_out = {form.name: leave_one_out(form, curves) for form in FORMS}
-    except MissingExtraError as error:
-        return [skipped("rocksdb-curves/fit", FILE, claim, "4 curves", str(error))]
+    values, fits = fit_form(CHOSEN, curves)
+    left_out = {form.name: leave_one_out(form, curves) for form in FORMS}
     shared = ", ".join(f"{name} {value:.3g}" for name, value in values.items())
     checks = [check for fit in fits for check in _of_curve(fit, shared)]
     errors = {name: _mean(found) for name, found in left_out.items()}

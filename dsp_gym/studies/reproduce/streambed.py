@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsp_gym.config import files
-from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.studies.fitting.streambed import CellPrediction, leave_one_out
@@ -20,11 +19,10 @@ from dsp_gym.studies.fitting.streambed_data import (
     cells,
     read_runs,
 )
-from dsp_gym.studies.reproduce.registry import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, needs
 
 __all__ = ["streambed"]
 
-MEASURED = "122 measurements"
 MEDIAN_BAR, LARGEST_BAR = 0.07, 0.15
 SOURCE = "StreamBed, streambed_mst.csv"
 HINDSIGHT = {
@@ -39,22 +37,21 @@ CLIFF_BAR = {16: 0.5, 32: 0.25, 48: 0.25}
 """Most of the throughput of 2 GB per slot that q5 may keep with less, by slots."""
 
 
-def streambed(data: Path | None) -> list[Check]:
-    """The checks; without the data folder or SciPy they are skipped.
+@needs(
+    "streambed_mst.csv",
+    "streambed/mst",
+    SOURCE,
+    "throughput of q1, q5 and q11 by slots and memory",
+    "122 measurements",
+)
+def streambed(data: Path) -> list[Check]:
+    """Check the throughput of StreamBed's queries, each slot budget left out of the fit in turn.
 
     Returns:
-        Checks of medians, of the largest errors and of the memory cliff; a single skipped one where
-        data or SciPy are missing.
+        Checks of medians, of the largest errors and of the memory cliff.
     """
-    claim = "throughput of q1, q5 and q11 by slots and memory"
-    if data is None or not (data / "streambed_mst.csv").is_file():
-        why = "no data folder; name one with DSP_GYM_DATA"
-        return [skipped("streambed/mst", SOURCE, claim, MEASURED, why)]
     runs = read_runs(data)
-    try:
-        found = {name: leave_one_out(query, runs, _text(name)) for name, query in QUERIES.items()}
-    except MissingExtraError as error:
-        return [skipped("streambed/mst", SOURCE, claim, MEASURED, str(error))]
+    found = {name: leave_one_out(query, runs, _text(name)) for name, query in QUERIES.items()}
     every = [prediction for predictions in found.values() for prediction in predictions]
     return [
         _median("mst-median", every, lambda p: p.error, "parallelism as measured"),

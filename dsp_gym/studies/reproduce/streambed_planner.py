@@ -16,12 +16,14 @@ from dsp_gym.policies.planner import CapacityPlan, Planner, PlanRequest
 from dsp_gym.policies.registry import load_class, make
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.fitting.streambed_data import read_table
-from dsp_gym.studies.reproduce.registry import Check, skipped
+from dsp_gym.studies.reproduce.registry import Check, needs, skipped
 
 __all__ = ["bids2_errors", "extrapolated", "streambed_planner"]
 
 SOURCE = "StreamBed, streambed_mst.csv and streambed_operator_rates.csv"
 ROWS, ROW_BAR = 134, 0.01
+BIDS2 = "streambed-planner/bids2"
+BIDS2_CLAIM = f"BIDS2's objective for {ROWS} measured budgets, largest error"
 TESTBED_SLOTS, TIMES = 48, 10
 """StreamBed's test cluster, and how far beyond it the plans are asked to reach."""
 
@@ -48,7 +50,7 @@ def streambed_planner(data: Path | None = None) -> list[Check]:
     Returns:
         The check of BIDS2, then one per query.
     """
-    checks = [_bids2(data)]
+    checks = _bids2(data)
     for query in QUERIES:
         try:
             checks.append(_extrapolation(query))
@@ -138,20 +140,25 @@ def large_job(query: str) -> JobSpec:
     return spec.model_copy(update={"vertices": vertices, "max_parallelism_per_vertex": KEY_GROUPS})
 
 
+def with_free_sources(spec: JobSpec) -> SimulatedJobs:
+    """Simulate a job whose sources are never the limit (section 8.1)."""
+    free = tuple(
+        v.model_copy(update={"cpu_us_per_record": 1e-4}) if v.kind == "source" else v
+        for v in spec.vertices
+    )
+    topology = Topology.of([spec.model_copy(update={"vertices": free})])
+    switches = MechanismSwitches(backlog=False)
+    return SimulatedJobs(topology, SimulationOptions(threads=1, mechanisms=switches))
+
+
 def sustained_per_s(spec: JobSpec, plan: CapacityPlan) -> float:
     """Highest rate that the simulated job sustains in a plan's configuration, by bisection.
 
     Returns:
         Records/s at the sources, to 0.2 %.
     """
-    free = tuple(
-        v.model_copy(update={"cpu_us_per_record": 1e-4}) if v.kind == "source" else v
-        for v in spec.vertices
-    )  # sources are never the limit (section 8.1)
-    topology = Topology.of([spec.model_copy(update={"vertices": free})])
-    switches = MechanismSwitches(backlog=False)
-    jobs = SimulatedJobs(topology, SimulationOptions(threads=1, mechanisms=switches))
-    names = topology.names(0)
+    jobs = with_free_sources(spec)
+    names = jobs.topology.names(0)
     parallelism = np.array([[plan.parallelism[name] for name in names]])
     level = np.array([[plan.memory_level[name] for name in names]])
     low, high = 0.0, 4.0 * plan.predicted_per_s
@@ -164,27 +171,22 @@ def sustained_per_s(spec: JobSpec, plan: CapacityPlan) -> float:
     return low
 
 
-def _bids2(data: Path | None) -> Check:
-    claim = f"BIDS2's objective for {ROWS} measured budgets, largest error"
-    name = "streambed-planner/bids2"
-    if data is None or not (data / "streambed_mst.csv").is_file():
-        why = "no data folder; name one with DSP_GYM_DATA"
-        return skipped(name, SOURCE, claim, ROWS, why)
-    try:
-        errors = bids2_errors(data)
-    except MissingExtraError as error:
-        return skipped(name, SOURCE, claim, ROWS, str(error))
+@needs("streambed_mst.csv", BIDS2, SOURCE, BIDS2_CLAIM, ROWS)
+def _bids2(data: Path) -> list[Check]:
+    errors = bids2_errors(data)
     worst = max(abs(error) for error in errors)
-    return Check(
-        name,
-        SOURCE,
-        claim,
-        f"{ROWS} rows",
-        f"{len(errors)} rows, {worst:.1e}",
-        f"at most {ROW_BAR:g}",
-        len(errors) == ROWS and worst <= ROW_BAR,
-        used_in_fit=False,
-    )
+    return [
+        Check(
+            BIDS2,
+            SOURCE,
+            BIDS2_CLAIM,
+            f"{ROWS} rows",
+            f"{len(errors)} rows, {worst:.1e}",
+            f"at most {ROW_BAR:g}",
+            len(errors) == ROWS and worst <= ROW_BAR,
+            used_in_fit=False,
+        )
+    ]
 
 
 def _extrapolation(query: str) -> Check:

@@ -12,15 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import ConfigError, MissingExtraError
-from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.planner import CapacityPlan, Planner, PlanRequest
 from dsp_gym.policies.registry import make
-from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.reproduce.registry import Check, skipped
-from dsp_gym.studies.reproduce.streambed_planner import TESTBED_SLOTS, large_job
+from dsp_gym.studies.reproduce.streambed_planner import TESTBED_SLOTS, large_job, with_free_sources
 
 __all__ = [
     "TABLES",
@@ -60,7 +57,7 @@ TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A budget the planner tried, and what it carries of its own estimate and of 150 % of it."""
+    """A budget the planner tried, and what it carries of its estimate and of 150 % of it."""
 
     slots: int
     memory_level: int
@@ -119,14 +116,8 @@ def replays(query: str) -> tuple[Replay, ...]:
     Returns:
         One replay per pair (slots, memory level).
     """
-    spec = large_job(query)
-    free = tuple(
-        v.model_copy(update={"cpu_us_per_record": 1e-4}) if v.kind == "source" else v
-        for v in spec.vertices
-    )  # sources are never the limit (section 8.1)
-    topology = Topology.of([spec.model_copy(update={"vertices": free})])
-    switches = MechanismSwitches(backlog=False)
-    jobs = SimulatedJobs(topology, SimulationOptions(threads=1, mechanisms=switches))
+    jobs = with_free_sources(large_job(query))
+    topology = jobs.topology
     names = topology.names(0)
 
     def carried(tried: dict[str, int], level: int, rate_per_s: float) -> float:

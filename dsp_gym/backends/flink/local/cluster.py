@@ -284,7 +284,7 @@ class LocalCluster:
             self._prepare(part, find_libraries())()()
 
     def _prepare(self, part: str, libraries: FlinkLibraries) -> Callable[[], Callable[[], None]]:
-        """Refuses what cannot work; what starts the part, which gives what waits for it."""
+        """Refuse what cannot work; what starts the part, which gives what waits for it."""
         resource_id = f"taskmanager-{uuid.uuid4().hex[:8]}"
         command, environment = self._command(part, resource_id, libraries)
         for port, name, remedy in self._listens(part):

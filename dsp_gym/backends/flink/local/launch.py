@@ -59,7 +59,7 @@ class Home:
 
     @property
     def conf(self) -> Path:
-        """Configuration files, written anew at each start."""
+        """Configuration files, written again at each start."""
         return self.folder / "conf"
 
     @property
@@ -112,7 +112,7 @@ class Home:
         return self.log(part) if part == "prometheus" else self.logs / f"{part}.out"
 
     def write(self, settings: ClusterSettings, ports: Ports) -> None:
-        """Writes every configuration file and makes the folders they name."""
+        """Write every configuration file and make the folders they name."""
         for folder in (*self.temporary, self.logs, self.savepoints, self.samples):
             folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self.conf / "config.yaml", flink_config(settings, ports, self.folder))

@@ -70,20 +70,20 @@ class Process:
         return start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal, to this process only."""
+        """Send a signal, to this process only."""
         if self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def stop(self, timeout_s: float = 20.0) -> None:
-        """Asks it to end, then makes it; forgets it when it is gone."""
+        """Ask it to end, then make it; forget it when it is gone."""
         self.signal(signal.SIGTERM)
         if not wait_until(lambda: not self.is_alive(), timeout_s):
             self.kill()
         self.file.unlink(missing_ok=True)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash would; it stays written down."""
+        """End it at once, as a crash would; it stays written down."""
         self.signal(signal.SIGKILL)
         if not wait_until(lambda: not self.is_alive(), 10.0):
             raise FlinkError(
@@ -96,7 +96,7 @@ class Process:
 def start(
     command: Sequence[str], *, file: Path, output: Path, environment: Mapping[str, str]
 ) -> Process:
-    """Starts a process in a session of its own and writes it down.
+    """Start a process in its own session and write it down.
 
     Args:
         command: Program and arguments; the program by its full path.
@@ -134,7 +134,7 @@ def start(
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Puts Ctrl-C off, so that no process is started without being written down."""
+    """Put Ctrl-C off, so that no process is started without being written down."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -225,7 +225,7 @@ def is_port_free(port: int) -> bool:
 def free_ports(count: int) -> list[int]:
     """Find ports without a listener, below the range of outgoing connections.
 
-    Each program looks from a place of its own, so that two at a time seldom meet.
+    Each program looks from another place, so that two at a time seldom meet.
 
     Returns:
         As many ports as asked for.
@@ -238,7 +238,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float, poll_s: float = _POLL_S) -> bool:
-    """Asks until it is so; False when it was not in time.
+    """Ask until it is so; False when it was not in time.
 
     Returns:
         True as soon as the condition holds; False after `timeout_s` seconds without.

@@ -76,7 +76,7 @@ def check_same(
     settings: ClusterSettings | None,
     libraries: FlinkLibraries,
 ) -> None:
-    """Refuses a running cluster of another Flink, or of other settings than are asked for."""
+    """Refuse a running cluster of another Flink, or of other settings than are asked for."""
     remedy = f"End it first: dsp-gym flink down --home {home.folder}"
     if state.flink_version != libraries.version:
         raise FlinkError(

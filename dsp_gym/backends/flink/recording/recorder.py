@@ -1,6 +1,6 @@
 """Does the runs of a plan on a real job, one by one.
 
-Every run is submitted anew, from the populated savepoint or without state, watched, and stopped.
+Every run is submitted again, from the populated savepoint or without state, watched, and stopped.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Recorder:
         self._at = ""
 
     def run(self) -> None:
-        """Does them all."""
+        """Do them all."""
         self._clear_cluster()
         missing = [run for run in self._plan if run.name not in self.writer.names()]
         savepoint = self._populated_savepoint() if missing else None
@@ -110,7 +110,7 @@ class Recorder:
         self.say("", "done")
 
     def _clear_cluster(self) -> None:
-        """Ends what an earlier, killed recording of this plan left; refuses other jobs."""
+        """End what an earlier, killed recording of this plan left; refuse other jobs."""
         for job in self.rest.jobs():
             if job.state in ENDED:
                 continue
@@ -137,7 +137,7 @@ class Recorder:
         except FlinkError as error:
             cause = str(error)
             watched.note("failure", {"cause": cause})
-        # A failed attempt is kept under a name of its own: later ones do not replace it.
+        # A failed attempt is kept under another name: later ones do not replace it.
         tried = sum(r.name.startswith(f"{run.name}.failed-") for r in self.writer.manifest.runs)
         name = run.name if cause is None else f"{run.name}.failed-{tried + 1}"
         ended = EndedRun(
@@ -197,7 +197,7 @@ class Recorder:
             raise
 
     def end(self, job_id: str) -> None:
-        """Cancels a job and waits until it has ended."""
+        """Cancel a job and wait until it has ended."""
         self.rest.cancel(job_id)
         self.rest.wait_for(job_id, ENDED, 60.0)
 
@@ -249,12 +249,12 @@ class _Watched:
         self._job_id = ""
 
     def note(self, kind: EventKind, body: dict[str, object]) -> None:
-        """Keeps an event of now."""
+        """Keep an event of now."""
         at_s = self._recorder.now_s() if self.t_end_s is None else self.t_end_s
         self.events.append(Event(t_s=at_s, run=self._run, kind=kind, body=body))
 
     def submit(self, savepoint: str | None) -> None:
-        """Submits the job and waits until all of it runs."""
+        """Submit the job and wait until all of it runs."""
         recorder = self._recorder
         recorder.say(self._run, "starting")
         arguments = {**self._load_arguments(), "seed": str(self._seed)}
@@ -267,7 +267,7 @@ class _Watched:
         self.note("running", {**body, "job_id": self._job_id})
 
     def wait(self, seconds: float) -> None:
-        """Lets it run that long after it ran and its load began; polls as samples are taken."""
+        """Let it run that long after it ran and its load began; poll as samples are taken."""
         recorder = self._recorder
         assert self.t_running_s is not None  # set when it ran
         until_s = max(self.t_running_s, self.t_load_s) + seconds
@@ -290,7 +290,7 @@ class _Watched:
         return replace(found, t_s=found.t_s - recorder.zero_s)
 
     def stop(self, *, keep: bool) -> Savepoint | None:
-        """Ends it as the plan says; with `keep` with a savepoint that stays."""
+        """End it as the plan says; with `keep` with a savepoint that stays."""
         recorder = self._recorder
         recorder.say(self._run, "stopping")
         self.t_end_s = recorder.now_s()

@@ -45,7 +45,7 @@ _ATTEMPTS = 64
 
 
 class ResubmitActuator(OneJobActuator):
-    """Stops the job with a savepoint and submits it anew with the wanted configuration.
+    """Stops the job with a savepoint and submits it again with the wanted configuration.
 
     The savepoint that the running job was started from is kept, and disposed of after the next.
 

@@ -90,7 +90,7 @@ class ResumedRescale(ResubmitActuator):
         stopping = self._left.stopping or {}
         self._checkpoint = stopping.get("checkpoint")
         self._next_id = str(stopping["next_id"])
-        # A second of slack: file systems tell times more coarsely than clocks.
+        # A second of slack: file systems keep times more coarsely than clocks.
         since_s = self._left.t_s - 1.0
         stop = Stop(self.rest, job.id, self.directory, self.folder, stopping["trigger_id"], since_s)
         named = [one for one in self.rest.jobs() if one.name == self.job_name]
@@ -142,7 +142,7 @@ class ResumedRescale(ResubmitActuator):
     def _follow(self, other: JobSummary, wanted: Configuration) -> None:
         """See our next job come up.
 
-        Any other job of that name is left alone, and so is one that has made progress of its own.
+        Any other job of that name is left alone, and so is one that has made progress itself.
         """
         if other.id not in self._ids():
             self._spared = other.id

@@ -42,7 +42,7 @@ class Savepoint:
 
     location: str
     seconds: float  # since it was asked for
-    bytes: int | None  # None where nothing tells
+    bytes: int | None  # None where nothing says it
 
 
 def newest_savepoint(folder: Path, job_id: str, since_s: float) -> Path | None:
@@ -89,7 +89,7 @@ def dispose(rest: FlinkRest, location: str) -> bool:
 
 
 class Stop:
-    """Stops a job with a savepoint; `look` again and again until it tells.
+    """Stops a job with a savepoint; `look` again and again until it is known.
 
     Args:
         rest: the cluster.
@@ -201,7 +201,7 @@ class Stop:
         return found
 
     def _without_the_job(self) -> Savepoint | None:
-        """The JobManager is silent, or was started anew and knows nothing of the job."""
+        """The JobManager is silent, or was restarted and knows nothing of the job."""
         try:
             self.rest.overview()
         except FlinkError:
