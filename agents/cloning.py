@@ -15,7 +15,7 @@ import torch
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.evaluation.agent import AgentConfig, WarmStartConfig
-from dsp_gym.loop.protocols import without_words
+from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import make
 
 __all__ = ["Demonstrations", "clone", "demonstrate"]
@@ -38,7 +38,7 @@ def demonstrate(
     Returns:
         The observations, moves and masks of every decision, and the returns after it.
     """
-    policy = without_words(make(teacher))
+    policy = without_reasons(make(teacher))
     seeds = batch.base_seeds
     observation = batch.reset()
     policy.reset(batch.topology, seeds)

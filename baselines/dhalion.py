@@ -26,6 +26,7 @@ from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.policies.capabilities import ExplainingPolicy
 
 __all__ = ["Dhalion", "DhalionConfig", "scale_up"]
 
@@ -125,14 +126,13 @@ class Log(NamedTuple):
     barred_s: Floats  # time until which the action is not taken again
 
 
-class Dhalion:
+class Dhalion(ExplainingPolicy):
     """Dhalion: scales up the initiator of backpressure or down an idle vertex, one per step."""
 
     Config = DhalionConfig
 
     def __init__(self, config: DhalionConfig | None = None) -> None:
         self.name = "dhalion"
-        self.explain = True
         self.config = c = config or DhalionConfig()
         self._rules = Rules(
             c.interval_s,

@@ -7,6 +7,7 @@ scaling manager of its section 4.2, and what Flink's autoscaler adds to it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from dsp_gym.loop.rates import RATES, Ds2Rates, SourceRate, room_for_rates, trav
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.policies.requirement import Requirement
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
 
 __all__ = ["Ds2", "Ds2Config", "Remembered", "Ds2Rules", "plan_anew", "take_step"]
 
@@ -187,14 +188,13 @@ class Remembered(NamedTuple):
     achieved_before: Floats  # (J,)
 
 
-class Ds2:
+class Ds2(ExplainingPolicy):
     """DS2 (Kalavri et al., OSDI 2018): every vertex to the parallelism its true rate asks for."""
 
     Config = Ds2Config
 
     def __init__(self, config: Ds2Config | None = None) -> None:
         self.name = "ds2"
-        self.explain = True
         self.config = c = config or Ds2Config()
         self.rules = Ds2Rules.of(c)
         self._memory = RowMemory(
@@ -218,6 +218,9 @@ class Ds2:
 
     def restore(self, state: State) -> None:
         self._memory.restore(state)
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), memories=self.memories, capacity=self)
 
     def memories(self) -> tuple[RowMemory, ...]:
         return (self._memory,)

@@ -94,15 +94,16 @@ def plan(
     vertex, a rescale redeploys) or the adaptive one (in place, one memory for all).
     """
     from dsp_gym.job.catalog import load_job
-    from dsp_gym.policies.planner import Planner, PlanRequest
+    from dsp_gym.policies.capabilities import capabilities_of
+    from dsp_gym.policies.planner import PlanRequest
     from dsp_gym.policies.registry import make
 
     if backend not in ("simulated", "flink"):
         raise ConfigError(
             "--backend is simulated or flink", value=backend, remedy="Choose one of the two."
         )
-    planner = make(policy)
-    if not isinstance(planner, Planner):
+    plan_capacity = capabilities_of(make(policy)).plan_capacity
+    if plan_capacity is None:
         raise ConfigError(
             f"policy '{policy}' cannot plan", key="policy", remedy="Take one that can: streambed."
         )
@@ -117,7 +118,7 @@ def plan(
         save,
         (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True)),
     )
-    found = planner.plan(request)
+    found = plan_capacity(request)
     validity = _validity(request.spec, found) if backend == "simulated" else None
     compared = _compared(request.spec, rate, load, max_slots)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.topology import Topology
 from dsp_gym.numba_handles import Handle, Handles, handle
 
-__all__ = ["Per", "RowBlock", "RowMemory", "Rowwise", "all_of"]
+__all__ = ["Per", "RowBlock", "RowMemory", "all_of"]
 
 Per = Literal["job", "vertex"]
 T = TypeVar("T")
@@ -159,22 +159,6 @@ class RowMemory:
 
     def _forget(self) -> None:
         self._tables, self._handles = {}, Handles()
-
-
-@runtime_checkable
-class Rowwise(Protocol):
-    """A policy or guardrails that decide in a moment: arrays and compiled code, no waiting.
-
-    They get neither a thread nor a time limit. Where the next decision depends on rows of memory
-    and on nothing else, rows may be moved between batches.
-    """
-
-    def memories(self) -> tuple[RowMemory, ...] | None:
-        """All that is remembered; None where a part of it is not known to be rows: decides alone.
-
-        Returns:
-            The memories, in the same order in every object that was made the same way.
-        """
 
 
 def all_of(*parts: tuple[RowMemory, ...] | None) -> tuple[RowMemory, ...] | None:

@@ -25,10 +25,10 @@ from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.control.serve.snapshot_decoder import Sent, SentReader, sent
 from dsp_gym.errors import ConfigError, MetricsError, SchemaError, did_you_mean
 from dsp_gym.loop.per_job_state import RowBlock
-from dsp_gym.loop.protocols import Sharing
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import ReadRow, snapshot_of_rows
 from dsp_gym.loop.wire import Document, decision_to_json
+from dsp_gym.policies import capabilities_of
 
 __all__ = ["BusyError", "Decisions", "FullError", "Question"]
 
@@ -388,9 +388,9 @@ class Decisions:
                 self._forgotten_s = max(self._forgotten_s, job.history.t_s)
 
     def _weigh(self, job: _Job) -> None:
-        policy = job.seat.policy
-        shared = policy.shared if isinstance(policy, Sharing) else ()
-        taken = size_of((job.seat, job.reader, job.history), (*self._shared, *shared))
+        shared = capabilities_of(job.seat.policy).shared
+        others = () if shared is None else shared()
+        taken = size_of((job.seat, job.reader, job.history), (*self._shared, *others))
         with self._lock:
             self._bytes += taken - job.bytes
             job.bytes = taken

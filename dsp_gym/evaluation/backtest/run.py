@@ -34,7 +34,7 @@ from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.cost import one_currency
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.policies.clairvoyance import Foreseeing
+from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 
@@ -150,7 +150,7 @@ def shares_of(config: BacktestConfig) -> list[ReplayShare]:
         label, policy, _ = resolve(named)
         made = make(named)
         build_for(made, chain)  # errors are found before anything is replayed
-        if isinstance(made, Foreseeing):
+        if capabilities_of(made).know_future is not None:
             raise ConfigError(
                 "needs the future load, which no deployed policy has",
                 key="--policies",

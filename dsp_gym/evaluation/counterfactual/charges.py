@@ -11,7 +11,7 @@ from dsp_gym.evaluation.counterfactual.forward import Charge, IncumbentReplay
 from dsp_gym.evaluation.counterfactual.rescales import observed_outages_s, with_observed_outages
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.protocols import without_words
+from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import make
 
 __all__ = ["charge_of", "configuration_of", "model_of", "watched"]
@@ -93,5 +93,5 @@ def charge_of(
     if name == INCUMBENT:
         return Charge(IncumbentReplay(course, part, observed_outages_s(course, spec)))
     seat = next(s for n, s in zip(seat_names(config), config.seats, strict=True) if n == name)
-    policy = without_words(make(seat.policy))
+    policy = without_reasons(make(seat.policy))
     return Charge(policy, build_for(policy, guardrails_of(config, seat)))

@@ -27,9 +27,9 @@ from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.random_dag import random_dag
-from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.topology import Topology
 from dsp_gym.pages import COLOURS, figure
+from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import make
 from dsp_gym.studies.bench.environment import GUARDRAILS
 
@@ -215,7 +215,7 @@ def _run(days: int, runs: int) -> GrowthPoint:
     seconds = np.arange(days * DAY_S)
     rates = spec.source.rate_per_s * (0.6 + 0.35 * np.sin(2 * np.pi * seconds / DAY_S))
     jobs = SimulatedJobs(Topology.of([spec]))
-    loop = ControlLoop(jobs, without_words(make("ds2")), interval_s=DECISION_S)
+    loop = ControlLoop(jobs, without_reasons(make("ds2")), interval_s=DECISION_S)
     found = []
     for run in range(runs):
         jobs.reset(np.array([run]), rates[None])
