@@ -100,7 +100,7 @@ def clone(
     Returns:
         The share of the teacher's moves that the policy makes afterwards, 0 to 1.
     """
-    masked = agent.algorithm == "maskable-ppo"
+    masked = agent.needs.masked
     optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
     policy.set_training_mode(True)
     size = len(shown.actions)
