@@ -6,6 +6,7 @@ reads the wall clock: time is `t_s` of the snapshot.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
 from dsp_gym.arrays import Bools, Ints
@@ -18,8 +19,15 @@ State = dict[str, Any]
 
 Mask = Bools
 
-IDLE, PENDING, REACHED, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4
-"""Actuator status per job: nothing asked; under way; done; failed; gave up."""
+
+class ActuatorStatus(IntEnum):
+    """What became of the last request to scale a job; a batch holds an array of them."""
+
+    IDLE = 0  # nothing was asked
+    PENDING = 1
+    REACHED = 2
+    FAILED = 3  # refused, or given up with the job as it was
+    TIMED_OUT = 4  # nothing is known in time; the request may still come about
 
 
 @runtime_checkable

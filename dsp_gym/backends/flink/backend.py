@@ -7,7 +7,7 @@ from dsp_gym.backends.base import Actuator, Backend, Clock, Platform
 from dsp_gym.backends.flink.collector import FlinkCollector
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.protocols import PENDING
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.metrics.samples import SAMPLE_S
 
 __all__ = ["FlinkBackend"]
@@ -87,9 +87,10 @@ class _Counted:
         return asked
 
     def apply(self, guarded: GuardedDecision) -> None:
-        before = self._actuator.status()[0]
+        was_pending = self._actuator.status()[0] == ActuatorStatus.PENDING
         self._actuator.apply(guarded)
-        self._asked += bool(before != PENDING and self._actuator.status()[0] == PENDING)
+        is_pending = self._actuator.status()[0] == ActuatorStatus.PENDING
+        self._asked += bool(is_pending and not was_pending)
 
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
         self._actuator.roll_back(before, reason)

@@ -13,7 +13,7 @@ from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Configuration, unready
 from dsp_gym.errors import FlinkError
-from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
+from dsp_gym.loop.protocols import ActuatorStatus
 
 __all__ = ["InPlaceActuator", "lower_bound"]
 
@@ -103,7 +103,7 @@ class InPlaceActuator(OneJobActuator):
             if time.monotonic() > deadline:
                 raise Unreached(
                     f"the new configuration did not run within {timeout_s:g} s{trouble}",
-                    status=TIMED_OUT,
+                    status=ActuatorStatus.TIMED_OUT,
                     remedy="Look at the cluster's free slots, or raise the time limit.",
                 )
             time.sleep(self.poll_s)
@@ -122,7 +122,7 @@ class InPlaceActuator(OneJobActuator):
                 time.sleep(STALE_S)  # what is seen sooner may be from before
                 self._wait(job.id, job.configuration, patience_s)
             except FlinkError as error:
-                over = isinstance(error, Unreached) and error.status == REFUSED
+                over = isinstance(error, Unreached) and error.status == ActuatorStatus.FAILED
                 if over or time.monotonic() > deadline:
                     self._alarm(job, old, error)
                     return

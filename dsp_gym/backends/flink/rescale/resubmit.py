@@ -36,7 +36,7 @@ from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary
 from dsp_gym.backends.flink.submission import Configuration, runs_whole
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
+from dsp_gym.loop.protocols import ActuatorStatus
 
 __all__ = ["ResubmitActuator", "attempt_id", "by_hand"]
 
@@ -137,7 +137,7 @@ class ResubmitActuator(OneJobActuator):
             if time.monotonic() > deadline:
                 raise Unreached(
                     f"the savepoint was not complete within {self.timeout_s:g} s",
-                    status=TIMED_OUT,
+                    status=ActuatorStatus.TIMED_OUT,
                     remedy="A saturated job drains slowly: raise the time limit, or add capacity.",
                 )
             time.sleep(self.poll_s)
@@ -148,7 +148,7 @@ class ResubmitActuator(OneJobActuator):
             if time.monotonic() > deadline:
                 raise Unreached(
                     f"the job did not end within {self.timeout_s:g} s of its savepoint",
-                    status=TIMED_OUT,
+                    status=ActuatorStatus.TIMED_OUT,
                 )
             time.sleep(self.poll_s)
         self._ended_s = time.monotonic()
@@ -173,7 +173,7 @@ class ResubmitActuator(OneJobActuator):
             late = time.monotonic() - began >= self.timeout_s
             raise Unreached(
                 f"the job did not come back with the new configuration: {error}",
-                status=TIMED_OUT if late else REFUSED,
+                status=ActuatorStatus.TIMED_OUT if late else ActuatorStatus.FAILED,
             ) from error
         self._emit("running", {"job_id": job_id, "outage_s": self._outage_s(job.id, job_id)})
         self._needs(location)
