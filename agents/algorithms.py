@@ -11,4 +11,7 @@ TRPO = Algorithm(learner="agents.stock:TrpoLearner")
 DQN = Algorithm(learner="agents.stock:DqnLearner", flat_actions=True)
 QR_DQN = Algorithm(learner="agents.stock:QrDqnLearner", flat_actions=True)
 RECURRENT_PPO = Algorithm(learner="agents.stock:RecurrentPpoLearner", lstm=True)
-PLANNING = Algorithm(trainer="agents.planning.learner:PlanningLearner")
+PLANNING = Algorithm(
+    trainer="agents.planning.learner:PlanningLearner",
+    export="agents.planning.export:export_planning",
+)

@@ -128,16 +128,6 @@ class Learner:
         """Validation figures of the best weights so far."""
         return self.best.figures
 
-    def export(self, target: Path, base_dir: str | Path | None = None) -> Path:
-        """Write the folder of the best agent.
-
-        Returns:
-            The folder.
-        """
-        from agents.export import export
-
-        return export(self, target, base_dir)
-
     def evaluate(self) -> dict[str, float]:
         """Runs the validation loads, and keeps the weights if they are the best so far.
 

@@ -120,7 +120,8 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
         if asked or until is None or checkpoint_steps(learner.checkpoint) < until:
             raise
         return None
-    learner.export(cell.folder / POLICY_FOLDER, cell.base_dir)
+    export = load_part(cell.config.agent.algorithm, "export")
+    export(learner, cell.folder / POLICY_FOLDER, cell.base_dir)
     return learner.figures
 
 

@@ -37,13 +37,6 @@ class SeedLearner(Protocol):
             TrainingInterrupted: `stop` was set; a checkpoint has been written.
         """
 
-    def export(self, target: Path, base_dir: str | Path | None = None) -> Path:
-        """Write the folder of the best agent.
-
-        Returns:
-            The folder.
-        """
-
 
 class BatchLearner(Protocol):
     """Learns on the batch of an environment.

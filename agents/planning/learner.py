@@ -109,16 +109,6 @@ class PlanningLearner:
         """Validation figures of the price chosen."""
         return self.best.figures
 
-    def export(self, target: Path, base_dir: str | Path | None = None) -> Path:
-        """Write the folder of the policy.
-
-        Returns:
-            The folder.
-        """
-        from agents.planning.export import export_planning
-
-        return export_planning(self, target, base_dir)
-
     @property
     def kept_aim(self) -> bool:
         """Whether the price chosen keeps to the aim."""

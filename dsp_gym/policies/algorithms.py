@@ -7,6 +7,7 @@ says what it needs and imports nothing, so that a configuration is checked witho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, cast
@@ -21,13 +22,16 @@ ALGORITHMS = Plugins("dsp_gym.algorithms", "algorithm", "docs/guides/add-an-algo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """How an algorithm learns, and what it needs. Classes are named as `module:Class`."""
+    """How an algorithm learns, and what it needs. Its parts are named as `module:Class`."""
 
     learner: str = ""
     """Learns on the batch of jobs: a class that keeps `agents.stages.BatchLearner`."""
 
     trainer: str = "agents.learner:Learner"
-    """Trains one seed, from the experiment to the policy's folder: `agents.stages.SeedLearner`."""
+    """Trains one seed: a class that keeps `agents.stages.SeedLearner`."""
+
+    export: str = "agents.export:export"
+    """Writes the policy's folder: a function of the trainer, the folder and the data's folder."""
 
     plain_layers: bool = True
     """Its network is Stable-Baselines3's: layers over the whole observation. Otherwise it is this
@@ -62,22 +66,22 @@ def find_algorithm(name: str) -> Algorithm:
     return found
 
 
-def load_part(algorithm: str, part: str) -> type[Any]:
-    """Import the learner or the trainer of an algorithm.
+def load_part(algorithm: str, part: str) -> Callable[..., Any]:
+    """Import a part of an algorithm.
 
     Args:
         algorithm: its name.
-        part: "learner" or "trainer".
+        part: "learner", "trainer" or "export".
 
     Returns:
-        The class.
+        The class or function.
 
     Raises:
         PolicyError: It cannot be imported.
     """
     named: str = getattr(find_algorithm(algorithm), part)
     try:
-        return cast(type[Any], resolve_name(named))
+        return cast(Callable[..., Any], resolve_name(named))
     except (ImportError, AttributeError, ValueError) as error:
         raise PolicyError(
             f"the {part} of algorithm '{algorithm}' cannot be imported from '{named}': {error}",
