@@ -214,6 +214,60 @@ def scale_up(tasks: int, backpressure_ms_per_s: float, max_growth: float) -> int
 
 
 @njit(cache=True, nogil=True)
+def _diagnose(t: JobFacts, k: int, back: Floats, noise: float, waits: Floats) -> tuple[int, bool]:
+    """Find vertices that block their inputs and are not blocked themselves; u is an input of v.
+
+    Args:
+        t: The jobs.
+        k: Job file of the row.
+        back: (V,) time under backpressure, ms/s.
+        noise: Below it nothing counts, ms/s.
+        waits: (V,) set to the time an initiator blocks its inputs, ms/s.
+
+    Returns:
+        The number of vertices whose backpressure is known, and whether any is blocked.
+    """
+    known, pressed = 0, False
+    for v in range(t.n[k]):
+        known += not np.isnan(back[v])
+        pressed = pressed or back[v] > noise
+        longest = 0.0
+        for i in range(t.upstream.shape[2]):
+            u = t.upstream[k, v, i]
+            if u >= 0 and back[u] > longest:
+                longest = back[u]
+        initiates = t.kind[k, v] != SOURCE and longest > noise and not back[v] > noise
+        waits[v] = longest if initiates else 0.0
+    return known, pressed
+
+
+@njit(cache=True, nogil=True)
+def _initiator(
+    t: JobFacts, k: int, running: Ints, now: float, barred_s: Floats, waits: Floats
+) -> tuple[int, float]:
+    """The vertex to scale up, which blocks its inputs most, and how long; -1 for none."""
+    chosen, most = -1, 0.0
+    for v in range(t.n[k]):
+        open_to = running[v] < t.max_parallelism[k, v] and barred_s[v, TRIED_UP] <= now
+        if open_to and waits[v] > most:
+            chosen, most = v, waits[v]
+    return chosen, most
+
+
+@njit(cache=True, nogil=True)
+def _idlest(
+    t: JobFacts, k: int, running: Ints, now: float, barred_s: Floats, idle: Floats, c: Rules
+) -> tuple[int, float]:
+    """The vertex to scale down, which is idle most, and how long; -1 for none."""
+    chosen, most = -1, 0.0
+    for v in range(t.n[k] if c.scale_down_share > 0.0 else 0):
+        open_to = running[v] > t.min_parallelism[k, v] and barred_s[v, TRIED_DOWN] <= now
+        if open_to and idle[v] > max(c.idle_ms_per_s, most):
+            chosen, most = v, idle[v]
+    return chosen, most
+
+
+@njit(cache=True, nogil=True)
 def _decide(
     t: JobFacts,
     seen: SnapshotArrays,
@@ -225,7 +279,7 @@ def _decide(
 ) -> None:
     """One step of every job whose evaluation has come (DS2, section 2: detect, diagnose, resolve).
 
-    j is a job's row, k its job file, v a vertex, u an input of v, p a running parallelism.
+    j is a job's row, k its job file, v a vertex, p a running parallelism.
 
     Args:
         t: The jobs.
@@ -239,7 +293,6 @@ def _decide(
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     back = seen.vertex[VERTEX.backpressured_ms_per_s]
     idle, rates = seen.vertex[VERTEX.idle_ms_per_s], seen.vertex[VERTEX.records_in_per_s]
-    noise = c.noise_ms_per_s
     for j in range(len(t_s)):
         k, now = t.row[j], t_s[j]
         if seen.status[j] != RUNNING:
@@ -247,18 +300,7 @@ def _decide(
         _notice(j, t.n[k], now, since[j], seen.parallelism, m)
         if now - m.moved_s[j] < c.wait_s or not is_due(now, m.evaluated_s[j], c.interval_s):
             continue
-        # Symptom and diagnosis: a vertex that blocks its inputs and is not blocked itself.
-        known, pressed = 0, False
-        for v in range(t.n[k]):
-            known += not np.isnan(back[j, v])
-            pressed = pressed or back[j, v] > noise
-            longest = 0.0
-            for i in range(t.upstream.shape[2]):
-                u = t.upstream[k, v, i]
-                if u >= 0 and back[j, u] > longest:
-                    longest = back[j, u]
-            initiates = t.kind[k, v] != SOURCE and longest > noise and not back[j, v] > noise
-            waits[j, v] = longest if initiates else 0.0
+        known, pressed = _diagnose(t, k, back[j], c.noise_ms_per_s, waits[j])
         if known == 0:
             continue
         m.evaluated_s[j] = now
@@ -266,18 +308,13 @@ def _decide(
             acted = m.acting[j]
             _judge(j, now, waits[j, acted] > 0.0, rates[j, acted], c, m, log)
             m.acting[j] = -1
-        chosen, most = -1, 0.0
         for v in range(t.n[k]):
             m.rate[j, v] = rates[j, v]
-            p = seen.parallelism[j, v]
-            if pressed:
-                open_to = p < t.max_parallelism[k, v] and log.barred_s[j, v, TRIED_UP] <= now
-                if open_to and waits[j, v] > most:
-                    chosen, most = v, waits[j, v]
-            elif c.scale_down_share > 0.0:
-                open_to = p > t.min_parallelism[k, v] and log.barred_s[j, v, TRIED_DOWN] <= now
-                if open_to and idle[j, v] > max(c.idle_ms_per_s, most):
-                    chosen, most = v, idle[j, v]
+        running, barred_s = seen.parallelism[j], log.barred_s[j]
+        if pressed:
+            chosen, most = _initiator(t, k, running, now, barred_s, waits[j])
+        else:
+            chosen, most = _idlest(t, k, running, now, barred_s, idle[j], c)
         if chosen < 0:
             continue
         p = seen.parallelism[j, chosen]

@@ -377,6 +377,33 @@ def plan(
 
 
 @njit(cache=True, nogil=True, borrows=True)
+def _weigh(
+    t: JobFacts, seen: SnapshotArrays, c: Triggers, m: Remembered, wanted: Ints, j: int
+) -> tuple[bool, bool]:
+    """Whether the plan of row j is worth a rescale, and whether it is the plan before; it is kept.
+
+    Vertices inside the band stay as they run where the options say so.
+    """
+    k, running, busy = t.row[j], seen.parallelism, seen.vertex[VERTEX.busy_ms_per_s]
+    outside, worth, same = not c.banded, False, True
+    for v in range(running.shape[1]):
+        if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
+            continue
+        share = busy[j, v] / 1000.0
+        inside = c.band_low <= share <= c.band_high
+        if c.keep_inside and inside:
+            wanted[j, v] = running[j, v]
+        change = wanted[j, v] - running[j, v]
+        # A vertex that is idle and cannot shrink calls for nothing, as in Flink.
+        if c.banded and change != 0 and not inside and not np.isnan(share):
+            outside = True
+        worth = worth or change >= c.min_up or -change >= c.min_down
+        same = same and wanted[j, v] == m.wanted[j, v]
+        m.wanted[j, v] = wanted[j, v]
+    return outside and worth, same
+
+
+@njit(cache=True, nogil=True, borrows=True)
 def manage(
     t: JobFacts,
     seen: SnapshotArrays,
@@ -386,9 +413,7 @@ def manage(
     due: Bools,
     evaluated: Bools,
 ) -> None:
-    """Decides when to act on a plan (section 4.2, the scaling manager).
-
-    j is a job's row, k its job file, v a vertex.
+    """Decides when to act on a plan (section 4.2, the scaling manager); j is a job's row.
 
     Args:
         t: The jobs.
@@ -400,11 +425,9 @@ def manage(
         evaluated: (J,) set where the interval has passed.
     """
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
-    fill, busy = seen.job[JOB.window_fill], seen.vertex[VERTEX.busy_ms_per_s]
-    running = seen.parallelism
+    fill, running = seen.job[JOB.window_fill], seen.parallelism
     jobs, vertices = running.shape
     for j in range(jobs):
-        k = t.row[j]
         ready = (
             seen.status[j] == RUNNING
             and t_s[j] - since[j] >= c.warm_up_s
@@ -416,22 +439,8 @@ def manage(
         if ready and is_due(t_s[j], m.evaluated_s[j], c.interval_s):
             m.evaluated_s[j] = t_s[j]
             evaluated[j] = True
-            outside, worth, same = not c.banded, False, True
-            for v in range(vertices):
-                if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
-                    continue
-                share = busy[j, v] / 1000.0
-                inside = c.band_low <= share <= c.band_high
-                if c.keep_inside and inside:
-                    wanted[j, v] = running[j, v]
-                change = wanted[j, v] - running[j, v]
-                # A vertex that is idle and cannot shrink calls for nothing, as in Flink.
-                if c.banded and change != 0 and not inside and not np.isnan(share):
-                    outside = True
-                worth = worth or change >= c.min_up or -change >= c.min_down
-                same = same and wanted[j, v] == m.wanted[j, v]
-                m.wanted[j, v] = wanted[j, v]
-            if not (outside and worth):
+            counts, same = _weigh(t, seen, c, m, wanted, j)
+            if not counts:
                 m.wanting[j] = 0
             elif c.unchanged and not same:
                 m.wanting[j] = 1
