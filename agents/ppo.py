@@ -109,7 +109,7 @@ class NativePpo:
 
     def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
         self.env, self.agent, self.shape = env, agent, shape
-        self.masked = agent.algorithm == "maskable-ppo"
+        self.masked = agent.needs.masked
         torch.set_num_threads(1)  # cores work on pieces, not within a product
         torch.manual_seed(seed)
         env.seed(seed)

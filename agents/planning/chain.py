@@ -46,7 +46,7 @@ _JUMP = 12
 _NEIGHBOURS = 4.0
 """Levels after which a neighbour counts for a third."""
 
-_REMEDY = "Make one: python -m agents.studies.planning table BENCHMARK --out FILE"
+_REMEDY = "Make one: python -m agents.studies.planning BENCHMARK --out FILE"
 
 _RARE = 2e-4
 """Less probable successors are left out."""

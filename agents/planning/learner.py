@@ -105,6 +105,11 @@ class PlanningLearner:
         return self.best
 
     @property
+    def figures(self) -> dict[str, float]:
+        """Validation figures of the price chosen."""
+        return self.best.figures
+
+    @property
     def kept_aim(self) -> bool:
         """Whether the price chosen keeps to the aim."""
         return self.best.figures["slo_share"] <= self.agent.late_target

@@ -90,7 +90,6 @@ QUICK = (
     "dsp-gym decide --help",
     "dsp-gym journal check --help",
     "dsp-gym policy show --help",
-    "dsp-gym policy sign --help",
     "dsp-gym config check --help",
     "dsp-gym config schema --help",
 )

@@ -28,7 +28,7 @@ from dsp_gym.control.start import guardrails_of, named_policies, started
 from dsp_gym.control.worker import Workers
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.shadow import Shadows
-from dsp_gym.loop.per_job_state import Rowwise
+from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.registry import make
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Guard
                 build_for(policy, guardrails_of(config, seat)),
                 name=name,
                 replacement=own,
-                timeout_s=None if isinstance(policy, Rowwise) else timeout_s,
+                timeout_s=None if capabilities_of(policy).memories is not None else timeout_s,
                 workers=workers,
                 tells_range=False,
                 answers=True,
