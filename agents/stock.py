@@ -125,7 +125,7 @@ class StockLearner(Sb3Ppo):
             _hold_first(self.model.policy.action_net, shape)
 
     def arguments(self, agent: AgentConfig) -> dict[str, object]:
-        """The section `agent` as arguments of the algorithm.
+        """Return the section `agent` as arguments of the algorithm.
 
         Returns:
             Values by the algorithm's own names.

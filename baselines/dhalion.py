@@ -300,6 +300,7 @@ def _decide(
         _notice(j, t.n[k], now, since[j], seen.parallelism, m)
         if now - m.moved_s[j] < c.wait_s or not is_due(now, m.evaluated_s[j], c.interval_s):
             continue
+        # Symptom and diagnosis: a vertex that blocks its inputs and is not blocked itself.
         known, pressed = _diagnose(t, k, back[j], c.noise_ms_per_s, waits[j])
         if known == 0:
             continue

@@ -155,7 +155,7 @@ def look_ahead(
 
 @njit(cache=True, nogil=True)
 def _cold_s(r: Recall, j: int) -> float:
-    """What the last restart of a job still costs, s."""
+    """Return what the last restart of a job still costs, s."""
     if math.isnan(r.losses.seen_s[j]):
         return 0.0
     return float(max(0.0, r.losses.lost_s[j] - max(0.0, r.losses.missing_s[j])))
@@ -163,7 +163,7 @@ def _cold_s(r: Recall, j: int) -> float:
 
 @njit(cache=True, nogil=True)
 def _prices(t: JobFacts, r: Recall, stakes: Stakes, j: int) -> StepPrices:
-    """What a step of a job costs, by the outage that is known of it."""
+    """Price a step of a job, by the outage that is known of it."""
     terms = stakes.terms
     return StepPrices(
         terms.late_price,
@@ -199,7 +199,7 @@ def _running_place(t: JobFacts, frontiers: Frontiers, j: int, p: Ints, x: Ints) 
 
 @njit(cache=True, nogil=True)
 def _move(t: JobFacts, frontiers: Frontiers, j: int, place: int, outlook: Outlook) -> None:
-    """Wants the configuration at a place of a job's frontier."""
+    """Want the configuration at a place of a job's frontier."""
     k = t.row[j]
     outlook.what[j] = MOVE
     outlook.wanted_per_s[j] = frontiers.rate_per_s[j, place]

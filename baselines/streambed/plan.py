@@ -148,7 +148,7 @@ class Learned:
         self.model, self.exploration, self.optimizer = model, exploration, optimizer
 
     def documents(self) -> LearnedDocuments:
-        """What a plan says of the learning.
+        """Return what a plan says of the learning.
 
         Returns:
             The model, the budgets measured and the effort, as a `CapacityPlan` has them.

@@ -45,7 +45,7 @@ class FutureLoad(NamedTuple):
 class CostBounds(NamedTuple):
     """Between which costs a policy can move, (J,), money over the whole episode."""
 
-    bound: Floats  # nothing that serves every arrival in time costs less
+    bound: Floats  # no policy that serves every arrival in time costs less
     peak: Floats  # the cheapest fixed configuration that carries the peak
 
 
@@ -54,7 +54,7 @@ class Requirement(NamedTuple):
 
     parallelism: Ints
     memory_level: Ints
-    horizontal: Ints  # parallelism needed if memory stays as it is
+    horizontal: Ints  # parallelism needed if memory stays unchanged
 
 
 class CapacityModel(Protocol):
