@@ -15,7 +15,7 @@ import torch
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.experiments.agent import AgentConfig, WarmStartConfig
-from dsp_gym.loop.protocols import without_words
+from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import make
 
 __all__ = ["Demonstrations", "clone", "demonstrate"]
@@ -44,7 +44,7 @@ def demonstrate(
     Returns:
         Observations, masks and moves of every decision, and the returns after it.
     """
-    policy = without_words(make(teacher))
+    policy = without_reasons(make(teacher))
     seeds = batch.base_seeds
     observation = batch.reset()
     policy.reset(batch.topology, seeds)
@@ -112,7 +112,7 @@ def clone(
     Returns:
         Share of the teacher's moves that the policy makes afterwards, 0 to 1.
     """
-    masked = agent.algorithm == "maskable-ppo"
+    masked = agent.needs.masked
     optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate)
     policy.set_training_mode(True)
     size = len(shown.actions)

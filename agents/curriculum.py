@@ -23,7 +23,7 @@ from dsp_gym.envs.core import BatchStep
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.experiments.agent import CurriculumConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
-from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
+from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 
@@ -110,9 +110,10 @@ class Curriculum:
             "rescale_weight": env.reward.rescale * env.interval_s,
         }
         plan = make(PolicyConfig(policy=PLAN, params=weights))
-        assert isinstance(plan, Foreseeing)
+        know_future = capabilities_of(plan).know_future
+        assert know_future is not None  # what the name stands for
         observation = self._begun()
-        plan.foresee(batch.topology, Foresight(batch.jobs.rates, env.interval_s))
+        know_future(batch.topology, FutureLoad(batch.jobs.rates, env.interval_s))
         plan.reset(batch.topology, batch.jobs.state.seed)
         found = totals(batch, observation, lambda _: batch.enact(plan.decide(batch.snapshot)))
         return -found.reward

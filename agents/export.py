@@ -47,7 +47,7 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
         The policy's folder.
     """
     config, best = learner.config, learner.best
-    if config.ppo.is_stock:
+    if config.ppo.needs.plain_layers:
         return _export_stock(learner, target, base_dir)
     document = PolicyDocument(
         schema=SCHEMA,

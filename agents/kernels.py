@@ -151,6 +151,49 @@ def draw(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _chances(
+    logits: Floats32,
+    decisions: RolloutDecisions,
+    row: int,
+    chances: Floats32,
+    norm: Floats32,
+    entropy: Floats32,
+) -> tuple[np.float32, np.float32]:
+    """Softmax of one row, block by block; what bounds forbid has no chance.
+
+    Args:
+        logits: (K,).
+        decisions: those of the rollout.
+        row: which of them.
+        chances: (K,), written: probability of each move.
+        norm: (blocks,), written: log p = logit - norm.
+        entropy: (blocks,), written: norm less the mean logit.
+
+    Returns:
+        The log probability of the decision, and the entropy over all blocks.
+    """
+    log_prob, disorder = ZERO, ZERO
+    for block in range(len(norm)):
+        first, last = decisions.starts[block], decisions.starts[block + 1]
+        top, total, mean = LOWEST, ZERO, ZERO
+        for k in range(first, last):
+            if decisions.masks[row, k]:
+                top = max(top, logits[k])
+        for k in range(first, last):
+            p = math.exp(logits[k] - top) if decisions.masks[row, k] else ZERO
+            chances[k] = p
+            total += p
+            mean += p * (logits[k] - top) if p > ZERO else ZERO
+        norm[block] = top + math.log(total)
+        entropy[block] = math.log(total) - mean / total
+        log_prob += logits[first + decisions.actions[row, block]] - norm[block]
+        disorder += entropy[block]
+        for k in range(first, last):
+            chances[k] /= total
+    return log_prob, disorder
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def surrogate(
     logits: Floats32,
     values: Floats32,
@@ -184,28 +227,7 @@ def surrogate(
     norm, entropy = np.empty(blocks, np.float32), np.empty(blocks, np.float32)
     for r in range(len(rows)):
         row = rows[r]
-        log_prob, disorder = ZERO, ZERO
-        for block in range(blocks):
-            first, last = decisions.starts[block], decisions.starts[block + 1]
-            # mean: the sum of p (logit - top), p not normalised; lim p log p = 0 for p = 0.
-            top, total, mean = LOWEST, ZERO, ZERO
-            for k in range(first, last):
-                if decisions.masks[row, k]:
-                    top = max(top, logits[r, k])
-            for k in range(first, last):
-                p = math.exp(logits[r, k] - top) if decisions.masks[row, k] else ZERO
-                d_logits[r, k] = p  # probabilities first, overwritten by the gradient below
-                total += p
-                mean += p * (logits[r, k] - top) if p > ZERO else ZERO
-            # With Z the sum of exp(logit - top): norm = top + log Z, log p = logit - norm, and the
-            # entropy H = -sum p log p = log Z - mean / Z.
-            norm[block] = top + math.log(total)
-            entropy[block] = math.log(total) - mean / total
-            log_prob += logits[r, first + decisions.actions[row, block]] - norm[block]
-            disorder += entropy[block]
-            for k in range(first, last):
-                d_logits[r, k] /= total
-
+        log_prob, disorder = _chances(logits[r], decisions, row, d_logits[r], norm, entropy)
         change = log_prob - decisions.log_prob[row]
         ratio, gain = math.exp(change), decisions.advantage[row]
         inside = min(max(ratio, ONE - weigh.clip), ONE + weigh.clip)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from agents.capacity import CapacityAgent
@@ -25,6 +25,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 __all__ = ["LearnedConfig", "LearnedPolicy"]
 
@@ -49,7 +50,7 @@ class LearnedConfig(ConfigModel):
     )
 
 
-class LearnedPolicy:
+class LearnedPolicy(ExplainingPolicy):
     """A trained agent, from its folder; without one, the best of those that are shipped.
 
     This class reads the folders of networks and always takes the network's best move. The registry
@@ -60,7 +61,6 @@ class LearnedPolicy:
 
     def __init__(self, config: LearnedConfig | None = None) -> None:
         self.name = "learned"
-        self.explain = True
         self.config = config or LearnedConfig()
         if self.config.path is None:
             raise PolicyError(
@@ -137,7 +137,19 @@ class LearnedPolicy:
                 reasons[job] = _reason(snapshot, pairs, job)
         return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
 
-    @property
+    def capabilities(self) -> Capabilities:
+        """Return what the policy can do beyond deciding.
+
+        Returns:
+            The record.
+        """
+        return replace(
+            super().capabilities(),
+            confidence=lambda: self.confidence,
+            shared=self.shared,
+            training=self,
+        )
+
     def shared(self) -> tuple[object, ...]:
         """The weights: the same arrays for all readers of the same file."""
         return tuple(self._weights.values())
@@ -147,8 +159,8 @@ class LearnedPolicy:
         """Lowest and highest value of each feature in training, slightly widened."""
         return self.document.observation.quantiles
 
-    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, NDArray[np.generic]]:
-        """Split the observation by feature, for the out-of-distribution guardrail.
+    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats32]:
+        """Splits the observation by feature, for the out-of-distribution guardrail.
 
         The memory of past snapshots is left unchanged.
 
@@ -279,7 +291,7 @@ def _reason(snapshot: MetricsSnapshot, pairs: Ints, job: int) -> str:
 
 
 def _refuse_other_spaces(
-    document: PolicyDocument, weights: Mapping[str, NDArray[np.generic]], file: Path
+    document: PolicyDocument, weights: Mapping[str, Floats32], file: Path
 ) -> None:
     """Refuse a network whose features, actions or weights differ from this release's.
 

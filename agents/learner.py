@@ -22,8 +22,8 @@ from agents.offline import demonstrated, improve, read_transitions
 from agents.ppo import NativePpo
 from agents.sb3_ppo import Sb3Ppo
 from agents.sb3_vec import Sb3VecEnv
-from agents.stages import OnStage, TrainingInterrupted
-from agents.stock import StockActor, StockLearner, lstm_width
+from agents.stages import BatchLearner, OnStage, TrainingInterrupted
+from agents.stock import StockActor, lstm_width
 from agents.validation import validate
 from dsp_gym.arrays import Floats32
 from dsp_gym.envs.batch import AutoscaleBatch
@@ -31,8 +31,9 @@ from dsp_gym.envs.capacity.action import HOLD
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.statistics import interquartile_mean
-from dsp_gym.experiments.agent import OfflineConfig, WarmStartConfig
+from dsp_gym.experiments.agent import AgentConfig, OfflineConfig, WarmStartConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.policies.algorithms import load_part
 
 __all__ = ["Learner", "TrainingInterrupted"]
 
@@ -86,7 +87,7 @@ class Learner:
         agent = config.ppo
         self.config, self.seed = config, seed
         self.checkpoint = folder / "checkpoint"
-        self.masked = agent.algorithm == "maskable-ppo"
+        self.masked = agent.needs.masked
         self.best = BestWeights()
         self.samples: list[Floats32] = []
         self.stop = False
@@ -96,11 +97,10 @@ class Learner:
         self.validation = validation_batch(config, base_dir)
         how = agent.curriculum
         self.curriculum = None if how is None else Curriculum(config, how, base_dir)
-        self.env = Sb3VecEnv(self.batch, agent.gamma, flat=agent.needs_flat_actions)
+        self.env = Sb3VecEnv(self.batch, agent.gamma, flat=agent.needs.flat_actions)
         self.shape = shape_of(config, self.batch)
-        ppo = NativePpo if agent.learner == "native" else Sb3Ppo
-        algorithm = StockLearner if agent.is_stock else ppo
-        self.model: NativePpo | Sb3Ppo = algorithm(self.env, agent, self.shape, seed)
+        learner = load_part(agent.algorithm, "learner")
+        self.model: BatchLearner = learner(self.env, agent, self.shape, seed)
         self._resumed_at = 0
 
     def run(self, *, resume: bool = False) -> BestWeights:
@@ -130,6 +130,11 @@ class Learner:
         self.save()
         return self.best
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Validation figures of the best weights so far."""
+        return self.best.figures
+
     def evaluate(self) -> dict[str, float]:
         """Run the validation loads, and keep the weights if they are the best so far.
 
@@ -153,8 +158,8 @@ class Learner:
         self._record({f"gap/{key}": value for key, value in told.items()}, steps)
 
     def _validated(self) -> dict[str, float]:
-        """Validate the agent in its present state; a capacity agent at its best threshold."""
-        if self.config.ppo.is_stock:
+        """Figures of the agent as it is; of a capacity agent at its best threshold."""
+        if self.config.ppo.needs.plain_layers:
             actor = StockActor(self.model.policy, self.shape)
             average = interquartile_mean if self.shape.choices is None else np.mean
             return validate(actor, self.validation, masked=False, average=average)
@@ -186,7 +191,10 @@ class Learner:
     def _network(self) -> nn.Module:
         """The module with all weights of the agent."""
         policy = self.model.policy
-        return policy if self.config.ppo.is_stock else policy.features_extractor
+        found: nn.Module = (
+            policy if self.config.ppo.needs.plain_layers else policy.features_extractor
+        )
+        return found
 
     def save(self) -> None:
         """Write a checkpoint from which training continues bit for bit."""
@@ -266,7 +274,7 @@ class Learner:
                 self._keep(shown.observations)
         if agent.offline is not None:
             self._learn_offline(agent.offline, normalise=agent.warm_start is None)
-        elif agent.warm_start is None and not agent.is_stock:
+        elif agent.warm_start is None and not agent.needs.plain_layers:
             seen = _wander if self.shape.choices is None else _hold_mostly
             self._normalise(seen(self.batch))
         # Learning starts on the first episodes of the seed's streams, whether or not anything came
@@ -325,6 +333,15 @@ class Learner:
             self.curriculum.best, self.batch.source.job_odds = directed["best"], directed["odds"]
 
 
+def ppo(env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> BatchLearner:
+    """PPO, by the learner that the experiment chooses.
+
+    Returns:
+        This project's, or Stable-Baselines3's.
+    """
+    return (NativePpo if agent.learner == "native" else Sb3Ppo)(env, agent, shape, seed)
+
+
 def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
     """Derive the network's shape from an experiment.
 
@@ -336,7 +353,7 @@ def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
     """
     given = config.ppo.network.model_dump()
     codec = batch.codec
-    if config.ppo.is_stock:
+    if config.ppo.needs.plain_layers:
         given["whole"], given["lstm"] = True, lstm_width(config.ppo)
     if config.env.action == "capacity":
         if config.ppo.network.encoder != "mlp":
@@ -350,7 +367,7 @@ def shape_of(config: ExperimentConfig, batch: AutoscaleBatch) -> NetworkShape:
         return NetworkShape(
             **given, vertices=0, vertex_features=0, job_features=features, choices=choices
         )
-    given["single"] = config.ppo.needs_flat_actions
+    given["single"] = config.ppo.needs.flat_actions
     return NetworkShape(**given, vertices=batch.vertices, vertex_features=FV, job_features=FJ)
 
 

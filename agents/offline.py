@@ -146,7 +146,7 @@ def improve(
         Figures of the last epoch.
     """
     agent = config.ppo
-    masked = agent.algorithm == "maskable-ppo"
+    masked = agent.needs.masked
     optimizer = torch.optim.Adam(policy.parameters(), lr=offline.learning_rate)
     policy.set_training_mode(True)
     rewards, actions = _rewards(seen, config), torch.from_numpy(seen.valid_action())

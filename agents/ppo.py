@@ -109,8 +109,8 @@ class NativePpo:
 
     def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
         self.env, self.agent, self.shape = env, agent, shape
-        self.masked = agent.algorithm == "maskable-ppo"
-        torch.set_num_threads(1)  # cores share pieces, not the inside of a product
+        self.masked = agent.needs.masked
+        torch.set_num_threads(1)  # cores work on pieces, not within a product
         torch.manual_seed(seed)
         env.seed(seed)
         self.policy = (MaskableVertexPolicy if self.masked else VertexPolicy)(

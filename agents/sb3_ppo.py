@@ -37,9 +37,7 @@ class Sb3Ppo:
         self.threads = agent.threads or 1
         torch.set_num_threads(self.threads)
         algorithm, policy = (
-            (MaskablePPO, MaskableVertexPolicy)
-            if agent.algorithm == "maskable-ppo"
-            else (PPO, VertexPolicy)
+            (MaskablePPO, MaskableVertexPolicy) if agent.needs.masked else (PPO, VertexPolicy)
         )
         self.model: Any = algorithm(
             policy,  # type: ignore[arg-type]  # one of two, with its own algorithm

@@ -10,18 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agents.checkpoint import checkpoint_steps, has_checkpoint
 from agents.folder import replace_folder
-from agents.planning.export import export_planning
-from agents.planning.learner import PlanningLearner
-from agents.stages import TrainingInterrupted
+from agents.stages import SeedLearner, TrainingInterrupted
 from dsp_gym.engine import Tell
 from dsp_gym.experiments.experiment import ExperimentConfig
-
-if TYPE_CHECKING:
-    from agents.learner import Learner
+from dsp_gym.policies.algorithms import load_part
 
 __all__ = [
     "CHECKPOINT",
@@ -112,9 +108,8 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
     def record(figures: dict[str, float], step: int) -> None:
         tell((RECORD, step, step, figures))
 
-    # Planning needs no torch: its learner is imported without.
-    plans = cell.config.agent.kind == "planning"
-    learner: Learner | PlanningLearner = (PlanningLearner if plans else _learner())(
+    trainer = load_part(cell.config.agent.algorithm, "trainer")
+    learner: SeedLearner = trainer(
         cell.config,
         cell.seed,
         cell.folder,
@@ -129,21 +124,9 @@ def _trained(cell: SeedCell, tell: Tell[SeedNews], until: int | None) -> dict[st
         if asked or until is None or checkpoint_steps(learner.checkpoint) < until:
             raise
         return None
-    target = cell.folder / POLICY_FOLDER
-    if isinstance(learner, PlanningLearner):
-        export_planning(learner, target, cell.base_dir)
-    else:
-        from agents.export import export
-
-        export(learner, target, cell.base_dir)
-    return learner.best.figures
-
-
-def _learner() -> type[Learner]:
-    """Return the learner of networks, which needs torch; planning agents are trained without it."""
-    from agents.learner import Learner
-
-    return Learner
+    export = load_part(cell.config.agent.algorithm, "export")
+    export(learner, cell.folder / POLICY_FOLDER, cell.base_dir)
+    return learner.figures
 
 
 def _read_files(folder: Path) -> Files:
@@ -161,8 +144,8 @@ def put_back(folder: Path, files: Files) -> None:
 
 
 @contextmanager
-def stopped_by_interrupt(learner: Learner | PlanningLearner) -> Iterator[None]:
-    """Make the first Ctrl-C finish the update in progress and write a checkpoint.
+def stopped_by_interrupt(learner: SeedLearner) -> Iterator[None]:
+    """The first Ctrl-C lets the update under way finish and a checkpoint be written.
 
     Yields:
         Nothing; the block is the training. A second Ctrl-C raises `KeyboardInterrupt` at once, and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,15 +25,6 @@ from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.experiments.agent import AgentConfig
 
 __all__ = ["StockActor", "StockLearner", "lstm_width"]
-
-RECURRENT = "recurrent-ppo"
-STOCK: dict[str, type[BaseAlgorithm]] = {
-    "a2c": A2C,
-    "trpo": TRPO,
-    "dqn": DQN,
-    "qr-dqn": QRDQN,
-    RECURRENT: RecurrentPPO,
-}
 
 LSTM_WIDTH = 256
 """RecurrentPPO's default of `lstm_hidden_size`."""
@@ -76,7 +67,7 @@ class StockActor:
 class StockLearner(Sb3Ppo):
     """A stock algorithm on the batch of an environment, with layers over the whole observation.
 
-    The policy is `MlpPolicy`, or `MlpLstmPolicy` for RecurrentPPO.
+    A subclass names an algorithm that follows Stable-Baselines3, and the keys that it takes.
 
     Args:
         env: The jobs, with flat actions where the algorithm needs them.
@@ -85,12 +76,16 @@ class StockLearner(Sb3Ppo):
         seed: Seed of network, exploration and environments.
     """
 
+    algorithm: ClassVar[type[BaseAlgorithm]]
+    network: ClassVar[str] = "MlpPolicy"
+    keys: ClassVar[tuple[str, ...]] = ("n_steps", "gamma", "gae_lambda")
+    """Keys of the section `agent` that are arguments of the same name."""
+
     def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
         self.threads = agent.threads or 1
         torch.set_num_threads(self.threads)
         activation = nn.Tanh if shape.activation == "tanh" else nn.ReLU
-        algorithm: Any = STOCK[agent.algorithm]
-        # Copied: popping must not change the experiment, which is exported with the policy.
+        algorithm: Any = self.algorithm
         given: Tree = deepcopy(agent.params)
         network: Tree = given.pop("policy_kwargs", {})
         for name in {"net_arch", "activation_fn"} & network.keys():
@@ -100,7 +95,7 @@ class StockLearner(Sb3Ppo):
                 remedy="Set agent.network.hidden and agent.network.activation.",
             )
         known = [*inspect.signature(algorithm).parameters]
-        if agent.algorithm == RECURRENT:
+        if agent.needs.lstm:
             _refuse_other_memory(network)
         for name in agent.params:
             if name not in known:
@@ -110,7 +105,7 @@ class StockLearner(Sb3Ppo):
                     remedy=did_you_mean(name, known),
                 )
         self.model: Any = algorithm(
-            "MlpLstmPolicy" if agent.algorithm == RECURRENT else "MlpPolicy",
+            self.network,
             env,
             **{
                 "learning_rate": schedule_of(agent),
@@ -121,7 +116,7 @@ class StockLearner(Sb3Ppo):
                 },
                 "seed": seed,
                 "device": "cpu",
-                **_arguments(agent),
+                **self.arguments(agent),
                 **given,
             },
         )
@@ -129,6 +124,14 @@ class StockLearner(Sb3Ppo):
         # Value-based algorithms have no action_net: they explore by epsilon, not by their logits.
         if hasattr(self.model.policy, "action_net"):
             _hold_first(self.model.policy.action_net, shape)
+
+    def arguments(self, agent: AgentConfig) -> dict[str, object]:
+        """Return the section `agent` as arguments of the algorithm.
+
+        Returns:
+            Values by the algorithm's own names.
+        """
+        return {key: getattr(agent, key) for key in self.keys}
 
     @property
     def observations(self) -> Floats32:
@@ -183,6 +186,53 @@ class StockLearner(Sb3Ppo):
             getattr(replay, name)[: len(held[name])] = held[name]
 
 
+class A2cLearner(StockLearner):
+    """A2C of Stable-Baselines3."""
+
+    algorithm: ClassVar[type[BaseAlgorithm]] = A2C
+    keys = (*StockLearner.keys, "ent_coef", "vf_coef", "max_grad_norm")
+
+
+class RecurrentPpoLearner(A2cLearner):
+    """PPO of sb3-contrib, with an LSTM before its layers."""
+
+    algorithm: ClassVar[type[BaseAlgorithm]] = RecurrentPPO
+    network = "MlpLstmPolicy"
+    keys = (*A2cLearner.keys, "batch_size", "n_epochs", "clip_range", "target_kl")
+
+
+class TrpoLearner(StockLearner):
+    """TRPO of sb3-contrib."""
+
+    algorithm = TRPO
+    keys = (*StockLearner.keys, "batch_size")
+
+    def arguments(self, agent: AgentConfig) -> dict[str, object]:
+        limit = {} if agent.target_kl is None else {"target_kl": agent.target_kl}
+        return super().arguments(agent) | {"n_critic_updates": agent.n_epochs} | limit
+
+
+class DqnLearner(StockLearner):
+    """DQN of Stable-Baselines3."""
+
+    algorithm: ClassVar[type[BaseAlgorithm]] = DQN
+    keys = ("gamma", "batch_size", "max_grad_norm")
+
+    def arguments(self, agent: AgentConfig) -> dict[str, object]:
+        return super().arguments(agent) | {
+            "train_freq": agent.n_steps,
+            "gradient_steps": agent.n_epochs,
+            "learning_starts": agent.n_envs * agent.n_steps,
+            "buffer_size": KEPT_DECISIONS,
+        }
+
+
+class QrDqnLearner(DqnLearner):
+    """QR-DQN of sb3-contrib."""
+
+    algorithm = QRDQN
+
+
 def lstm_width(agent: AgentConfig) -> int | None:
     """Return the width of the LSTM of an experiment's network.
 
@@ -192,7 +242,7 @@ def lstm_width(agent: AgentConfig) -> int | None:
     Raises:
         ConfigError: The configured width is not valid.
     """
-    if agent.algorithm != RECURRENT:
+    if not agent.needs.lstm:
         return None
     network = agent.params.get("policy_kwargs")
     width = network.get("lstm_hidden_size", LSTM_WIDTH) if isinstance(network, dict) else LSTM_WIDTH
@@ -216,44 +266,6 @@ def _refuse_other_memory(network: Tree) -> None:
                 value=network[name],
                 remedy="Leave it out; lstm_hidden_size makes the LSTM wider.",
             )
-
-
-def _arguments(agent: AgentConfig) -> dict[str, object]:
-    """Return the settings of an agent that the algorithm takes, under its names."""
-    if agent.algorithm in ("dqn", "qr-dqn"):
-        return {
-            "gamma": agent.gamma,
-            "batch_size": agent.batch_size,
-            # DQN counts `n_steps` in decisions of the batch, and learns only after a first rollout.
-            "train_freq": agent.n_steps,
-            "gradient_steps": agent.n_epochs,
-            "learning_starts": agent.n_envs * agent.n_steps,
-            "buffer_size": KEPT_DECISIONS,
-            "max_grad_norm": agent.max_grad_norm,
-        }
-    shared: dict[str, object] = {
-        "n_steps": agent.n_steps,
-        "gamma": agent.gamma,
-        "gae_lambda": agent.gae_lambda,
-    }
-    if agent.algorithm == "a2c":
-        return shared | {
-            "ent_coef": agent.ent_coef,
-            "vf_coef": agent.vf_coef,
-            "max_grad_norm": agent.max_grad_norm,
-        }
-    if agent.algorithm == RECURRENT:
-        return shared | {
-            "batch_size": agent.batch_size,
-            "n_epochs": agent.n_epochs,
-            "clip_range": agent.clip_range,
-            "ent_coef": agent.ent_coef,
-            "vf_coef": agent.vf_coef,
-            "max_grad_norm": agent.max_grad_norm,
-            "target_kl": agent.target_kl,
-        }
-    limit: dict[str, object] = {} if agent.target_kl is None else {"target_kl": agent.target_kl}
-    return shared | {"batch_size": agent.batch_size, "n_critic_updates": agent.n_epochs} | limit
 
 
 def _hold_first(head: Any, shape: NetworkShape) -> None:

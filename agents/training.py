@@ -93,22 +93,8 @@ def train(
             another training writes into it.
         TrainingInterrupted: Ctrl-C; a checkpoint has been written.
     """
-    for needed in ("train", "validation"):
-        if getattr(config.loads, needed) is None:
-            raise ConfigError(
-                f"training needs a {needed} split", key="loads", remedy=f"Add loads.{needed}."
-            )
+    _check(config, out, resume=resume, overwrite=overwrite)
     tracker, progress = tracker or NullTracker(), progress or SeedProgress()
-    if resume and overwrite:
-        raise ConfigError(
-            "--resume continues what --overwrite removes", file=out, remedy="Give one of them."
-        )
-    if resume and not _learned(config, out):
-        raise ConfigError(
-            "there is no checkpoint to resume from",
-            file=out,
-            remedy="Leave --resume out, or name the folder of the training with --out.",
-        )
     taken = StorageError(
         "another training writes into this folder",
         file=out,
@@ -126,6 +112,25 @@ def train(
             raise
         tracker.end()
     return result
+
+
+def _check(config: ExperimentConfig, out: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse loads that no training can use, and to continue what is not there or is to go."""
+    for needed in ("train", "validation"):
+        if getattr(config.loads, needed) is None:
+            raise ConfigError(
+                f"training needs a {needed} split", key="loads", remedy=f"Add loads.{needed}."
+            )
+    if resume and overwrite:
+        raise ConfigError(
+            "--resume continues what --overwrite removes", file=out, remedy="Give one of them."
+        )
+    if resume and not _learned(config, out):
+        raise ConfigError(
+            "there is no checkpoint to resume from",
+            file=out,
+            remedy="Leave --resume out, or name the folder of the training with --out.",
+        )
 
 
 def _learned(config: ExperimentConfig, out: Path) -> dict[int, int]:

@@ -26,6 +26,7 @@ from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.policies.capabilities import ExplainingPolicy
 
 __all__ = ["Dhalion", "DhalionConfig", "scale_up"]
 
@@ -125,14 +126,13 @@ class Log(NamedTuple):
     barred_s: Floats  # time until which the action is not taken again
 
 
-class Dhalion:
+class Dhalion(ExplainingPolicy):
     """Dhalion: scales up the initiator of backpressure or down an idle vertex, one per step."""
 
     Config = DhalionConfig
 
     def __init__(self, config: DhalionConfig | None = None) -> None:
         self.name = "dhalion"
-        self.explain = True
         self.config = c = config or DhalionConfig()
         self._rules = Rules(
             c.interval_s,
@@ -214,6 +214,60 @@ def scale_up(tasks: int, backpressure_ms_per_s: float, max_growth: float) -> int
 
 
 @njit(cache=True, nogil=True)
+def _diagnose(t: JobFacts, k: int, back: Floats, noise: float, waits: Floats) -> tuple[int, bool]:
+    """Find vertices that block their inputs and are not blocked themselves; u is an input of v.
+
+    Args:
+        t: The jobs.
+        k: Job file of the row.
+        back: (V,) time under backpressure, ms/s.
+        noise: Below it nothing counts, ms/s.
+        waits: (V,) set to the time an initiator blocks its inputs, ms/s.
+
+    Returns:
+        The number of vertices whose backpressure is known, and whether any is blocked.
+    """
+    known, pressed = 0, False
+    for v in range(t.n[k]):
+        known += not np.isnan(back[v])
+        pressed = pressed or back[v] > noise
+        longest = 0.0
+        for i in range(t.upstream.shape[2]):
+            u = t.upstream[k, v, i]
+            if u >= 0 and back[u] > longest:
+                longest = back[u]
+        initiates = t.kind[k, v] != SOURCE and longest > noise and not back[v] > noise
+        waits[v] = longest if initiates else 0.0
+    return known, pressed
+
+
+@njit(cache=True, nogil=True)
+def _initiator(
+    t: JobFacts, k: int, running: Ints, now: float, barred_s: Floats, waits: Floats
+) -> tuple[int, float]:
+    """Return the vertex to scale up, which blocks its inputs most, and how long; -1: none."""
+    chosen, most = -1, 0.0
+    for v in range(t.n[k]):
+        open_to = running[v] < t.max_parallelism[k, v] and barred_s[v, TRIED_UP] <= now
+        if open_to and waits[v] > most:
+            chosen, most = v, waits[v]
+    return chosen, most
+
+
+@njit(cache=True, nogil=True)
+def _idlest(
+    t: JobFacts, k: int, running: Ints, now: float, barred_s: Floats, idle: Floats, c: Rules
+) -> tuple[int, float]:
+    """Return the vertex to scale down, which is idle most, and how long; -1: none."""
+    chosen, most = -1, 0.0
+    for v in range(t.n[k] if c.scale_down_share > 0.0 else 0):
+        open_to = running[v] > t.min_parallelism[k, v] and barred_s[v, TRIED_DOWN] <= now
+        if open_to and idle[v] > max(c.idle_ms_per_s, most):
+            chosen, most = v, idle[v]
+    return chosen, most
+
+
+@njit(cache=True, nogil=True)
 def _decide(
     t: JobFacts,
     seen: SnapshotArrays,
@@ -225,7 +279,7 @@ def _decide(
 ) -> None:
     """Take one step for every job that is due (DS2, section 2: detect, diagnose, resolve).
 
-    j is a job's row, k its job file, v a vertex, u an input of v, p a running parallelism.
+    j is a job's row, k its job file, v a vertex, p a running parallelism.
 
     Args:
         t: The jobs.
@@ -239,7 +293,6 @@ def _decide(
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     back = seen.vertex[VERTEX.backpressured_ms_per_s]
     idle, rates = seen.vertex[VERTEX.idle_ms_per_s], seen.vertex[VERTEX.records_in_per_s]
-    noise = c.noise_ms_per_s
     for j in range(len(t_s)):
         k, now = t.row[j], t_s[j]
         if seen.status[j] != RUNNING:
@@ -248,17 +301,7 @@ def _decide(
         if now - m.moved_s[j] < c.wait_s or not is_due(now, m.evaluated_s[j], c.interval_s):
             continue
         # Symptom and diagnosis: a vertex that blocks its inputs and is not blocked itself.
-        known, pressed = 0, False
-        for v in range(t.n[k]):
-            known += not np.isnan(back[j, v])
-            pressed = pressed or back[j, v] > noise
-            longest = 0.0
-            for i in range(t.upstream.shape[2]):
-                u = t.upstream[k, v, i]
-                if u >= 0 and back[j, u] > longest:
-                    longest = back[j, u]
-            initiates = t.kind[k, v] != SOURCE and longest > noise and not back[j, v] > noise
-            waits[j, v] = longest if initiates else 0.0
+        known, pressed = _diagnose(t, k, back[j], c.noise_ms_per_s, waits[j])
         if known == 0:
             continue
         # Judge the last action first: its verdict may bar an action of this step.
@@ -268,18 +311,13 @@ def _decide(
             _judge(j, now, waits[j, acted] > 0.0, rates[j, acted], c, m, log)
             m.acting[j] = -1
         # One vertex per step: the worst initiator, or without backpressure the idlest vertex.
-        chosen, most = -1, 0.0
         for v in range(t.n[k]):
             m.rate[j, v] = rates[j, v]
-            p = seen.parallelism[j, v]
-            if pressed:
-                open_to = p < t.max_parallelism[k, v] and log.barred_s[j, v, TRIED_UP] <= now
-                if open_to and waits[j, v] > most:
-                    chosen, most = v, waits[j, v]
-            elif c.scale_down_share > 0.0:
-                open_to = p > t.min_parallelism[k, v] and log.barred_s[j, v, TRIED_DOWN] <= now
-                if open_to and idle[j, v] > max(c.idle_ms_per_s, most):
-                    chosen, most = v, idle[j, v]
+        running, barred_s = seen.parallelism[j], log.barred_s[j]
+        if pressed:
+            chosen, most = _initiator(t, k, running, now, barred_s, waits[j])
+        else:
+            chosen, most = _idlest(t, k, running, now, barred_s, idle[j], c)
         if chosen < 0:
             continue
         p = seen.parallelism[j, chosen]

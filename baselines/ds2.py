@@ -7,6 +7,7 @@ manager of its section 4.2, with the additions of Flink's autoscaler.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from dsp_gym.loop.rates import RATES, Ds2Rates, SourceRate, room_for_rates, trav
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.policies.requirement import Requirement
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
 
 __all__ = ["Ds2", "Ds2Config", "Remembered", "Ds2Rules", "plan_anew", "take_step"]
 
@@ -187,14 +188,13 @@ class Remembered(NamedTuple):
     achieved_before: Floats  # (J,)
 
 
-class Ds2:
+class Ds2(ExplainingPolicy):
     """DS2 (Kalavri et al., OSDI 2018): every vertex to the parallelism its true rate asks for."""
 
     Config = Ds2Config
 
     def __init__(self, config: Ds2Config | None = None) -> None:
         self.name = "ds2"
-        self.explain = True
         self.config = c = config or Ds2Config()
         self.rules = Ds2Rules.of(c)
         self._memory = RowMemory(
@@ -218,6 +218,9 @@ class Ds2:
 
     def restore(self, state: State) -> None:
         self._memory.restore(state)
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), memories=self.memories, capacity=self)
 
     def memories(self) -> tuple[RowMemory, ...]:
         return (self._memory,)
@@ -376,6 +379,33 @@ def plan(
 
 
 @njit(cache=True, nogil=True, borrows=True)
+def _weigh(
+    t: JobFacts, seen: SnapshotArrays, c: Triggers, m: Remembered, wanted: Ints, j: int
+) -> tuple[bool, bool]:
+    """Return whether the plan of row j is worth a rescale and whether it is unchanged; keep it.
+
+    Vertices inside the band stay as they run where the options say so.
+    """
+    k, running, busy = t.row[j], seen.parallelism, seen.vertex[VERTEX.busy_ms_per_s]
+    outside, worth, same = not c.banded, False, True
+    for v in range(running.shape[1]):
+        if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
+            continue
+        share = busy[j, v] / 1000.0
+        inside = c.band_low <= share <= c.band_high
+        if c.keep_inside and inside:
+            wanted[j, v] = running[j, v]
+        change = wanted[j, v] - running[j, v]
+        # An idle vertex that cannot shrink asks for no rescale, as in Flink.
+        if c.banded and change != 0 and not inside and not np.isnan(share):
+            outside = True
+        worth = worth or change >= c.min_up or -change >= c.min_down
+        same = same and wanted[j, v] == m.wanted[j, v]
+        m.wanted[j, v] = wanted[j, v]
+    return outside and worth, same
+
+
+@njit(cache=True, nogil=True, borrows=True)
 def manage(
     t: JobFacts,
     seen: SnapshotArrays,
@@ -385,9 +415,7 @@ def manage(
     due: Bools,
     evaluated: Bools,
 ) -> None:
-    """Decide when to act on a plan (section 4.2, the scaling manager).
-
-    j is a job's row, k its job file, v a vertex.
+    """Decide when to act on a plan (section 4.2, the scaling manager); j is a job's row.
 
     Args:
         t: The jobs.
@@ -399,11 +427,9 @@ def manage(
         evaluated: (J,) set where the interval has passed.
     """
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
-    fill, busy = seen.job[JOB.window_fill], seen.vertex[VERTEX.busy_ms_per_s]
-    running = seen.parallelism
+    fill, running = seen.job[JOB.window_fill], seen.parallelism
     jobs, vertices = running.shape
     for j in range(jobs):
-        k = t.row[j]
         ready = (
             seen.status[j] == RUNNING
             and t_s[j] - since[j] >= c.warm_up_s
@@ -416,23 +442,9 @@ def manage(
         if ready and is_due(t_s[j], m.evaluated_s[j], c.interval_s):
             m.evaluated_s[j] = t_s[j]
             evaluated[j] = True
-            outside, worth, same = not c.banded, False, True
-            for v in range(vertices):
-                if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
-                    continue
-                share = busy[j, v] / 1000.0
-                inside = c.band_low <= share <= c.band_high
-                if c.keep_inside and inside:
-                    wanted[j, v] = running[j, v]
-                change = wanted[j, v] - running[j, v]
-                # An idle vertex that cannot shrink asks for no rescale, as in Flink.
-                if c.banded and change != 0 and not inside and not np.isnan(share):
-                    outside = True
-                worth = worth or change >= c.min_up or -change >= c.min_down
-                same = same and wanted[j, v] == m.wanted[j, v]
-                m.wanted[j, v] = wanted[j, v]
+            counts, same = _weigh(t, seen, c, m, wanted, j)
             # Activation: so many evaluations in a row must want a change.
-            if not (outside and worth):
+            if not counts:
                 m.wanting[j] = 0
             elif c.unchanged and not same:
                 m.wanting[j] = 1

@@ -18,6 +18,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import ExplainingPolicy
 
 __all__ = ["HpaCpu", "HpaCpuConfig"]
 
@@ -43,14 +44,13 @@ class HpaCpuConfig(ConfigModel):
     )
 
 
-class HpaCpu:
+class HpaCpu(ExplainingPolicy):
     """Kubernetes' HPA on busy time: tolerance, stabilisation windows, behaviour policies."""
 
     Config = HpaCpuConfig
 
     def __init__(self, config: HpaCpuConfig | None = None) -> None:
         self.name = "hpa-cpu"
-        self.explain = True
         self.config = c = config or HpaCpuConfig()
         self._controller = HorizontalController(
             c.behavior,

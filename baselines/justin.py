@@ -6,6 +6,7 @@ Processing" (DAIS 2025) as written; `justin-artifact` follows the released code.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.policies.requirement import Requirement
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
 
 __all__ = [
     "JustinArtifact",
@@ -186,12 +187,11 @@ def _room(seen: SnapshotArrays) -> Requirement:
     )
 
 
-class _Justin:
+class _Justin(ExplainingPolicy):
     """Common parts of both: an inner DS2, the history, and the reasons."""
 
     def __init__(self, name: str, ds2: Ds2Config, algorithm: ArbitrationRules) -> None:
         self.name = name
-        self.explain = True
         self._ds2 = Ds2(ds2)
         self._settings = JustinRules(self._ds2.rules, algorithm)
         self._history = ConfigurationHistory()
@@ -206,6 +206,9 @@ class _Justin:
     def restore(self, state: State) -> None:
         self._ds2.restore(state["ds2"])
         self._history.restore(state["history"])
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), memories=self.memories, capacity=self)
 
     def memories(self) -> tuple[RowMemory, ...]:
         return (*self._ds2.memories(), *self._history.memories())

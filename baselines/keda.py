@@ -27,6 +27,7 @@ from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import ExplainingPolicy
 
 __all__ = ["Keda", "KedaConfig", "lag_replicas"]
 
@@ -67,14 +68,13 @@ class KedaConfig(ConfigModel):
         return self
 
 
-class Keda:
+class Keda(ExplainingPolicy):
     """KEDA's lag scaling: replicas = lag / threshold, at most one per partition, HPA behind it."""
 
     Config = KedaConfig
 
     def __init__(self, config: KedaConfig | None = None) -> None:
         self.name = "keda"
-        self.explain = True
         self.config = c = config or KedaConfig()
         self._controller = HorizontalController(
             c.behavior, sync_period_s=c.sync_period_s, per_vertex=False

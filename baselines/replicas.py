@@ -339,6 +339,31 @@ def _limit(
 
 
 @njit(cache=True, nogil=True)
+def _note(j: int, current: Ints, when: float, m: Remembered) -> None:
+    """Remember the replicas of row j, and the changes since the last snapshot as of a time."""
+    running = m.now.replicas
+    for v in range(running.shape[1]):
+        if running[j, v] >= 0 and running[j, v] != current[j, v]:
+            at = m.now.events[j, v] % m.change_s.shape[2]
+            m.change[j, v, at], m.change_s[j, v, at] = current[j, v] - running[j, v], when
+            m.now.events[j, v] += 1
+        running[j, v] = current[j, v]
+
+
+@njit(cache=True, nogil=True)
+def _stabilised(fresh: int, now: float, kept: Ints, kept_s: Floats, c: Rules) -> tuple[int, int]:
+    """Return the lowest recommendation of the up window and the highest of the down window."""
+    lowest = highest = fresh
+    for i in range(len(kept)):
+        age = now - kept_s[i]
+        if kept[i] >= 0 and age < c.up_window_s:
+            lowest = min(lowest, kept[i])
+        if kept[i] >= 0 and age < c.down_window_s:
+            highest = max(highest, kept[i])
+    return lowest, highest
+
+
+@njit(cache=True, nogil=True)
 def _normalise(
     t: JobFacts,
     seen: SnapshotArrays,
@@ -362,21 +387,14 @@ def _normalise(
         pods: (J, V) parallelism, changed where the controller scales.
     """
     jobs, vertices = pods.shape
-    size, ring = m.recommended_s.shape[1], m.change_s.shape[2]
-    running, kept = m.now.replicas, m.recommended
+    size, kept = m.recommended_s.shape[1], m.recommended
     for j in range(jobs):
         k, now, since = t.row[j], seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
         if seen.status[j] != RUNNING:
             continue
         # A rescale first seen now took place when the job came up, if that is since the last
         # snapshot.
-        when = since if since > m.now.seen_s[j] else now
-        for v in range(vertices):
-            if running[j, v] >= 0 and running[j, v] != current[j, v]:
-                at = m.now.events[j, v] % ring
-                m.change[j, v, at], m.change_s[j, v, at] = current[j, v] - running[j, v], when
-                m.now.events[j, v] += 1
-            running[j, v] = current[j, v]
+        _note(j, current, since if since > m.now.seen_s[j] else now, m)
         m.now.seen_s[j] = now
         if now - since < c.readiness_s or not is_due(now, m.now.evaluated_s[j], c.sync_s):
             continue
@@ -395,15 +413,9 @@ def _normalise(
             kept[j, v, slot] = fresh
             if fresh < 0 or t.kind[k, v] < 0 or low == high:
                 continue
-            lowest = highest = fresh
-            for i in range(size):
-                age = now - m.recommended_s[j, i]
-                if kept[j, v, i] >= 0 and age < c.up_window_s:
-                    lowest = min(lowest, kept[j, v, i])
-                if kept[j, v, i] >= 0 and age < c.down_window_s:
-                    highest = max(highest, kept[j, v, i])
             # Stabilisation: never below the lowest recommendation of the up window, nor above the
             # highest of the down window.
+            lowest, highest = _stabilised(fresh, now, kept[j, v], m.recommended_s[j], c)
             wanted = min(max(here, lowest), highest)
             change, change_s = m.change[j, v], m.change_s[j, v]
             if wanted > here:

@@ -13,6 +13,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import ExplainingPolicy
 
 __all__ = ["Static", "StaticConfig"]
 
@@ -30,14 +31,13 @@ class StaticConfig(ConfigModel):
     )
 
 
-class Static:
+class Static(ExplainingPolicy):
     """A fixed configuration: the job file's, or the one given."""
 
     Config = StaticConfig
 
     def __init__(self, config: StaticConfig | None = None) -> None:
         self.name = "static"
-        self.explain = True
         self.config = config or StaticConfig()
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:

@@ -30,6 +30,7 @@ from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.policies.capabilities import ExplainingPolicy
 
 __all__ = ["HpaVarga", "HpaVargaConfig"]
 
@@ -120,14 +121,13 @@ class Metrics(NamedTuple):
         return cls(per_job[0], per_job[1], per_job[2], np.full((jobs, vertices), np.nan))
 
 
-class HpaVarga:
+class HpaVarga(ExplainingPolicy):
     """Varga et al.: relative lag change and utilisation through the HPA formula (eq. 1 to 5)."""
 
     Config = HpaVargaConfig
 
     def __init__(self, config: HpaVargaConfig | None = None) -> None:
         self.name = "hpa-varga"
-        self.explain = True
         self.config = c = config or HpaVargaConfig()
         self._controller = HorizontalController(
             c.behavior, sync_period_s=c.sync_period_s, per_vertex=c.per_vertex

@@ -11,7 +11,7 @@ from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector, Look
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import FlinkError
 from dsp_gym.loop.decision import GuardedDecision
-from dsp_gym.loop.protocols import PENDING
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import Samples
@@ -65,7 +65,7 @@ class Living(FlinkCollector):
 
     @property
     def is_pending(self) -> bool:
-        return bool(self.status()[0] == PENDING)
+        return bool(self.status()[0] == ActuatorStatus.PENDING)
 
     def apply(self, guarded: GuardedDecision) -> None:
         self.asked.append(guarded)

@@ -46,7 +46,7 @@ _JUMP = 12
 _NEIGHBOURS = 4.0
 """Distance in levels at which a neighbour's weight falls to 1 / e."""
 
-_REMEDY = "Make one: python -m agents.studies.planning table BENCHMARK --out FILE"
+_REMEDY = "Make one: python -m agents.studies.planning BENCHMARK --out FILE"
 
 _RARE = 2e-4
 """Probability at or below which successors are dropped."""

@@ -48,8 +48,8 @@ class MdpConfig(ConfigModel):
     transitions: str | None = Field(
         None,
         min_length=1,
-        description="table of load transitions, made by `python -m agents.studies.planning "
-        "table`; none: the trained policy's, or the shipped one",
+        description="table of load transitions, made by `python -m "
+        "agents.studies.planning BENCHMARK`; none: the trained policy's, or the shipped one",
     )
     rescale_price: float = Field(
         6.0,

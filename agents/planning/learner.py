@@ -113,6 +113,11 @@ class PlanningLearner:
         return self.best
 
     @property
+    def figures(self) -> dict[str, float]:
+        """Validation figures of the price chosen."""
+        return self.best.figures
+
+    @property
     def kept_aim(self) -> bool:
         """Whether the chosen price meets the target."""
         return self.best.figures["slo_share"] <= self.agent.late_target

@@ -134,13 +134,7 @@ def look_ahead(
     t, r, known, s = facts.arrays, recall.arrays, model.arrays, solved.arrays
     for j in range(seen.status.shape[0]):
         k, count = t.row[j], s.frontiers.size[j]
-        if seen.status[j] != RUNNING:
-            outlook.what[j] = DOWN
-        elif r.watch.blind_s[j] > BLIND_S:
-            outlook.what[j] = BLIND
-        elif r.watch.minutes[j] >= 2 and count == 0:
-            outlook.what[j] = UNKNOWN
-        # Below two minutes of load there is no level: the job holds.
+        outlook.what[j] = _obstacle(seen.status[j], r.watch.blind_s[j], r.watch.minutes[j], count)
         if outlook.what[j] != HOLD or r.watch.minutes[j] < 2:
             continue
         # load: the last minutes known, up to HISTORY, oldest first.
@@ -150,19 +144,7 @@ def look_ahead(
         backlog = pending_records(t, seen, j) / reference
         # Metrics may lack the backlog: then none is assumed.
         backlog = 0.0 if math.isnan(backlog) else backlog
-        # c: the prices, with this job's outage, losses and bound filled in.
-        c = StepPrices(
-            stakes.terms.late_price,
-            stakes.terms.rescale_price,
-            r.watch.outage_s[j],
-            r.losses.lost_s[j],
-            IN_TIME * t.slo_s[k],
-            stakes.terms.noise,
-            stakes.terms.discount,
-            stakes.terms.tolerance,
-        )
-        # The unit of money, as in `Solved.value`: the cost of the configuration for the reference
-        # rate.
+        c = _prices(t, r, stakes, j)
         unit = s.frontiers.cost_per_s[j, cheapest(s.frontiers, j, reference)]
         later = _expected(s, r.own.state[j], state, stakes.own_weight, j, count) * c.discount
 
@@ -170,22 +152,14 @@ def look_ahead(
         p, x = seen.parallelism[j], seen.memory_level[j]
         running = believed(known, t, j, p, x)
         cost = _cost_per_s(t, k, p, x) / unit
-        here, offered = -1, np.empty(count)
+        here, offered = _running_place(t, s.frontiers, j, p, x), np.empty(count)
         for a in range(count):
             q, y = s.frontiers.parallelism[j, a], s.frontiers.level[j, a]
             # Capacities as estimated now, not those of the frontier's last computation.
             offered[a] = believed(known, t, j, q, y)
-            if _is_same(t, k, p, x, q, y):
-                here = a
         capacity = running * stakes.headroom / reference
         keep = minute_price(level, capacity, cost, c)
-        cold_s = 0.0  # seconds of capacity that the last restart still loses
-        if not math.isnan(r.losses.seen_s[j]):
-            # missing_s is the loss so far; noise may make it negative.
-            cold_s = max(0.0, r.losses.lost_s[j] - max(0.0, r.losses.missing_s[j]))
-        keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s, cold_s)
-        # Off the frontier there is no value: interpolated between the neighbours in capacity, plus
-        # its extra cost over them for an hour.
+        keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s, _cold_s(r, j))
         if here >= 0:
             keep += later[here]
         else:
@@ -208,13 +182,63 @@ def look_ahead(
                 best, place = price, a
         outlook.load_per_s[j], outlook.running_per_s[j] = level * reference, running
         if place >= 0:
-            outlook.what[j] = MOVE
-            outlook.wanted_per_s[j] = s.frontiers.rate_per_s[j, place]
-            # Sources cannot be rescaled by policies: they keep their parallelism.
-            for v in range(t.n[k]):
-                if t.kind[k, v] != SOURCE:
-                    outlook.parallelism[j, v] = s.frontiers.parallelism[j, place, v]
-                    outlook.level[j, v] = s.frontiers.level[j, place, v]
+            _move(t, s.frontiers, j, place, outlook)
+
+
+@njit(cache=True, nogil=True)
+def _cold_s(r: Recall, j: int) -> float:
+    """Return what the last restart of a job still costs, s."""
+    if math.isnan(r.losses.seen_s[j]):
+        return 0.0
+    return float(max(0.0, r.losses.lost_s[j] - max(0.0, r.losses.missing_s[j])))
+
+
+@njit(cache=True, nogil=True)
+def _prices(t: JobFacts, r: Recall, stakes: Stakes, j: int) -> StepPrices:
+    """Price a step of a job, by the outage that is known of it."""
+    terms = stakes.terms
+    return StepPrices(
+        terms.late_price,
+        terms.rescale_price,
+        r.watch.outage_s[j],
+        r.losses.lost_s[j],
+        IN_TIME * t.slo_s[t.row[j]],
+        terms.noise,
+        terms.discount,
+        terms.tolerance,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _obstacle(status: int, blind_s: float, minutes: int, count: int) -> int:
+    """Why a job stays as it is without a look at prices; HOLD: nothing stands in the way."""
+    if status != RUNNING:
+        return DOWN
+    if blind_s > BLIND_S:
+        return BLIND
+    return UNKNOWN if minutes >= 2 and count == 0 else HOLD
+
+
+@njit(cache=True, nogil=True)
+def _running_place(t: JobFacts, frontiers: Frontiers, j: int, p: Ints, x: Ints) -> int:
+    """Place of the running configuration on its job's frontier; -1: it is not on it."""
+    here = -1
+    for a in range(frontiers.size[j]):
+        if _is_same(t, t.row[j], p, x, frontiers.parallelism[j, a], frontiers.level[j, a]):
+            here = a
+    return here
+
+
+@njit(cache=True, nogil=True)
+def _move(t: JobFacts, frontiers: Frontiers, j: int, place: int, outlook: Outlook) -> None:
+    """Want the configuration at a place of a job's frontier."""
+    k = t.row[j]
+    outlook.what[j] = MOVE
+    outlook.wanted_per_s[j] = frontiers.rate_per_s[j, place]
+    for v in range(t.n[k]):
+        if t.kind[k, v] != SOURCE:
+            outlook.parallelism[j, v] = frontiers.parallelism[j, place, v]
+            outlook.level[j, v] = frontiers.level[j, place, v]
 
 
 @njit(cache=True, nogil=True)

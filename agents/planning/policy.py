@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.numba_handles import Handle, Handles, handle
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.sizing.arrivals import Arrivals
 from dsp_gym.sizing.frontier import Frontiers
 from dsp_gym.sizing.lateness import IN_TIME
@@ -101,8 +103,8 @@ def _load_of(counts: Floats, neighbours: float) -> _Load:
     return found
 
 
-class MdpPolicy:
-    """Planning by value iteration: money against late seconds, over the load's states.
+class MdpPolicy(ExplainingPolicy):
+    """Plans by value iteration: money against late seconds, over the load's states.
 
     Args:
         config: Parameters of the policy.
@@ -113,7 +115,6 @@ class MdpPolicy:
 
     def __init__(self, config: MdpConfig | None = None, counts: Floats | None = None) -> None:
         self.name = "mdp"
-        self.explain = True
         self.plans_after = False
         self._is_due = False
         config = config or MdpConfig()
@@ -219,8 +220,19 @@ class MdpPolicy:
         words = self._words(snapshot, outlook) if self.explain else ("",) * jobs
         return ScalingDecision(parallelism, level, words)
 
-    def memories(self) -> None:
-        """Return None: frontiers and values are not rows, yet a decision need not wait for them."""
+    def capabilities(self) -> Capabilities:
+        """Return what the policy can do beyond deciding.
+
+        Returns:
+            The record. A decision waits for nothing, but frontiers and values are not rows.
+        """
+        return replace(
+            super().capabilities(),
+            memories=lambda: None,
+            shared=self.shared,
+            later_plans=self,
+            forecast=self.forecast,
+        )
 
     @property
     def has_plan(self) -> bool:
@@ -255,7 +267,6 @@ class MdpPolicy:
                 expected[j] *= reference
         return Forecast(expected, error, 60.0 * AHEAD, QUANTILE)
 
-    @property
     def shared(self) -> tuple[object, ...]:
         """The chain of the load's states: the same object for equal counts."""
         return self._load, self._load.counts, self._weights

@@ -123,6 +123,38 @@ def _sort(money: Floats, backlog: Floats, parent: Ints, count: int) -> None:
         i -= 1
 
 
+class _Nodes(NamedTuple):
+    """Labels of the nodes, K steps by N configurations, each list sorted by money."""
+
+    money: Floats  # (K, N, W)
+    backlog: Floats  # (K, N, W) records
+    parent: Ints  # (K, N, W) code of the node and label it came from
+    size: Ints  # (K, N) labels
+
+
+@compiled
+def _nodes(steps: int, configurations: int, width: int) -> _Nodes:
+    shape = (steps, configurations, width)
+    parent = np.full(shape, -1, np.int64)
+    return _Nodes(np.zeros(shape), np.zeros(shape), parent, np.zeros(shape[:2], np.int64))
+
+
+@compiled
+def _add(nodes: _Nodes, k: int, c: int, m: float, b: float, came: int, hopeful: bool) -> bool:
+    """Add a label to a node; return whether two labels became one."""
+    nodes.size[k, c], merged = _keep(
+        nodes.money[k, c],
+        nodes.backlog[k, c],
+        nodes.parent[k, c],
+        nodes.size[k, c],
+        m,
+        b,
+        came,
+        hopeful,
+    )
+    return merged
+
+
 @compiled
 def _search(
     arrivals: Floats,
@@ -136,48 +168,32 @@ def _search(
 ) -> tuple[Ints, float, bool]:
     """Return the best choice of each step, (K,), its price, and whether labels were merged.
 
-    k is a step, c a configuration, i a label of a node; m and b are a label's money and backlog. A
-    label's `parent` is the code of the node and label it came from.
+    k is a step, c a configuration, i a label of a node; m and b are a label's money and backlog.
     """
     interval, savepoint, outage = terms.interval_s, terms.savepoint_s, terms.outage_s
-    steps, n = arrivals.shape[0] // interval, capacity.shape[0]
-    width = labels + 1
-    money = np.zeros((steps + 1, n, width))
-    backlog = np.zeros((steps + 1, n, width))
-    parent = np.full((steps + 1, n, width), -1, np.int64)
-    count = np.zeros((steps + 1, n), np.int64)
+    steps, n, width = arrivals.shape[0] // interval, capacity.shape[0], labels + 1
+    nodes, down = _nodes(steps + 1, n, width), _nodes(1, 1, width)
     merged = False
-    below, standing = np.zeros(width), np.zeros(width)
-    came = np.zeros(width, np.int64)
     taken = (savepoint + outage + interval - 1) // interval  # steps until decisions count again
     # Cumulated arrivals: what queues up during an outage is a difference of two of them.
     owed = np.concatenate((np.zeros(1), np.cumsum(arrivals)))
-    count[0, first] = 1
+    nodes.size[0, first] = 1
     for k in range(steps):
         begin, end = k * interval, (k + 1) * interval
         stop, again = begin + savepoint, begin + savepoint + outage
         heaviest = arrivals[begin:end].max()
-        down = 0
+        down.size[0, 0] = 0
         for c in range(n):
-            for i in range(count[k, c]):
+            for i in range(nodes.size[k, c]):
                 code = (k * n + c) * width + i
-                m, b = money[k, c, i], backlog[k, c, i]
+                m, b = nodes.money[k, c, i], nodes.backlog[k, c, i]
                 after, late = b, 0.0
                 # Most steps have no queue: then no second is served one by one.
                 if b > 0.0 or heaviest > capacity[c]:
                     after, late = serve(arrivals, begin, end, b, capacity[c], terms.late_s)
                 late += share[k, c] * (interval - late)
-                count[k + 1, c], one = _keep(
-                    money[k + 1, c],
-                    backlog[k + 1, c],
-                    parent[k + 1, c],
-                    count[k + 1, c],
-                    m + cost[c] * interval + terms.slo_price * late,
-                    after,
-                    code,
-                    hopeful,
-                )
-                merged = merged or one
+                m_after = m + cost[c] * interval + terms.slo_price * late
+                merged |= _add(nodes, k + 1, c, m_after, after, code, hopeful)
                 if k + taken > steps:
                     continue  # it would be down until the end
                 # A rescale: serve while the savepoint is written, then stand still. Labels of all
@@ -186,48 +202,38 @@ def _search(
                 after, late = serve(arrivals, begin, stop, b, capacity[c], terms.late_s)
                 late += share[k, c] * (savepoint - late)
                 spent = cost[c] * (savepoint + outage) + terms.slo_price * (late + outage)
-                down, one = _keep(
-                    below,
-                    standing,
-                    came,
-                    down,
-                    m + spent + terms.rescale_price,
-                    after + owed[again] - owed[stop],
-                    code,
-                    hopeful,
-                )
-                merged = merged or one
+                m_after, b_after = m + spent + terms.rescale_price, after + owed[again] - owed[stop]
+                merged |= _add(down, 0, 0, m_after, b_after, code, hopeful)
         until = (k + taken) * interval
-        for i in range(down):
+        for i in range(down.size[0, 0]):
             for c in range(n):
-                after, late = serve(arrivals, again, until, standing[i], capacity[c], terms.late_s)
+                b = down.backlog[0, 0, i]
+                after, late = serve(arrivals, again, until, b, capacity[c], terms.late_s)
                 late += share[k + taken - 1, c] * (until - again - late)
                 spent = cost[c] * (until - again) + terms.slo_price * late
-                count[k + taken, c], one = _keep(
-                    money[k + taken, c],
-                    backlog[k + taken, c],
-                    parent[k + taken, c],
-                    count[k + taken, c],
-                    below[i] + spent,
-                    after,
-                    came[i],
-                    hopeful,
-                )
-                merged = merged or one
+                m_after, came = down.money[0, 0, i] + spent, down.parent[0, 0, i]
+                merged |= _add(nodes, k + taken, c, m_after, after, came, hopeful)
+    choice, price = _cheapest(nodes, steps, n, width)
+    return choice, price, merged
+
+
+@compiled
+def _cheapest(nodes: _Nodes, steps: int, n: int, width: int) -> tuple[Ints, float]:
+    """Return the choices on the way to the cheapest label of the last step, and its price."""
     best, price = 0, math.inf
     for c in range(n):
-        if count[steps, c] > 0 and money[steps, c, 0] < price:
-            best, price = c, money[steps, c, 0]
+        if nodes.size[steps, c] > 0 and nodes.money[steps, c, 0] < price:
+            best, price = c, nodes.money[steps, c, 0]
     # Follow the codes back from the cheapest label of the last step.
     choice = np.zeros(steps, np.int64)
     k, c, i = steps, best, 0
     while k > 0:
-        code = parent[k, c, i]
+        code = nodes.parent[k, c, i]
         i = code % width
         before, was = code // width // n, code // width % n
         choice[before:k] = c
         k, c = before, was
-    return choice, price, merged
+    return choice, price
 
 
 def plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pydantic import Field
@@ -23,7 +23,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies.clairvoyance import Foresight, Possible
+from dsp_gym.policies.capabilities import Capabilities, CostBounds, ExplainingPolicy, FutureLoad
 from dsp_gym.simulation.rows import over_rows
 
 __all__ = ["Clairvoyant", "ClairvoyantConfig"]
@@ -76,43 +76,47 @@ class _Schedule:
         return max(0, int(np.searchsorted(self.steps, step, "right")) - 1)
 
 
-class Clairvoyant:
+class Clairvoyant(ExplainingPolicy):
     """The best plan of its own model: the load is known in advance, caches are taken as warm."""
 
     Config = ClairvoyantConfig
 
     def __init__(self, config: ClairvoyantConfig | None = None) -> None:
         self.name = "clairvoyant"
-        self.explain = True
         self.config = config or ClairvoyantConfig()
         self._jobs: Topology | None = None
-        self._foresight: Foresight | None = None
+        self._future: FutureLoad | None = None
         self._frontiers: dict[int, Frontier] = {}
         self._candidates: dict[int, tuple[Candidates, float]] = {}
         self._schedules: list[_Schedule | None] = []
         self.price: Floats = np.zeros(0)  # (J,) price of each plan, as planned
         self.gap: Floats = np.zeros(0)  # (J,) no plan is cheaper by more
 
-    def foresee(self, jobs: Topology, foresight: Foresight) -> None:
-        if len(foresight.rates_per_s) != len(jobs):
+    def capabilities(self) -> Capabilities:
+        return replace(
+            super().capabilities(), know_future=self.know_future, cost_bounds=self.cost_bounds
+        )
+
+    def know_future(self, jobs: Topology, future: FutureLoad) -> None:
+        if len(future.rates_per_s) != len(jobs):
             raise PolicyError(
-                f"clairvoyant received {len(foresight.rates_per_s)} loads for {len(jobs)} jobs"
+                f"clairvoyant received {len(future.rates_per_s)} loads for {len(jobs)} jobs"
             )
-        self._jobs, self._foresight = jobs, foresight
+        self._jobs, self._future = jobs, future
         rows = np.unique(jobs.row).tolist()
         most = self.config.configurations
         self._frontiers = {k: frontier(jobs.tables, k) for k in rows}
         self._candidates = {k: candidates(jobs, k, most) for k in rows}
 
-    def possible(self) -> Possible:
-        """Compute the range of costs a policy could reach on the foreseen load.
+    def cost_bounds(self) -> CostBounds:
+        """Compute the range of costs a policy could reach on the load to come.
 
         Returns:
             Cost of the bound and of the peak-provisioned job, money, (J,); the peak has the plan's
             head-room.
         """
-        jobs, foresight = self._known()
-        least, highest = bounds(jobs.tables, jobs.row, foresight.rates_per_s)
+        jobs, future = self._known()
+        least, highest = bounds(jobs.tables, jobs.row, future.rates_per_s)
         calm = {
             k: frontier(jobs.tables, k, 1.0 + IN_TIME * float(jobs.tables.slo_s[k]))
             for k in self._frontiers
@@ -124,7 +128,7 @@ class Clairvoyant:
             reached = needed <= calm[k].rate_per_s[-1]
             found = calm[k] if reached else self._frontiers[k]
             peak[j] = found.cost_per_s[found.cheapest(needed)]
-        return Possible(bound=least, peak=peak * foresight.rates_per_s.shape[1])
+        return CostBounds(bound=least, peak=peak * future.rates_per_s.shape[1])
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         if mask is None or len(self._schedules) != len(jobs):
@@ -171,18 +175,18 @@ class Clairvoyant:
         self._schedules = [s if s is None else _Schedule(**s) for s in state["schedules"]]
         self.price, self.gap = np.full((2, len(self._schedules)), np.nan)
 
-    def _known(self) -> tuple[Topology, Foresight]:
-        if self._jobs is None or self._foresight is None:
+    def _known(self) -> tuple[Topology, FutureLoad]:
+        if self._jobs is None or self._future is None:
             raise PolicyError(
                 "clairvoyant does not know the load",
                 remedy="Only dsp-gym evaluate knows a load in advance and can run this policy: "
                 "choose another one as a fallback, as a teacher, or for a real job.",
             )
-        return self._jobs, self._foresight
+        return self._jobs, self._future
 
     def _plan(self, snapshot: MetricsSnapshot, rows: list[int]) -> None:
         """Plan for jobs from their running configuration."""
-        jobs, foresight = self._known()
+        jobs, future = self._known()
         running = self._running(snapshot, rows)
 
         def work(low: int, high: int) -> None:
@@ -190,11 +194,11 @@ class Clairvoyant:
                 k = int(jobs.row[j])
                 kept, share = self._candidates[k]
                 options = kept.with_one_more(*running[j])
-                load = foresight.rates_per_s[j]
+                load = future.rates_per_s[j]
                 # Whole intervals only; each step's mean load decides how often firings make it
                 # late.
-                load = load[: len(load) // foresight.interval_s * foresight.interval_s]
-                steady = load.reshape(-1, foresight.interval_s).mean(axis=1)
+                load = load[: len(load) // future.interval_s * future.interval_s]
+                steady = load.reshape(-1, future.interval_s).mean(axis=1)
                 found = plan(
                     load,
                     options.capacity_per_s * self.config.headroom,
@@ -205,7 +209,7 @@ class Clairvoyant:
                 )
                 self.price[j] = found.price
                 self.gap[j] = found.gap + share * found.price
-                self._schedules[j] = _schedule(snapshot, j, found, options, foresight.interval_s)
+                self._schedules[j] = _schedule(snapshot, j, found, options, future.interval_s)
 
         over_rows(work, len(rows), min(len(os.sched_getaffinity(0)), len(rows)))
 
@@ -229,13 +233,13 @@ class Clairvoyant:
 
         Args:
             k: Its job file, a row of the jobs' tables.
-            load: Its foreseen load, records/s by second.
+            load: Its load to come, records/s by second.
 
         Returns:
             Seconds of savepoint and outage, and prices in money.
         """
         assert self._jobs is not None
-        assert self._foresight is not None
+        assert self._future is not None
         tables, c = self._jobs.tables, self.config
         state_mib = _state_mib(tables, k, float(load.mean()))
         savepoint_s = 0.0 if tables.in_place[k] else state_mib / float(tables.savepoint_mib_s[k])
@@ -243,7 +247,7 @@ class Clairvoyant:
         full = self._frontiers[k]
         unit = float(full.cost_per_s[full.cheapest(float(tables.rate_per_s[k]))])
         return Terms(
-            interval_s=self._foresight.interval_s,
+            interval_s=self._future.interval_s,
             savepoint_s=math.ceil(savepoint_s),
             outage_s=max(1, math.ceil(outage_s)),
             late_s=IN_TIME * float(tables.slo_s[k]),

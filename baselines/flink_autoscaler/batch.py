@@ -129,13 +129,109 @@ def _sample(
     return known
 
 
+class _Scratch(NamedTuple):
+    """Room that the passes of one batch share."""
+
+    rows: Floats  # (V, SCALING_METRICS)
+    sample: Floats  # (GLOBALS,)
+    excluded: Bools  # (V,)
+    evaluated: Floats  # (V, EVALUATED)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _run_job(
+    graph: Graph,
+    seen: Seen,
+    s: Settings,
+    memory: Remembered,
+    j: int,
+    scratch: _Scratch,
+    out: Wanted,
+) -> int:
+    """Collect, evaluate and scale one job; k is the number of its graph, n of its vertices.
+
+    Returns:
+        The result of the pass.
+    """
+    window, history, tracking = memory.window, memory.history, memory.tracking
+    k, now, running_ms = seen.row[j], seen.now_ms[j], seen.running_ms[j]
+    n, sample = graph.n[k], scratch.sample
+    # A restart empties the window and begins the counters at zero.
+    if restarted(window, j, running_ms):
+        memory.busy_ms[j] = 0.0
+    since = now - memory.collected_ms[j] if window.size[j] > 0 else 0
+    memory.collected_ms[j] = now
+    if not _sample(graph, seen, memory, s, j, float(since), scratch.rows, scratch.excluded):
+        return FAILED
+    # In the order of the operator's pass: window, history, restart time, evaluation, scaling.
+    sample[GC], sample[HEAP_RATIO] = seen.gc[j], seen.heap_ratio[j]
+    full = append(window, j, now, running_ms, s.stabilization_ms, s.window_ms, scratch.rows, sample)
+    trim(history, tracking, j, n, now, s.history_age_ms, s.history_count)
+    record_restart(history, tracking, j, n, running_ms, seen.parallelism[j])
+    count = window.size[j]
+    if count < 2:
+        return WAITING
+    restart = restart_s(tracking, j, s.tracking, s.restart_s, s.restart_limit_s)
+    if not evaluate(
+        graph,
+        k,
+        window.ts_ms[j, :count],
+        window.vertex[j, :count],
+        seen.parallelism[j],
+        s,
+        restart,
+        scratch.evaluated,
+    ):
+        return FAILED
+    copy_rows(scratch.evaluated, out.evaluated[j])
+    out.expected[j] = np.nan
+    # Only a full window leads to a decision; before, the metrics are reported alone.
+    if not full:
+        return WAITING
+    return _scale(graph, seen, s, memory, Pass(k, j, now, restart), scratch, out)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scale(
+    graph: Graph,
+    seen: Seen,
+    s: Settings,
+    memory: Remembered,
+    at: Pass,
+    scratch: _Scratch,
+    out: Wanted,
+) -> int:
+    """Scale one job that was evaluated, unless its heap or garbage collection forbids it.
+
+    Returns:
+        The result of the pass.
+    """
+    j, window = at.row, memory.window
+    # Memory pressure holds back a rescale, as in `gate.under_memory_pressure`.
+    heap = average(window.job[j, : window.size[j]], 0, HEAP_RATIO, 1)
+    if seen.gc[j] > s.gc_threshold or heap > s.heap_threshold:
+        return BALANCED
+    due = scale_vertices(
+        graph,
+        at,
+        scratch.evaluated,
+        seen.parallelism[j],
+        scratch.excluded,
+        s,
+        memory.history,
+        memory.delayed,
+        Recommended(out.new[j], out.outside[j], out.expected[j], out.events[j]),
+    )
+    if due < 0:
+        return FAILED
+    return DUE if due == 1 else BALANCED
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def run_batch(
     graph: Graph, seen: Seen, s: Settings, interval_ms: int, memory: Remembered, out: Wanted
 ) -> None:
-    """Collect, evaluate and scale every job whose next pass has come.
-
-    j is a job's row, k the number of its graph, n the number of its vertices.
+    """Collect, evaluate and scale every job whose next pass has come; j is a job's row.
 
     Args:
         graph: Graphs of the batch.
@@ -145,79 +241,24 @@ def run_batch(
         memory: Changed in place.
         out: Filled.
     """
-    window, history, tracking = memory.window, memory.history, memory.tracking
     vertices = seen.parallelism.shape[1]
     # Scratch arrays, once for the batch; a job fills the first n rows.
-    rows = np.empty((vertices, len(SCALING_METRICS)))
-    sample = np.full(len(GLOBALS), np.nan)
-    excluded = np.zeros(vertices, dtype=np.bool_)
-    evaluated = np.empty((vertices, len(EVALUATED)))
+    scratch = _Scratch(
+        np.empty((vertices, len(SCALING_METRICS))),
+        np.full(len(GLOBALS), np.nan),
+        np.zeros(vertices, dtype=np.bool_),
+        np.empty((vertices, len(EVALUATED))),
+    )
     for j in range(len(seen.row)):
-        k, now, running_ms = seen.row[j], seen.now_ms[j], seen.running_ms[j]
-        n = graph.n[k]
-        out.result[j] = WAITING
         _leave(seen, j, out)
         for v in range(vertices):
             out.events[j, v] = 0
-        last_s = memory.collected_ms[j] / 1000.0
-        if not seen.running[j] or not is_due(now / 1000.0, last_s, interval_ms / 1000.0):
+        last_s, interval_s = memory.collected_ms[j] / 1000.0, interval_ms / 1000.0
+        if not seen.running[j] or not is_due(seen.now_ms[j] / 1000.0, last_s, interval_s):
+            out.result[j] = WAITING
             continue
-        # A restart empties the window and begins the counters at zero.
-        if restarted(window, j, running_ms):
-            for v in range(vertices):
-                memory.busy_ms[j, v] = 0.0
-        since = now - memory.collected_ms[j] if window.size[j] > 0 else 0
-        memory.collected_ms[j] = now
-        if not _sample(graph, seen, memory, s, j, float(since), rows, excluded):
-            out.result[j] = FAILED
-            continue
-        # In the order of the operator's pass: window, history, restart time, evaluation, scaling.
-        sample[GC], sample[HEAP_RATIO] = seen.gc[j], seen.heap_ratio[j]
-        full = append(window, j, now, running_ms, s.stabilization_ms, s.window_ms, rows, sample)
-        trim(history, tracking, j, n, now, s.history_age_ms, s.history_count)
-        record_restart(history, tracking, j, n, running_ms, seen.parallelism[j])
-        count = window.size[j]
-        if count < 2:
-            continue
-        restart = restart_s(tracking, j, s.tracking, s.restart_s, s.restart_limit_s)
-        if not evaluate(
-            graph,
-            k,
-            window.ts_ms[j, :count],
-            window.vertex[j, :count],
-            seen.parallelism[j],
-            s,
-            restart,
-            evaluated,
-        ):
-            out.result[j] = FAILED
-            continue
-        copy_rows(evaluated, out.evaluated[j])
-        for v in range(vertices):
-            out.expected[j, v] = np.nan
-        # Only a full window leads to a decision; before, the metrics are reported alone.
-        if not full:
-            continue
-        out.result[j] = BALANCED
-        # Memory pressure holds back a rescale, as in `gate.under_memory_pressure`.
-        heap = average(window.job[j, :count], 0, HEAP_RATIO, 1)
-        if seen.gc[j] > s.gc_threshold or heap > s.heap_threshold:
-            continue
-        due = scale_vertices(
-            graph,
-            Pass(k, j, now, restart),
-            evaluated,
-            seen.parallelism[j],
-            excluded,
-            s,
-            history,
-            memory.delayed,
-            Recommended(out.new[j], out.outside[j], out.expected[j], out.events[j]),
-        )
-        if due == 1:
-            out.result[j] = DUE
-        elif due < 0:
-            out.result[j] = FAILED
+        out.result[j] = _run_job(graph, seen, s, memory, j, scratch, out)
+        if out.result[j] == FAILED:
             _leave(seen, j, out)
 
 

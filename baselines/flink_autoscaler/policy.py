@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 __all__ = ["FlinkAutoscaler", "FlinkAutoscalerConfig"]
 
@@ -99,14 +101,13 @@ class FlinkAutoscalerConfig(ConfigModel):
         )
 
 
-class FlinkAutoscaler:
+class FlinkAutoscaler(ExplainingPolicy):
     """Flink Kubernetes Operator 1.15.0's autoscaler (FLIP-271), with its own keys and defaults."""
 
     Config = FlinkAutoscalerConfig
 
     def __init__(self, config: FlinkAutoscalerConfig | None = None) -> None:
         self.name = "flink-autoscaler"
-        self.explain = True
         self.config = config or FlinkAutoscalerConfig()
         self.options = Options.of(self.config.flink_configuration)
         self.settings = settings_of(self.options, self.config.switches(self.options))
@@ -206,6 +207,9 @@ class FlinkAutoscaler:
             report[f"{start}.RECOMMENDED_PARALLELISM.Current"] = float(self._out.new[job, v])
             report[f"{start}.EXPECTED_PROCESSING_RATE.Current"] = float(self._out.expected[job, v])
         return report
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), answer=self.answer)
 
     @staticmethod
     def answer(document: Document, kind: str = "decision") -> Answer:

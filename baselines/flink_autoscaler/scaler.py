@@ -227,6 +227,39 @@ def delay(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _factor(factor: float, s: Settings, history: History, j: int, v: int) -> tuple[float, bool]:
+    """Compute the factor by which to scale from that of a vertex that scales perfectly.
+
+    Returns:
+        The factor within its limits, and False where Flink's fit of the scalability fails.
+    """
+    if s.scalability:
+        past = history.size[j, v]
+        before, rates = history.before[j, v, :past], history.rate[j, v, :past]
+        alpha = coefficient(before, rates, s.scalability_min, s.scalability_lowest)
+        if np.isnan(alpha):
+            return factor, False
+        factor /= alpha
+    if factor < s.min_factor:
+        factor = s.min_factor
+    elif factor > s.max_factor:
+        factor = s.max_factor
+    return factor, True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _was_ineffective(
+    history: History, j: int, v: int, p: int, rate: float, effectiveness: float
+) -> bool:
+    """Return whether the last scale-up, to p, brought less than its share of the expected gain."""
+    last = history.size[j, v] - 1
+    if last < 0 or not p == history.after[j, v, last] > history.before[j, v, last]:
+        return False
+    gain = history.expected[j, v, last] - history.rate[j, v, last]
+    return not (rate - history.rate[j, v, last]) / gain >= effectiveness
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def scale_vertex(
     x: Floats,
     p: int,
@@ -259,25 +292,10 @@ def scale_vertex(
     if np.isnan(rate) or np.isnan(needed):
         return p, False, np.nan, 0, True
     # DS2's rule with Flink's head-room: needed capacity over true rate.
-    factor = needed / rate
-    past = history.size[j, v]
-    if s.scalability:
-        alpha = coefficient(
-            history.before[j, v, :past],
-            history.rate[j, v, :past],
-            s.scalability_min,
-            s.scalability_lowest,
-        )
-        if np.isnan(alpha):
-            return p, False, np.nan, 0, False
-        factor /= alpha
-    if factor < s.min_factor:
-        factor = s.min_factor
-    elif factor > s.max_factor:
-        factor = s.max_factor
+    factor, fits = _factor(needed / rate, s, history, j, v)
     # The running parallelism is always allowed, even outside the configured limits.
     lower, upper = min(p, limits.lowest), max(p, limits.highest)
-    if lower > upper:
+    if not fits or lower > upper:
         return p, False, np.nan, 0, False
     new, limited = scale(
         p, factor, limits.hashed, limits.partitions, limits.max_parallelism, lower, upper, s.mode
@@ -286,20 +304,16 @@ def scale_vertex(
     if new == p:
         delayed.size[j, v] = 0
         return p, False, np.nan, events, True
-    expected = rate / p * new if s.final_expected else rate * factor
-    expected = round3(expected)
+    expected = round3(rate / p * new if s.final_expected else rate * factor)
     events |= EXPECTING
     outside = rate < x[E_UP] or rate > x[E_DOWN]
     if new > p:
         delayed.size[j, v] = 0
-        last = past - 1
         # Effectiveness: did the last scale-up bring the expected share of its expected gain?
-        if past > 0 and p == history.after[j, v, last] > history.before[j, v, last]:
-            gain = history.expected[j, v, last] - history.rate[j, v, last]
-            if not (rate - history.rate[j, v, last]) / gain >= s.effectiveness:
-                events |= INEFFECTIVE
-                if s.detection:
-                    return p, False, expected, events, True
+        if _was_ineffective(history, j, v, p, rate, s.effectiveness):
+            events |= INEFFECTIVE
+            if s.detection:
+                return p, False, expected, events, True
         return new, outside, expected, events, True
     if s.scale_down_interval_ms <= 0:
         return new, outside, expected, events, True

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict
 
 from pydantic import Field
 
@@ -130,6 +131,14 @@ class PlannerModel(ConfigModel):
         files.write_atomic(path, self.model_dump_json(indent=2) + "\n")
 
 
+class LearnedDocuments(TypedDict):
+    """Fields of a `CapacityPlan` that say what was learned, and how."""
+
+    model: dict[str, object]
+    measured: list[dict[str, object]]
+    effort: dict[str, float]
+
+
 class Learned:
     """A capacity model, and the measurements and effort behind it."""
 
@@ -137,6 +146,37 @@ class Learned:
         self, model: PlannerModel, exploration: Exploration[BudgetMeasurement], optimizer: Optimizer
     ) -> None:
         self.model, self.exploration, self.optimizer = model, exploration, optimizer
+
+    def documents(self) -> LearnedDocuments:
+        """Return what a plan says of the learning.
+
+        Returns:
+            The model, the budgets measured and the effort, as a `CapacityPlan` has them.
+        """
+        model, found, optimizer = self.model, self.exploration, self.optimizer
+        return {
+            "model": {
+                **model.surface.model_dump(),
+                "learned_slots": list(model.learned_slots),
+                "loocv_per_s": found.loocv_per_s,
+                "extrapolation_per_s": found.extrapolation_per_s,
+            },
+            "measured": [
+                {
+                    "slots": m.slots,
+                    "memory_level": m.memory_level,
+                    "parallelism": m.parallelism,
+                    "bids2_per_s": m.predicted_per_s,
+                    "mst_per_s": m.mst_per_s,
+                }
+                for m in found.measured
+            ],
+            "effort": {
+                "co_calls": optimizer.co_calls,
+                "ce_calls": optimizer.ce_calls,
+                "testbed_s": optimizer.seconds,
+            },
+        }
 
 
 def learn(
@@ -164,21 +204,10 @@ def learn(
     spec = testbed.spec
     levels = sorted(set(memory_levels or config.memory_levels or range(spec.memory.levels)))
     level_of = {profile_mib(spec, level): level for level in levels}
-    low, high = slot_range(operators(spec, None))
-    enough = min(high, low + 2)  # three budgets, unless the job cannot fill so many
-    if config.testbed_slots < enough:
-        needs = ", ".join(f"{o.name} {o.least}" for o in operators(spec, None))
-        raise ConfigError(
-            f"job '{spec.job}' needs at least {low} slots ({needs}; sources left out), and the "
-            f"explorer {enough} to see how throughput grows: {enough - config.testbed_slots} more "
-            "than the testbed has",
-            key="testbed_slots",
-            value=config.testbed_slots,
-            remedy=f"Give it {enough} slots or more.",
-        )
+    low, high = _budgets(spec, config.testbed_slots)
     optimizer = Optimizer(testbed, config.estimator, tell)
     found = explore(
-        BudgetGrid(low, min(high, config.testbed_slots), tuple(sorted(level_of))),
+        BudgetGrid(low, high, tuple(sorted(level_of))),
         lambda slots, memory_mib: optimizer.measure(slots, level_of[memory_mib]),
         config.explorer,
     )
@@ -207,6 +236,23 @@ def learn(
         ),
     )
     return Learned(model, found, optimizer)
+
+
+def _budgets(spec: JobSpec, testbed_slots: int) -> tuple[int, int]:
+    """Smallest and largest number of slots to try on a testbed."""
+    low, high = slot_range(operators(spec, None))
+    enough = min(high, low + 2)  # three budgets, unless the job cannot fill so many
+    if testbed_slots < enough:
+        needs = ", ".join(f"{o.name} {o.least}" for o in operators(spec, None))
+        raise ConfigError(
+            f"job '{spec.job}' needs at least {low} slots ({needs}; sources left out), and the "
+            f"explorer {enough} to see how throughput grows: {enough - testbed_slots} more "
+            "than the testbed has",
+            key="testbed_slots",
+            value=testbed_slots,
+            remedy=f"Give it {enough} slots or more.",
+        )
+    return low, min(high, testbed_slots)
 
 
 def profile_plan(
@@ -260,17 +306,7 @@ def answer(
     ]
     checks: dict[int, HeldPlan] = {}
     if config.check and model.backend == "simulated":
-        for i, profile in enumerate(profiles):
-            level = profile.memory_level
-            known = model.operators(spec, level)
-            holds = held(spec, known, level, (rate_per_s, planned), profile.slots)
-            slots = None if holds is None else holds.slots
-            if holds is not None:
-                checks[level] = holds
-            cost = None if slots is None else slots * slot_cost(spec, level)
-            profiles[i] = replace(profile, slots=slots, cost_per_hour=cost)
-        if not checks:
-            raise unreachable(spec, model.memory_levels, rate_per_s)
+        profiles, checks = _checked(model, spec, profiles, (rate_per_s, planned))
     feasible = [p for p in profiles if p.slots is not None and p.cost_per_hour is not None]
     if not feasible:
         _raise_unreachable(model, spec, rate_per_s, planned)
@@ -283,7 +319,6 @@ def answer(
         tasks = dict(checked.parallelism)
     wanted = configuration(spec, tasks, chosen.memory_level)
     cost = requested(spec, wanted.parallelism, wanted.memory_level).money_per_hour(spec)
-    found, optimizer = learned.exploration, learned.optimizer
     return CapacityPlan(
         job=spec.job,
         backend=model.backend,
@@ -297,31 +332,38 @@ def answer(
         currency=spec.prices.currency,
         predicted_per_s=float(model.surface.predict(chosen.slots, chosen.slot_mib)),
         profiles=profiles,
-        model={
-            **model.surface.model_dump(),
-            "learned_slots": list(model.learned_slots),
-            "loocv_per_s": found.loocv_per_s,
-            "extrapolation_per_s": found.extrapolation_per_s,
-        },
-        measured=[
-            {
-                "slots": m.slots,
-                "memory_level": m.memory_level,
-                "parallelism": m.parallelism,
-                "bids2_per_s": m.predicted_per_s,
-                "mst_per_s": m.mst_per_s,
-            }
-            for m in found.measured
-        ],
-        effort={
-            "co_calls": optimizer.co_calls,
-            "ce_calls": optimizer.ce_calls,
-            "testbed_s": optimizer.seconds,
-        },
+        **learned.documents(),
         mst_per_s=mst_of(spec, wanted.parallelism, chosen.memory_level),
         changed=None if checked is None else checked.changed,
         notes=source_notes(spec, rate_per_s),
     )
+
+
+def _checked(
+    model: PlannerModel,
+    spec: JobSpec,
+    profiles: Sequence[ProfilePlan],
+    rates_per_s: tuple[float, float],
+) -> tuple[list[ProfilePlan], dict[int, HeldPlan]]:
+    """Hold profiles to the job file's own throughput.
+
+    Returns:
+        The profiles with the slots that carry the rate, and the plan of each level that has one.
+    """
+    checks: dict[int, HeldPlan] = {}
+    found = []
+    for profile in profiles:
+        level = profile.memory_level
+        holds = held(spec, model.operators(spec, level), level, rates_per_s, profile.slots)
+        if holds is None:
+            found.append(replace(profile, slots=None, cost_per_hour=None))
+            continue
+        checks[level] = holds
+        cost = holds.slots * slot_cost(spec, level)
+        found.append(replace(profile, slots=holds.slots, cost_per_hour=cost))
+    if not checks:
+        raise unreachable(spec, model.memory_levels, rates_per_s[0])
+    return found, checks
 
 
 def _tightest(model: PlannerModel, spec: JobSpec, memory_level: int) -> Operator:

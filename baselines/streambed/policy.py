@@ -27,6 +27,7 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 
 __all__ = ["PlanTable", "Streambed", "StreambedConfig"]
@@ -97,14 +98,13 @@ class PlanTable:
         return slots[best, columns].astype(np.int64), best.astype(np.int64)
 
 
-class Streambed:
+class Streambed(ExplainingPolicy):
     """StreamBed (Rosinosky et al., DEBS 2024): explores small budgets, then jumps to its plan."""
 
     Config = StreambedConfig
 
     def __init__(self, config: StreambedConfig | None = None) -> None:
         self.name = "streambed"
-        self.explain = True
         self.config = config or StreambedConfig()
         self.tables: list[PlanTable] = []
         """Plans of each job file, in the order of the batch's job files."""
@@ -132,6 +132,9 @@ class Streambed:
         parallelism = np.where(scaled, m["wanted"], snapshot.parallelism)
         level = np.where(scaled, m["level"][:, None], snapshot.memory_level)
         return reasons.decision(snapshot, parallelism, level, self._why() if self.explain else None)
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), plan_capacity=self.plan)
 
     def plan(self, request: PlanRequest) -> CapacityPlan:
         """Explore the job's budgets on the backend and plan for a rate.

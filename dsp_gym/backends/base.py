@@ -17,7 +17,7 @@ from dsp_gym.arrays import Ints
 from dsp_gym.errors import DspGymError, FlinkError
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.protocols import PENDING
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 
@@ -122,7 +122,7 @@ class Actuator(Protocol):
         """State of the last request.
 
         Returns:
-            (J,) IDLE, PENDING, REACHED, REFUSED or TIMED_OUT, see `dsp_gym.loop.protocols`.
+            (J,) of `ActuatorStatus`.
         """
 
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
@@ -336,7 +336,7 @@ class SelfContained(Backend):
         """State of the last request, see `Actuator.status`.
 
         Returns:
-            (J,) IDLE, PENDING, REACHED, REFUSED or TIMED_OUT.
+            (J,) of `ActuatorStatus`.
         """
 
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
@@ -363,7 +363,7 @@ def reason_to_hold(backend: Backend, seen: MetricsSnapshot) -> DspGymError | Non
     status, actuator = Status(int(seen.status[0])), backend.actuator
     if status == Status.FAILED:
         return FlinkError("the job has failed, or is gone", reason="NotFound")
-    is_rescaling = actuator is not None and actuator.status()[0] == PENDING
+    is_rescaling = actuator is not None and actuator.status()[0] == ActuatorStatus.PENDING
     if status == Status.RUNNING or is_rescaling:
         return None
     return FlinkError(f"the job is {status.name}")

@@ -108,13 +108,13 @@ def answers(
 
     from dsp_gym.control.client_history import RequestHistory
     from dsp_gym.errors import DspGymError
-    from dsp_gym.loop.protocols import Answering
     from dsp_gym.loop.turn import take_turn
     from dsp_gym.loop.wire import decision_to_json, snapshot_from_json
+    from dsp_gym.policies import capabilities_of
 
     jobs: dict[str, _Job] = {}
     first = start()[0]
-    reads = first.answer if isinstance(first, Answering) else None
+    reads = capabilities_of(first).answer
     for where, text in lines:
         document = _parsed(text, where)
         bare = reads is not None and isinstance(document, dict) and "schema" not in document

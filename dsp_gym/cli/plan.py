@@ -216,15 +216,15 @@ def _testbed(text: str) -> tuple[PlannerBackend, Path | None]:
 
 
 def _planned(policy: str, request: PlanRequest) -> CapacityPlan:
-    from dsp_gym.policies.planner import Planner
+    from dsp_gym.policies.capabilities import capabilities_of
     from dsp_gym.policies.registry import make
 
-    planner = make(policy)
-    if not isinstance(planner, Planner):
+    plan_capacity = capabilities_of(make(policy)).plan_capacity
+    if plan_capacity is None:
         raise ConfigError(
             f"policy '{policy}' cannot plan", key="policy", remedy="Take one that can: streambed."
         )
-    return planner.plan(request)
+    return plan_capacity(request)
 
 
 def _print_validity(validity: Validity | None, found: CapacityPlan) -> None:

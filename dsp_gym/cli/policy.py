@@ -1,4 +1,4 @@
-"""`dsp-gym policy show`, `import`, `pull`, `sign` and `promote`."""
+"""`dsp-gym policy show`, `import`, `pull` and `promote`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 def register(app: typer.Typer) -> None:
     """Add the command group."""
     group = typer.Typer(
-        help="Inspect, import or sign a trained policy; fetch or promote one in the registry.",
+        help="Inspect or import a trained policy; fetch or promote one in the registry.",
         no_args_is_help=True,
     )
     group.command(
@@ -47,13 +47,6 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym policy pull models:/q11/3 --uri sqlite:////srv/mlflow.db\n\n"
         "  dsp-gym policy pull models:/q11/3@sha256:DIGEST --out policies/q11   or nothing"
     )(pull)
-    group.command(
-        epilog="Examples:\n\n"
-        "  openssl genpkey -algorithm ed25519 -out private.pem\n\n"
-        "  openssl pkey -in private.pem -pubout -out public.pem\n\n"
-        "  dsp-gym policy sign runs/q11/latest/policy --key private.pem\n\n"
-        "  dsp-gym policy pull models:/q11/3 --signed-by public.pem"
-    )(sign)
     group.command(epilog="Examples:\n\n  dsp-gym policy promote models:/q11/3 --alias champion")(
         promote
     )
@@ -161,7 +154,7 @@ def import_(
     """Turn a model saved by Stable-Baselines3 or PyTorch into a policy folder.
 
     The folder holds arrays; nothing of the file is executed. The policy decides as the model does,
-    takes the best action, and can be evaluated, shadowed and signed like any other.
+    takes the best action, and can be evaluated, and shadowed like any other.
     """
     from dsp_gym.errors import StorageError
     from dsp_gym.policies.pins import digest_of
@@ -224,12 +217,6 @@ def pull(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the policy in that folder.")
     ] = False,
-    signed_by: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Public ed25519 key (PEM); refuse a policy without its signature."
-        ),
-    ] = None,
     uri: RegistryOption = DEFAULT_URI,
     as_json: JsonOption = False,
 ) -> None:
@@ -237,9 +224,7 @@ def pull(
     from dsp_gym.policies.pins import digest_of
 
     name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
-    folder = _pull(
-        address, out or Path("policies") / name, uri, replace=overwrite, signed_by=signed_by
-    )
+    folder = _pull(address, out or Path("policies") / name, uri, replace=overwrite)
     if as_json:
         print_json({"address": address, "policy": folder, "digest": digest_of(folder)})
     else:
@@ -250,29 +235,10 @@ def _is_registered(policy: str) -> bool:
     return policy.startswith("models:/")
 
 
-def sign(
-    policy: Annotated[Path, typer.Argument(help="A policy folder.", metavar="FOLDER")],
-    key: Annotated[
-        Path, typer.Option(metavar="FILE", help="Private ed25519 key, PEM without a password.")
-    ],
-) -> None:
-    """Sign a trained policy; its digest stays the same."""
-    from dsp_gym.errors import PolicyError
-    from dsp_gym.policies.registry import POLICY_FILE
-    from dsp_gym.policies.signatures import sign as write_signature
-
-    if not (policy / POLICY_FILE).is_file():
-        said = "is no folder of a trained policy"
-        raise PolicyError(said, file=policy, remedy="dsp-gym train makes one.")
-    typer.echo(f"signed  {write_signature(policy, key)}")
-
-
-def _pull(
-    address: str, into: Path, uri: str, *, replace: bool = False, signed_by: Path | None = None
-) -> Path:
+def _pull(address: str, into: Path, uri: str, *, replace: bool = False) -> Path:
     from dsp_gym.trackers.mlflow import pull as fetch
 
-    return fetch(address, into, uri, replace=replace, signed_by=signed_by)
+    return fetch(address, into, uri, replace=replace)
 
 
 def promote(

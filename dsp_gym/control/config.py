@@ -143,11 +143,6 @@ class RunConfig(ConfigModel):
         description="true = a trained policy from a folder must be named with its digest, "
         "FOLDER@sha256:..., which is checked before it decides",
     )
-    signed_by: Path | None = Field(
-        None,
-        description="file with a public ed25519 key: a trained policy from a folder must carry a "
-        "signature of it (`dsp-gym policy sign`); none: no signature is asked for",
-    )
     stop_file: Path | None = Field(
         None,
         description="while this file exists nothing is enacted; on Kubernetes the annotation "

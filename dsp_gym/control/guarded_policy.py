@@ -24,13 +24,14 @@ from dsp_gym.guardrails.chain import Chain
 from dsp_gym.guardrails.fallback import Fallback
 from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
-from dsp_gym.loop.forecast import Forecast, Forecasting
-from dsp_gym.loop.per_job_state import RowMemory, Rowwise, all_of
+from dsp_gym.loop.forecast import Forecast
+from dsp_gym.loop.per_job_state import RowMemory, all_of
 from dsp_gym.loop.plausible import plausible
-from dsp_gym.loop.protocols import Confident, Planning, Policy
+from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
+from dsp_gym.policies import capabilities_of
 from dsp_gym.redaction import redacted
 
 __all__ = [
@@ -168,13 +169,12 @@ class GuardedPolicy:
         answers: bool = False,
     ) -> None:
         self._tells_range = tells_range
-        self._forecasting = policy if answers and isinstance(policy, Forecasting) else None
-        plans_after = answers and timeout_s is None
-        self._planning = policy if plans_after and isinstance(policy, Planning) else None
+        self._can = can = capabilities_of(policy)
+        self._foresees = can.forecast if answers else None
+        self._planning = can.later_plans if answers and timeout_s is None else None
         if self._planning is not None:
             self._planning.plans_after = True
         self.policy, self.chain = policy, chain
-        self._confident = policy if isinstance(policy, Confident) else None
         self._alone = None if chain is None else each_alone(chain)
         self.name = name or policy.name
         guardrails = () if chain is None else chain.guardrails
@@ -198,14 +198,14 @@ class GuardedPolicy:
         Returns:
             The memories; None where they are not known to be all, or a decision may take long.
         """
-        if self._worker is not None or not isinstance(self.policy, Rowwise):
+        if self._worker is not None or self._can.memories is None:
             return None
-        return all_of(self.policy.memories(), self._beside)
+        return all_of(self._can.memories(), self._beside)
 
     @property
     def is_prompt(self) -> bool:
         """Whether policy, guardrails and replacement decide in a moment and wait for nothing."""
-        quick = self._worker is None and isinstance(self.policy, Rowwise)
+        quick = self._worker is None and self._can.memories is not None
         return quick and self._beside is not None
 
     @property
@@ -347,17 +347,17 @@ class GuardedPolicy:
 
     def _confidence(self, snapshot: MetricsSnapshot) -> Floats | Floats32 | None:
         """How sure the policy says it is of each vertex; None where it cannot tell."""
-        values = None if self._confident is None else self._confident.confidence
+        values = None if self._can.confidence is None else self._can.confidence()
         if not isinstance(values, np.ndarray) or values.shape != snapshot.parallelism.shape:
             return None
         return values if bool(np.isfinite(values).all()) else None
 
     def _forecast(self) -> Forecast | None:
         """What the policy expects, read after a decision that it gave in time."""
-        if self._forecasting is None:
+        if self._foresees is None:
             return None
         try:
-            return self._forecasting.forecast()
+            return self._foresees()
         except Exception as error:  # a decision without a forecast is as good
             FAULTS.add(self.name, "forecast", error)
             return None

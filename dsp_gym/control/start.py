@@ -33,8 +33,7 @@ from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.pins import split_pin
-from dsp_gym.policies.registry import folder_of, is_pinned, make, resolve
-from dsp_gym.policies.signatures import refuse_unsigned
+from dsp_gym.policies.registry import is_pinned, make
 from dsp_gym.records.journal import Journal
 from dsp_gym.records.rescales import unfinished
 
@@ -304,7 +303,6 @@ def named_policies(config: RunConfig) -> list[tuple[str, NamedPolicyConfig]]:
 
     Raises:
         ConfigError: One has no digest where the run asks for them.
-        PolicyError: One has no signature where the run asks for them.
     """
     _refuse_unproven(config)
     found = []
@@ -320,7 +318,7 @@ def named_policies(config: RunConfig) -> list[tuple[str, NamedPolicyConfig]]:
 
 
 def _refuse_unproven(config: RunConfig) -> None:
-    """Every trained policy from a folder has the digest and the signature that are asked for."""
+    """Refuse a trained policy from a folder without a digest where the run asks for one."""
     for key, policy in _asked(config):
         if config.pinned and not is_pinned(policy):
             raise ConfigError(
@@ -330,9 +328,6 @@ def _refuse_unproven(config: RunConfig) -> None:
                 remedy="Name it as FOLDER@sha256:..., with the digest that dsp-gym policy show "
                 "prints.",
             )
-        folder = None if config.signed_by is None else folder_of(resolve(policy)[1])
-        if folder is not None and config.signed_by is not None:
-            refuse_unsigned(folder, config.signed_by)
 
 
 def _asked(config: RunConfig) -> Iterator[tuple[str, str | PolicyConfig]]:

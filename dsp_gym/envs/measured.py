@@ -28,7 +28,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.protocols import REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.metrics.window import WindowConfig
@@ -76,7 +76,7 @@ class MeasuredEnv(EnvCore):
     def enacted(self) -> bool:
         """Whether the last decision reached the job; a refused one did not."""
         actuator = self.backend.actuator
-        return actuator is not None and int(actuator.status()[0]) != REFUSED
+        return actuator is not None and int(actuator.status()[0]) != ActuatorStatus.FAILED
 
     def seed(self, seeds: Ints, mask: Bools | None = None) -> None:
         self._base_seed, self._episode = int(seeds[0]), 0

@@ -28,9 +28,8 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.job.validity import Extremes
 from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies.clairvoyance import Bounding, Foreseeing, Foresight, Possible
+from dsp_gym.policies.capabilities import CostBounds, FutureLoad, capabilities_of, without_reasons
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.outcome import histogram_quantile
 from dsp_gym.version import __version__
@@ -136,7 +135,7 @@ class ShareResult:
 
     cells: tuple[ScorecardCell, ...]
     timelines: tuple[RunTimeline, ...]
-    possible: Possible | None
+    possible: CostBounds | None
     validity: tuple[RunValidity, ...] = ()
     first: int = 0  # place of its first run among the policy's
 
@@ -170,15 +169,16 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
     config, runs, entrant = share.config, share.runs, share.entrant
     policy = make(entrant.policy)
     if observer is None and not share.drawn:
-        policy = without_words(policy)  # nobody reads them
+        policy = without_reasons(policy)  # nobody reads them
     chain = build_for(policy, entrant.guardrails)
     shift = config.shift or Shift(name="none")
     options = shift.options(config.simulation)
     jobs = SimulatedJobs(Topology.of(runs.specs, runs.job.tolist()), options)
     jobs.reset(runs.seeds, runs.rates, parallelism=_start(jobs.topology, runs, config))
-    if isinstance(policy, Foreseeing):
-        policy.foresee(jobs.topology, Foresight(runs.rates, config.interval_s))
-    possible = policy.possible() if share.bounding and isinstance(policy, Bounding) else None
+    can = capabilities_of(policy)
+    if can.know_future is not None:
+        can.know_future(jobs.topology, FutureLoad(runs.rates, config.interval_s))
+    possible = can.cost_bounds() if share.bounding and can.cost_bounds is not None else None
     told = Misinformed(policy, shift.file_error) if shift.file_error > 0 else policy
     loop = ControlLoop(jobs, told, chain, config.interval_s)
     loop.reset(runs.seeds)

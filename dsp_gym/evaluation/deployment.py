@@ -22,7 +22,7 @@ from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange, WeightedLoad
 from dsp_gym.loop.topology import Topology
 from dsp_gym.pages import money
-from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
+from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 
@@ -135,8 +135,8 @@ def _a_day(jobs: Topology, rates: Floats) -> tuple[Floats, Floats, Floats]:
     )
     simulated.reset(seeds, rates, parallelism=start)
     policy = make(PLAN)
-    if isinstance(policy, Foreseeing):
-        policy.foresee(simulated.topology, Foresight(rates, _INTERVAL_S))
+    if (know_future := capabilities_of(policy).know_future) is not None:
+        know_future(simulated.topology, FutureLoad(rates, _INTERVAL_S))
     loop = ControlLoop(simulated, policy, None, _INTERVAL_S)
     loop.reset(seeds)
     total = np.zeros((3, len(jobs)))

@@ -23,7 +23,7 @@ from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, StorageError
 from dsp_gym.evaluation.batch_of_runs import Share, ShareResult, versions
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
-from dsp_gym.policies.clairvoyance import Possible
+from dsp_gym.policies.capabilities import CostBounds
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import resolve
 from dsp_gym.records.hashes import bytes_sha256
@@ -118,7 +118,7 @@ class KeptResults:
             possible = None
             if one.possible is not None:
                 bound, peak = np.array(one.possible).T
-                possible = Possible(bound, peak)
+                possible = CostBounds(bound, peak)
             found.append(ShareResult(one.cells, one.timelines, possible, one.validity, one.first))
         return found
 

@@ -32,7 +32,7 @@ from dsp_gym.evaluation.shipped_work import Carried, carried, one_thread
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.cost import one_currency
-from dsp_gym.policies.clairvoyance import Bounding, Possible
+from dsp_gym.policies.capabilities import CostBounds, capabilities_of
 from dsp_gym.policies.registry import is_installed, make, resolve
 
 __all__ = ["PLAN", "Keep", "OnRuns", "cells_of", "decisions_of", "evaluate"]
@@ -88,7 +88,7 @@ def evaluate(
     found = [part.possible for part in parts if part.possible is not None]
     if found:
         bound, peak = (np.concatenate(values) for values in zip(*found, strict=True))
-        cells = _with_bound(cells, runs, Possible(bound, peak))
+        cells = _with_bound(cells, runs, CostBounds(bound, peak))
     rows = score(
         cells,
         reference=config.reference,
@@ -226,7 +226,7 @@ def _shares(config: BenchmarkConfig, runs: Runs) -> list[Share]:
     made = [(entrant, make(entrant.policy)) for entrant in _entrants_of(config)]
     for entrant, policy in made:
         build_for(policy, entrant.guardrails)
-    able = [entrant.name for entrant, policy in made if isinstance(policy, Bounding)]
+    able = [entrant.name for entrant, policy in made if capabilities_of(policy).cost_bounds]
     asked = able[0] if able and config.clairvoyant else None
     drawn = tuple(_representative(runs, len(made) * (config.episode_s // config.interval_s)))
     return [Share(entrant, runs, config, drawn, entrant.name == asked) for entrant, _ in made]
@@ -240,7 +240,9 @@ def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
     return (*config.policies, Entrant(policy=PLAN, name=PLAN))
 
 
-def _with_bound(cells: list[ScorecardCell], runs: Runs, possible: Possible) -> list[ScorecardCell]:
+def _with_bound(
+    cells: list[ScorecardCell], runs: Runs, possible: CostBounds
+) -> list[ScorecardCell]:
     """The cells with the possible saving, and the bound as a policy of its own."""
     found = [
         {"bound": float(bound), "peak": float(peak)}

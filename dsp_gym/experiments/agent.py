@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loads.splits import SplitName
+from dsp_gym.policies.algorithms import ALGORITHMS, Algorithm, find_algorithm
 
 __all__ = [
     "AgentConfig",
@@ -164,11 +165,9 @@ _CONTINUOUS = "acts on continuous actions, and these are discrete."
 UNFIT = {
     **dict.fromkeys(("sac", "td3", "ddpg", "tqc", "crossq"), _CONTINUOUS),
     "ars": "has no gradient to learn a batch by.",
+    "planning": "is named by agent.kind.",
 }
 """Algorithms of Stable-Baselines3 and sb3-contrib that an experiment cannot take, and why."""
-
-
-Algorithm = Literal["ppo", "maskable-ppo", "a2c", "trpo", "dqn", "qr-dqn", "recurrent-ppo"]
 
 
 class AgentConfig(ConfigModel):
@@ -177,17 +176,18 @@ class AgentConfig(ConfigModel):
     kind: Literal["ppo"] = Field(
         "ppo", description="ppo: a network that learns by acting; planning: see PlanningConfig"
     )
-    algorithm: Algorithm = Field(
+    algorithm: str = Field(
         "maskable-ppo",
         description="maskable-ppo never tries a move that bounds forbid, which saves it learning "
         "them; the others leave them to the environment. a2c, trpo, dqn, qr-dqn and recurrent-ppo "
         "are those of Stable-Baselines3 and sb3-contrib with plain layers over the whole "
         "observation; dqn and qr-dqn make one move of one vertex per decision, or a capacity "
-        "action; recurrent-ppo has an LSTM before its layers, lstm_hidden_size wide",
+        "action; recurrent-ppo has an LSTM before its layers, lstm_hidden_size wide. Distributions "
+        "add others in the entry points `dsp_gym.algorithms`",
     )
     params: dict[str, object] = Field(
         default_factory=dict,
-        description="of a2c, trpo, dqn, qr-dqn and recurrent-ppo: further arguments of the "
+        description="of every algorithm but ppo and maskable-ppo: further arguments of the "
         "algorithm, under its own names",
     )
     learner: Literal["native", "sb3"] = Field(
@@ -278,20 +278,15 @@ class AgentConfig(ConfigModel):
     )
 
     @property
-    def is_stock(self) -> bool:
-        """Whether another library's algorithm learns, with its own network of plain layers."""
-        return self.algorithm not in ("ppo", "maskable-ppo")
+    def needs(self) -> Algorithm:
+        """What the algorithm learns with."""
+        return find_algorithm(self.algorithm)
 
-    @property
-    def needs_flat_actions(self) -> bool:
-        """Whether the algorithm chooses one of a list, and no list of choices."""
-        return self.algorithm in ("dqn", "qr-dqn")
-
-    @field_validator("algorithm", mode="before")
+    @field_validator("algorithm")
     @classmethod
-    def _check_algorithm(cls, algorithm: object) -> object:
-        known = get_args(cls.model_fields["algorithm"].annotation)
-        if not isinstance(algorithm, str) or algorithm in known:
+    def _check_algorithm(cls, algorithm: str) -> str:
+        known = [name for name in ALGORITHMS if name not in UNFIT]
+        if algorithm in known:
             return algorithm
         why = UNFIT.get(algorithm.lower(), "is no algorithm there is.")
         raise ValueError(f"'{algorithm}' {why} These fit: {', '.join(known)}.")
@@ -310,7 +305,7 @@ class AgentConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_stock(self) -> AgentConfig:
-        if not self.is_stock:
+        if not self.needs.plain_layers:
             if self.params:
                 raise ValueError(f"params are not of {self.algorithm}; its keys stand beside it")
             return self
@@ -386,6 +381,11 @@ class PlanningConfig(ConfigModel):
     eval_episodes: int = Field(
         24, ge=1, description="episodes on the validation loads that a price is tried on"
     )
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm of this kind of agent."""
+        return self.kind
 
     @property
     def total_steps(self) -> int:

@@ -163,7 +163,7 @@ class ExperimentConfig(ScenarioConfig):
             raise ValueError(
                 f"agent.n_envs is {self.agent.n_envs}, expected at least one per job ({jobs})"
             )
-        if self.agent.ensemble and (self.env.action != "capacity" or self.agent.is_stock):
+        if self.agent.ensemble and (self.env.action != "capacity" or self.agent.needs.plain_layers):
             raise ValueError(
                 "agent.ensemble joins agents of ppo or maskable-ppo that decide on capacities: "
                 "set env.action: capacity, or leave ensemble out"

@@ -18,7 +18,8 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.policies import PolicyConfig, Requirement
+from dsp_gym.policies import PolicyConfig
+from dsp_gym.policies.capabilities import Requirement
 
 __all__ = ["SHORT", "CapacityFloor", "CapacityFloorConfig", "FloorRule", "Shortage", "lift"]
 

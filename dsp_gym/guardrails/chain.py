@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Floats, Floats32, Ints
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config import files
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, SchemaError
@@ -36,9 +36,10 @@ from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
 from dsp_gym.loop.per_job_state import RowMemory, all_of
-from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State, Watching
+from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies import capabilities_of
 
 __all__ = ["ORDER", "Chain", "build", "build_for"]
 
@@ -135,8 +136,7 @@ class Chain:
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
         for guardrail in self._committing:
-            if isinstance(guardrail, Watching):
-                guardrail.watch(snapshot)
+            guardrail.watch(snapshot)
 
     def memories(self) -> tuple[RowMemory, ...] | None:
         """Return all memory of the guardrails; None where one is not shipped, and may keep more.
@@ -315,22 +315,6 @@ def build(
     return Chain([*plain, *fallbacks], explain=explain)
 
 
-@runtime_checkable
-class KnowsItsTraining(Protocol):
-    """A policy that keeps the range of every feature it was trained on."""
-
-    @property
-    def training_box(self) -> Mapping[str, tuple[float, float]]:
-        """The lowest and highest value by feature."""
-
-    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats | Floats32]:
-        """Compute the same features of a snapshot.
-
-        Returns:
-            Values by feature, (J,) or (J, V) each.
-        """
-
-
 def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> Chain | None:
     """Build the chain around a policy; None without a configuration.
 
@@ -341,9 +325,10 @@ def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> C
         return None
     if not isinstance(config, GuardrailsConfig):
         config = files.load_model(GuardrailsConfig, "guardrails", config)
-    if not isinstance(policy, KnowsItsTraining):
+    training = capabilities_of(policy).training
+    if training is None:
         return build(config)
-    box = dict(policy.training_box)
+    box = dict(training.training_box)
     own = tuple(
         part.model_copy(update={"bounds": box})
         if isinstance(part, OutOfDistributionConfig) and not part.bounds
@@ -352,7 +337,8 @@ def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> C
     )
     learned = any(a is not b for a, b in zip(own, config.guardrails, strict=True))
     return build(
-        config.model_copy(update={"guardrails": own}), features=policy.features if learned else None
+        config.model_copy(update={"guardrails": own}),
+        features=training.features if learned else None,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dsp_gym.arrays import Ints, plain
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.per_job_state import RowMemory, Rowwise
-from dsp_gym.loop.protocols import Mask, Policy, State, without_words
+from dsp_gym.loop.per_job_state import RowMemory
+from dsp_gym.loop.protocols import Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies import CapacityModel, PolicyConfig, Requirement, make
-from dsp_gym.policies.clairvoyance import Foreseeing
+from dsp_gym.policies import PolicyConfig, capabilities_of, make
+from dsp_gym.policies.capabilities import Requirement, without_reasons
 
 __all__ = ["ShadowPolicy", "Shadows"]
 
@@ -23,9 +23,9 @@ class ShadowPolicy:
     """
 
     def __init__(self, policy: Policy) -> None:
-        self.policy = without_words(policy)
-        # Checked once: an isinstance check of a protocol takes longer than the model.
-        self.model = policy if isinstance(policy, CapacityModel) else None
+        self.policy = without_reasons(policy)
+        self.can = capabilities_of(policy)
+        self.model = self.can.capacity
         self._seen: MetricsSnapshot | None = None
         self._decision: ScalingDecision | None = None
         self._needed_for: MetricsSnapshot | None = None
@@ -75,7 +75,7 @@ class ShadowPolicy:
         Returns:
             Its memories; None where they are not known to be all.
         """
-        return self.policy.memories() if isinstance(self.policy, Rowwise) else None
+        return None if self.can.memories is None else self.can.memories()
 
     def state(self) -> State:
         return self.policy.state()
@@ -111,7 +111,7 @@ class Shadows:
         if key not in self._made:
             self._made[key] = ShadowPolicy(make(policy))
         shadow = self._made[key]
-        if isinstance(shadow.policy, Foreseeing):
+        if shadow.can.know_future is not None:
             raise ConfigError(
                 "needs the future load, which is unknown here",
                 key=f"{guardrail}.policy",

@@ -44,7 +44,7 @@ from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, Handles, direct, handle
-from dsp_gym.policies import Requirement
+from dsp_gym.policies.capabilities import Requirement
 
 __all__ = ["ShippedPass"]
 

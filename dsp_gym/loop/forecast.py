@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
 
-__all__ = ["Forecast", "Forecasting"]
+__all__ = ["Forecast"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,3 @@ class Forecast:
             "quantile": self.quantile,
             "error": error if np.isfinite(error) else None,
         }
-
-
-@runtime_checkable
-class Forecasting(Protocol):
-    """A policy that can state the load it expects."""
-
-    def forecast(self) -> Forecast | None:
-        """Return the forecast after the last snapshot.
-
-        Returns:
-            The forecast, a row per job; None before the first decision.
-        """

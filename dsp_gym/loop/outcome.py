@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -13,27 +14,8 @@ from dsp_gym.arrays import Column, Floats, columns_of
 __all__ = ["OUTCOME_FIELDS", "OUTCOME_PLACES", "Outcome"]
 
 
-class _Block:
-    """The block of columns behind an outcome that was made from one."""
-
-    __slots__ = ("_columns",)
-
-    if TYPE_CHECKING:
-        _columns: Floats
-    else:
-
-        def __getattr__(self, name):
-            """Make the view of a quantity when it is first read."""
-            if name not in OUTCOME_PLACES:
-                raise AttributeError(name)
-            view = self._columns[:, OUTCOME_PLACES[name]]
-            object.__setattr__(self, name, view)
-            # The class is frozen and has slots: the view is kept past `__setattr__`.
-            return view
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome(_Block):
+@dataclass(frozen=True, eq=False)
+class Outcome:
     """The truth over an interval; each field is one row of the table of quantities."""
 
     seconds: Annotated[Floats, Column("J", "s", "length of the interval")]
@@ -71,19 +53,23 @@ class Outcome(_Block):
         """
         # Sixteen arrays would be made at every step of an environment; most are never read.
         outcome = object.__new__(cls)
-        object.__setattr__(outcome, "_columns", columns)
+        vars(outcome)["columns"] = columns
         return outcome
 
-    @property
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """Make the view of a quantity when it is first read."""
+            if name not in OUTCOME_PLACES:
+                raise AttributeError(name)
+            view = vars(self)[name] = self.columns[:, OUTCOME_PLACES[name]]
+            return view
+
+    @cached_property
     def columns(self) -> Floats:
         """The quantities as a block (J, quantities), in the order of the table."""
-        try:
-            return self._columns
-        except AttributeError:
-            packed = np.stack([getattr(self, name) for name in OUTCOME_FIELDS], axis=1)
-            columns = np.ascontiguousarray(packed, dtype=np.float64)
-            object.__setattr__(self, "_columns", columns)
-            return columns
+        packed = np.stack([getattr(self, name) for name in OUTCOME_FIELDS], axis=1)
+        return np.ascontiguousarray(packed, dtype=np.float64)
 
     @classmethod
     def joined(cls, parts: Sequence[Outcome]) -> Outcome:

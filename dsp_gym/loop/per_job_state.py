@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.topology import Topology
 from dsp_gym.numba_handles import Handle, Handles, handle
 
-__all__ = ["Per", "RowBlock", "RowMemory", "Rowwise", "all_of"]
+__all__ = ["Per", "RowBlock", "RowMemory", "all_of"]
 
 Per = Literal["job", "vertex"]
 T = TypeVar("T")
@@ -163,24 +163,6 @@ class RowMemory:
 
     def _forget(self) -> None:
         self._tables, self._handles = {}, Handles()
-
-
-@runtime_checkable
-class Rowwise(Protocol):
-    """A policy or guardrails that decide at once: arrays and compiled code, no waiting.
-
-    They get neither a thread nor a time limit. Where the next decision depends only on rows of
-    memory, rows may be moved between batches.
-    """
-
-    def memories(self) -> tuple[RowMemory, ...] | None:
-        """Return all memory; None where a part of it is not known to be kept by rows.
-
-        Returns:
-            The memories, in the same order in every object that was made the same way. With None
-            the
-            policy decides alone, not in a batch.
-        """
 
 
 def all_of(*parts: tuple[RowMemory, ...] | None) -> tuple[RowMemory, ...] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, NamedTuple, SupportsFloat, TypeVar
 
 import numpy as np
@@ -46,27 +47,8 @@ class SnapshotArrays(NamedTuple):
     vertex: Floats  # (len(VERTEX_FLOATS), J, V), rows as in VERTEX
 
 
-class _Memo:
-    """Room for derived quantities of a snapshot; a copy with other values starts without any."""
-
-    __slots__ = ("_arrays", "_found")
-    _found: dict[object, object]
-
-    if TYPE_CHECKING:
-        _arrays: SnapshotArrays
-    else:
-
-        def __getattr__(self, name):
-            """Make the view of a metric of a snapshot of blocks when it is first read."""
-            if name in _Memo.__slots__:
-                raise AttributeError(name)
-            view = _viewed(self._arrays, name)
-            object.__setattr__(self, name, view)
-            return view
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MetricsSnapshot(_Memo):
+@dataclass(frozen=True, eq=False)
+class MetricsSnapshot:
     """Metrics of J jobs of at most V vertices.
 
     Each field is one row of the table of metrics: name, type, axes, unit, meaning. Collectors, the
@@ -214,10 +196,7 @@ class MetricsSnapshot(_Memo):
         Returns:
             The quantity under the key; None where none was kept.
         """
-        try:
-            return self._found.get(key)
-        except AttributeError:
-            return None
+        return self._found.get(key)
 
     def keep(self, key: object, found: T) -> T:
         """Keep a quantity derived from this snapshot, so that it is computed once.
@@ -229,21 +208,30 @@ class MetricsSnapshot(_Memo):
         Returns:
             The same quantity.
         """
-        try:
-            # The memo is made with the first quantity: most snapshots need none.
-            self._found[key] = found
-        except AttributeError:
-            object.__setattr__(self, "_found", {key: found})
+        self._found[key] = found
         return found
 
-    @property
+    @cached_property
+    def _found(self) -> dict[object, object]:
+        """Derived quantities of the snapshot; a copy with other values starts without any."""
+        return {}
+
+    @cached_property
     def arrays(self) -> SnapshotArrays:
-        """The snapshot for compiled code, made once."""
-        try:
-            return self._arrays
-        except AttributeError:
-            object.__setattr__(self, "_arrays", _packed(self))
-            return self._arrays
+        """The snapshot for compiled code."""
+        return _packed(self)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """Make the view of a metric of a snapshot of blocks when it is first read."""
+            if "arrays" not in vars(self):
+                raise AttributeError(name)
+            view = vars(self)[name] = _viewed(self.arrays, name)
+            return view
+
+    def __reduce__(self) -> tuple[object, tuple[Topology, SnapshotArrays]]:
+        return snapshot_of_arrays, (self.topology, self.arrays)
 
     def job(self, job: int) -> JobSnapshot:
         """Return one job with named access.
@@ -300,9 +288,7 @@ def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSna
     """
     # Past the constructor, which would make forty views that few callers read.
     snapshot = object.__new__(MetricsSnapshot)
-    object.__setattr__(snapshot, "topology", topology)
-    object.__setattr__(snapshot, "_arrays", arrays)
-    object.__setattr__(snapshot, "_found", {})
+    vars(snapshot).update(topology=topology, arrays=arrays)
     return snapshot
 
 

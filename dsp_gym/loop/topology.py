@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class JobFacts(NamedTuple):
 by_address(JobFacts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Topology:
     """Fixed facts of J jobs of at most V vertices, columns in topological order.
 
@@ -51,21 +52,27 @@ class Topology:
     specs: tuple[JobSpec, ...]
     tables: JobTables
     row: Ints  # (J,)
-    facts: JobFacts = field(init=False, repr=False)
-    handle: Handle[JobFacts] = field(init=False, repr=False)
-    max_vertices: int = field(init=False, repr=False)
-    """V, the padded number of vertices."""
-    _names: tuple[tuple[str, ...], ...] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        names = tuple(tuple(v.name for v in spec.topological_order()) for spec in self.specs)
-        object.__setattr__(self, "_names", names)
+    @cached_property
+    def facts(self) -> JobFacts:
+        """The facts for compiled code."""
         # The tables are shared, not copied: facts are views of some of their columns.
         columns = {name: getattr(self.tables, name) for name in JobFacts._fields[1:]}
-        facts = JobFacts(row=np.ascontiguousarray(self.row), **columns)
-        object.__setattr__(self, "facts", facts)
-        object.__setattr__(self, "handle", handle(facts))
-        object.__setattr__(self, "max_vertices", int(self.tables.kind.shape[1]))
+        return JobFacts(row=np.ascontiguousarray(self.row), **columns)
+
+    @cached_property
+    def handle(self) -> Handle[JobFacts]:
+        """The facts by one address, which takes less time to pass than their arrays."""
+        return handle(self.facts)
+
+    @cached_property
+    def max_vertices(self) -> int:
+        """V, the padded number of vertices."""
+        return int(self.tables.kind.shape[1])
+
+    @cached_property
+    def _names(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(v.name for v in spec.topological_order()) for spec in self.specs)
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[JobSpec, ...], JobTables, Ints]]:
         return Topology, (self.specs, self.tables, self.row)

@@ -17,7 +17,7 @@ import numpy as np
 
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.plausible import doubts, plausible
-from dsp_gym.loop.protocols import Guardrail, Watching
+from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 __all__ = ["guarded_turn", "settle_turn", "take_turn"]
@@ -85,10 +85,8 @@ def settle_turn(
     seen = plausible(snapshot)
     if guarded is not None:
         guardrails.commit(seen, guarded)
-        return
-    other: object = guardrails  # not every guardrail remembers snapshots
-    if isinstance(other, Watching):
-        other.watch(seen)
+    else:
+        guardrails.watch(seen)
 
 
 def _held(

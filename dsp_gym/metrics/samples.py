@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +22,7 @@ Series = tuple[str, int, str]  # vertex, subtask, metric
 _Index = dict[tuple[str, str], Ints]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Samples:
     """N samples of one job, sorted by (t_s, vertex, subtask, metric), each of shape (N,).
 
@@ -34,8 +35,6 @@ class Samples:
     subtask: NDArray[np.int32]
     metric: NDArray[np.str_]
     value: Floats
-    _index: _Index | None = field(default=None, init=False, repr=False)
-    _part_of: tuple[_Index, int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         lengths = {len(c) for c in (self.t_s, self.vertex, self.subtask, self.metric, self.value)}
@@ -133,6 +132,9 @@ class Samples:
         """
         low = int(np.searchsorted(self.t_s, since_s, side="right"))
         high = max(low, int(np.searchsorted(self.t_s, until_s, side="right")))
+        # Rows of a pair stand in order of time, so those of a part are a slice of them.
+        # Parts share the whole's index: building it sorts every row.
+        index, begin, _ = self._part_of or (self._rows_of_pairs, 0, 0)
         part = Samples(
             self.t_s[low:high],
             self.vertex[low:high],
@@ -140,10 +142,7 @@ class Samples:
             self.metric[low:high],
             self.value[low:high],
         )
-        # Rows of a pair stand in order of time, so those of a part are a slice of them.
-        # Parts share the whole's index: building it sorts every row.
-        index, begin, _ = self._part_of or (self._rows_of_pairs(), 0, 0)
-        object.__setattr__(part, "_part_of", (index, begin + low, begin + high))
+        vars(part)["_part_of"] = (index, begin + low, begin + high)
         return part
 
     def vertices(self) -> list[str]:
@@ -152,7 +151,7 @@ class Samples:
         Returns:
             Names, sorted.
         """
-        return sorted({v for v, m in self._rows_of_pairs() if len(self._rows(v, m))} - {""})
+        return sorted({v for v, m in self._rows_of_pairs if len(self._rows(v, m))} - {""})
 
     def grid(self, vertex: str, metric: str) -> tuple[Floats, NDArray[np.int32], Floats]:
         """Return one metric of one vertex, NaN where missing.
@@ -182,12 +181,18 @@ class Samples:
 
     def _rows(self, vertex: str, metric: str) -> Ints:
         """Return the rows of one metric of one vertex, rising."""
-        index, begin, end = self._part_of or (self._rows_of_pairs(), 0, len(self))
+        index, begin, end = self._part_of or (self._rows_of_pairs, 0, len(self))
         rows = index.get((vertex, metric))
         if rows is None:
             return np.empty(0, dtype=np.int64)
         return rows[rows.searchsorted(begin) : rows.searchsorted(end)] - begin
 
+    @cached_property
+    def _part_of(self) -> tuple[_Index, int, int] | None:
+        """The rows of the whole, and where this part begins and ends in it; `between` says so."""
+        return None
+
+    @cached_property
     def _rows_of_pairs(self) -> _Index:
         """Return the rows of every (vertex, metric), rising; made once, as strings are slow.
 
@@ -195,21 +200,17 @@ class Samples:
         """
         if self._part_of is not None:
             return self._part_of[0]
-        if self._index is None:
-            vertices, vertex = _codes(self.vertex)
-            metrics, metric = _codes(self.metric)
-            pair = vertex * len(metrics) + metric
-            # Stable, so that rows of one pair stay in order of time.
-            order = np.argsort(pair, kind="stable")
-            found, starts = np.unique(pair[order], return_index=True)
-            parts = np.split(order, starts[1:]) if len(found) else []
-            index = {
-                (vertices[code // len(metrics)], metrics[code % len(metrics)]): rows
-                for code, rows in zip(found.tolist(), parts, strict=True)
-            }
-            object.__setattr__(self, "_index", index)
-            return index
-        return self._index
+        vertices, vertex = _codes(self.vertex)
+        metrics, metric = _codes(self.metric)
+        pair = vertex * len(metrics) + metric
+        # Stable, so that rows of one pair stay in order of time.
+        order = np.argsort(pair, kind="stable")
+        found, starts = np.unique(pair[order], return_index=True)
+        parts = np.split(order, starts[1:]) if len(found) else []
+        return {
+            (vertices[code // len(metrics)], metrics[code % len(metrics)]): rows
+            for code, rows in zip(found.tolist(), parts, strict=True)
+        }
 
 
 def _joined(parts: Sequence[Floats]) -> Floats:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dsp_gym.policies.capabilities import Capabilities, capabilities_of
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import available, make
-from dsp_gym.policies.requirement import CapacityModel, Requirement
 
-__all__ = ["CapacityModel", "PolicyConfig", "Requirement", "available", "make"]
+__all__ = ["Capabilities", "PolicyConfig", "available", "capabilities_of", "make"]

@@ -12,17 +12,14 @@ from pathlib import Path
 from dsp_gym.errors import PolicyError
 from dsp_gym.records.hashes import document_sha256, file_sha256
 
-__all__ = ["SIGNATURE", "digest_of", "refuse_other_digest", "split_pin"]
-
-SIGNATURE = "policy.sig"
-"""File of a folder's signature, see `dsp_gym.policies.signatures`."""
+__all__ = ["digest_of", "refuse_other_digest", "split_pin"]
 
 _MARK = "@sha256:"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def digest_of(folder: Path) -> str:
-    """Compute the digest of a policy's folder; hidden files and its signature do not count.
+    """Compute the digest of a policy's folder; hidden files do not count.
 
     Returns:
         `sha256:` and 64 hexadecimal digits.
@@ -36,7 +33,7 @@ def digest_of(folder: Path) -> str:
     hashes = {
         name: file_sha256(path)
         for name, path in files.items()
-        if name != SIGNATURE and not any(part.startswith(".") for part in Path(name).parts)
+        if not any(part.startswith(".") for part in Path(name).parts)
     }
     return f"sha256:{document_sha256(hashes)}"
 

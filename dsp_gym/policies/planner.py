@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from dsp_gym.job.spec import CURRENCY, JobSpec
 
-__all__ = ["PlannerBackend", "CapacityPlan", "PlanRequest", "Planner", "ProfilePlan"]
+__all__ = ["PlannerBackend", "CapacityPlan", "PlanRequest", "ProfilePlan"]
 
 PlannerBackend = Literal["simulated", "flink"]
 
@@ -62,18 +62,3 @@ class CapacityPlan:
     currency: str = CURRENCY  # of all costs
     changed: str | None = None  # why the slots differ from the model's answer; None: they do not
     notes: Sequence[str] = ()  # limits that still keep the job from the rate
-
-
-@runtime_checkable
-class Planner(Protocol):
-    """A policy that can also plan."""
-
-    def plan(self, request: PlanRequest) -> CapacityPlan:
-        """Learn how throughput grows with resources, and plan for a rate.
-
-        Returns:
-            The plan for the requested rate.
-
-        Raises:
-            ConfigError: No budget reaches the rate, or the graph does not fit.
-        """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
-from dsp_gym.loop.protocols import PENDING, REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.numba_handles import Handle, direct
@@ -13,6 +13,8 @@ from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation.capacity import configure, renew
 from dsp_gym.simulation.options import Parameters
 from dsp_gym.simulation.state import OUTCOME, Model, SimulationState, X
+
+PENDING, FAILED = int(ActuatorStatus.PENDING), int(ActuatorStatus.FAILED)
 
 Row = Floats
 
@@ -117,9 +119,8 @@ def ask(
         state: State of the batch, changed in place.
         parallelism: (J, V) wanted subtasks.
         level: (J, V) wanted memory levels.
-        answer: (J,) becomes PENDING where a rescale started, REFUSED where the job was not running;
-            it
-            stays where no change was asked for.
+        answer: (J,) becomes PENDING where a rescale started, FAILED where the job was not
+            running; it stays where no change was asked for.
         outcome: (J, len(OUTCOME)), rescales are counted.
     """
     m, s = model.arrays, state.arrays
@@ -137,7 +138,7 @@ def ask(
         if not differs:
             continue
         if s.status[j] != RUNNING:
-            answer[j] = REFUSED
+            answer[j] = FAILED
             continue
         answer[j] = PENDING
         drain = state_mib = 0.0

@@ -25,7 +25,6 @@ from typing import Any
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
 from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
-from dsp_gym.policies.signatures import refuse_unsigned
 from dsp_gym.redaction import redacted
 from dsp_gym.trackers.base import CHALLENGER, flatten
 
@@ -163,7 +162,6 @@ def pull(
     uri: str = DEFAULT_URI,
     *,
     replace: bool = False,
-    signed_by: Path | None = None,
 ) -> Path:
     """Fetch a registered policy folder.
 
@@ -173,7 +171,6 @@ def pull(
         into: The folder to make; it must not exist, or be empty.
         uri: The registry.
         replace: A policy folder may be there; once the other is fetched, it goes.
-        signed_by: File with a public ed25519 key, whose signature it must carry; None: any.
 
     Returns:
         The folder.
@@ -181,7 +178,7 @@ def pull(
     Raises:
         RegistryError: The address is malformed, or there is no such model, alias or version.
         PolicyError: What was fetched has another digest than the address asks for, or than was
-            registered, or lacks the signature; nothing is put in place.
+            registered; nothing is put in place.
         StorageError: Something is there that may not be replaced.
     """
     named, digest = split_pin(address)
@@ -202,8 +199,6 @@ def pull(
         for wanted in (digest, kept):
             if wanted is not None:
                 refuse_other_digest(folder, wanted, address)
-        if signed_by is not None:
-            refuse_unsigned(folder, signed_by)
 
     _download(source, into, uri, check)
     return into

@@ -12,7 +12,7 @@ from dsp_gym.control.start import guardrails_of, policy_names
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
-from dsp_gym.policies.clairvoyance import Foreseeing
+from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.whatif.stretch import Charge
@@ -47,7 +47,7 @@ class Entrant:
         if isinstance(guardrails, str):
             guardrails = load_model(GuardrailsConfig, "guardrails", guardrails)
         found = cls(label or own, policy, guardrails)
-        if isinstance(found.charge().policy, Foreseeing):
+        if capabilities_of(found.charge().policy).know_future is not None:
             raise ConfigError(
                 "needs the future load, which no deployed policy has",
                 key="policies",

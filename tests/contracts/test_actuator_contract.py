@@ -15,7 +15,7 @@ from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.topology import Topology
 from tests.fakes.flink_operator import FlinkOperator, PretendedJob
 from tests.fakes.justin_endpoint import JustinCluster, served
@@ -60,36 +60,36 @@ class ActuatorContract:
     def status(self, actuator: Actuator) -> list[int]:
         """The status, which has to be the same at every other job: idle."""
         first, *others = actuator.status().tolist()
-        assert others == [IDLE] * (self.jobs - 1)
+        assert others == [ActuatorStatus.IDLE] * (self.jobs - 1)
         return [first]
 
     def test_it_is_an_actuator(self, actuator):
         assert isinstance(actuator, Actuator)
 
     def test_before_anything_is_asked_it_is_idle(self, actuator):
-        assert actuator.status().tolist() == [IDLE] * self.jobs
+        assert actuator.status().tolist() == [ActuatorStatus.IDLE] * self.jobs
         assert actuator.status().dtype == np.int64
 
     def test_a_request_is_pending_and_then_reached_and_others_stay_idle(self, actuator):
         self.ask(actuator, self.asked[0])
-        assert self.status(actuator) == [PENDING]
+        assert self.status(actuator) == [ActuatorStatus.PENDING]
         self.forward(actuator, 300)
-        assert self.status(actuator) == [REACHED]
+        assert self.status(actuator) == [ActuatorStatus.REACHED]
         assert self.running(actuator)[:, 1].tolist() == [self.asked[0], 1][: self.jobs]
 
     def test_asking_for_what_runs_asks_for_nothing(self, actuator):
         before = self.running(actuator).copy()
         self.ask(actuator)
-        assert actuator.status().tolist() == [IDLE] * self.jobs
+        assert actuator.status().tolist() == [ActuatorStatus.IDLE] * self.jobs
         self.forward(actuator, 1)
-        assert actuator.status().tolist() == [IDLE] * self.jobs
+        assert actuator.status().tolist() == [ActuatorStatus.IDLE] * self.jobs
         np.testing.assert_array_equal(self.running(actuator), before)
 
     def test_asking_again_for_what_runs_asks_for_nothing(self, actuator):
         self.ask(actuator, self.asked[0])
         self.forward(actuator, 300)
         self.ask(actuator, self.asked[0])
-        assert self.status(actuator) == [REACHED]
+        assert self.status(actuator) == [ActuatorStatus.REACHED]
 
     def test_it_returns_at_once(self, actuator):
         before = self.running(actuator).copy()
@@ -111,7 +111,7 @@ class ActuatorContract:
         for tasks in self.asked[:2]:
             p[0, 1] = tasks
             actuator.apply(wanted(p.copy(), self.levels(actuator)))
-        assert self.status(actuator) == [REFUSED]
+        assert self.status(actuator) == [ActuatorStatus.FAILED]
         self.forward(actuator, 300)
         assert self.running(actuator)[0, 1] == self.asked[0]
 
@@ -120,9 +120,9 @@ class ActuatorContract:
         self.ask(actuator, self.asked[0])
         self.forward(actuator, 300)
         actuator.roll_back(before, "it made the job late")
-        assert self.status(actuator) == [PENDING]
+        assert self.status(actuator) == [ActuatorStatus.PENDING]
         self.forward(actuator, 300)
-        assert self.status(actuator) == [REACHED]
+        assert self.status(actuator) == [ActuatorStatus.REACHED]
         assert self.running(actuator)[:, 1].tolist() == [1] * self.jobs
 
     def test_requests_outside_the_bounds_are_brought_inside(self, actuator):
@@ -143,13 +143,13 @@ class OneJobContract(ActuatorContract):
     def test_closing_waits_for_what_is_under_way(self, actuator):
         self.ask(actuator, self.asked[0])
         actuator.close()
-        assert self.status(actuator) == [REACHED]
+        assert self.status(actuator) == [ActuatorStatus.REACHED]
         assert self.running(actuator)[0, 1] == self.asked[0]
 
     def test_what_is_asked_after_closing_is_refused(self, actuator):
         actuator.close()
         self.ask(actuator, self.asked[0])
-        assert self.status(actuator) == [REFUSED]
+        assert self.status(actuator) == [ActuatorStatus.FAILED]
         self.forward(actuator, 1)
         assert self.running(actuator)[0, 1] == 1
 

@@ -11,7 +11,7 @@ from agents.learned import LearnedConfig, LearnedPolicy
 from agents.planning.policy import MdpConfig, MdpPolicy
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies import PolicyConfig, available, make
-from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
+from dsp_gym.policies.capabilities import FutureLoad, capabilities_of, without_reasons
 from tests.recurrent import recurrent_folder
 from tests.strategies import random_snapshot, random_topology
 
@@ -99,9 +99,9 @@ def snapshots(seed: int, jobs: int, steps: int = 6):
 
 def tell(policy: Policy, topology, rows=slice(None)) -> None:
     """Gives a clairvoyant the load of those of eight jobs."""
-    if isinstance(policy, Foreseeing):
+    if (know_future := capabilities_of(policy).know_future) is not None:
         rates = np.random.default_rng(1).uniform(0, 2000, (8, 600))
-        policy.foresee(topology, Foresight(rates[rows][: len(topology)], 60))
+        know_future(topology, FutureLoad(rates[rows][: len(topology)], 60))
 
 
 def decisions(policy: Policy, taken, seed: int = 0, rows=slice(None)):
@@ -189,8 +189,7 @@ def test_it_does_not_write_into_the_snapshot(name):
 
 
 def test_without_explanations_it_decides_the_same(name):
-    silent = made(name)
-    silent.explain = False
+    silent = without_reasons(made(name))
     taken = list(snapshots(7, 5))
     for quiet, loud in zip(decisions(silent, taken), decisions(made(name), taken), strict=True):
         assert quiet.reasons == ("",) * 5

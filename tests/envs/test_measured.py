@@ -10,7 +10,7 @@ from dsp_gym.backends.flink.episodes import FlinkPlace
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.measured import MeasuredEnv, as_submitted
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.protocols import REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from tests.living import Living
 
 
@@ -52,7 +52,7 @@ def test_a_decision_that_the_job_refused_was_not_enacted(monkeypatch):
     env.reset()
     hold = np.zeros((1, len(env.codec.choices)), np.int64)
     assert env.info(env.step(hold), 0)["enacted"]
-    monkeypatch.setattr(episodes.living, "status", lambda: np.array([REFUSED]))
+    monkeypatch.setattr(episodes.living, "status", lambda: np.array([ActuatorStatus.FAILED]))
     assert not env.info(env.step(hold), 0)["enacted"]
     env.close()
 

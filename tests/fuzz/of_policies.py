@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import shutil
 import socket
 import zlib
 from contextlib import ExitStack
@@ -24,9 +22,8 @@ from dsp_gym.control.permission import Permission, RollBack
 from dsp_gym.control.serve.decide import Question
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig
-from dsp_gym.policies.pins import digest_of, split_pin
+from dsp_gym.policies.pins import split_pin
 from dsp_gym.policies.registry import make, resolve
-from dsp_gym.policies.signatures import refuse_unsigned
 from tests.fuzz.cases import Tree, as_json
 from tests.fuzz.documents import snapshot_document
 from tests.fuzz.readers import Reader, file_of, folder, json_reader
@@ -68,36 +65,9 @@ def _of_policy(kind: str, name: str, **rest: Any) -> Reader:
     )
 
 
-def _signature(data: bytes) -> object:
-    where = folder() / "policies" / "signed"
-    if not where.is_dir():
-        shutil.copytree(PRETRAINED / "planning", where)
-    (where / "policy.sig").write_bytes(data)
-    return refuse_unsigned(where, file_of("public.pem", _signed()[1]))
-
-
-def _key(data: bytes) -> object:
-    _signature(_signed()[0])
-    return refuse_unsigned(folder() / "policies" / "signed", file_of("other.pem", data))
-
-
-@cache
-def _signed() -> tuple[bytes, bytes]:
-    """A signature of the folder, and the public key of its owner."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    owner = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
-    public = owner.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    message = f"dsp-gym policy 1\n{digest_of(PRETRAINED / 'planning')}"
-    return base64.b64encode(owner.sign(message.encode())), public
-
-
 POLICIES = [
     *(_of_policy(kind, "policy.json", share=0.4) for kind in KINDS),
     *(_of_policy(kind, "weights.safetensors", dump=None, share=0.2) for kind in KINDS),
-    Reader("signature of a policy", _signature, lambda: [_signed()[0]], None, share=0.4),
-    Reader("public key", _key, lambda: [_signed()[1]], None, share=0.4),
     Reader(
         "name with a digest",
         lambda data: split_pin(data.decode("utf-8", "replace")),

@@ -25,7 +25,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.control import start as live
 from dsp_gym.control.config import RunConfig
 from dsp_gym.errors import FlinkError
-from dsp_gym.loop.protocols import PENDING, REACHED, REFUSED, TIMED_OUT
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.metrics.flink import BY_NAME
 from tests.fakes.breakable import BreakableLink
 from tests.killing import POINTS, Stage, killed, restarted
@@ -128,7 +128,7 @@ class Listener:
 def rescaled(actuator: Any, tasks: int, level: int) -> int:
     """Ask and wait; the status at the end."""
     actuator.apply(wanted(np.array([[1, tasks, 1]]), np.array([[-1, level, -1]])))
-    assert actuator.status().tolist() == [PENDING]
+    assert actuator.status().tolist() == [ActuatorStatus.PENDING]
     assert actuator.wait(PATIENCE_S), "still under way"
     return int(actuator.status()[0])
 
@@ -161,9 +161,9 @@ def test_parallelism_and_memory_move_and_no_record_is_lost_or_made(cluster, tmp_
     with ResubmitActuator(
         cluster.rest, "micro", SPEC, cluster.savepoints, on_event=heard
     ) as actuator:
-        assert rescaled(actuator, 2, 1) == REACHED
+        assert rescaled(actuator, 2, 1) == ActuatorStatus.REACHED
         assert runs(cluster.rest, configuration(2, 1))
-        assert rescaled(actuator, 1, 2) == REACHED
+        assert rescaled(actuator, 1, 2) == ActuatorStatus.REACHED
         assert runs(cluster.rest, configuration(1, 2))
     steps = ["asked", "stopping", "savepoint", "stopped", "submitted", "running", "reached"]
     first, last = (body["location"] for kind, body in heard.events if kind == "savepoint")
@@ -202,7 +202,7 @@ class TestWhatIsRefusedLeavesTheJobAlone:
         with ResubmitActuator(
             cluster.rest, "micro", SPEC, savepoints or cluster.savepoints, on_event=heard
         ) as actuator:
-            assert rescaled(actuator, tasks, level) == REFUSED
+            assert rescaled(actuator, tasks, level) == ActuatorStatus.FAILED
         assert cluster.rest.find_job("micro").id == job_id
         assert runs(cluster.rest, configuration(1, 0))
         return heard
@@ -241,7 +241,7 @@ def test_what_does_not_come_up_is_brought_back_as_it_was(cluster):
     with ResubmitActuator(
         cluster.rest, "micro", SPEC, cluster.savepoints, timeout_s=6, on_event=heard
     ) as actuator:
-        assert rescaled(actuator, 3, 0) == TIMED_OUT
+        assert rescaled(actuator, 3, 0) == ActuatorStatus.TIMED_OUT
     told = [kind for kind in heard.kinds if kind != "alarm"]  # raised if it takes long to come back
     assert told[-3:] == ["submitted", "failed", "restored"]
     assert cluster.rest.find_job("micro").id == heard["restored"]["job_id"] != before
@@ -257,14 +257,14 @@ def test_a_cluster_out_of_reach_in_the_middle_is_waited_for(cluster):
             FlinkRest(link.url, timeout_s=5), "micro", SPEC, cluster.savepoints,
             timeout_s=10, retry_s=0.5, on_event=heard,
         ) as actuator:  # fmt: skip
-            assert rescaled(actuator, 2, 0) == REFUSED
+            assert rescaled(actuator, 2, 0) == ActuatorStatus.FAILED
             assert heard.kinds[-3:] == ["failed", "alarm", "restored"]
             assert heard["alarm"]["savepoint"] == heard["savepoint"]["location"]
             assert (
                 f'"savepointPath": "{heard["savepoint"]["location"]}"' in heard["alarm"]["remedy"]
             )
             assert runs(cluster.rest, configuration(1, 0))
-            assert rescaled(actuator, 2, 0) == REACHED
+            assert rescaled(actuator, 2, 0) == ActuatorStatus.REACHED
     finally:
         link.close()
 
@@ -279,7 +279,7 @@ def test_a_job_that_somebody_cancels_meanwhile_is_not_started_again(cluster):
     with ResubmitActuator(
         cluster.rest, "micro", SPEC, cluster.savepoints, timeout_s=10, on_event=heard
     ) as actuator:
-        assert rescaled(actuator, 2, 0) == REFUSED
+        assert rescaled(actuator, 2, 0) == ActuatorStatus.FAILED
     assert heard.kinds == ["asked", "stopping", "failed", "alarm"]
     assert "CANCELED" in heard["alarm"]["reason"]
     assert "/chk-" in heard["alarm"]["savepoint"]
@@ -381,7 +381,7 @@ class TestInPlace:
     def test_parallelism_moves_without_a_new_job(self, adaptive, job_id):
         heard = Listener()
         with AdaptiveActuator(adaptive.rest, "micro", SPEC, on_event=heard) as actuator:
-            assert rescaled(actuator, 3, 0) == REACHED
+            assert rescaled(actuator, 3, 0) == ActuatorStatus.REACHED
         assert heard.kinds == ["asked", "submitted", "running", "reached"]
         assert 0 < heard["running"]["outage_s"] < 30
         assert adaptive.rest.find_job("micro").id == job_id
@@ -390,10 +390,10 @@ class TestInPlace:
     def test_a_long_path_of_the_home_keeps_no_state_from_being_merged(self, adaptive, job_id):
         """RocksDB would name a log by the whole path, too long for a file's name."""
         with AdaptiveActuator(adaptive.rest, "micro", SPEC) as actuator:
-            assert rescaled(actuator, 3, 0) == REACHED
+            assert rescaled(actuator, 3, 0) == ActuatorStatus.REACHED
             done = checkpoints(adaptive)
             assert wait_until(lambda: checkpoints(adaptive) > done, PATIENCE_S, 0.5)
-            assert rescaled(actuator, 2, 0) == REACHED
+            assert rescaled(actuator, 2, 0) == ActuatorStatus.REACHED
         assert "File name too long" not in adaptive.home.log("taskmanager").read_text()
 
     def test_the_loop_scales_without_a_new_job(self, adaptive, tmp_path):
@@ -421,14 +421,14 @@ class TestInPlace:
     def test_a_memory_move_is_refused_and_explained(self, adaptive, job_id):
         heard = Listener()
         with AdaptiveActuator(adaptive.rest, "micro", SPEC, on_event=heard) as actuator:
-            assert rescaled(actuator, 2, 1) == REFUSED
+            assert rescaled(actuator, 2, 1) == ActuatorStatus.FAILED
         assert heard.kinds == ["asked", "failed"]
         assert "move the level of state 0 to 1" in heard["failed"]["reason"]
 
     def test_what_does_not_fit_is_refused(self, adaptive, job_id):
         heard = Listener()
         with AdaptiveActuator(adaptive.rest, "micro", SPEC, on_event=heard) as actuator:
-            assert rescaled(actuator, 9, 0) == REFUSED
+            assert rescaled(actuator, 9, 0) == ActuatorStatus.FAILED
         assert "needs 11 slots" in heard["failed"]["reason"]
 
     def test_what_takes_too_long_is_put_back(self, adaptive, job_id):
@@ -437,7 +437,7 @@ class TestInPlace:
         with AdaptiveActuator(
             adaptive.rest, "micro", SPEC, timeout_s=0.1, on_event=heard
         ) as actuator:
-            assert rescaled(actuator, 2, 0) == TIMED_OUT
+            assert rescaled(actuator, 2, 0) == ActuatorStatus.TIMED_OUT
         assert heard.kinds[:3] == ["asked", "submitted", "failed"]
         assert adaptive.rest.resource_requirements(job_id) == before
 
@@ -445,6 +445,6 @@ class TestInPlace:
         started(cluster, 1)
         heard = Listener()
         with AdaptiveActuator(cluster.rest, "micro", SPEC, on_event=heard) as actuator:
-            assert rescaled(actuator, 2, 0) == REFUSED
+            assert rescaled(actuator, 2, 0) == ActuatorStatus.FAILED
         assert "cannot be rescaled in place" in heard["failed"]["reason"]
         assert runs(cluster.rest, configuration(1, 0))

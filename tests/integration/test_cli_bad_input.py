@@ -331,7 +331,6 @@ OTHERS = {
     "pull from nowhere": case(
         "policy pull models:/a/1 --uri sqlite:///no.db", "there is no such store", "--uri"
     ),
-    "sign nothing": case("policy sign folder --key file", "folder", "dsp-gym train makes one"),
     "promote what": case("policy promote nope --alias prod", "is not an address"),
     "check nothing": case("config check no.yaml", "no.yaml: there is no such file"),
     "check what": case("config check file --kind jbos", "Did you mean 'jobs'?"),

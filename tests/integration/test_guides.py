@@ -25,6 +25,7 @@ def test_the_guide_works_as_written(guide, tmp_path):
     [
         ("add-an-observation-feature.md", 1),
         ("add-a-reward-term.md", 1),
+        ("add-an-algorithm.md", 1),
         ("add-a-physical-effect.md", 4),
     ],
 )

@@ -133,18 +133,6 @@ def test_another_content_than_was_pinned_or_registered_is_not_put_in_place(store
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pulled"]
 
 
-def test_an_unsigned_policy_is_not_put_in_place_where_a_signature_is_demanded(store, tmp_path):
-    key = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
-    text = key.Ed25519PrivateKey.generate().public_key()
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    public = tmp_path / "public.pem"
-    public.write_bytes(text.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    with pytest.raises(PolicyError, match="is not signed"):
-        pull("models:/q11/1", tmp_path / "pulled", store[0], signed_by=public)
-    assert [path.name for path in tmp_path.iterdir()] == ["public.pem"]
-
-
 def test_a_policy_is_replaced_only_where_that_is_said_and_nothing_else_ever(store, tmp_path):
     pulled, other = tmp_path / "pulled", tmp_path / "other"
     pulled.mkdir()

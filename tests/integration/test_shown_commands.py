@@ -85,7 +85,6 @@ QUICK = (
     "dsp-gym backtest --help",
     "dsp-gym decide --help",
     "dsp-gym policy show --help",
-    "dsp-gym policy sign --help",
     "dsp-gym config check --help",
     "dsp-gym config schema --help",
 )

@@ -129,7 +129,10 @@ def test_a_memory_that_a_policy_folder_cannot_hold_is_refused(network, says, tmp
 @pytest.mark.parametrize(
     ("agent", "says"),
     [
-        ({"algorithm": "sac"}, "'sac' acts on continuous actions.*These fit: ppo, maskable-ppo"),
+        (
+            {"algorithm": "sac"},
+            "'sac' acts on continuous actions.*These fit: a2c, dqn",
+        ),
         ({"algorithm": "TD3"}, "acts on continuous actions"),
         ({"algorithm": "ppo2"}, "is no algorithm there is. These fit"),
         ({"algorithm": "a2c"}, "set network.encoder: mlp"),
@@ -164,7 +167,7 @@ def test_the_command_says_which_algorithms_fit(tmp_path):
     )
     run = CliRunner().invoke(app, ["train", str(file)])
     assert run.exit_code == 2
-    assert "These fit: ppo, maskable-ppo, a2c, trpo, dqn, qr-dqn, recurrent-ppo." in " ".join(
+    assert "These fit: a2c, dqn, maskable-ppo, ppo, qr-dqn, recurrent-ppo, trpo." in " ".join(
         run.stderr.split()
     )
 

@@ -129,7 +129,7 @@ def test_help_shows_what_the_whole_command_line_shows(
     [
         ("dsp-gym poli", ["policy", "policies"]),
         ("dsp-gym policy", ["policy"]),
-        ("dsp-gym policy ", ["import", "pull", "promote", "show", "sign"]),
+        ("dsp-gym policy ", ["import", "pull", "promote", "show"]),
         ("dsp-gym --debug record flink-w", ["flink-wordcount"]),
     ],
 )

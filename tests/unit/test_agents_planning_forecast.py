@@ -9,7 +9,8 @@ from agents.planning.forecast import AHEAD, LoadForecasts, highest_rises
 from agents.planning.load import BIN, MOODS, STATES, state_of
 from agents.planning.policy import MdpConfig, MdpPolicy
 from dsp_gym.control.serve.sizes import size_of
-from dsp_gym.loop.forecast import Forecast, Forecasting
+from dsp_gym.loop.forecast import Forecast
+from dsp_gym.policies.capabilities import capabilities_of
 
 
 def chain(*jumps: tuple[int, int, float]) -> np.ndarray:
@@ -73,17 +74,17 @@ def test_the_document_tells_what_is_known():
 
 def test_the_planner_forecasts_and_has_none_before_its_first_job():
     policy = MdpPolicy()
-    assert isinstance(policy, Forecasting)
+    assert capabilities_of(policy).forecast == policy.forecast
     assert policy.forecast() is None
 
 
 def test_planners_that_start_alike_share_what_is_large():
     def held(policy: MdpPolicy) -> list[int]:
-        return [id(one) for one in policy.shared]
+        return [id(one) for one in policy.shared()]
 
     one, other = MdpPolicy(), MdpPolicy()
     assert held(one) == held(other)
     assert held(MdpPolicy(MdpConfig(neighbours=7.0))) != held(one)
     assert held(MdpPolicy(counts=np.eye(STATES))) != held(one)
-    size = size_of(one, one.shared)
+    size = size_of(one, one.shared())
     assert size < size_of(one) / 4

@@ -74,8 +74,8 @@ def test_a_folder_is_read_by_the_policy_that_its_document_names(tmp_path):
 def test_agents_of_one_file_hold_what_it_says_once(tmp_path):
     copied = shutil.copytree(PRETRAINED / "q11", tmp_path / "copied")
     one, other = make("learned-q11"), make(str(copied))
-    assert sum(weights.nbytes for weights in one.shared) > 100_000
-    assert [id(weights) for weights in one.shared] == [id(weights) for weights in other.shared]
+    assert sum(weights.nbytes for weights in one.shared()) > 100_000
+    assert [id(weights) for weights in one.shared()] == [id(weights) for weights in other.shared()]
     assert one.document is other.document
     text = (copied / "policy.json").read_text()
     (copied / "policy.json").write_text(text.replace('"seed"', '"seeds"'))

@@ -7,7 +7,7 @@ import pytest
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import MetricsError
-from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import Faults, SimulationOptions
@@ -88,7 +88,7 @@ def test_without_the_rescale_mechanism_a_rescale_is_instant_and_free():
     assert outcome.down_s[0] == 0
     assert outcome.rescales[0] == 1
     assert jobs.snapshot().job(0).vertex("map", "parallelism") == 3
-    assert jobs.status()[0] == REACHED
+    assert jobs.status()[0] == ActuatorStatus.REACHED
 
 
 def test_a_rescale_in_place_may_wait_for_the_next_checkpoint():
@@ -238,7 +238,7 @@ def test_the_running_configuration_asks_for_nothing():
     jobs = constant(line(), 10.0, exact())
     ask(jobs)
     assert jobs.advance(10).rescales[0] == 0
-    assert jobs.status()[0] == IDLE
+    assert jobs.status()[0] == ActuatorStatus.IDLE
 
 
 def test_what_is_out_of_bounds_is_brought_inside_before_it_is_compared():
@@ -255,9 +255,9 @@ def test_a_request_during_a_rescale_is_refused_and_changes_nothing():
     jobs = constant(line(), 10.0, exact())
     ask(jobs, map=2)
     jobs.advance(5)
-    assert jobs.status()[0] == PENDING
+    assert jobs.status()[0] == ActuatorStatus.PENDING
     ask(jobs, map=5)
-    assert jobs.status()[0] == REFUSED
+    assert jobs.status()[0] == ActuatorStatus.FAILED
     jobs.advance(60)
     assert jobs.snapshot().job(0).vertex("map", "parallelism") == 2
 
@@ -267,7 +267,7 @@ def test_a_new_episode_forgets_what_was_asked_for_and_not_yet_reported():
     ask(jobs, map=2)
     jobs.reset(np.array([1]), np.array([[10.0]]))
     assert jobs.advance(10).rescales[0] == 0
-    assert jobs.status()[0] == IDLE
+    assert jobs.status()[0] == ActuatorStatus.IDLE
 
 
 def test_a_new_episode_of_one_job_leaves_the_others_alone():
@@ -338,7 +338,7 @@ def test_a_failed_rescale_comes_back_with_the_old_configuration_and_says_so():
     outcome = jobs.advance(60)
     assert outcome.down_s[0] == 20
     assert jobs.state.parallelism[0, 1] == 2
-    assert jobs.status()[0] == REFUSED
+    assert jobs.status()[0] == ActuatorStatus.FAILED
 
 
 def test_a_rescale_that_a_failure_interrupts_did_not_reach_what_was_asked():
@@ -351,7 +351,7 @@ def test_a_rescale_that_a_failure_interrupts_did_not_reach_what_was_asked():
     while jobs.state.status[0] != Status.RUNNING:
         jobs.advance(1)
     assert jobs.state.parallelism[0, 1] == 1
-    assert jobs.status()[0] == REFUSED
+    assert jobs.status()[0] == ActuatorStatus.FAILED
 
 
 def test_faults_are_off_unless_asked_for():

@@ -15,7 +15,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.protocols import PENDING
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.outcome import arrivals_of, measured_outcome, observed_in
@@ -277,9 +277,10 @@ class _Counted:
         return asked
 
     def apply(self, guarded: GuardedDecision) -> None:
-        before = self._actuator.status()[0]
+        was_pending = self._actuator.status()[0] == ActuatorStatus.PENDING
         self._actuator.apply(guarded)
-        self._asked += bool(before != PENDING and self._actuator.status()[0] == PENDING)
+        is_pending = self._actuator.status()[0] == ActuatorStatus.PENDING
+        self._asked += bool(is_pending and not was_pending)
 
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
         self._actuator.roll_back(before, reason)

@@ -22,7 +22,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.deployment import found_in_place
 from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.protocols import PENDING
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import WindowConfig
 
@@ -143,7 +143,7 @@ def is_rescaling(actuator: Actuator | None) -> Callable[[], bool]:
     Returns:
         A function that is true while the actuator has a request under way.
     """
-    return lambda: actuator is not None and bool(actuator.status()[0] == PENDING)
+    return lambda: actuator is not None and bool(actuator.status()[0] == ActuatorStatus.PENDING)
 
 
 def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) -> SampleSource:

@@ -29,7 +29,7 @@ from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision
-from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
+from dsp_gym.loop.protocols import ActuatorStatus
 
 __all__ = ["KubernetesActuator", "Pace"]
 
@@ -141,7 +141,7 @@ class KubernetesActuator(JobActuator):
                 self._asked_back = (wanted, reason)
                 self._begin(wanted)
                 return
-            self._status = REFUSED
+            self._status = ActuatorStatus.FAILED
         self._emit("refused", {"reason": said, "asked": reason})
 
     def close(self) -> None:
@@ -259,7 +259,7 @@ class KubernetesActuator(JobActuator):
                 seen, overrides, arguments, back=back, decision=self._decision, until_s=until_s
             )
         except KubernetesError as error:
-            status = TIMED_OUT if error.may_have_acted else REFUSED
+            status = ActuatorStatus.TIMED_OUT if error.may_have_acted else ActuatorStatus.FAILED
             if error.may_have_acted:
                 self._emit(
                     "alarm",
@@ -317,18 +317,19 @@ class KubernetesActuator(JobActuator):
             waited_s = time.monotonic() - began
             if self._left.is_set():
                 raise Unreached(
-                    "closed before the job ran; the operator continues", status=TIMED_OUT
+                    "closed before the job ran; the operator continues",
+                    status=ActuatorStatus.TIMED_OUT,
                 )
             if not reacted and waited_s > self.place.reaction_s:
                 raise Unreached(
                     f"the operator did not react within {self.place.reaction_s:g} s{trouble}",
-                    status=TIMED_OUT,
+                    status=ActuatorStatus.TIMED_OUT,
                     remedy="Does the operator run, and watch this namespace?",
                 )
             if waited_s > self.timeout_s:
                 raise Unreached(
                     f"the new configuration did not run within {self.timeout_s:g} s{trouble}",
-                    status=TIMED_OUT,
+                    status=ActuatorStatus.TIMED_OUT,
                     remedy="Are there nodes and quota for its TaskManagers?",
                 )
             self._pace.sleep(self.poll_s)

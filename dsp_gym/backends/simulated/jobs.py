@@ -12,7 +12,7 @@ from dsp_gym.backends.base import SelfContained
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.numba_handles import Handle, Handles, handle
@@ -165,14 +165,17 @@ class SimulatedJobs(SelfContained):
         """State of the last request of each job.
 
         Returns:
-            (J,) IDLE, PENDING, REACHED or REFUSED.
+            (J,) of `ActuatorStatus`.
         """
         done = self.state.status == Status.RUNNING
         failed = self.state.rescale_failed == 1
-        reached = np.where(failed, REFUSED, REACHED)
-        return np.select(
-            [self._asked == 0, self._asked == REFUSED, done], [IDLE, REFUSED, reached], PENDING
-        ).astype(np.int64)
+        found = np.where(
+            done,
+            np.where(failed, ActuatorStatus.FAILED, ActuatorStatus.REACHED),
+            ActuatorStatus.PENDING,
+        )
+        known = (self._asked == ActuatorStatus.IDLE) | (self._asked == ActuatorStatus.FAILED)
+        return np.where(known, self._asked, found)
 
     def save(self) -> dict[str, NDArray[np.generic]]:
         """Copy everything the future depends on; `load` of it continues exactly.

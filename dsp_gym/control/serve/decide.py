@@ -30,10 +30,10 @@ from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.control.serve.snapshot_decoder import DecodedSnapshot, SnapshotDecoder, decode
 from dsp_gym.errors import ConfigError, MetricsError, SchemaError, did_you_mean
 from dsp_gym.loop.per_job_state import RowBlock
-from dsp_gym.loop.protocols import Sharing
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import ReadRow, snapshot_of_rows
 from dsp_gym.loop.wire import Document, decision_to_json
+from dsp_gym.policies import capabilities_of
 
 __all__ = ["BusyError", "Decisions", "FullError", "Question"]
 
@@ -395,9 +395,9 @@ class Decisions:
                 self._forgotten_s = max(self._forgotten_s, job.history.t_s)
 
     def _weigh(self, job: _Job) -> None:
-        policy = job.policy.policy
-        shared = policy.shared if isinstance(policy, Sharing) else ()
-        taken = size_of((job.policy, job.reader, job.history), (*self._shared, *shared))
+        shared = capabilities_of(job.policy.policy).shared
+        others = () if shared is None else shared()
+        taken = size_of((job.policy, job.reader, job.history), (*self._shared, *others))
         with self._lock:
             self._bytes += taken - job.bytes
             job.bytes = taken

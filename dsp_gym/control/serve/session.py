@@ -27,7 +27,7 @@ from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guarded, guardrails_of, named_policies, started
 from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.control.worker import Workers
-from dsp_gym.loop.per_job_state import Rowwise
+from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.registry import make
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Guard
                 name,
                 policy,
                 guardrails_of(config, entry),
-                timeout_s=None if isinstance(policy, Rowwise) else timeout_s,
+                timeout_s=None if capabilities_of(policy).memories is not None else timeout_s,
                 workers=workers,
                 tells_range=False,
                 answers=True,

@@ -18,9 +18,8 @@ from dsp_gym.envs.core import BatchStep
 from dsp_gym.envs.episodes import Draws
 from dsp_gym.envs.reward import TERMS
 from dsp_gym.guardrails.chain import build_for
-from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
-from dsp_gym.policies.clairvoyance import Foreseeing, Foresight
+from dsp_gym.policies.capabilities import FutureLoad, capabilities_of, without_reasons
 from dsp_gym.policies.registry import make
 
 __all__ = ["play"]
@@ -43,9 +42,9 @@ def play(batch: Batch, ticked: Ticked | None = None) -> list[RecordedEpisode]:
     env.guardrails = chain = build_for(policy, batch.player.guardrails)
     if chain is not None:
         chain.explain = False  # no reader here
-    without_words(policy)
-    if isinstance(policy, Foreseeing):
-        policy.foresee(env.topology, Foresight(drawn.rates, batch.env.interval_s))
+    without_reasons(policy)
+    if (know_future := capabilities_of(policy).know_future) is not None:
+        know_future(env.topology, FutureLoad(drawn.rates, batch.env.interval_s))
     env.begin(drawn)
     policy.reset(env.topology, seeds)
     steps = batch.env.episode_s // batch.env.interval_s

@@ -21,8 +21,8 @@ from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.protocols import without_words
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 
@@ -180,7 +180,7 @@ def bench_day(job: str, runs: int = 5) -> MeasuredRate:
     topology = Topology.of([load_job(job)])
     swing = 1 + 0.5 * np.sin(2 * np.pi * np.arange(DAY_S) / DAY_S)
     jobs, seeds = SimulatedJobs(topology, SimulationOptions()), np.zeros(1, np.int64)
-    loop = ControlLoop(jobs, without_words(make(RULE)))
+    loop = ControlLoop(jobs, without_reasons(make(RULE)))
     spent = []
     for _ in range(1 + runs):
         jobs.reset(seeds, topology.tables.rate_per_s[:, None] * swing)

@@ -17,9 +17,10 @@ from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.protocols import Policy, without_words
+from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import available, make
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.studies.bench.environment import JOB, MeasuredRate, measure
@@ -147,7 +148,7 @@ def chain(vertices: int) -> JobSpec:
 def _decider(name: str, seen: list[MetricsSnapshot], *, explain: bool) -> Callable[[], int]:
     policy: Policy = make(name)
     if not explain:
-        without_words(policy)
+        without_reasons(policy)
     seeds: Ints = np.arange(len(seen[0]))
 
     def once() -> int:

@@ -11,8 +11,9 @@ from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.planner import CapacityPlan, Planner, PlanRequest
+from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 from dsp_gym.policies.registry import load_class, make
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.fitting.streambed_data import read_table
@@ -108,11 +109,11 @@ def extrapolated(query: str) -> tuple[int, int, float, CapacityPlan]:
     config = PolicyConfig(
         policy="streambed", params={**params, "overprovisioning": 1.0, "check": False}
     )
-    planner = make(config)
-    assert isinstance(planner, Planner)  # what the name stands for
+    planner = capabilities_of(make(config)).plan_capacity
+    assert planner is not None  # what the name stands for
 
     def plan(rate_per_s: float) -> CapacityPlan:
-        return planner.plan(PlanRequest(spec, rate_per_s, levels, TESTBED_SLOTS))
+        return planner(PlanRequest(spec, rate_per_s, levels, TESTBED_SLOTS))
 
     slots = TIMES * TESTBED_SLOTS
     at_slots = plan(1.0)

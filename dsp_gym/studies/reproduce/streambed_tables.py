@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.errors import ConfigError, MissingExtraError
+from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.policies.planner import CapacityPlan, Planner, PlanRequest
+from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 from dsp_gym.policies.registry import make
 from dsp_gym.studies.reproduce.registry import Check, skipped
 from dsp_gym.studies.reproduce.streambed_planner import TESTBED_SLOTS, large_job, with_free_sources
@@ -145,12 +146,11 @@ def replays(query: str) -> tuple[Replay, ...]:
 
 def _plan(query: str, rate_per_s: float) -> CapacityPlan:
     long = query in ("q5", "q8")
-    planner = make(
-        PolicyConfig(policy="streambed", params=(LONG if long else {}) | {"check": False})
-    )
-    assert isinstance(planner, Planner)  # what the name stands for
+    params = (LONG if long else {}) | {"check": False}
+    planner = capabilities_of(make(PolicyConfig(policy="streambed", params=params))).plan_capacity
+    assert planner is not None  # what the name stands for
     levels = tuple(i for i, slots in enumerate(TABLES[query].slots) if slots is not None)
-    return planner.plan(PlanRequest(large_job(query), rate_per_s, levels, TESTBED_SLOTS))
+    return planner(PlanRequest(large_job(query), rate_per_s, levels, TESTBED_SLOTS))
 
 
 def _model(query: str, published: PublishedTables, plan: CapacityPlan) -> Check:

@@ -12,7 +12,7 @@ from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import make
-from dsp_gym.policies.clairvoyance import Bounding, Foreseeing, Foresight
+from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
 from tests.simulating import exact, line
 from tests.strategies import blank_snapshot
 
@@ -22,7 +22,7 @@ DAY = np.repeat([500.0, 6500.0, 500.0], 3600)
 def told(rates: np.ndarray, config: ClairvoyantConfig | None = None, spec=None) -> Clairvoyant:
     policy = Clairvoyant(config)
     topology = Topology.of([spec or line()], [0] * len(rates))
-    policy.foresee(topology, Foresight(rates, 60))
+    policy.know_future(topology, FutureLoad(rates, 60))
     policy.reset(topology, np.arange(len(rates)))
     return policy
 
@@ -31,8 +31,8 @@ def followed(policy, rates: np.ndarray, spec=None, **start: int):
     """What happened to jobs that start as the file says, summed over the load."""
     topology = Topology.of([spec or line()], [0] * len(rates))
     jobs = SimulatedJobs(topology, exact())
-    if isinstance(policy, Foreseeing):
-        policy.foresee(jobs.topology, Foresight(rates, 60))
+    if (know_future := capabilities_of(policy).know_future) is not None:
+        know_future(jobs.topology, FutureLoad(rates, 60))
     parallelism = jobs.topology.tables.start_parallelism.repeat(len(rates), axis=0)
     for name, p in start.items():
         parallelism[:, topology.names(0).index(name)] = p
@@ -89,7 +89,7 @@ def test_nothing_that_sees_only_the_past_does_better():
 
 def test_bound_plan_and_peak_stand_in_that_order():
     policy = told(DAY[None, :])
-    possible = policy.possible()
+    possible = policy.cost_bounds()
     cost = followed(policy, DAY[None, :], map=1)["cost"]
     assert possible.bound < cost < possible.peak
 
@@ -134,7 +134,7 @@ def test_without_the_load_it_says_who_can_run_it():
 
 def test_loads_must_be_one_per_job():
     with pytest.raises(PolicyError, match="2 loads for 1 jobs"):
-        Clairvoyant().foresee(Topology.of([line()]), Foresight(np.ones((2, 60)), 60))
+        Clairvoyant().know_future(Topology.of([line()]), FutureLoad(np.ones((2, 60)), 60))
 
 
 def test_it_can_be_neither_fallback_nor_floor():
@@ -143,5 +143,5 @@ def test_it_can_be_neither_fallback_nor_floor():
 
 
 def test_it_declares_what_it_needs():
-    assert isinstance(Clairvoyant(), Bounding)
-    assert not isinstance(make("ds2"), Foreseeing)
+    assert capabilities_of(Clairvoyant()).cost_bounds is not None
+    assert capabilities_of(make("ds2")).know_future is None

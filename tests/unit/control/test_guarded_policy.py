@@ -17,6 +17,7 @@ from dsp_gym.guardrails.out_of_distribution import OutOfDistribution, OutOfDistr
 from dsp_gym.guardrails.restriction import Restriction, hold, replace
 from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.policies.capabilities import Capabilities
 from dsp_gym.policies.registry import make
 from tests.simulating import constant, exact, line
 
@@ -197,6 +198,9 @@ class Plans(Answers):
     def decide(self, snapshot):
         self.asked_with.append(self.number)
         return super().decide(snapshot)
+
+    def capabilities(self):
+        return Capabilities(later_plans=self, forecast=lambda: self.forecast())
 
     def forecast(self):
         return None

@@ -19,7 +19,7 @@ from dsp_gym.backends.flink.rest import ENDED, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, unready
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
-from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
+from dsp_gym.loop.protocols import ActuatorStatus
 
 __all__ = ["AdaptiveActuator", "InPlaceActuator", "lower_bound", "requirements_of"]
 
@@ -107,7 +107,7 @@ class InPlaceActuator(OneJobActuator):
                 trouble = f"; {error}"
         raise Unreached(
             f"the new configuration did not run within {timeout_s:g} s{trouble}",
-            status=TIMED_OUT,
+            status=ActuatorStatus.TIMED_OUT,
             remedy="Look at the cluster's free slots, or raise the time limit.",
         )
 
@@ -125,7 +125,7 @@ class InPlaceActuator(OneJobActuator):
                 time.sleep(STALE_S)  # what is seen sooner may be from before
                 self._wait(job.id, job.configuration, patience_s)
             except FlinkError as error:
-                over = isinstance(error, Unreached) and error.status == REFUSED
+                over = isinstance(error, Unreached) and error.status == ActuatorStatus.FAILED
                 if over or time.monotonic() > deadline:
                     self._alarm(job, old, error)
                     return

@@ -36,7 +36,7 @@ from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_time
 from dsp_gym.backends.flink.submission import Configuration, runs_whole
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.loop.protocols import REFUSED, TIMED_OUT
+from dsp_gym.loop.protocols import ActuatorStatus
 
 __all__ = ["ResubmitActuator", "attempt_id", "by_hand"]
 
@@ -135,7 +135,7 @@ class ResubmitActuator(OneJobActuator):
                 return savepoint
         raise Unreached(
             f"the savepoint was not complete within {self.timeout_s:g} s",
-            status=TIMED_OUT,
+            status=ActuatorStatus.TIMED_OUT,
             remedy="A saturated job drains slowly: raise the time limit, or add capacity.",
         )
 
@@ -145,7 +145,8 @@ class ResubmitActuator(OneJobActuator):
                 self._ended_s = time.monotonic()
                 return
         raise Unreached(
-            f"the job did not end within {self.timeout_s:g} s of its savepoint", status=TIMED_OUT
+            f"the job did not end within {self.timeout_s:g} s of its savepoint",
+            status=ActuatorStatus.TIMED_OUT,
         )
 
     def _alive(self, job_id: str) -> bool:
@@ -168,7 +169,7 @@ class ResubmitActuator(OneJobActuator):
             late = time.monotonic() - began >= self.timeout_s
             raise Unreached(
                 f"the job did not come back with the new configuration: {error}",
-                status=TIMED_OUT if late else REFUSED,
+                status=ActuatorStatus.TIMED_OUT if late else ActuatorStatus.FAILED,
             ) from error
         self._emit("running", {"job_id": job_id, "outage_s": self._outage_s(job.id, job_id)})
         self._needs(location)

@@ -24,7 +24,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision
-from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.topology import Topology
 
 __all__ = [
@@ -42,7 +42,13 @@ _LOG = logging.getLogger(__name__)
 class Unreached(FlinkError):
     """A request that did not come about; `status` is what the actuator then reports."""
 
-    def __init__(self, message: str, *, status: int = REFUSED, remedy: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: ActuatorStatus = ActuatorStatus.FAILED,
+        remedy: str | None = None,
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.status = status
 
@@ -110,7 +116,7 @@ class JobActuator(ABC):
         self._requests: deque[Configuration] = deque()
         self._thread: threading.Thread | None = None
         self._under_way: Configuration | None = None
-        self._status = IDLE
+        self._status = ActuatorStatus.IDLE
         self._closing = threading.Event()
         self._known = self._read().configuration
 
@@ -127,14 +133,14 @@ class JobActuator(ABC):
             else:
                 self._begin(wanted)
                 return
-            self._status = REFUSED
+            self._status = ActuatorStatus.FAILED
         self._emit("refused", {"reason": reason, "wanted": as_words(wanted)})
 
     def status(self) -> Ints:
         """State of the last request.
 
         Returns:
-            (1,) IDLE, PENDING, REACHED, REFUSED or TIMED_OUT.
+            (1,) of `ActuatorStatus`.
         """
         return np.array([self._status], np.int64)
 
@@ -224,7 +230,7 @@ class JobActuator(ABC):
         """
         self._requests.append(wanted)
         if wanted != self._known:
-            self._under_way, self._status = wanted, PENDING
+            self._under_way, self._status = wanted, ActuatorStatus.PENDING
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._work, name=f"rescale-{self.job_name}", daemon=False
@@ -245,7 +251,9 @@ class JobActuator(ABC):
         try:
             job = self._looked_at()
             if job.configuration == wanted:
-                self._end(wanted, REACHED if self._under_way == wanted else None, wanted)
+                self._end(
+                    wanted, ActuatorStatus.REACHED if self._under_way == wanted else None, wanted
+                )
                 return
             if not self._take(wanted):
                 return
@@ -258,7 +266,7 @@ class JobActuator(ABC):
             self._give_up(job, wanted, error)
         else:
             self._emit("reached", {"configuration": as_words(wanted)})
-            self._end(wanted, REACHED, wanted)
+            self._end(wanted, ActuatorStatus.REACHED, wanted)
 
     def _looked_at(self) -> RunningJob:
         """The job as it runs now; each vertex has tasks.
@@ -279,14 +287,14 @@ class JobActuator(ABC):
         """Say why, and see that the job runs as before."""
         if not isinstance(error, FlinkError):
             _LOG.error("rescaling job %s failed unexpectedly", self.job_name, exc_info=error)
-        status = error.status if isinstance(error, Unreached) else REFUSED
+        status = error.status if isinstance(error, Unreached) else ActuatorStatus.FAILED
         self._emit("failed", {"reason": str(error), "wanted": as_words(wanted)})
         known = None if job is None else job.configuration
         try:
             if job is not None:
                 self._recover(job, wanted)
         except CameUp:
-            known, status = wanted, REACHED
+            known, status = wanted, ActuatorStatus.REACHED
             self._emit("reached", {"configuration": as_words(wanted)})
         except Exception as trouble:
             known = None
@@ -298,19 +306,21 @@ class JobActuator(ABC):
         """Make the request the one under way, unless a later one is waiting."""
         with self._lock:
             if self._under_way is None:
-                self._under_way, self._status = wanted, PENDING
+                self._under_way, self._status = wanted, ActuatorStatus.PENDING
             return self._under_way == wanted
 
     def _end(
-        self, wanted: Configuration, status: int | None, running: Configuration | None
+        self, wanted: Configuration, status: ActuatorStatus | None, running: Configuration | None
     ) -> None:
         with self._lock:
             if running is not None:
                 self._known = running
-            if status is not None:
-                # A request refused meanwhile was the last one, and stays refused.
-                self._status = status if self._status != REFUSED else REFUSED
-                self._under_way = None
+            if status is None:
+                return
+            # A request refused meanwhile was the last one, and stays refused.
+            if self._status != ActuatorStatus.FAILED:
+                self._status = status
+            self._under_way = None
 
 
 class OneJobActuator(JobActuator):

@@ -11,7 +11,7 @@ from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.errors import FlinkError
-from dsp_gym.loop.protocols import PENDING
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import WindowConfig
 from tests.answering import START_MS, TASKS, answering, tell
@@ -48,7 +48,7 @@ def test_a_running_job_may_be_scaled(living):
     living.backend.advance(20)
     assert reason_to_hold(living.backend, living.snapshot()) is None
     living.backend.actuator.apply(more(living))
-    assert living.backend.actuator.status().tolist() == [PENDING]
+    assert living.backend.actuator.status().tolist() == [ActuatorStatus.PENDING]
 
 
 def test_while_metrics_are_unknown_the_job_is_left_alone_and_the_reason_is_kept(living):

@@ -12,7 +12,7 @@ from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, Submission
-from dsp_gym.loop.protocols import IDLE, REACHED, REFUSED, TIMED_OUT
+from dsp_gym.loop.protocols import ActuatorStatus
 from tests.fakes.justin_endpoint import JOB_ID, JustinCluster, served
 from tests.simulating import line, wanted
 
@@ -97,7 +97,7 @@ class TestJustin:
 
     def test_parallelism_and_memory_go_through_one_call(self, cluster, ask):
         status, events = ask(3, 1)
-        assert status == REACHED
+        assert status == ActuatorStatus.REACHED
         assert len(cluster.puts) == 1
         part = cluster.puts[0][cluster.ids["map"]]
         assert part["parallelism"] == {"lowerBound": 1, "upperBound": 3}
@@ -105,34 +105,34 @@ class TestJustin:
         assert events["running"]["outage_s"] == pytest.approx(1.5)
 
     def test_memory_alone_is_a_request(self, cluster, ask):
-        assert ask(1, 2)[0] == REACHED
-        assert ask(1, 2)[0] == IDLE  # the endpoint says that it runs
+        assert ask(1, 2)[0] == ActuatorStatus.REACHED
+        assert ask(1, 2)[0] == ActuatorStatus.IDLE  # the endpoint says that it runs
         assert len(cluster.puts) == 1
 
     def test_a_job_file_of_other_levels_is_refused(self, cluster, ask):
         status, events = ask(1, 1, base_mib=128)
-        assert status == REFUSED
+        assert status == ActuatorStatus.FAILED
         assert "Set memory.base_mib: 158" in events["failed"]["reason"]
         assert cluster.puts == []
 
     def test_a_refusal_leaves_everything_alone(self, cluster, ask):
         cluster.refuses = True
         status, events = ask(3, 1)
-        assert status == REFUSED
+        assert status == ActuatorStatus.FAILED
         assert "Resource profile cannot be fulfilled." in events["failed"]["reason"]
         assert cluster.running("map") == 1
 
     def test_too_few_slots_are_refused_before_anything_is_put(self, cluster, ask):
         cluster.slots_available = 1
         status, events = ask(3, 0)
-        assert status == REFUSED
+        assert status == ActuatorStatus.FAILED
         assert "needs 8 slots; the job has 6 and 1 are free" in events["failed"]["reason"]
         assert cluster.puts == []
 
     def test_what_never_comes_into_effect_is_put_back(self, cluster, ask):
         cluster.heeds = False
         status, events = ask(3, 1)
-        assert status == TIMED_OUT
+        assert status == ActuatorStatus.TIMED_OUT
         assert "did not run within 0.3 s" in events["failed"]["reason"]
         back = cluster.puts[1][cluster.ids["map"]]
         assert back["parallelism"] == {"lowerBound": 1, "upperBound": 1}
@@ -146,7 +146,7 @@ class TestJustin:
 
         cluster.delay_s = 60
         status, events = ask(3, 1, on=ends)
-        assert status == REFUSED
+        assert status == ActuatorStatus.FAILED
         assert "the job ended meanwhile: FAILED" in events["alarm"]["reason"]
         assert "PUT /jobs/:jobid/justin" in events["alarm"]["remedy"]
 
@@ -159,7 +159,7 @@ class TestJustin:
 
         cluster.delay_s = 60
         status, events = ask(3, 1, on=away)
-        assert status == TIMED_OUT
+        assert status == ActuatorStatus.TIMED_OUT
         assert list(events) == ["asked", "submitted", "failed", "restored"]
         assert cluster.running("map") == 1
 

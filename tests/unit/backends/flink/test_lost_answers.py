@@ -13,7 +13,7 @@ import pytest
 
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 from dsp_gym.backends.flink.rest import FlinkRest
-from dsp_gym.loop.protocols import REACHED, REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from tests.fakes.breakable import BreakableLink
 from tests.fakes.justin_endpoint import served
 from tests.fakes.resubmitting import FakeJob, ResubmittingCluster, check_exactly_once
@@ -92,7 +92,7 @@ def test_a_job_whose_submission_was_not_answered_is_not_cancelled_once_it_runs(r
         rig.cut(0.5)
 
     rig.after_submission(lost)
-    assert rig.rescale() == REACHED
+    assert rig.rescale() == ActuatorStatus.REACHED
     assert rig.kinds[-3:] == ["failed", "running", "reached"]
     assert rig.cancelled() == []
     check_exactly_once(rig.cluster)
@@ -110,7 +110,7 @@ def test_while_flink_is_out_of_reach_a_submitted_job_is_waited_for(rig):
         return document(job, now_s)
 
     rig.cluster._document = first_look
-    assert rig.rescale() == REACHED
+    assert rig.rescale() == ActuatorStatus.REACHED
     assert "failed" not in rig.kinds
     assert rig.kinds[-2:] == ["running", "reached"]
     check_exactly_once(rig.cluster)
@@ -122,7 +122,7 @@ def test_a_job_that_has_gone_on_and_does_not_run_in_full_is_waited_for(rig):
         job.runs_s = time.monotonic() + 4
 
     rig.after_submission(slow)
-    assert rig.rescale() == REACHED
+    assert rig.rescale() == ActuatorStatus.REACHED
     assert rig.kinds[-3:] == ["failed", "running", "reached"]
     assert rig.cancelled() == []
     check_exactly_once(rig.cluster)
@@ -133,7 +133,7 @@ def test_a_job_that_has_not_gone_on_is_replaced_by_the_one_before(rig):
         job.runs_s = time.monotonic() + 1000
 
     rig.after_submission(never)
-    assert rig.rescale() != REACHED
+    assert rig.rescale() != ActuatorStatus.REACHED
     assert rig.kinds[-1] == "restored"
     assert len(rig.cancelled()) == 1
     check_exactly_once(rig.cluster)
@@ -147,7 +147,7 @@ def test_a_job_that_has_gone_on_and_ended_is_named_and_not_started_from_older_st
         job.ends_s, job.state_at_end = time.monotonic(), "FAILED"
 
     rig.after_submission(fails)
-    assert rig.rescale() == REFUSED
+    assert rig.rescale() == ActuatorStatus.FAILED
     assert rig.kinds[-1] == "alarm"
     alarm = rig.steps[-1][1]
     assert "came up, ran, and has ended since" in alarm["reason"]
@@ -167,6 +167,6 @@ def test_a_job_that_has_gone_on_and_ended_is_started_from_what_it_retained(rig):
         (retained / "_metadata").write_text(str(count))
 
     rig.after_submission(fails)
-    assert rig.rescale() == REFUSED
+    assert rig.rescale() == ActuatorStatus.FAILED
     assert rig.kinds[-1] == "restored"
     check_exactly_once(rig.cluster)

@@ -14,7 +14,7 @@ from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.deployment import adaptive, slot_levels
-from dsp_gym.loop.protocols import IDLE, PENDING, REACHED, REFUSED, TIMED_OUT
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.topology import Topology
 from tests.simulating import line, wanted
 
@@ -73,8 +73,8 @@ def desk():
 
 def test_a_request_is_pending_until_it_is_reached(desk):
     desk.ask(3)
-    assert desk.status().tolist() == [PENDING]
-    assert desk.done() == REACHED
+    assert desk.status().tolist() == [ActuatorStatus.PENDING]
+    assert desk.done() == ActuatorStatus.REACHED
     assert desk.running == 3
     assert desk.events == ["asked", "reached"]
 
@@ -91,10 +91,10 @@ def test_its_thread_keeps_the_interpreter_alive_and_ends_with_the_request(desk):
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (Unreached("no slots"), REFUSED),
-        (Unreached("too long", status=TIMED_OUT), TIMED_OUT),
-        (FlinkError("REST is gone"), REFUSED),
-        (KeyError("an answer nobody expected"), REFUSED),
+        (Unreached("no slots"), ActuatorStatus.FAILED),
+        (Unreached("too long", status=ActuatorStatus.TIMED_OUT), ActuatorStatus.TIMED_OUT),
+        (FlinkError("REST is gone"), ActuatorStatus.FAILED),
+        (KeyError("an answer nobody expected"), ActuatorStatus.FAILED),
     ],
 )
 def test_whatever_goes_wrong_is_told_and_recovered_from(desk, error, status):
@@ -107,7 +107,7 @@ def test_whatever_goes_wrong_is_told_and_recovered_from(desk, error, status):
 def test_a_recovery_that_fails_is_an_alarm_and_does_not_stay_pending(desk):
     desk.error, desk.recovery = FlinkError("first"), RuntimeError("second")
     desk.ask(3)
-    assert desk.done() == REFUSED
+    assert desk.done() == ActuatorStatus.FAILED
     assert desk.events == ["asked", "failed", "recovering", "alarm"]
 
 
@@ -117,11 +117,11 @@ def test_a_decision_that_keeps_asks_nothing_of_a_job_that_has_no_tasks_yet(desk)
     desk.done()
     assert desk.events == []
     desk.ask(3)
-    assert desk.done() == REFUSED
+    assert desk.done() == ActuatorStatus.FAILED
     assert desk.events == ["failed"]
     desk.running = 1
     desk.ask(3)
-    assert desk.done() == REACHED
+    assert desk.done() == ActuatorStatus.REACHED
 
 
 def test_after_a_failure_the_next_request_is_taken(desk):
@@ -130,23 +130,23 @@ def test_after_a_failure_the_next_request_is_taken(desk):
     desk.done()
     desk.error = None
     desk.ask(3)
-    assert desk.done() == REACHED
+    assert desk.done() == ActuatorStatus.REACHED
 
 
 def test_what_holds_on_to_the_running_configuration_is_no_request(desk):
     desk.ask(3)
     desk.ask(1)  # what runs until the rescale is through
     desk.ask(3)  # what is coming
-    assert desk.status().tolist() == [PENDING]
-    assert desk.done() == REACHED
+    assert desk.status().tolist() == [ActuatorStatus.PENDING]
+    assert desk.done() == ActuatorStatus.REACHED
     assert desk.events == ["asked", "reached"]
 
 
 def test_another_request_meanwhile_is_refused_and_told(desk):
     desk.ask(3)
     desk.ask(5)
-    assert desk.status().tolist() == [REFUSED]
-    assert desk.done() == REFUSED
+    assert desk.status().tolist() == [ActuatorStatus.FAILED]
+    assert desk.done() == ActuatorStatus.FAILED
     assert desk.running == 3
     assert sorted(desk.events) == ["asked", "reached", "refused"]
 
@@ -154,17 +154,17 @@ def test_another_request_meanwhile_is_refused_and_told(desk):
 def test_a_job_somebody_else_has_rescaled_is_put_right(desk):
     desk.running = 7
     desk.ask(1)  # what ran when the actuator was made
-    assert desk.done() == REACHED
+    assert desk.done() == ActuatorStatus.REACHED
     assert desk.running == 1
 
 
 def test_a_job_somebody_else_has_rescaled_as_wanted_is_left_alone(desk):
     desk.running = 3
     desk.ask(3)
-    assert desk.done() == REACHED
+    assert desk.done() == ActuatorStatus.REACHED
     assert desk.events == []
     desk.ask(3)
-    assert desk.done() == REACHED
+    assert desk.done() == ActuatorStatus.REACHED
 
 
 def test_a_listener_that_fails_stops_no_rescale_that_has_begun(caplog):
@@ -174,7 +174,7 @@ def test_a_listener_that_fails_stops_no_rescale_that_has_begun(caplog):
 
     actuator = Desk(on_event=full_disk)
     actuator.ask(3)
-    assert actuator.done() == REACHED
+    assert actuator.done() == ActuatorStatus.REACHED
     assert actuator.running == 3
     assert "event reached of job line could not be recorded" in caplog.text
 
@@ -189,7 +189,7 @@ def test_without_a_record_of_the_intent_nothing_is_asked_of_the_job():
 
     actuator = Desk(on_event=full_disk)
     actuator.ask(3)
-    assert actuator.done() == REFUSED
+    assert actuator.done() == ActuatorStatus.FAILED
     assert actuator.running == 1
     assert heard == [("failed", "nothing was asked of the job: No space left on device")]
 
@@ -211,13 +211,13 @@ def test_closing_waits_and_an_interrupt_is_raised_afterwards(desk, caplog):
 def test_a_closed_actuator_refuses(desk):
     desk.close()
     desk.ask(3)
-    assert desk.status().tolist() == [REFUSED]
+    assert desk.status().tolist() == [ActuatorStatus.FAILED]
     assert desk.events == ["refused"]
 
 
 def test_before_anything_is_asked_it_is_idle(desk):
     desk.ask(1)
-    assert desk.done() == IDLE
+    assert desk.done() == ActuatorStatus.IDLE
 
 
 def test_a_decision_is_clipped_to_the_bounds_of_the_job_file():

@@ -16,7 +16,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.control.backend_of import connected
 from dsp_gym.control.config import RunConfig
 from dsp_gym.errors import DspGymError, FlinkError, KubernetesError
-from dsp_gym.loop.protocols import REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.metrics.window import WindowConfig
 from tests.answering import TASKS, answering, tell
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, only_spec, served_kubernetes
@@ -201,7 +201,7 @@ def test_a_decision_may_be_as_old_as_the_interval_of_the_run(fake, flink, tmp_pa
     actuator.apply(wanted(seen.parallelism + 1, seen.memory_level))
     assert actuator.wait(10)
     backend.close()
-    assert actuator.status()[0] == REFUSED
+    assert actuator.status()[0] == ActuatorStatus.FAILED
     assert "older than its interval" in dict(told)["failed"]["reason"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dsp_gym.backends.kubernetes.resources import DECISION, EPOCH, HOLDER
-from dsp_gym.loop.protocols import REACHED, REFUSED
+from dsp_gym.loop.protocols import ActuatorStatus
 from tests.simulating import wanted
 from tests.unit.backends.kubernetes.conftest import KIND, Rig, text
 
@@ -44,7 +44,7 @@ def test_a_write_frozen_after_the_look_at_the_lease_meets_a_conflict(rig, operat
     )
     rig.act("new")
     woken.set()
-    assert rig.settled(old) == REFUSED
+    assert rig.settled(old) == ActuatorStatus.FAILED
     assert "'new' has taken over, with epoch 2 after 1" in rig.said("failed")["reason"]
     assert [r.code for r in rig.patches()] == [409]
     assert rig.written is None
@@ -61,7 +61,7 @@ def test_a_decision_that_is_older_than_its_interval_is_not_written(rig, operator
         return held
 
     actuator.lease.try_acquire = then_sleep
-    assert rig.ask(actuator, 3) == REFUSED
+    assert rig.ask(actuator, 3) == ActuatorStatus.FAILED
     assert "older than its interval" in rig.said("failed")["reason"]
     assert rig.patches() == []
 
@@ -78,16 +78,16 @@ def test_what_is_decided_again_while_it_waits_is_as_young_as_the_last_decision(r
         return held
 
     actuator.lease.try_acquire = then_decide_again
-    assert rig.ask(actuator, 3) == REACHED
+    assert rig.ask(actuator, 3) == ActuatorStatus.REACHED
     assert rig.written == text(4, 3, 1)
 
 
 def test_the_id_of_a_decision_is_in_its_intent_and_on_the_resource(rig, operator):
     actuator = rig.act()
-    assert rig.ask(actuator, 3) == REACHED
+    assert rig.ask(actuator, 3) == ActuatorStatus.REACHED
     assert rig.annotations() == {EPOCH: "1", HOLDER: "me", DECISION: rig.said("asked")["id"]}
     before = rig.said("asked")["id"]
-    assert rig.ask(actuator, 2) == REACHED
+    assert rig.ask(actuator, 2) == ActuatorStatus.REACHED
     assert rig.annotations()[DECISION] == rig.said("asked")["id"] != before
 
 
@@ -103,7 +103,7 @@ def annotated(rig: Rig, annotations: dict[str, str]) -> None:
 def test_an_epoch_that_is_no_number_is_named_and_nothing_is_written(rig, operator):
     actuator = rig.act()
     annotated(rig, {EPOCH: "seven"})
-    assert rig.ask(actuator, 3) == REFUSED
+    assert rig.ask(actuator, 3) == ActuatorStatus.FAILED
     assert "dsp-gym.io/epoch is no number: 'seven'" in rig.said("failed")["reason"]
     assert rig.patches() == []
 
@@ -111,7 +111,7 @@ def test_an_epoch_that_is_no_number_is_named_and_nothing_is_written(rig, operato
 def test_a_stamp_that_somebody_removes_is_made_anew_with_a_greater_epoch(rig, operator):
     actuator = rig.act()
     annotated(rig, {})
-    assert rig.ask(actuator, 3) == REACHED
+    assert rig.ask(actuator, 3) == ActuatorStatus.REACHED
     assert rig.annotations()[EPOCH] == "2"
 
 
@@ -120,15 +120,15 @@ def test_without_the_file_of_its_token_nothing_is_written(rig, operator, tmp_pat
     rig.token_file.write_text(rig.token)
     actuator = rig.act()
     rig.token_file.unlink()
-    assert rig.ask(actuator, 3) == REFUSED
+    assert rig.ask(actuator, 3) == ActuatorStatus.FAILED
     assert "the token cannot be read: No such file" in rig.said("failed")["reason"]
     assert str(rig.token_file) in rig.said("failed")["reason"]
     rig.token_file.write_text("")
-    assert rig.ask(actuator, 3) == REFUSED
+    assert rig.ask(actuator, 3) == ActuatorStatus.FAILED
     assert "it is empty" in rig.said("failed")["reason"]
     assert rig.patches() == []
     rig.token_file.write_text(rig.token)
-    assert rig.ask(actuator, 3) == REACHED
+    assert rig.ask(actuator, 3) == ActuatorStatus.REACHED
 
 
 def test_a_lease_of_something_else_is_named_and_never_taken(rig, operator):
@@ -142,7 +142,7 @@ def test_a_lease_of_something_else_is_named_and_never_taken(rig, operator):
     actuator = rig.act()
     time.sleep(1.1)  # it is over by now
     for _ in range(2):
-        assert rig.ask(actuator, 3) == REFUSED
+        assert rig.ask(actuator, 3) == ActuatorStatus.FAILED
     said = rig.said("failed")["reason"]
     assert "belongs to something else: flink-operator-7, written by operator-sdk" in said
     assert "name another one with `lease`" in said

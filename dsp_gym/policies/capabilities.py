@@ -1,0 +1,194 @@
+"""What a policy can do beyond deciding: one record that it returns, and nothing that is guessed.
+
+A policy with `reset`, `decide`, `state` and `restore` is complete. One that can do more returns a
+`Capabilities` from its method `capabilities`, with a function for each thing that it can do.
+Callers ask `capabilities_of`; a policy without the method has the empty record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from dsp_gym.arrays import Floats, Floats32, Ints
+from dsp_gym.loop.forecast import Forecast
+from dsp_gym.loop.per_job_state import RowMemory
+from dsp_gym.loop.protocols import Policy, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.planner import CapacityPlan, PlanRequest
+
+__all__ = [
+    "Capabilities",
+    "CapacityModel",
+    "CostBounds",
+    "ExplainingPolicy",
+    "FutureLoad",
+    "LaterPlans",
+    "Requirement",
+    "TrainingRange",
+    "capabilities_of",
+    "without_reasons",
+]
+
+P = TypeVar("P", bound=Policy)
+
+
+class FutureLoad(NamedTuple):
+    """The load of every job of a batch, second by second from the start of the episode."""
+
+    rates_per_s: Floats  # (J, T) records/s offered to the whole job
+    interval_s: int  # seconds between decisions
+
+
+class CostBounds(NamedTuple):
+    """Between which costs a policy can move, (J,), money over the whole episode."""
+
+    bound: Floats  # no policy that serves every arrival in time costs less
+    peak: Floats  # the cheapest fixed configuration that carries the peak
+
+
+class Requirement(NamedTuple):
+    """Configuration needed for the observed demand, (J, V); the running one where unknown."""
+
+    parallelism: Ints
+    memory_level: Ints
+    horizontal: Ints  # parallelism needed if memory stays unchanged
+
+
+class CapacityModel(Protocol):
+    """Says what is needed without deciding to rescale."""
+
+    def required(self, snapshot: MetricsSnapshot) -> Requirement:
+        """Compute what is needed now: no interval, warm-up, activation or utilisation band.
+
+        Returns:
+            Configurations (J, V).
+        """
+
+    def observe(self, snapshot: MetricsSnapshot) -> None:
+        """Remember what is seen, as `decide` does, without deciding."""
+
+
+class LaterPlans(Protocol):
+    """Plans now and then, and can do so after the answer."""
+
+    plans_after: bool
+    """Decide with the last plan where there is one, and leave a new one to `plan`."""
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is a plan to decide with; otherwise the next decision may make one."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last decision was taken with a plan that is out of date."""
+
+    def plan(self, snapshot: MetricsSnapshot) -> None:
+        """Make a new plan, on the snapshot that was decided on last."""
+
+
+class TrainingRange(Protocol):
+    """Keeps the range of every feature that the policy was trained on."""
+
+    @property
+    def training_box(self) -> Mapping[str, tuple[float, float]]:
+        """Lowest and highest value by feature."""
+
+    def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats | Floats32]:
+        """Compute the same features of a snapshot.
+
+        Returns:
+            Values by feature, (J,) or (J, V) each.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a policy can do beyond deciding; None: it cannot."""
+
+    leave_out_reasons: Callable[[], None] | None = None
+    """Decide without the words of the reasons, which cost time in a large batch."""
+
+    confidence: Callable[[], Floats | Floats32 | None] | None = None
+    """How sure it is of its last decision: 0..1 per vertex, (J, V); None: it does not know."""
+
+    memories: Callable[[], tuple[RowMemory, ...] | None] | None = None
+    """It decides in a moment, with arrays and compiled code, and gets neither a thread nor a time
+    limit. Where the next decision depends on these rows of memory and on nothing else, rows may be
+    moved between batches; the memories come in the same order from every object that was made the
+    same way. None instead of memories: a part is not rows, so each job is decided on alone."""
+
+    shared: Callable[[], tuple[object, ...]] | None = None
+    """Large objects that other policies of the same kind hold, too; they count for none of them."""
+
+    answer: Callable[[State, str], State] | None = None
+    """Answer a document in the policy's own format; the second argument is "decision" or "trace".
+    Raises `SchemaError` where the document has another format."""
+
+    later_plans: LaterPlans | None = None
+    """Plan after the answer; only where a decision has no time limit, see `memories`."""
+
+    forecast: Callable[[], Forecast | None] | None = None
+    """The load expected after the last snapshot, a row per job; None before the first decision."""
+
+    know_future: Callable[[Topology, FutureLoad], None] | None = None
+    """It must be given the load to come before it is reset. An evaluation knows that load; a live
+    loop does not, so such a policy can be neither fallback, floor nor teacher."""
+
+    cost_bounds: Callable[[], CostBounds] | None = None
+    """What there is to save on the load to come."""
+
+    capacity: CapacityModel | None = None
+    """What a job needs now, whether or not the policy would act on it; for a capacity floor."""
+
+    training: TrainingRange | None = None
+    """The range of the features in training, for the out-of-distribution guardrail."""
+
+    plan_capacity: Callable[[PlanRequest], CapacityPlan] | None = None
+    """Learn how throughput grows with resources, and plan for a rate; `dsp-gym plan` asks for it.
+    Raises `ConfigError` where no budget reaches the rate or the graph does not fit."""
+
+
+@runtime_checkable
+class _Capable(Protocol):
+    def capabilities(self) -> Capabilities: ...
+
+
+def capabilities_of(policy: Policy) -> Capabilities:
+    """Return what a policy can do beyond deciding.
+
+    Returns:
+        Its record; the empty one of a policy without the method `capabilities`.
+    """
+    return policy.capabilities() if isinstance(policy, _Capable) else Capabilities()
+
+
+def without_reasons(policy: P) -> P:
+    """Have a policy leave out the words of its reasons where it can.
+
+    Returns:
+        The policy it was given.
+    """
+    if (leave_out := capabilities_of(policy).leave_out_reasons) is not None:
+        leave_out()
+    return policy
+
+
+class ExplainingPolicy:
+    """The part that policies with reasons in words share: they can leave the words out."""
+
+    explain = True
+
+    def leave_out_reasons(self) -> None:
+        """Decide without words from now on."""
+        self.explain = False
+
+    def capabilities(self) -> Capabilities:
+        """Return what the policy can do beyond deciding.
+
+        Returns:
+            The record; classes with more replace its fields.
+        """
+        return Capabilities(leave_out_reasons=self.leave_out_reasons)
