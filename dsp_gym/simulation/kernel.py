@@ -30,8 +30,8 @@ from dsp_gym.simulation.sampling import (
     note,
     warm,
 )
-from dsp_gym.simulation.state import OUTCOME, TRACE, Model, SimulationState
-from dsp_gym.simulation.stride import Q, each_second, lanes, quiet_stride
+from dsp_gym.simulation.state import OUTCOME, SEEN, TRACE, Model, SimulationState
+from dsp_gym.simulation.stride import Q, each_second, lanes, quiet_stride, see
 
 Row = Floats
 
@@ -63,6 +63,7 @@ def advance(
     high: int,
     outcome: Row,
     trace: Row,
+    seen: Row,
     room: Room,
 ) -> None:
     """Advance jobs low..high-1 by whole seconds.
@@ -80,6 +81,7 @@ def advance(
         high: One past the last job.
         outcome: (J, len(OUTCOME)), the true values of the interval are added.
         trace: (J, seconds, len(TRACE)), filled where it has room.
+        seen: (J, seconds, len(SEEN)) sinks' measurements of each second of this call, or empty.
         room: Scratch arrays, one set per thread; nothing is allocated between seconds.
     """
     # `.arrays` gives the named tuples behind the handles: numba unboxes a handle (one pointer) in
@@ -88,7 +90,7 @@ def advance(
     t, row, fixed, par = m.t, m.row, m.fixed, m.par
     q, noise = room
     last = rates.shape[1] - 1
-    traced_s = trace.shape[1]
+    traced_s, is_seen = trace.shape[1], seen.shape[1] > 0
     faulty = par.failures_per_hour + par.slow_per_hour + par.gaps_per_hour > 0
     noisy = par.noise_cv + par.service_cv > 0
     for j in range(low, high):
@@ -139,6 +141,10 @@ def advance(
                 slo += 1.0
                 s.phase_left_s[j] -= 1.0
                 s.tick[j] = stride
+                if is_seen:
+                    at_sinks = seen[j, tick - end + seconds]
+                    at_sinks[SEEN.pending], at_sinks[SEEN.within_s] = backlog, 0.0
+                    at_sinks[SEEN.left_s] = s.phase_left_s[j]
                 if s.phase_left_s[j] <= 0.0:
                     restart(t, s, k, j)
                     renew(t, s, fixed, k, j, par)
@@ -181,6 +187,8 @@ def advance(
                     for i in range(count):
                         if q[n, Q.wait_s, i] > slo_s:
                             slo += 1.0
+                if is_seen:
+                    see(n, c, q, count, seen[j, tick - end + seconds :])
                 for i in range(min(count, traced_s - tick)):
                     line = trace[j, tick + i]
                     rate, taken = q[n, Q.done, i], q[n, Q.now, i]

@@ -150,6 +150,18 @@ class _Trace(NamedTuple):
 TRACE = numbered(_Trace)
 """Columns of a trace, (J, seconds, len(TRACE))."""
 
+
+class _Seen(NamedTuple):
+    """A second of a job, as its sinks and its log show it."""
+
+    pending: Annotated[int, Row("records", "in the log")]
+    within_s: Annotated[int, Row("s", "from the sources to the sinks")]
+    left_s: Annotated[int, Row("s", "of the outage, after it; NaN: the job is up")]
+
+
+SEEN = numbered(_Seen)
+"""Columns of what is seen of seconds, (J, seconds, len(SEEN))."""
+
 OUTCOME = indices("OUTCOME", OUTCOME_FIELDS)
 """Columns of an outcome, (J, len(OUTCOME)): the fields of `loop.outcome.Outcome`."""
 

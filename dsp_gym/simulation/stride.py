@@ -11,6 +11,7 @@ both ways give the same state, bit for bit.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.flow import BURSTINESS, HOP_S, MAX_LOAD, hold, limit, process, slide_s
-from dsp_gym.simulation.state import C, X
+from dsp_gym.simulation.state import SEEN, C, X
 
 LANES = 8
 """Room for the numbers of one row: a cache line, and at least `SAMPLE_S`."""
@@ -95,7 +96,7 @@ def each_second(
         load: Records/s.
         tick: Seconds since reset.
         seconds: How many seconds, at most `SAMPLE_S`.
-        q: Lanes, of which only row n is filled.
+        q: Lanes; row n is filled, and `wait_s` of the others.
 
     Returns:
         Whether records wait at the end.
@@ -108,6 +109,8 @@ def each_second(
         taken, backlog, latency, waits = process(n, c, upstream, x, rate, tick + i)
         q[n, Q.done, i], q[n, Q.now, i] = rate, taken
         q[n, Q.wait_s, i], q[n, Q.due, i] = latency, backlog
+        for v in range(n):
+            q[v, Q.wait_s, i] = x[v, X.wait_s]
     return waits
 
 
@@ -341,3 +344,25 @@ def _commit(n: int, c: Floats, x: Floats, q: Floats) -> None:
         x[v, X.now], x[v, X.wait_s] = q[v, Q.now, end], q[v, Q.wait_s, end]
         offers = held or _fires(c, v)
         x[v, X.offer] = q[v, Q.offer, end] if offers else q[v, Q.now, end]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def see(n: int, c: Floats, q: Floats, count: int, seen: Floats) -> None:
+    """Keep the backlog of each second, and how long records are on their way to the sinks.
+
+    Args:
+        n: Vertices v of the job.
+        c: (V, len(C)) their fixed columns.
+        q: (V + 1, len(Q), LANES) what happened in the seconds.
+        count: Seconds.
+        seen: (seconds, len(SEEN)), its first rows are filled.
+    """
+    for i in range(count):
+        all_s = sources_s = 0.0
+        for v in range(n):
+            wait_s = q[v, Q.wait_s, i]
+            all_s = max(all_s, wait_s)
+            if c[v, C.kind] == SOURCE:
+                sources_s = max(sources_s, wait_s)
+        seen[i, SEEN.pending], seen[i, SEEN.within_s] = q[n, Q.due, i], all_s - sources_s
+        seen[i, SEEN.left_s] = math.nan

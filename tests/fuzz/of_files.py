@@ -32,7 +32,7 @@ from dsp_gym.loads.traces import read_trace
 from dsp_gym.records import flink_runs, journal, repair, rescales
 from dsp_gym.records.parquet import read_samples, read_table
 from dsp_gym.records.recording import Recording
-from dsp_gym.whatif.journal import read_course
+from dsp_gym.whatif.journal import read_run
 from tests.fuzz.cases import Tree, as_json, as_yaml
 from tests.fuzz.readers import Reader, file_of, folder
 
@@ -192,7 +192,7 @@ JOURNALS = [
     _journal("journal opened", _opened, share=0.4),
     _journal("journal check", repair.check, share=0.1, is_bounded=False),
     _journal("journal rescales", rescales.savepoints_left),
-    _journal("journal course", read_course, share=0.4),
+    _journal("journal course", read_run, share=0.4),
 ]
 
 

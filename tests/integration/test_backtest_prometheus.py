@@ -85,9 +85,9 @@ def test_chunks_give_what_the_whole_gives(url, samples, tmp_path):
     )
     assert len(small) == len(whole)
     np.testing.assert_allclose(small.load_per_s[1:], whole.load_per_s[1:], rtol=1e-9)
-    np.testing.assert_array_equal(small.parallelism, whole.parallelism)
+    np.testing.assert_array_equal(small.wanted, whole.wanted)
     np.testing.assert_allclose(small.late, whole.late)
-    assert not small.rescaled.any()
+    assert not small.rescales.any()
     assert fitted(small).spec.vertices[1].cpu_us_per_record == pytest.approx(1000.0, rel=0.15)
 
 
@@ -97,9 +97,10 @@ def test_another_graph_is_left_out_and_named(url, tmp_path, cut_s):
     assert any("another graph" in note for note in found.notes)
 
 
-def test_the_jobs_that_prometheus_knows_are_enough(url, tmp_path):
+def test_the_jobs_that_prometheus_knows_are_enough(url, tmp_path, monkeypatch):
     words = ["backtest", "--prometheus", url, "--days", "0.08", "--interval", "30", "--json"]
-    words += ["--policies", "ds2", "--keep", str(tmp_path / "kept")]
+    words += ["--policies", "ds2"]
+    monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -108,11 +109,12 @@ def test_the_jobs_that_prometheus_knows_are_enough(url, tmp_path):
     assert set(known) <= {"steady", "cut", "../../evil"}
 
 
-def test_one_command_fetches_fits_replays_and_reports(url, jobs, tmp_path):
+def test_one_command_fetches_fits_replays_and_reports(url, jobs, tmp_path, monkeypatch):
     out = tmp_path / "report"
-    words = ["backtest", "--prometheus", url, "--jobs", jobs, "--job-name", "evil=../../evil"]
+    words = ["backtest", "--prometheus", url, "--jobs", jobs]
+    words += ["--jobs", f"../../evil={jobs}/evil.yaml"]
     words += ["--days", "0.08", "--interval", "30", "--policies", "ds2", "--out", out]
-    words += ["--keep", tmp_path / "kept"]
+    monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     found = json.loads((out / "backtest.json").read_text())

@@ -86,7 +86,7 @@ def test_its_histories_are_the_runs_of_the_recording(both):
     names = [vertex.name for vertex in load_job(JOB).topological_order()]
     for one, (p, level) in zip(histories, sorted(CELLS), strict=True):
         at = names.index("state")
-        assert set(one.parallelism[:, at].tolist()) == {p}
-        assert set(one.memory_level[:, at].tolist()) == {level}
+        assert set(one.wanted[:, at].tolist()) == {p}
+        assert set(one.wanted_level[:, at].tolist()) == {level}
         assert np.isfinite(one.load_per_s).all()
         assert not one.is_dated

@@ -16,7 +16,6 @@ from dsp_gym.cli import app
 from dsp_gym.cli.errors import Commands
 from tests.bad_input import (
     BENCHMARK,
-    JOB,
     NO_POLICY,
     NOT_UTF8,
     Case,
@@ -66,29 +65,42 @@ SERIES = "t_s,offered_events_per_s,throughput_events_per_s,throughput_samples,"
 SERIES += "consumer_lag_records,latency_ms,cpu_load,task_slots\n0,1,1,30,0,5,0.1,2\n"
 
 BACKTEST = {
-    "backtest of nothing": case("backtest", "exactly one source", "Give --prometheus, --dataset"),
-    "backtest of two": case("backtest --journal a --recording b", "exactly one source of history"),
-    "backtest of no journal": case("backtest --journal folder", *NO_JOURNAL),
-    "backtest of no folder": case("backtest --series nope", "'nope'", "is not a folder"),
-    "backtest of no tables": case("backtest --series folder", "DIR/JOB/series.csv"),
-    "backtest of one row": case(
-        "backtest --series tables", "needs two rows or more", tables___series__csv=SERIES
+    "backtest of nothing": case("backtest", "needs folders or a Prometheus", "Name the folder of"),
+    "backtest of both": case(
+        "backtest journal --prometheus http://127.0.0.1:9", "needs folders or a Prometheus"
     ),
-    "backtest with a stranger": case("backtest --journal flink-q11-day --policies ds3", *NO_POLICY),
+    "backtest of no source": case("backtest folder", "'folder'", "is no journal, recording"),
+    "backtest of nowhere": case("backtest nope", "'nope'", "is no journal", "DIR/JOB/series.csv"),
+    "backtest of a file": case("backtest file", "'file'", "is no journal"),
+    "backtest of several": case(
+        "backtest flink-q11-day", "is several things: journal", "Write which one: journals/flink"
+    ),
+    "backtest of few": case(
+        "backtest journal --policies ds2", "journal: does not hold the configuration", "--jobs FILE"
+    ),
+    "backtest of one row": case(
+        "backtest tables", "needs two rows or more", tables___series__csv=SERIES
+    ),
+    "backtest with a stranger": case("backtest journals/flink-q11-day --policies ds3", *NO_POLICY),
     "backtest with one twice": case(
-        "backtest --journal flink-q11-day --policies ds2,ds2", "is used twice"
+        "backtest journals/flink-q11-day --policies ds2,ds2", "is used twice"
     ),
     "backtest with the future": case(
-        "backtest --journal flink-q11-day --policies clairvoyant", "needs the future load"
+        "backtest journals/flink-q11-day --policies clairvoyant", "needs the future load"
     ),
     "backtest without policies": case(
-        "backtest --journal flink-q11-day --policies ,", "--policies", "ds2,learned"
+        "backtest journals/flink-q11-day --policies ,", "--policies", "ds2,learned"
     ),
     "backtest of another job": case(
-        "backtest --journal flink-q11-day --job nexmark-q1", "the journal is of a job with bids"
+        "backtest journals/flink-q11-day --jobs nexmark-q1", "the journal is of a job with"
     ),
-    "backtest of series with a job": case(
-        "backtest --series folder --job nexmark-q1", "belongs to --journal, --recording"
+    "backtest of two jobs": case(
+        "backtest journals/flink-q11-day --jobs a --jobs b", "several job files", "Name one file"
+    ),
+    "backtest of tables with a job": case(
+        "backtest tables --jobs nexmark-q1",
+        "belongs to journals, recordings",
+        tables___series__csv=SERIES,
     ),
     "backtest of a host": case(
         "backtest --prometheus 127.0.0.1:9 --jobs folder", "begins with http://"
@@ -97,17 +109,14 @@ BACKTEST = {
         "backtest --prometheus http://127.0.0.1:9 --jobs folder", "--jobs", "holds no job file"
     ),
     "backtest of labels": case(
-        "backtest --journal journal --labels a=b", "--labels", "belongs to --prometheus"
+        "backtest journal --labels a=b", "--labels", "belongs to --prometheus"
     ),
-    "backtest of another name": case(
-        "backtest --prometheus http://127.0.0.1:9 --jobs some --job-name tin=x",
-        "is not FILE=NAME",
-        "Did you mean 'tiny'?",
-        some___tiny__yaml=JOB,
-    ),
-    "backtest of minus a day": case("backtest --journal flink-q11-day --days -1", "--days"),
+    "backtest of minus a day": case("backtest journals/flink-q11-day --days -1", "--days"),
     "backtest in guardrails of nothing": case(
-        "backtest --journal flink-q11-day --guardrails nope", "nope"
+        "backtest journals/flink-q11-day --policies ds2 --guardrails nope", "nope"
+    ),
+    "backtest that follows a server": case(
+        "backtest --follow --prometheus http://127.0.0.1:9", "--follow", "dsp-gym shadow"
     ),
 }
 
@@ -205,19 +214,6 @@ BESIDE = {
         "byte 0xe9",
         in__yaml=KUBERNETES.replace("KUBECONFIG", "latin.yaml"),
     ),
-    "scorecard of nothing": case("scorecard folder", "folder", *NO_JOURNAL),
-    "twins of nothing": case("twins folder", "folder", *NO_JOURNAL),
-    "twins of a file": case("twins file", "file: holds no journal"),
-    "twins of nowhere": case("twins no", "no: does not exist, so it holds no journal"),
-    "twins of few": case("twins journal", "journal: does not hold the configuration"),
-    "twins too often": case("twins journal --every 0", "--every", "equal to 1"),
-    "scorecard of a file": case("scorecard file", "file: holds no journal"),
-    "scorecard of nowhere": case("scorecard no", "no: does not exist, so it holds no journal"),
-    "scorecard of another job": case("scorecard journal --job nope", "no decisions on 'nope'"),
-    "scorecard of few": case(
-        "scorecard journal", "journal: does not hold the configuration", "--config"
-    ),
-    "scorecard with what": case("scorecard journal --config latin.yaml", *NOT_UTF8),
     "check a file": case("inspect file", "file: holds no journal"),
     "check nowhere": case("inspect no", "no: does not exist, so it holds no journal"),
     "check damage": case(

@@ -59,16 +59,16 @@ def test_a_plan_says_what_it_costs_an_hour_and_a_month():
     assert "1 EUR per hour or 730 EUR per month" in done(*line)
 
 
-def test_a_shadow_and_its_scorecard_are_in_euros_and_refuse_a_job_in_dollars(here):
+def test_a_shadow_and_its_backtest_are_in_euros_and_refuse_a_job_in_dollars(here):
     line = ("shadow", "shadow.yaml", "constant", "--steps", "40")
     said = done(*line, "--journal", "journal")
     assert "1.5 EUR/h" in said
-    assert "EUR a month" in done("scorecard", "journal", "--seeds", "2", "--html", "card.html")
-    assert "EUR per hour" in (here / "card.html").read_text()
-    card = json.loads(done("scorecard", "journal", "--seeds", "2", "--json"))
-    assert card["currency"] == "EUR"
+    assert "EUR a month" in done("backtest", "journal", "--out", "report")
+    (page,) = (here / "report").glob("job-*.html")
+    assert "Amounts in EUR per month" in page.read_text()
+    assert json.loads(done("backtest", "journal", "--json"))["currency"] == "EUR"
     (here / "job.yaml").write_text(JOB)
-    wrong = run("scorecard", "journal", "--seeds", "2", "--config", "shadow.yaml")
+    wrong = run("backtest", "journal")
     assert wrong.exit_code == 2
     assert "the journal's costs are in EUR, the prices of job 'tiny' in USD" in wrong.output
 

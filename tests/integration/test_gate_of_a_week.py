@@ -1,6 +1,5 @@
 """The gate after a week beside a job whose autoscaler is good, but not as good as it could be."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,8 @@ from dsp_gym.config.files import parse
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
-from dsp_gym.whatif.evaluation import CounterfactualConfig, evaluate_journal
+from dsp_gym.whatif.backtest import backtest
+from dsp_gym.whatif.journal_history import journal_histories
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def test_the_gate_promotes_who_deserves_it_and_rejects_who_does_not(
     place = Substitute(load=str(tmp_path / "load.yaml"), duration_s=int(days * 86_400))
     with started(config, mode="active", substitute=place, journal=tmp_path / "journal") as loop:
         loop.run(steps=int(days * 1440))
-    card = evaluate_journal(tmp_path / "journal", how=CounterfactualConfig(seeds=seeds))
-    assert card.verdicts["learned"].word == "promote"
-    assert card.verdicts["ds2"].word == "reject"
-    assert json.loads(card.to_json())["verdicts"]["learned"]["word"] == "promote"
+    found = backtest(journal_histories(tmp_path / "journal"), "a journal", seeds=seeds)
+    verdicts = {claim.policy: claim.verdict for claim in found.jobs[0].claims}
+    assert verdicts["learned"] == "promote"
+    assert verdicts["ds2"] == "reject"

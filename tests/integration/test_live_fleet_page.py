@@ -6,8 +6,8 @@ import pytest
 
 from dsp_gym.control.beside import write_twins
 from dsp_gym.control.serve.status import StatusBoard
-from dsp_gym.whatif.follow import JournalTwins
-from dsp_gym.whatif.model_error import Trust
+from dsp_gym.whatif.follow import Follower
+from dsp_gym.whatif.result import Trust
 from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.control.serve.conftest import session_of
 
@@ -46,10 +46,9 @@ def watched(tmp_path_factory):
     given = {"job": "random-dag:7:16", "policies": policies, "guardrails": None}
     with session_of(folder, "diurnal", **given) as session:
         session.run.run(steps=20)
-        twins = JournalTwins(session.run.writer.folder, 2)
-        twins.twins.trust = Trust(lag=10, slo_share=1, cost=10)
+        twins = Follower(session.run.writer.folder, 2, Trust(lag=10, late=1, cost=10))
         assert twins.look(most=None)
-        write_twins(session.run.writer.folder, twins.twins.document())
+        write_twins(session.run.writer.folder, twins.document())
         yield session
 
 

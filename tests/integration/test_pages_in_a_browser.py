@@ -6,20 +6,19 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
-from dsp_gym.whatif.backtest import BacktestConfig, backtest
+from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.fleet_page import write_report
-from dsp_gym.whatif.verdict_page import write_page
+from dsp_gym.whatif.policies import named_entrants
 from spark_pipelines.quality.report import quality_of, report_html
 from tests import frontiers
 from tests.browser import BROWSER, CONTRASTS, Browser
 from tests.unit.calibration.reports import calibrated, measured
 from tests.unit.spark_pipelines.quality_datasets import made
-from tests.unit.whatif.cards import GOOD, card
 from tests.unit.whatif.histories import document, history
 
 pytestmark = [BROWSER, pytest.mark.slow]
 
-PAGES = ("scorecard", "dataset", "calibration", "throughput", "simulate", "evaluation")
+PAGES = ("dataset", "calibration", "throughput", "simulate", "evaluation")
 PAGES += ("frontier", "fleet", "fleet_job")
 
 BENCHMARK = """
@@ -39,11 +38,6 @@ FRONTIER = frontiers.FRONTIER.replace(
 def tab():
     with Browser() as browser:
         yield browser
-
-
-@pytest.fixture(scope="module")
-def scorecard(tmp_path_factory):
-    return write_page(card({"ds2": GOOD, "ours": {}}), tmp_path_factory.mktemp("card") / "a.html")
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +100,8 @@ def fleet(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fleet_job(tmp_path_factory):
     job = history(job="random-dag:7:16", days=1.0, tasks=9)
-    found = backtest([job], BacktestConfig(policies=("ds2", "justin-paper")), "a test")
+    entrants = named_entrants(("ds2", "justin-paper"), "default")
+    found = backtest([job], "a test", entrants=entrants)
     assert found.jobs[0].vertices == 16
     assert found.jobs[0].changes["ds2"]
     folder = tmp_path_factory.mktemp("fleet-job")

@@ -42,7 +42,7 @@ from dsp_gym.records.parquet import read_samples, write_samples
 from dsp_gym.records.recording import Recording
 from dsp_gym.records.repair import check
 from dsp_gym.records.writer import RecordingWriter
-from dsp_gym.whatif.journal import read_course
+from dsp_gym.whatif.journal import read_run
 from tests.fuzz.cases import nested
 from tests.fuzz.documents import cluster, series, snapshot_document
 from tests.fuzz.of_services import _answered, _api, _of_answers, _rest
@@ -229,7 +229,7 @@ def test_events_that_are_no_text_are_named(tmp_path):
 def test_a_journal_of_other_bodies_is_no_course(tmp_path):
     written(tmp_path, entry(kind="snapshot", body={"vertices": [7]}))
     with pytest.raises(SchemaError, match="entry 0, a snapshot"):
-        read_course(tmp_path)
+        read_run(tmp_path)
 
 
 def test_a_parquet_file_that_is_damaged_inside_is_named(tmp_path):

@@ -22,6 +22,7 @@ from dsp_gym.simulation.outcome import simulated_outcome
 from dsp_gym.simulation.rows import over_rows
 from dsp_gym.simulation.state import (
     OUTCOME,
+    SEEN,
     TRACE,
     Model,
     SimulationState,
@@ -126,8 +127,12 @@ class SimulatedJobs(SelfContained):
         self.rates[:, : len(per_s)] = per_s
         self.rates[:, len(per_s) :] = per_s[-1]
 
-    def advance(self, seconds: int) -> Outcome:
+    def advance(self, seconds: int, seen: Floats | None = None) -> Outcome:
         """Let the jobs run for whole seconds.
+
+        Args:
+            seconds: How many.
+            seen: (J, seconds, len(SEEN)), filled with what sinks tell of each second.
 
         Returns:
             What happened since the last call, each value (J,).
@@ -135,10 +140,11 @@ class SimulatedJobs(SelfContained):
         columns, self._outcome = self._outcome, np.zeros((len(self), len(OUTCOME)))
         model, state = self._held()
         rates, trace, vertices = self.rates, self.trace, self.topology.max_vertices
+        told = np.empty((len(self), 0, len(SEEN))) if seen is None else seen
 
         def work(low: int, high: int) -> None:
             room = kernel.Room.of(vertices)
-            kernel.advance(model, state, rates, seconds, low, high, columns, trace, room)
+            kernel.advance(model, state, rates, seconds, low, high, columns, trace, told, room)
 
         over_rows(work, len(self), self._threads)
         return simulated_outcome(columns)

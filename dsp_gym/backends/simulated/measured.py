@@ -22,7 +22,7 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.rescaling import begin_outage
-from dsp_gym.simulation.state import X
+from dsp_gym.simulation.state import SEEN, X
 
 __all__ = ["MeasuredJobs"]
 
@@ -73,7 +73,7 @@ class MeasuredJobs(SelfContained):
         self._has_latency, self._stops_are_known = has_latency, down_share is not None
         self._down_share = 1.0 if down_share is None else down_share
         self._outage_is_known = np.zeros(len(jobs.topology.tables.outage_s), np.bool_)
-        self._outage_s = np.full(len(jobs), np.nan)  # of the rescale under way; NaN: none
+        self._left_s = np.full(len(jobs), np.nan)  # of the outage, a second ago; NaN: none
         self._log_age_s = np.zeros(len(jobs))  # a second ago
         self._sample_s, self._remembers_s = sample_s, remembers_s
         kept = remembers_s if has_latency else 1
@@ -135,7 +135,7 @@ class MeasuredJobs(SelfContained):
             state.phase_left_s[j] += waits_s[j]
 
     def advance(self, seconds: int) -> Outcome:
-        """Lets the jobs run and measures them as a real collector would.
+        """Let the jobs run and measure them as a real collector would.
 
         Samples are `sample_s` apart, the last one as old as in this interval of the real job.
 
@@ -143,16 +143,24 @@ class MeasuredJobs(SelfContained):
             The measured outcome, (J,) each.
         """
         age_s = min(round(float(next(self._sampled, 0.0))), seconds - 1)
+        begin_s = int(self.jobs.state.tick[0])
+        seen = np.empty((len(self.jobs), seconds, len(SEEN)))
+        whole = self.jobs.advance(seconds, seen)
+        pending, within_s, left_s = seen.transpose(2, 1, 0)  # (seconds, J) each
+        up = self._up(left_s)
+        ages_s = self._ages_s(begin_s, pending, within_s, left_s)
         late, samples, latency = (np.zeros(len(self.jobs)) for _ in range(3))
-        parts = []
-        for step_s in _steps(seconds - age_s, self._sample_s):
-            parts += self._remembered(step_s)
-            up, told = self._is_up(), self._ages.max(axis=0)
-            late += up & (told > self._bound_s)
-            latency += np.where(up, told, 0.0)
-            samples += up
-        pending, pending_s = parts[-1].pending, parts[-1].pending_s
-        whole = Outcome.joined(parts + self._remembered(age_s))
+        sampled = set(np.cumsum(_steps(seconds - age_s, self._sample_s)).tolist())
+        for i in range(seconds):
+            self._ages = np.concatenate([self._ages[1:], ages_s[i][None]])
+            # After a restart the histograms are new; no record reaches a sink before it.
+            self._ages[:, ~up[i]] = 0.0
+            if i + 1 in sampled:
+                told = self._ages.max(axis=0)
+                late += up[i] & (told > self._bound_s)
+                latency += np.where(up[i], told, 0.0)
+                samples += up[i]
+        last = seconds - age_s - 1
         share = late / np.maximum(samples, 1)
         down_s = whole.down_s * self._down_share
         return replace(
@@ -160,51 +168,40 @@ class MeasuredJobs(SelfContained):
             slo_s=down_s + share * (whole.seconds - down_s),
             down_s=down_s,
             latency_p95_s=latency / np.maximum(samples, 1),
-            pending=pending,
-            pending_s=pending_s,
+            pending=pending[last],
+            pending_s=pending[last] / self._arrivals_per_s(begin_s + last),
         )
 
-    def _remembered(self, seconds: int) -> list[Outcome]:
-        """Lets the jobs run, and remembers the ages of the records that reached the sinks.
+    def _up(self, left_s: Floats) -> Bools:
+        """Whether records reached the sinks in each second, (seconds, J)."""
+        down = np.isfinite(left_s)
+        stops = self.jobs.state.status >= int(Status.RESTARTING)
+        return np.asarray(~down & ~np.concatenate([down[1:], stops[None]]))
 
-        Second by second: whether others of the batch are in an outage changes nothing for a job.
-        """
-        parts, state = [], self.jobs.state
-        for _ in range(seconds):
-            begun = (state.status >= int(Status.RESTARTING)) & (state.outage_begun == state.tick)
-            self._outage_s[begun] = state.phase_left_s[begun] + self._shortened_s
-            parts.append(self.jobs.advance(1))
-            ages = np.concatenate([self._ages[1:], self._age_s()[None]])
-            # After a restart the histograms are new; no record reaches a sink before it.
-            self._ages = np.where(self._is_up(), ages, 0.0)
-        return parts
-
-    def _is_up(self) -> Bools:
-        """Whether records reached the sinks in the last second, (J,)."""
-        state = self.jobs.state
-        return np.asarray(
-            (state.status < int(Status.RESTARTING)) & (state.tick > state.running_since)
-        )
-
-    def _age_s(self) -> Floats:
-        """Age of the oldest records that reach the sinks in this second, s, (J,)."""
-        state = self.jobs.state
-        pending = state.vertex[:, self._sources, X.pending].sum(axis=1)
-        now_s = int(state.tick[0])
-        within = min(now_s, len(self._arrived) - 1)
+    def _ages_s(self, begin_s: int, pending: Floats, within_s: Floats, left_s: Floats) -> Floats:
+        """Ages of the oldest records that reach the sinks in each second, s, (seconds, J)."""
+        now_s = begin_s + 1 + np.arange(len(pending))
+        within = np.minimum(now_s, len(self._arrived) - 1)
         rate = self._arrived[within] - self._arrived[within - 1]
         arrived = self._arrived[within] + (now_s - within) * rate
-        age_s: Floats = now_s - self._when(arrived - pending)
+        age_s: Floats = now_s[:, None] - self._when(arrived[:, None] - pending)
         if not self._has_latency:
             return age_s
         # The first record of a second is as old as the last one of the second before.
-        oldest_s = np.maximum(age_s, self._log_age_s)
+        oldest_s = np.maximum(age_s, np.concatenate([self._log_age_s[None], age_s[:-1]]))
         # An outage ends with a second: its backlog would be younger or older than a real one's.
-        just_up = state.tick == state.running_since + 1
-        oldest_s = oldest_s + np.where(just_up, np.nan_to_num(self._outage_s - state.outage_s), 0.0)
-        self._outage_s[just_up] = np.nan
-        self._log_age_s = age_s
-        return oldest_s + self._within_s()
+        before_s = np.concatenate([self._left_s[None], left_s[:-1]])
+        just_up = np.isfinite(before_s) & np.isnan(left_s)
+        oldest_s += np.where(just_up, np.nan_to_num(before_s) + self._shortened_s, 0.0)
+        self._log_age_s, self._left_s = age_s[-1], left_s[-1].copy()
+        return oldest_s + within_s
+
+    def _arrivals_per_s(self, second: int) -> Floats:
+        """Arrivals in a second; a log without any is measured by a tenth of the job's rate."""
+        at = min(second, len(self._arrived) - 2)
+        per_s = float(self._arrived[at + 1] - self._arrived[at])
+        tables, row = self.topology.tables, self.topology.row
+        return np.asarray(np.maximum(per_s, 0.1 * tables.rate_per_s[row]))
 
     def _within_s(self) -> Floats:
         """How long records are on their way from the sources to the sinks, s, (J,)."""

@@ -55,7 +55,7 @@ WINDOW = WindowConfig(window_s=25, stabilization_s=10)
 LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
 """Low rate of each job, records/s; the high one is twice that."""
 
-BARS = {"lag": 0.25, "late": 0.02, "cost": 0.05}
+BARS = {"lag": 0.25, "late": 0.02, "cost": 0.10}
 """Of the model on a run, and of the cost and late share of a policy against its own run."""
 
 EVERY_TIME = {"interval_s": INTERVAL_S / 2}

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 
+from dsp_gym.control.gate import GateConfig
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.job.catalog import load_job
-from dsp_gym.whatif.blocks import Block, JobReplay, ReplayedRescale
-from dsp_gym.whatif.claims import BacktestTrust, ObservedJob, claim_of, fleet_saving
-from dsp_gym.whatif.history import JobHistory
-from dsp_gym.whatif.result import Backtest, FleetClaim, JobBacktest
+from dsp_gym.whatif.backtest import _fleet, job_result
+from dsp_gym.whatif.blocks import JobReplay, PolicyReplay
+from dsp_gym.whatif.history import History, gridded
+from dsp_gym.whatif.result import Backtest, ObservedJob, ReplayedRescale, Trust
+from dsp_gym.whatif.verdict import Terms
 
 DAY_S = 86_400
 
+TERMS = Terms(GateConfig(), Trust())
+
+LINE = {
+    "subtasks": (4.0, 4.0, 2.0),
+    "cost_per_h": (1.0, 1.0, 0.5),
+    "latency_s": (0.1, None, 0.2),
+    "lag_s": (0.0, 0.0, 1.0),
+}
+
 
 def history(
-    name="orders", job="nexmark-q1", days=4.0, interval_s=300, tasks=12, load=None, **given
-):
+    name="orders",
+    job="nexmark-q1",
+    days=10.0,
+    interval_s=300,
+    tasks=12,
+    load=None,
+    ran=None,
+    **given,
+) -> History:
     """A job on a fixed configuration under a load that rises and falls every day."""
     spec = load_job(job)
     slots = round(days * DAY_S / interval_s)
@@ -24,108 +44,78 @@ def history(
     rate = 0.4 * float(spec.source.rate_per_s)
     day = rate * (1.0 - 0.5 * np.cos(2 * np.pi * t_s / DAY_S))
     vertices = spec.topological_order()
-    parallelism = [1 if v.kind == "source" else tasks for v in vertices]
-    level = [0 if v.state is not None else -1 for v in vertices]
+    running = np.array([1 if v.kind == "source" else tasks for v in vertices])
+    level = np.array([0 if v.state is not None else -1 for v in vertices])
     nothing = np.full(slots, np.nan)
-    return JobHistory(
-        **{
-            "name": name,
-            "spec": spec,
-            "t_s": t_s,
-            "interval_s": interval_s,
-            "load_per_s": day if load is None else np.full(slots, float(load)),
-            "parallelism": np.tile(np.array(parallelism), (slots, 1)),
-            "memory_level": np.tile(np.array(level), (slots, 1)),
-            "late": np.zeros(slots),
-            "lag_s": nothing,
-            "latency_s": nothing,
-            "outage_s": nothing,
-            "is_dated": True,
-            **given,
-        }
-    )
-
-
-def replayed(policy, costs, late_s=0.0, rescales=0.0, job="orders", measured=0.0, changes=()):
-    """A replay of one day for each cost; `late_s` and `rescales` are of every day."""
-    blocks = [
-        Block(block=100 + day, seconds=DAY_S, cost=cost, slo_s=late_s, rescales=rescales)
-        for day, cost in enumerate(costs)
-    ]
-    line = {
-        "subtasks": (4.0, 4.0, 2.0),
-        "cost_per_h": (1.0, 1.0, 0.5),
-        "latency_s": (0.1, None, 0.2),
-        "lag_s": (0.0, 0.0, 1.0),
+    known = {
+        "load_per_s": day if load is None else np.full(slots, float(load)),
+        "tasks": np.tile(running, (slots, 1)) if ran is None else ran,
+        "level": np.tile(level, (slots, 1)),
+        "late": np.zeros(slots),
+        "lag_s": nothing,
+        "latency_s": nothing,
+        "outage_s": nothing,
+        "is_dated": True,
+        **given,
     }
-    return JobReplay(
-        policy=policy,
-        job=job,
-        blocks=tuple(blocks),
-        late_where_measured=measured,
-        line=line,
-        changes=tuple(changes),
+    return gridded(name, spec, t_s, interval_s, **known)
+
+
+def policy_replay(costs, late_s=0.0, rescales=0.0, down_s=0.0, changes=(), seeds=1):
+    """A policy on days of these costs; the others are of every day."""
+    rows = {"seconds": DAY_S, "slo_s": late_s, "down_s": down_s, "rescales": rescales}
+    sums = {name: ((float(value),) * seeds,) * len(costs) for name, value in rows.items()}
+    sums["cost"] = tuple((float(cost),) * seeds for cost in costs)
+    return PolicyReplay(
+        sums=sums, lag_s=0.0, latency_p95_s=0.1, line=LINE, changes=tuple(changes), beyond=()
     )
 
 
-def observed(cost=1.0, model_cost=1.0, late=0.0, model_late=0.0, days=10.0):
+def replayed(costs, found=None, job="orders", **policies) -> JobReplay:
+    """The replay of a job whose deployed configurations cost so much on each day."""
+    return JobReplay(
+        job=job,
+        intervals=288 * len(costs),
+        seeds=1,
+        blocks=tuple(100 + day for day in range(len(costs))),
+        policies={INCUMBENT: policy_replay(costs), **policies},
+        failures={},
+        observed=found or observed(),
+    )
+
+
+def observed(cost=1.0, model_cost=1.0, late=0.0, model_late=0.0, days=10.0, **given):
     return ObservedJob(
         cost_per_month=cost,
         model_cost_per_month=model_cost,
         late=late,
         model_late=model_late,
+        lag_s=None,
+        model_lag_s=None,
         rescales_per_day=0.5,
         days=days,
-    )
+        coverage=1.0,
+    ).model_copy(update=given)
 
 
-def document(names, policies=("ds2", "learned"), vertices=3):
-    """A backtest of jobs of these names, without any simulation."""
-    random = np.random.default_rng(0)
-    jobs, every = [], {policy: [] for policy in policies}
-    for place, name in enumerate(names):
-        now = replayed(INCUMBENT, 10 + random.random(12), job=name)
-        found = observed(late=0.03 if place % 3 == 0 else 0.0)
-        own = []
+def document(names, policies=("ds2", "learned")) -> Backtest:
+    """A backtest of jobs with these names, with numbers of our own."""
+    dice = random.Random(7)
+    jobs, replays = [], []
+    for name in names:
+        own = {}
         for policy in policies:
-            change = ReplayedRescale(slot=1, what=f"{name} 4 → 2", reason="demand <i>1/s</i>")
-            mine = replayed(policy, 6 + random.random(12), 0, 2, name, changes=(change,) * 3)
-            own.append((mine, claim_of(now, mine, found, BacktestTrust())))
-            every[policy].append((now, mine, found, own[-1][1]))
-        jobs.append(
-            JobBacktest(
-                name=name,
-                vertices=vertices,
-                begin_s=1.7e9,
-                is_dated=True,
-                interval_s=300,
-                slo_latency_s=2.0,
-                observed=found,
-                claims=tuple(claim for _, claim in own),
-                notes=(f"{name}: no samples from 3 to 4 s",),
-                t_s=(0.0, 300.0, 600.0),
-                seen={**now.line, "load_per_s": (100.0, 200.0, 150.0)},
-                lines={INCUMBENT: now.line, **{one.policy: one.line for one, _ in own}},
-                changes={INCUMBENT: (), **{one.policy: one.changes for one, _ in own}},
-            )
-        )
-    fleet = [
-        FleetClaim(
-            policy=policy,
-            saving_per_month=fleet_saving(
-                [(now, mine) for now, mine, _, _ in rows], [(o, c) for _, _, o, c in rows]
-            ),
-            claimed_per_month=sum(claim.claimed_per_month for *_, claim in rows),
-            jobs_claimed=sum(claim.claimed_per_month > 0 for *_, claim in rows),
-        )
-        for policy, rows in every.items()
-    ]
+            change = ReplayedRescale(t_s=300.0, what=f"{name} 4 → 2", reason="demand <i>1/s</i>")
+            costs = [6 + dice.random() for _ in range(10)]
+            own[policy] = policy_replay(costs, 0, 2, changes=(change,) * 3)
+        replays.append(replayed([10.0] * 10, job=name, **own))
+        one = history(name, notes=(f"{name}: no samples from 3 to 4 s",))
+        jobs.append(job_result(one, replays[-1], TERMS))
     return Backtest(
         source="a test",
-        currency="EUR",
-        trust=BacktestTrust(),
-        policies=tuple(policies),
-        fleet=tuple(fleet),
+        currency="USD",
+        trust=Trust(),
+        fleet=tuple(_fleet(policy, jobs, replays) for policy in policies),
         jobs=tuple(jobs),
         versions={"dsp-gym": "0"},
     )

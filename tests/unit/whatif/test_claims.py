@@ -2,98 +2,128 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from dsp_gym.control.modes import INCUMBENT
-from dsp_gym.whatif.claims import BacktestTrust, claim_of, fleet_saving, model_errors
-from tests.unit.whatif.histories import observed, replayed
+from dsp_gym.whatif.claims import figures_of, fleet_saving, model_errors
+from dsp_gym.whatif.result import Trust
+from dsp_gym.whatif.verdict import judged
+from tests.unit.whatif.histories import TERMS, history, observed, policy_replay, replayed
 
-TRUST = BacktestTrust()
 MONTH_DAYS = 365 / 12
 
 
-def claimed(now, policy, found=None):
-    return claim_of(replayed(INCUMBENT, now), replayed("ds2", policy), found or observed(), TRUST)
+def claim(now, policy, found=None, **given):
+    replay = replayed(now, found, ds2=policy_replay(policy, **given))
+    return judged(history(), replay, "ds2", TERMS)
+
+
+def failing(found):
+    return [one.subject for one in found.reasons if not one.holds]
 
 
 def test_the_same_saving_every_day_has_an_interval_of_a_point():
-    found = claimed([10.0] * 5, [7.0] * 5)
+    found = claim([10.0] * 8, [7.0] * 8)
     assert found.saving_per_month.value == pytest.approx(3 * MONTH_DAYS)
     assert found.saving_per_month.low == pytest.approx(3 * MONTH_DAYS)
     assert found.saving.value == pytest.approx(0.3)
     assert found.claimed_per_month == pytest.approx(3 * MONTH_DAYS)
+    assert found.verdict == "promote"
 
 
 def test_days_that_differ_widen_the_interval_and_its_lower_end_is_claimed():
-    found = claimed([10.0] * 8, [9.0, 5.0] * 4)
+    found = claim([10.0] * 8, [9.0, 5.0] * 4)
     saved = found.saving_per_month
     assert saved.value == pytest.approx(3 * MONTH_DAYS)
     assert MONTH_DAYS < saved.low < saved.value < saved.high < 5 * MONTH_DAYS
     assert found.claimed_per_month == saved.low
 
 
+def test_seeds_that_differ_widen_the_interval_as_days_do():
+    own = policy_replay([7.0] * 8, seeds=2)
+    cost = tuple((5.0, 9.0) for _ in range(8))
+    own = own.model_copy(update={"sums": {**own.sums, "cost": cost}})
+    base = policy_replay([10.0] * 8, seeds=2)
+    replay = replayed([10.0] * 8, ds2=own)
+    replay = replay.model_copy(
+        update={"seeds": 2, "policies": {**replay.policies, "incumbent": base}}
+    )
+    saving = figures_of(replay, "ds2")["saving"]
+    assert (saving.value, saving.low, saving.high) == pytest.approx((0.3, 0.1, 0.5))
+
+
 def test_a_model_that_is_off_by_more_than_five_per_cent_in_cost_claims_nothing():
-    found = claimed([10.0] * 5, [7.0] * 5, observed(cost=1.0, model_cost=1.06))
-    assert found.claimed_per_month == 0
-    assert "cost of the deployed configurations is off by 6.0 %" in found.why_not[0]
-    assert not model_errors(observed(cost=1.0, model_cost=1.04), TRUST)
+    found = claim([10.0] * 8, [7.0] * 8, observed(cost=1.0, model_cost=1.06))
+    assert (found.verdict, found.claimed_per_month) == ("keep watching", 0)
+    (reason,) = (one for one in found.reasons if not one.holds)
+    assert "cost of the deployed configurations is off by 6.0 %" in reason.text
+    assert not model_errors(observed(cost=1.0, model_cost=1.04), Trust())
 
 
 def test_its_error_in_cost_widens_the_interval():
-    found = claimed([10.0] * 5, [7.0] * 5, observed(cost=1.0, model_cost=1.04))
+    found = claim([10.0] * 8, [7.0] * 8, observed(cost=1.0, model_cost=1.04))
     assert found.saving_per_month.low == pytest.approx(0.96 * 3 * MONTH_DAYS)
     assert found.claimed_per_month == found.saving_per_month.low
 
 
 def test_a_model_that_is_off_by_more_than_two_points_of_lateness_claims_nothing():
-    found = claimed([10.0] * 5, [7.0] * 5, observed(late=0.0, model_late=0.021))
+    found = claim([10.0] * 8, [7.0] * 8, observed(late=0.0, model_late=0.021))
     assert found.claimed_per_month == 0
-    assert "more than 2 points apart" in found.why_not[0]
+    (wrong,) = model_errors(observed(late=0.0, model_late=0.021), Trust())
+    assert "more than 2 points apart" in wrong
+
+
+def test_a_backlog_that_is_off_by_a_quarter_claims_nothing_but_a_small_one_may_differ():
+    (wrong,) = model_errors(observed(lag_s=40.0, model_lag_s=60.0), Trust())
+    assert "60 s of arrivals, observed were 40 s" in wrong
+    assert not model_errors(observed(lag_s=0.5, model_lag_s=2.4), Trust())
 
 
 def test_without_a_measured_lateness_nothing_is_claimed():
-    found = claimed([10.0] * 5, [7.0] * 5, observed(late=None, model_late=None))
-    assert found.claimed_per_month == 0
-    assert "lateness was not measured" in found.why_not[0]
+    (wrong,) = model_errors(observed(late=None, model_late=None), Trust())
+    assert "lateness was not measured" in wrong
 
 
 def test_a_saving_that_is_paid_with_lateness_is_not_claimed():
-    now = replayed(INCUMBENT, [10.0] * 5)
-    later = replayed("ds2", [7.0] * 5, late_s=864.0)
-    found = claim_of(now, later, observed(), TRUST)
+    found = claim([10.0] * 8, [7.0] * 8, late_s=864.0)
     assert found.later.value == pytest.approx(0.01)
-    assert found.claimed_per_month == 0
-    assert "late up to 1 points more" in found.why_not[0]
+    assert (found.verdict, found.claimed_per_month) == ("reject", 0)
+    assert failing(found) == ["SLO"]
 
 
-def test_less_than_a_day_is_too_little():
-    found = claimed([10.0] * 5, [7.0] * 5, observed(days=0.5))
-    assert found.claimed_per_month == 0
-    assert "covers 12 hours; a claim needs 24 hours" in found.why_not[0]
+def test_less_than_a_week_is_too_little():
+    found = claim([10.0] * 8, [7.0] * 8, observed(days=2.5))
+    assert (found.verdict, failing(found)) == ("keep watching", ["days observed"])
+    assert found.reasons[0].found == "2.5 of 7 days"
 
 
-def test_a_policy_that_costs_more_says_so():
-    found = claimed([7.0] * 5, [10.0] * 5)
-    assert found.claimed_per_month == 0
-    assert found.why_not == ("it saves nothing on this history",)
+def test_a_policy_that_costs_more_is_rejected():
+    found = claim([7.0] * 8, [10.0] * 8)
+    assert (found.verdict, found.claimed_per_month) == ("reject", 0)
 
 
 def test_the_fleet_saves_the_sum_and_its_jobs_share_their_days():
-    pairs = [
-        (replayed(INCUMBENT, [10.0] * 6), replayed("ds2", [4.0, 8.0] * 3)),
-        (replayed(INCUMBENT, [10.0] * 6), replayed("ds2", [8.0, 4.0] * 3)),
+    found = [
+        replayed([10.0] * 6, ds2=policy_replay(costs * 3)) for costs in ([4.0, 8.0], [8.0, 4.0])
     ]
-    found = [(observed(), claim_of(*pair, observed(), TRUST)) for pair in pairs]
-    saved = fleet_saving(pairs, found)
+    saved = fleet_saving(found, "ds2")
     # What one saves less on a day the other saves more: together they save the same every day.
     assert saved.value == pytest.approx(8 * MONTH_DAYS)
     assert saved.low == pytest.approx(saved.high) == pytest.approx(saved.value)
 
 
 def test_a_job_with_fewer_days_adds_its_mean_where_it_has_none():
-    short = (replayed(INCUMBENT, [10.0]), replayed("ds2", [9.0]))
-    long = (replayed(INCUMBENT, [10.0] * 9), replayed("ds2", [9.0] * 9))
-    found = [(observed(), claim_of(*pair, observed(), TRUST)) for pair in (short, long)]
-    saved = fleet_saving([short, long], found)
+    short = replayed([10.0], ds2=policy_replay([9.0]))
+    long = replayed([10.0] * 9, ds2=policy_replay([9.0] * 9))
+    saved = fleet_saving([short, long], "ds2")
     assert saved.value == pytest.approx(2 * MONTH_DAYS)
     assert saved.low == pytest.approx(2 * MONTH_DAYS)
+
+
+def test_no_figure_lies_beyond_what_is_possible():
+    wrong = observed(late=0.0, model_late=0.9, cost=1.0, model_cost=3.0)
+    figures = figures_of(replayed([10.0] * 4, wrong, ds2=policy_replay([0.1] * 4)), "ds2")
+    assert figures["saving"].high == 1.0
+    assert figures["late"].low == 0.0
+    assert np.isfinite(figures["later"].high)
+    assert figures["later"].high <= 1.0

@@ -72,7 +72,7 @@ def test_windows_tell_load_configuration_lateness_and_backlog():
     assert found.load_per_s == pytest.approx(np.full(20, 1505.0))
     assert found.late.tolist() == [1.0] * 20
     assert found.lag_s == pytest.approx(np.full(20, 3000 / 1505))
-    assert found.parallelism[:, 1].tolist() == [2] * 20
+    assert found.wanted[:, 1].tolist() == [2] * 20
     assert found.parts[0].busy["map"] == pytest.approx(0.3)
     assert "the load is a mean over 120 s" in found.notes[0]
 
@@ -83,7 +83,7 @@ def test_a_rescale_has_its_outage_and_a_restart_is_cut_out():
         "rescales": [outage(600.0, 45.0), outage(1510.0, 20.0)],
     }
     (found,) = dataset_histories(Rows(rows))
-    assert np.flatnonzero(found.rescaled).tolist() == [10]
+    assert np.flatnonzero(found.rescales).tolist() == [10]
     assert found.outage_s[10] == 45.0
     assert np.flatnonzero(np.isnan(found.load_per_s)).tolist() == [25]  # 1,510 s to 1,530 s
     assert "the job restarted once without a rescale" in found.notes[-1]
@@ -92,7 +92,7 @@ def test_a_rescale_has_its_outage_and_a_restart_is_cut_out():
 def test_a_change_without_an_outage_on_record_is_a_rescale():
     rows = {"windows": list(windows(30, tasks=lambda k: 2 if k < 10 else 3))}
     (found,) = dataset_histories(Rows(rows))
-    assert np.flatnonzero(found.rescaled).tolist() == [10]
+    assert np.flatnonzero(found.rescales).tolist() == [10]
     assert np.isnan(found.outage_s).all()
 
 

@@ -1,4 +1,4 @@
-"""Twins: the scorecard's prediction kept going, the same after a restart bit for bit."""
+"""A replay that follows a journal: what a backtest of it says, bit for bit, however it is cut."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.control.start import started
 from dsp_gym.records.journal import Journal, read, segments_of
-from dsp_gym.whatif.evaluation import CounterfactualConfig, evaluate_journal
-from dsp_gym.whatif.follow import Following, JournalTwins
-from dsp_gym.whatif.journal import CourseReader, read_course
-from dsp_gym.whatif.model_error import Trust
-from dsp_gym.whatif.replay import Twins
+from dsp_gym.records.shipped import folder_of
+from dsp_gym.whatif.backtest import backtest
+from dsp_gym.whatif.follow import Follower, Following
+from dsp_gym.whatif.journal import JournalReader, journal_of, read_run
+from dsp_gym.whatif.journal_history import history_of_run, journal_histories
+from dsp_gym.whatif.result import Trust
 
-REAL = "flink-q11-day"
+REAL = folder_of("journals", "flink-q11-day")
 SEEDS = 2
 POLICIES = [{"name": "ds2", "policy": "ds2-justin"}, "hpa-cpu", "incumbent"]
 
@@ -39,7 +40,7 @@ def rescaled(tmp_path_factory) -> Path:
     config = parse(RunConfig, document, "run.yaml")
     with started(config, mode="active", substitute=place, journal=folder) as loop:
         loop.run(steps=30)
-    assert np.nansum(read_course(folder).outcome["rescales"]) >= 1
+    assert np.nansum(read_run(folder).outcome["rescales"]) >= 1
     return folder
 
 
@@ -60,33 +61,43 @@ def same(one: object, other: object) -> bool:
     return repr(one) == repr(other)
 
 
+def whole(journal, seeds=SEEDS, **given) -> Follower:
+    """A follower that went through a whole journal at once."""
+    one = Follower(journal, seeds, **given)
+    one.follow(journal_of(journal), final=True)
+    return one
+
+
 def test_unequal_states_are_told_apart(rescaled):
-    found = [Twins(rescaled, seeds) for seeds in (2, 3)]
-    for one in found:
-        one.follow(read_course(rescaled), final=True)
-    assert same(found[0].state(), found[0].state())
-    assert not same(found[0].state(), found[1].state())
+    found = [whole(rescaled, seeds) for seeds in (2, 3)]
+    assert same(found[0].replay.state(), found[0].replay.state())
+    assert not same(found[0].replay.state(), found[1].replay.state())
 
 
 @pytest.mark.parametrize("name", [REAL, "rescaled"])
-def test_the_scorecard_of_the_same_journal_says_the_same(name, request):
+def test_followed_live_it_says_what_a_backtest_of_the_journal_says(name, request, tmp_path):
+    """One answer: entry by entry beside the writer, and afterwards, the same numbers."""
     journal = REAL if name == REAL else request.getfixturevalue(name)
-    any_error = Trust(lag=10, slo_share=1, cost=10)
-    card = evaluate_journal(journal, how=CounterfactualConfig(seeds=SEEDS, trust=any_error))
-    twins = Twins(journal, SEEDS, any_error)
-    twins.follow(read_course(journal), final=True)
-    assert twins.error() == dataclasses.replace(card.error, lag_range_s=None, slo_range=None)
-    told = twins.figures()
-    assert set(told) == {claim.policy for claim in card.claims}
-    for claim in card.claims:
-        figures = {key: float(np.mean(values)) for key, values in told[claim.policy].items()}
-        assert figures == {key: claim.figures[key].value for key in figures}, claim.policy
-    seconds = twins.document()["periods"]["start"]["seconds"]
-    for name, shown in twins.document()["periods"]["start"]["policies"].items():
-        figures = {key: float(np.mean(values)) for key, values in told[name].items()}
-        assert shown["cost"] == pytest.approx(figures["cost_per_h"] * seconds / 3600)
-        assert shown["late_s"] == pytest.approx(figures["slo_share"] * seconds)
-        assert shown["rescales"] == pytest.approx(figures["rescales_per_day"] * seconds / 86_400)
+    entries = list(read(journal))
+    live = Follower(tmp_path / "live", SEEDS)
+    with Journal(tmp_path / "live") as written:
+        for k, entry in enumerate(entries):
+            written.append(entry.kind, entry.t_s, entry.job, entry.policy, entry.body)
+            if k > 60 and k % 25 == 0:
+                live.look(most=7)
+    while live.is_behind:
+        live.look(most=7)
+    live.look(final=True, most=None)
+    (job,) = backtest(journal_histories(journal), "a journal", seeds=SEEDS).jobs
+    assert live.result() == job
+    assert job.intervals > 20
+    # The figures of the page beside the run are the same sums.
+    start = live.document()["periods"]["start"]
+    for claim in job.claims:
+        if start["policies"]:
+            own, base = (start["policies"][key] for key in (claim.policy, INCUMBENT))
+            assert own["late_s"] == pytest.approx(claim.late.value * start["seconds"])
+            assert own["saved"] == pytest.approx(claim.saving.value * base["cost"])
 
 
 @settings(max_examples=5, deadline=None, phases=[Phase.generate])
@@ -97,75 +108,58 @@ def test_a_restart_changes_nothing(name, request, data):
     journal = REAL if name == REAL else request.getfixturevalue(name)
     entries = list(read(journal))
     cuts = sorted(data.draw(st.sets(st.integers(20, len(entries) - 1), max_size=5)))
-    kept, reader = Twins(journal, SEEDS), CourseReader(journal)
+    kept, reader = Follower(journal, SEEDS), JournalReader(journal)
     for begin, end in zip([0, *cuts], [*cuts, len(entries)], strict=True):
         for entry in entries[begin:end]:
             reader.take(entry)
-        while kept.follow(reader.course(), most=data.draw(st.integers(1, 30))):
-            pass
-    fresh = Twins(journal, SEEDS)
-    fresh.follow(read_course(journal))
-    assert same(kept.state(), fresh.state())
+        kept.follow(reader, most=0)
+        while kept.is_behind:
+            kept.follow(reader, most=data.draw(st.integers(1, 30)))
+    fresh = Follower(journal, SEEDS)
+    fresh.follow(journal_of(journal))
+    assert same(kept.replay.state(), fresh.replay.state())
 
 
-def test_without_a_rescale_of_the_job_the_twins_are_begun_once():
-    kept, reader = Twins(REAL, SEEDS), CourseReader(REAL)
+def test_without_a_rescale_of_the_job_the_replay_is_begun_once():
+    kept, reader = Follower(REAL, SEEDS), JournalReader(REAL)
     seen = []
     for entry in read(REAL):
         reader.take(entry)
         if entry.kind == "outcome":
-            kept.follow(reader.course())
-            seen.append(kept.intervals)
-    assert kept.begun == 1
+            kept.follow(reader)
+            seen.append(len(kept.replay))
+    assert kept.replay.begun == 1
     assert seen[-1] == len(seen) - 1  # one behind: the load to its end is not known yet
     assert np.all(np.diff(seen[10:]) == 1)
 
 
-def test_a_policy_fares_alone_as_it_does_beside_others():
-    whole = read_course(REAL)
-    both = Twins(REAL, SEEDS)
-    both.follow(whole, final=True)
-    document = dict(whole.configuration or {})
-    for name in ("ds2", "learned"):
-        seats = [seat for seat in document["policies"] if _name(seat) in (name, INCUMBENT)]
-        alone = dataclasses.replace(whole, configuration={**document, "policies": seats})
-        one = Twins(REAL, SEEDS)
-        one.follow(alone, final=True)
-        assert same(one.figures()[name], both.figures()[name])
-
-
-def _name(seat: object) -> str:
-    return seat["name"] if isinstance(seat, dict) and "name" in seat else str(seat)
-
-
 def test_nothing_is_said_where_the_model_is_wrong_about_the_incumbent():
-    twins = Twins(REAL, SEEDS, Trust(slo_share=0.001))
-    twins.follow(read_course(REAL), final=True)
-    document = twins.document()
+    one = whole(REAL, trust=Trust(late=0.001))
+    document = one.document()
     for period in document["periods"].values():
         assert period["policies"] == {}
-        assert "late share of the time is off by" in period["distrust"][0]
+        assert "more than 0.1 points apart" in period["distrust"][0]
         assert period["observed"]["cost"] > 0
     assert document["curves"] is None
 
 
-def test_a_policy_that_cannot_be_made_has_no_twin_and_the_others_have():
-    whole = read_course(REAL)
-    document = dict(whole.configuration or {})
+def test_a_policy_that_cannot_be_made_is_left_out_and_the_others_are_replayed():
+    run = read_run(REAL)
+    document = dict(run.configuration or {})
     seats = [*document["policies"], {"name": "gone", "policy": "/no/such/folder"}]
-    twins = Twins(REAL, SEEDS)
-    twins.follow(dataclasses.replace(whole, configuration={**document, "policies": seats}))
-    assert "/no/such/folder" in twins.failures["gone"]
-    assert set(twins.document()["periods"]["start"]["policies"]) == {"incumbent", "learned", "ds2"}
+    changed = dataclasses.replace(run, configuration={**document, "policies": seats})
+    (job,) = backtest([history_of_run(changed, REAL)], "a journal", seeds=SEEDS).jobs
+    assert "/no/such/folder" in job.failures["gone"]
+    assert {claim.policy for claim in job.claims} == {"learned", "ds2"}
 
 
-def test_a_bounded_journal_makes_the_twins_begin_where_it_begins(tmp_path):
+def test_a_bounded_journal_makes_the_replay_begin_where_it_begins(tmp_path):
     """What was dropped is forgotten, as it would be after a restart."""
     entries = list(read(REAL))
     with Journal(tmp_path / "q11", segment_mib=0.06) as journal:
         for entry in entries[: len(entries) // 2]:
             journal.append(entry.kind, entry.t_s, entry.job, entry.policy, entry.body)
-        kept = JournalTwins(tmp_path / "q11", SEEDS)
+        kept = Follower(tmp_path / "q11", SEEDS)
         assert kept.look()
         first = segments_of(tmp_path / "q11")[0]
         for entry in entries[len(entries) // 2 :]:
@@ -174,15 +168,15 @@ def test_a_bounded_journal_makes_the_twins_begin_where_it_begins(tmp_path):
         journal.append("actuation", started_at.t_s, started_at.job, None, started_at.body)
     first.unlink()
     assert kept.look(most=None)
-    fresh = JournalTwins(tmp_path / "q11", SEEDS)
+    fresh = Follower(tmp_path / "q11", SEEDS)
     assert fresh.look(most=None)
-    assert kept.twins.begun == 2
-    assert kept.intervals < 44
-    assert same(kept.twins.state(), fresh.twins.state())
+    assert kept.replay.begun == 2
+    assert len(kept.replay) < 44
+    assert same(kept.replay.state(), fresh.replay.state())
 
 
 def test_journals_come_and_go_and_one_in_trouble_keeps_no_other_waiting(tmp_path):
-    following = Following(tmp_path, SEEDS)
+    following = Following(tmp_path)
     assert list(following.look()) == []
     for name in ("bad", "good"):
         with Journal(tmp_path / name) as journal:
@@ -192,7 +186,7 @@ def test_journals_come_and_go_and_one_in_trouble_keeps_no_other_waiting(tmp_path
     bad.write_bytes(bad.read_bytes().replace(b"snapshot", b"snapsh0t", 3))
     found = dict(following.look())
     assert "is damaged" in str(found["bad"])
-    assert found["good"]["job"] == "good"
+    assert found["good"].result().name == "good"
     assert (tmp_path / "good" / "twins.json").is_file()
     assert not (tmp_path / "bad" / "twins.json").exists()
     assert "good" not in dict(following.look())  # nothing new

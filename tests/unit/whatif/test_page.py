@@ -1,4 +1,4 @@
-"""The page of a shadow's scorecard: its sentence, its matrix, and its numbers."""
+"""The headline, the verdict and the pages of a backtest."""
 
 from __future__ import annotations
 
@@ -7,103 +7,175 @@ import re
 
 import pytest
 
-from dsp_gym.whatif.headline import headline, monthly_saving, ranked
-from dsp_gym.whatif.model_error import Estimated, ModelError
-from dsp_gym.whatif.verdict_page import claim_rows, error_rows, write_page
-from tests.unit.whatif.cards import GOOD, card
+from dsp_gym.control.gate import GateConfig
+from dsp_gym.whatif.fleet_page import headline as fleet_headline
+from dsp_gym.whatif.fleet_page import page_names, write_report
+from dsp_gym.whatif.history import Decided
+from dsp_gym.whatif.job_page import headline, job_page, verdict_rows
+from dsp_gym.whatif.result import Assumption, JobResult, PolicyClaim, Ranged, Trust
+from dsp_gym.whatif.verdict import Terms, judge
+from tests.unit.whatif.histories import document, observed
 
-WORSE = {"saving": Estimated(-11.84, -12.5, -11.1), "later": Estimated(-0.2, -0.3, -0.1)}
-FAR = ModelError((30.0, 10.0), (0.0, 0.0), (1.0, 1.0))
+
+def ranged(value, low, high) -> Ranged:
+    return Ranged(value=value, low=low, high=high)
 
 
-def page_of(evaluated, folder) -> str:
-    return write_page(evaluated, folder / "card.html").read_text(encoding="utf-8")
+GOOD = ranged(0.145, 0.123, 0.164), ranged(0.001, -0.001, 0.002)
+WORSE = ranged(-11.84, -12.5, -11.1), ranged(-0.2, -0.3, -0.1)
+LATE = ranged(0.5, 0.45, 0.55), ranged(0.3, 0.2, 0.4)
+MONTH = 1460.0
+"""Of the incumbent: 2 an hour."""
+
+
+def claim(policy, figures, seen, decided=None, gate=None, **given) -> PolicyClaim:
+    saving, later = figures
+    told = {"saving": saving, "saving_per_month": saving.times(MONTH), "later": later}
+    told["late"] = later
+    terms = Terms(gate or GateConfig(), Trust())
+    word, reasons = judge(told, seen, decided, terms)
+    return PolicyClaim(
+        policy=policy,
+        **told,
+        lag_s=0.1,
+        latency_p95_s=0.2,
+        rescales_per_day=3.0,
+        verdict=word,
+        reasons=reasons,
+        claimed_per_month=max(0.0, told["saving_per_month"].low) if word == "promote" else 0.0,
+        **given,
+    )
+
+
+def job(policies, days=7.0, **given) -> JobResult:
+    """A job with policies of given figures."""
+    seen = observed(days=days, **given)
+    claims = tuple(claim(name, figures, seen) for name, figures in policies.items())
+    (one,) = document(["orders"]).jobs
+    return one.model_copy(update={"claims": claims, "observed": seen})
 
 
 @pytest.mark.parametrize(
-    ("figures", "days", "error", "said"),
+    ("policies", "days", "said"),
     [
         # 730 hours at 2 an hour are 1,460 a month, of which 14.5 % are saved.
         (
             {"ds2": GOOD},
             2.0,
-            None,
-            "ds2 would save 212 USD a month (180 to 239), late +0.1 points; "
-            "verdict: keep watching, 2 of 7 days seen.",
+            "ds2 would save 212 USD a month (180 to 239), late +0.1 points; verdict: keep "
+            "watching, days observed: 2 of 7 days (≥ 7 days needed).",
         ),
         (
             {"ds2": GOOD},
             7.0,
-            None,
             "ds2 would save 212 USD a month (180 to 239), late +0.1 points; verdict: promote.",
         ),
         (
             {"ds2": WORSE},
             7.0,
-            None,
-            "ds2 would cost 17,286 USD a month more (16,206 to 18,250), late "
-            "-20 points; verdict: reject, saving: -1,250 to -1,110 % (≥ 5 % needed).",
+            "ds2 would cost 17,286 USD a month more (16,206 to 18,250), late -20 points; verdict: "
+            "reject, saving: -1,250 to -1,110 % (≥ 5 % needed).",
         ),
         (
             {"ds2": WORSE, "ours": GOOD},
             7.0,
-            None,
             "ours would save 212 USD a month (180 to 239), late +0.1 points; verdict: promote.",
         ),
-        (
-            {"ds2": {}},
-            7.0,
-            FAR,
-            "ds2: no claim, for the model's error on the observed run is too large; verdict: "
-            "keep watching, model: beyond its bounds (errors within bounds needed).",
-        ),
-        ({}, 7.0, None, ""),
     ],
 )
-def test_the_headline_says_money_lateness_and_verdict(figures, days, error, said):
-    evaluated = card(figures, days) if error is None else card(figures, days, error)
-    assert headline(evaluated) == said
+def test_the_headline_says_money_lateness_and_verdict(policies, days, said):
+    assert headline(job(policies, days)) == said
+
+
+def test_the_headline_never_names_a_policy_whose_lateness_forbids_it():
+    """DS2 saves half the money and is late 30 points more: it may not lead the report."""
+    both = job({"ds2": LATE, "ours": GOOD})
+    assert "ds2" not in headline(both)
+    assert headline(both).startswith("ours would save")
+    alone = job({"ds2": LATE})
+    assert headline(alone) == "orders: no policy is sure to keep its lateness within the bound."
+    many = document(["a", "b"])
+    assert fleet_headline(many).startswith("ds2 would have saved at least")
+    late = [one.model_copy(update={"jobs_late": 1, "claimed_per_month": 0.0}) for one in many.fleet]
+    said = fleet_headline(many.model_copy(update={"fleet": tuple(late)}))
+    assert "ds2" not in said
+    assert "learned" not in said
+
+
+def test_what_decides_the_verdict_and_was_assumed_is_named_in_it():
+    assumed = Assumption(of="outage_s", values=(5.0, 8.0, 12.0), late=0.003, decides=True)
+    one = job({"ds2": GOOD})
+    named = one.claims[0].model_copy(update={"assumed": (assumed,)})
+    said = headline(one.model_copy(update={"claims": (named,)}))
+    assert said.endswith(
+        "promote; not measured: an outage of 5 to 12 s for each rescale, which decides the verdict."
+    )
+    subject, mark, text = verdict_rows(named)[-1]
+    assert (subject, mark) == ("assumed", "assumed")
+    assert "5 to 12 s" in text
 
 
 def test_policies_are_ranked_by_verdict_then_by_what_they_save_at_least():
-    less = {**GOOD, "saving": Estimated(0.3, 0.08, 0.5)}
-    evaluated = card({"bad": WORSE, "less": less, "more": GOOD}, 7.0)
-    assert [one.policy for one in ranked(evaluated)] == ["more", "less", "bad"]
-    assert monthly_saving(evaluated, "bad").value == pytest.approx(-11.84 * 1460)
+    less = ranged(0.3, 0.08, 0.5), GOOD[1]
+    found = job({"late": LATE, "bad": WORSE, "less": less, "more": GOOD})
+    assert [one.policy for one in found.ranked()] == ["more", "less", "bad", "late"]
 
 
-def test_one_matrix_holds_every_policy_and_criterion(tmp_path):
-    text = page_of(card({"ds2": WORSE, "ours": GOOD}, trips={"floor": 3}), tmp_path)
+def test_a_late_incumbent_is_rescued_at_a_price():
+    dear = ranged(-1.18, -1.2, -1.16), ranged(-0.944, -0.95, -0.94)
+    late = observed(late=1.0, model_late=1.0)
+    assert claim("ds2", dear, late).verdict == "rescue"
+    assert claim("ds2", dear, observed()).verdict == "reject"
+    few = dear[0], ranged(-0.3, -0.4, -0.2)
+    assert claim("ds2", few, late).verdict == "reject"
+
+
+@pytest.mark.parametrize(
+    ("trips", "failures", "word"),
+    [({}, {}, "promote"), ({"floor": 300}, {}, "reject"), ({}, {"raised": 3}, "reject")],
+)
+def test_trips_and_failures_beside_the_job_speak_against_a_policy(trips, failures, word):
+    import numpy as np
+
+    asked = np.ones(100, np.bool_)
+    none = np.zeros((100, 1), np.int64)
+    decided = Decided(none, none, none, asked, trips, failures)
+    assert claim("ds2", GOOD, observed(days=7.0), decided).verdict == word
+
+
+def test_one_matrix_holds_every_policy_and_criterion():
+    text = job_page(job({"ds2": WORSE, "ours": GOOD}, days=2.0), Trust())
     matrix = text[text.index("<table") : text.index("</table>")]
     rows = re.findall(r"<tr.*?>(.*?)</tr>", matrix)
     cells = [re.sub("<.*?>", "|", row).strip("|").split("||") for row in rows]
     assert cells[0][:4] == ["policy", "verdict", "days observed", "coverage"]
     assert cells[1][0] == "needed"
     assert rows[2].startswith("<td>ours</td>")
-    assert '<span class="is-wait">… 2 days of 7 days' not in matrix
     assert '<span class="is-wait">… 2 of 7 days' in matrix
     assert '<span class="is-bad">✗ -1,250 to -1,110 %' in matrix
-    assert '<span class="is-good">✓ 1.5 a day' in matrix
     assert len(rows) == 4
 
 
-def test_the_incumbent_is_in_front_and_the_page_needs_nothing_else(tmp_path):
-    text = page_of(card({"ds2": GOOD}), tmp_path)
+def test_what_was_observed_is_in_front_and_the_page_needs_nothing_else():
+    text = job_page(job({"ds2": GOOD}), Trust())
     (chart,) = map(json.loads, re.findall(r'type="application/json">(.*?)</script>', text))
-    assert list(chart["colours"]) == ["incumbent, observed", "incumbent, by the model", "ds2"]
-    assert chart["hidden"] == ["incumbent, by the model"]
-    assert all(panel["lines"][0]["name"] == "incumbent, observed" for panel in chart["panels"])
+    assert next(iter(chart["colours"])) == "now, observed"
+    assert chart["hidden"][0] == "now, by the model"
     (latency,) = [panel for panel in chart["panels"] if panel["bound"] is not None]
-    assert latency["bound"] == 2.0
-    assert "<svg" not in text
+    assert latency["lines"][0]["name"] == "now, observed"
     assert not re.search(r"<(link|img|script[^>]*src)", text)
+    assert not re.search(r"\d[eE][+-]\d", text.split("<script")[0])
 
 
-def test_numbers_are_written_as_people_write_them(tmp_path):
-    evaluated = card({"ds2": WORSE}, error=ModelError((1234.5, 1200.0), (0.0, 0.0), (1e-5, 1e-5)))
-    rows = [*claim_rows(evaluated), *error_rows(evaluated)]
-    text = " ".join(cell for row in rows for cell in row) + page_of(evaluated, tmp_path)
-    shown = text.split("<script")[0]
-    assert not re.search(r"\d[eE][+-]\d", shown)
-    assert "1,234" in shown
-    assert "+1,184 [+1,110, +1,250]" in shown
+def test_names_of_others_become_neither_paths_nor_markup(tmp_path):
+    names = ["../../evil", "<img src=x onerror=alert(1)>", "a/b", "", "ä" * 300, "<!--<script>"]
+    assert len(set(page_names(names))) == len(names)
+    write_report(document(names), tmp_path / "report")
+    assert [one.name for one in tmp_path.iterdir()] == ["report"]
+    files = sorted(tmp_path.rglob("*.html"))
+    assert len(files) == len(names) + 1
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert "<img" not in text
+        assert "<!--<script>" not in text
+        assert "<i>1/s" not in text

@@ -9,8 +9,8 @@ import pytest
 
 from dsp_gym.control.beside import TWINS_FILE, write_twins
 from dsp_gym.control.serve.status import twin_saving
-from dsp_gym.whatif.follow import JournalTwins
-from dsp_gym.whatif.model_error import Trust
+from dsp_gym.whatif.follow import Follower
+from dsp_gym.whatif.result import Trust
 from tests.unit.control.serve.conftest import ask
 from tests.unit.control.serve.test_exporter import scraped, value
 
@@ -28,10 +28,9 @@ NAMES = {
 def driven(session) -> dict:
     """Twins of a session's journal, with the file they write."""
     folder = session.run.writer.folder
-    one = JournalTwins(folder, 2)
-    one.twins.trust = Trust(lag=10, slo_share=1, cost=10)
+    one = Follower(folder, 2, Trust(lag=10, late=1, cost=10))
     assert one.look(most=None)
-    document = one.twins.document()
+    document = one.document()
     write_twins(folder, document)
     return document
 
