@@ -27,7 +27,7 @@ Examples:
 
   dsp-gym flink submit flink-q5 --load diurnal-bursts --duration 2h
 
-  dsp-gym flink submit flink-q11 --configuration session=4@1,sink=2
+  dsp-gym flink submit flink-q11 --configuration session=4@1,sink@-1
 """
 
 

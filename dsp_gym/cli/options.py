@@ -75,8 +75,8 @@ ConfigurationOption = Annotated[
     str | None,
     typer.Option(
         metavar="VERTEX[=P][@X],...",
-        help="Parallelism P and memory level X (-1: none) of vertices, such as session=4@1,sink=2. "
-        "Others keep the job file's.",
+        help="Parallelism P and memory level X (-1: none) of vertices, such as "
+        "session=4@1,sink@-1. Others keep the job file's.",
     ),
 ]
 

@@ -39,7 +39,7 @@ Examples:
 
   dsp-gym plan flink-q11 --rate 4000 --testbed flink --policy streambed-local
 
-  dsp-gym plan nexmark-q11 --configuration session=6@1,sink=2     the rate that it sustains
+  dsp-gym plan nexmark-q11 --configuration session=6@1,sink@-1     the rate that it sustains
 
   dsp-gym plan streambed-q5 --slots 48 --slot-memory-mib 2048     the rate of 48 slots
 """

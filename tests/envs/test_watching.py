@@ -75,7 +75,7 @@ def test_a_frame_does_not_depend_on_those_drawn_before():
         often.render()
         for env in (often, once):
             env.step(env.action_space.sample())
-    assert np.abs(often.render().astype(int) - once.render()).max() <= 3  # smooth edges, rounded
+    assert np.abs(often.render().astype(int) - once.render()).max() <= 12  # smooth edges, rounded
 
 
 def test_another_episode_begins_with_an_empty_picture():

@@ -7,7 +7,7 @@ The type is Inter 4 (SIL Open Font License, `fonts/`): its Latin glyphs, digits 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +19,7 @@ from dsp_gym.envs.watch.theme import Colour
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageFont
+    from PIL import Image, ImageDraw, ImageFont
 
 __all__ = [
     "Align",
@@ -27,6 +27,7 @@ __all__ = [
     "Pixels",
     "Point",
     "Sheet",
+    "area_mask",
     "curve_mask",
     "fitted",
     "need_pillow",
@@ -261,7 +262,7 @@ def _rounded(width: int, height: int, radius: int) -> Image.Image:
 
 
 def curve_mask(size: tuple[int, int], paths: Sequence[Sequence[Point]], thick: float) -> Mask:
-    """Lines through points, drawn smooth.
+    """Draw lines through points, smooth.
 
     Args:
         size: Width and height of the mask, pixels.
@@ -271,11 +272,43 @@ def curve_mask(size: tuple[int, int], paths: Sequence[Sequence[Point]], thick: f
     Returns:
         (height, width).
     """
+
+    def line(drawing: ImageDraw.ImageDraw, points: list[Point]) -> None:
+        drawing.line(points, fill=255, width=round(_FINER * thick), joint="curve")
+
+    return _mask(size, paths, line)
+
+
+def area_mask(size: tuple[int, int], paths: Sequence[Sequence[Point]]) -> Mask:
+    """Fill the areas below lines, smooth.
+
+    Args:
+        size: Width and height of the mask, pixels.
+        paths: Points of each line, from left to right, pixels from the upper left corner.
+
+    Returns:
+        (height, width).
+    """
+
+    def fill(drawing: ImageDraw.ImageDraw, points: list[Point]) -> None:
+        bottom = _FINER * size[1]
+        path = [(x, y + 1) for x, y in points]  # a polygon covers its edge
+        drawing.polygon([(path[0][0], bottom), *path, (path[-1][0], bottom)], fill=255)
+
+    return _mask(size, paths, fill)
+
+
+def _mask(
+    size: tuple[int, int],
+    paths: Sequence[Sequence[Point]],
+    draw: Callable[[ImageDraw.ImageDraw, list[Point]], None],
+) -> Mask:
     from PIL import Image, ImageDraw
 
     large = Image.new("L", (_FINER * size[0], _FINER * size[1]), 0)
     drawing = ImageDraw.Draw(large)
     for path in paths:
-        points = [(_FINER * x, _FINER * y) for x, y in path]
-        drawing.line(points, fill=255, width=round(_FINER * thick), joint="curve")
+        # Whole numbers, because Pillow cuts off digits: of negative ones towards the other side. A
+        # line of even width lies half a pixel lower and to the right.
+        draw(drawing, [(round(_FINER * x) - 1, round(_FINER * y) - 1) for x, y in path])
     return np.array(large.reduce(_FINER))

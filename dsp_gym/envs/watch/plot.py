@@ -9,15 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from dsp_gym.arrays import Floats, Floats32
-from dsp_gym.envs.watch.canvas import Mask, Sheet, text_width
+from dsp_gym.arrays import Floats
+from dsp_gym.envs.watch.canvas import Mask, Sheet, area_mask, curve_mask, text_width
 from dsp_gym.envs.watch.figures import duration
 from dsp_gym.envs.watch.theme import Colour, Theme, mixed
 
 __all__ = ["EMPTY", "CurvePanel", "PanelEvents", "Stroke", "TimeAxis", "path_masks", "time_labels"]
-
-_FINER = 4
-"""Columns are computed so many times finer, then averaged: steep lines are smooth."""
 
 _TITLE = 30
 """Pixels above the curves, for title and value."""
@@ -281,10 +278,7 @@ def _round_up(value: float) -> float:
 def path_masks(
     x: Floats, y: Floats, stroke: Stroke, columns: tuple[int, int], height: int
 ) -> tuple[Mask, Mask]:
-    """A line and the area below it, in some columns of pixels, with smooth edges.
-
-    Each column is cut into four; in each the line covers from its highest to its lowest point, made
-    wider by its thickness.
+    """Draw a line and the area below it, in some columns of pixels, with smooth edges.
 
     Args:
         x: (n,) places of the points, pixels, not falling.
@@ -296,48 +290,18 @@ def path_masks(
     Returns:
         Masks (height, columns) of the line and of the area.
     """
-    first, last = columns[0] - 1, columns[1] + 1  # neighbours make a line wider, too
+    first, last = columns
     near = slice(max(0, int(np.searchsorted(x, first)) - 2), int(np.searchsorted(x, last)) + 2)
     x, y = x[near], y[near]
     if stroke.step and len(x) > 1:
         x, y = np.repeat(x, 2)[:-1], np.repeat(y, 2)[1:]
-    edges = first + np.arange((last - first) * _FINER + 1) / _FINER
-    at = np.interp(edges, x, y, left=np.nan, right=np.nan)
-    upper, lower = np.fmin(at[:-1], at[1:]), np.fmax(at[:-1], at[1:])
-    inside = (x >= edges[0]) & (x < edges[-1]) & np.isfinite(y)
-    places = ((x[inside] - first) * _FINER).astype(np.int64)
-    np.fmin.at(upper, places, y[inside])
-    np.fmax.at(lower, places, y[inside])
-    below = (upper + lower) / 2
-    for _ in range(round((stroke.thick - 1) / 2 * _FINER)):
-        upper = np.fmin(upper, np.fmin(_moved(upper, 1), _moved(upper, -1)))
-        lower = np.fmax(lower, np.fmax(_moved(lower, 1), _moved(lower, -1)))
-    rows = np.arange(height, dtype=np.float32)[:, None]
-    half = stroke.thick / 2
-    line = _covered(lower + half, rows) - _covered(upper - half, rows)
-    area = 1 - _covered(below, rows) if stroke.area else np.zeros_like(line)
-    return _averaged(line), _averaged(np.where(np.isfinite(below), area, 0))
-
-
-def _covered(level: Floats, rows: Floats32) -> Floats32:
-    """How much of each pixel lies above a level, 0 to 1; nothing where it is unknown."""
-    found = np.clip(np.nan_to_num(level, nan=-1e6).astype(np.float32) - rows, 0, 1)
-    return np.asarray(found)
-
-
-def _moved(values: Floats, by: int) -> Floats:
-    moved = np.full_like(values, np.nan)
-    if by > 0:
-        moved[by:] = values[:-by]
-    else:
-        moved[:by] = values[-by:]
-    return moved
-
-
-def _averaged(mask: Floats | Floats32) -> Mask:
-    height, columns = mask.shape
-    means = mask.reshape(height, columns // _FINER, _FINER).mean(axis=2)
-    return np.asarray((255 * means[:, 1:-1]).astype(np.uint8))
+    known = np.isfinite(y)
+    points = np.stack([x - first, y], axis=1)
+    runs = np.split(points, np.flatnonzero(np.diff(known)) + 1)
+    paths = [run.tolist() for run in runs if np.isfinite(run).all()]
+    size = (last - first, height)
+    line = curve_mask(size, paths, stroke.thick)
+    return line, area_mask(size, paths) if stroke.area else np.zeros_like(line)
 
 
 def time_labels(

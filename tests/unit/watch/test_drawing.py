@@ -36,9 +36,9 @@ def test_a_level_line_is_as_thick_as_it_is_said_to_be():
 
 def test_a_line_between_two_pixels_is_on_both_by_half():
     line, _ = masks([0, 20], [10.5, 10.5])
-    assert (line[9, 1:-1] == 127).all()
+    assert (line[9, 1:-1] == 128).all()
     assert (line[10, 1:-1] == 255).all()
-    assert (line[11, 1:-1] == 127).all()
+    assert (line[11, 1:-1] == 128).all()
 
 
 def test_an_upright_line_reaches_from_end_to_end():
