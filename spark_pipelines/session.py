@@ -87,7 +87,6 @@ def spark_session(
     """
     try:
         from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
         raise MissingExtraError("spark", "the data pipeline") from None
@@ -95,36 +94,8 @@ def spark_session(
     if active is not None:
         yield active
         return
-    java = java_home()
-    # Else workers take whatever `python3` is on the PATH, without what is installed here. On other
-    # machines it may stand elsewhere, which only the user knows.
-    is_local = (master or LOCAL).startswith("local")
-    if is_local or "PYSPARK_PYTHON" not in os.environ:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if is_local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_news)
-    builder = SparkSession.builder.appName(name).master(master or LOCAL)
-    chosen = {**SETTINGS, **(settings or {})}
-    if is_local:
-        chosen.setdefault(_PARTITIONS, str(_PER_CORE * len(os.sched_getaffinity(0))))
-    # Not in SETTINGS: users who set options of the JVM get quiet starts, too.
-    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
     with _interruptible() as ctrl_c:
-        try:
-            with _environment(JAVA_HOME=str(java.path)):
-                spark = builder.getOrCreate()
-        except (PySparkException, RuntimeError, OSError) as error:
-            raise DatasetError(
-                f"Spark did not start: {str(error).splitlines()[0]}",
-                key="master",
-                value=master or LOCAL,
-                remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
-            ) from error
+        spark = _started(name, master or LOCAL, settings or {})
         try:
             ctrl_c.allow()
             yield spark
@@ -139,6 +110,42 @@ def spark_session(
             raise
         else:
             spark.stop()
+
+
+def _started(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
+    """Start Spark on a master."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    java = java_home()
+    # Else workers take whatever `python3` is on the PATH, without what is installed here. On other
+    # machines it may stand elsewhere, which only the user knows.
+    is_local = master.startswith("local")
+    if is_local or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_news)
+    builder = SparkSession.builder.appName(name).master(master)
+    chosen = {**SETTINGS, **settings}
+    if is_local:
+        chosen.setdefault(_PARTITIONS, str(_PER_CORE * len(os.sched_getaffinity(0))))
+    # Not in SETTINGS: users who set options of the JVM get quiet starts, too.
+    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {_QUIET}".strip()
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    try:
+        with _environment(JAVA_HOME=str(java.path)):
+            return builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as error:
+        raise DatasetError(
+            f"Spark did not start: {str(error).splitlines()[0]}",
+            key="master",
+            value=master,
+            remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
+        ) from error
 
 
 class _Interrupts:
