@@ -101,7 +101,6 @@ def _with_samples(
     from spark_pipelines.sources.staging import no_events
     from spark_pipelines.steps.align import increases
     from spark_pipelines.steps.rescales import configurations, rescales
-    from spark_pipelines.steps.snapshots import Observing, observed_decisions
     from spark_pipelines.steps.windows import configured, decision_windows
 
     quality = config.quality
@@ -132,13 +131,7 @@ def _with_samples(
         tables["rescales"] = outages
     alone = [i.facts.name for i in inputs if i.decisions is None]
     if alone and {"transitions", "snapshots"} & set(config.tables):
-        observing = Observing(
-            config.windows, config.transitions.env.interval_s, config.transitions.env
-        )
-        frames = (verdicts()[0], events, outages)
-        mine = [frame.where(f.col("source").isin(alone)) for frame in frames]
-        seen = observed_decisions(mine[0], mine[1], mine[2], specs, observing)
-        decisions.append(seen)
+        decisions.append(_observed(alone, verdicts()[0], events, outages, config, specs))
     for name in ("windows", "rescales"):
         if name in tables:
             marked = with_split(tables[name], config.splits, loads, reach_s(config))
@@ -148,6 +141,25 @@ def _with_samples(
                 counts[name] = _counted(outside, f.lit(f"{name}:at_split"))
     account = accounting(flagged)
     return Made(tables, counts, account, lambda: failures(judged()), lambda: verdicts()[1])
+
+
+def _observed(
+    names: Sequence[str],
+    rows: DataFrame,
+    events: DataFrame,
+    outages: DataFrame,
+    config: DatasetConfig,
+    specs: Mapping[str, JobSpec],
+) -> DataFrame:
+    """The decisions that the samples of these sources show."""
+    from spark_pipelines.steps.snapshots import Observing, observed_decisions
+
+    env = config.transitions.env
+    rows, events, outages = (
+        frame.where(f.col("source").isin(names)) for frame in (rows, events, outages)
+    )
+    observing = Observing(config.windows, env.interval_s, env)
+    return observed_decisions(rows, events, outages, specs, observing)
 
 
 def names_of(inputs: Sequence[Inputs]) -> frozenset[str]:

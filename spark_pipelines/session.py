@@ -107,7 +107,6 @@ def spark_session(
     """
     try:
         from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
         raise MissingExtraError("spark", "the data pipeline") from None
@@ -115,31 +114,8 @@ def spark_session(
     if active is not None:
         yield active
         return
-    java = java_home()
-    # Else workers take whatever `python3` is on the PATH, without what is installed here. On other
-    # machines it may stand elsewhere, which only the user knows.
-    is_local = (master or LOCAL).startswith("local")
-    if is_local or "PYSPARK_PYTHON" not in os.environ:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if is_local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_news)
-    builder = SparkSession.builder.appName(name).master(master or LOCAL)
-    for key, value in _chosen(settings or {}, defaults or {}, is_local).items():
-        builder = builder.config(key, value)
     with _interruptible() as ctrl_c:
-        try:
-            with _environment(JAVA_HOME=str(java.path)):
-                spark = builder.getOrCreate()
-        except (PySparkException, RuntimeError, OSError) as error:
-            raise DatasetError(
-                f"Spark did not start: {str(error).splitlines()[0]}",
-                key="master",
-                value=master or LOCAL,
-                remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
-            ) from error
+        spark = _started(name, master or LOCAL, settings or {}, defaults or {})
         try:
             ctrl_c.allow()
             yield spark
@@ -154,6 +130,39 @@ def spark_session(
             raise
         else:
             spark.stop()
+
+
+def _started(
+    name: str, master: str, settings: Mapping[str, str], defaults: Mapping[str, str]
+) -> SparkSession:
+    """Start Spark on a master."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    java = java_home()
+    # Else workers take whatever `python3` is on the PATH, without what is installed here. On other
+    # machines it may stand elsewhere, which only the user knows.
+    is_local = master.startswith("local")
+    if is_local or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_news)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in _chosen(settings, defaults, is_local).items():
+        builder = builder.config(key, value)
+    try:
+        with _environment(JAVA_HOME=str(java.path)):
+            return builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as error:
+        raise DatasetError(
+            f"Spark did not start: {str(error).splitlines()[0]}",
+            key="master",
+            value=master,
+            remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
+        ) from error
 
 
 def _chosen(

@@ -80,16 +80,8 @@ def follow(
         DatasetError: A source or a build cannot be used; what was published stays.
     """
     state = Path(out).absolute() / ".follow"
-    named = list(zip(config.source_names(), config.sources, strict=True))
-    sources = watched(named)
-    for name, source in sources.items():
-        if not expanded(source.folder).is_dir():
-            raise DatasetError(
-                f"source '{name}': the folder to follow does not exist",
-                file=expanded(source.folder),
-                key="sources.folder",
-                remedy="Create it; the command reads the files that arrive in it.",
-            )
+    sources = watched(list(zip(config.source_names(), config.sources, strict=True)))
+    _refuse_missing(sources)
     with _locked(state), spark_session(f"dsp-gym follow {config.name}", master, config.spark) as s:
         last: str | None = None
         while True:
@@ -101,16 +93,8 @@ def follow(
             now = _fingerprint(state / "shown")
             built = None
             if shown and now != last:
-                wanted = [
-                    shown.get(name, source.model_copy(update={"name": name}))
-                    for name, source in named
-                    if name in shown or name not in sources
-                ]
                 built = build(
-                    config.model_copy(update={"sources": tuple(wanted)}),
-                    out,
-                    master=master,
-                    observer=observer,
+                    _of_arrived(config, sources, shown), out, master=master, observer=observer
                 )
                 last = now
             yield Round(
@@ -119,6 +103,29 @@ def follow(
             if every_s is None:
                 return
             time.sleep(every_s)
+
+
+def _refuse_missing(sources: Mapping[str, Watched]) -> None:
+    for name, source in sources.items():
+        if not expanded(source.folder).is_dir():
+            raise DatasetError(
+                f"source '{name}': the folder to follow does not exist",
+                file=expanded(source.folder),
+                key="sources.folder",
+                remedy="Create it; the command reads the files that arrive in it.",
+            )
+
+
+def _of_arrived(
+    config: DatasetConfig, sources: Mapping[str, Watched], shown: Mapping[str, Watched]
+) -> DatasetConfig:
+    """A followed source reads what has arrived, and is left out where nothing has."""
+    wanted = [
+        shown.get(name, source.model_copy(update={"name": name}))
+        for name, source in zip(config.source_names(), config.sources, strict=True)
+        if name in shown or name not in sources
+    ]
+    return config.model_copy(update={"sources": tuple(wanted)})
 
 
 def _drain(spark: SparkSession, landing: Landing, checkpoint: Path, files_per_batch: int) -> None:

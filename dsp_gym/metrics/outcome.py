@@ -85,17 +85,7 @@ def measured_outcome(
     # No record reached a sink: the next one will be as old as the records waiting in the log.
     ages = latency if len(latency) else _waiting(spec, samples.between(since_s, until_s)) / per_s
     late = float(np.mean(ages > spec.slo.latency_s)) if len(ages) else 0.0
-    # Between two observations the configuration changed at most once, when the job came back:
-    # before, the old one is paid for, then the new one.
-    core_s = mib_s = tm_s = 0.0
-    for a, b in pairs:
-        changed_s = min(max(b.running_since_s, a.t_s), b.t_s)
-        for state, span in ((a, (a.t_s, changed_s)), (b, (changed_s, b.t_s))):
-            inside = _inside(span, since_s, until_s)
-            used = requested(spec, state.parallelism, state.memory_level)
-            core_s += used.cores * inside
-            mib_s += used.memory_mib * inside
-            tm_s += _taskmanagers(spec, state) * inside
+    core_s, mib_s, tm_s = _used(spec, pairs, since_s, until_s)
     prices, manager = spec.prices, spec.taskmanager
     tm_hour = manager.cores * prices.core_hour + manager.memory_mib / 1024 * prices.gib_hour
     values = {
@@ -117,6 +107,22 @@ def measured_outcome(
         "failures": float(sum(_has_failed(a, b) for a, b in pairs)),
     }
     return Outcome(**{name: np.array([value]) for name, value in values.items()})
+
+
+def _used(
+    spec: JobSpec, pairs: Sequence[tuple[Observed, Observed]], since_s: float, until_s: float
+) -> tuple[float, float, float]:
+    """Core seconds, MiB seconds and seconds of TaskManagers."""
+    core_s = mib_s = tm_s = 0.0
+    for a, b in pairs:
+        changed_s = min(max(b.running_since_s, a.t_s), b.t_s)
+        for state, span in ((a, (a.t_s, changed_s)), (b, (changed_s, b.t_s))):
+            inside = _inside(span, since_s, until_s)
+            used = requested(spec, state.parallelism, state.memory_level)
+            core_s += used.cores * inside
+            mib_s += used.memory_mib * inside
+            tm_s += _taskmanagers(spec, state) * inside
+    return core_s, mib_s, tm_s
 
 
 def arrivals_of(

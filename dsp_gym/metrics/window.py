@@ -119,37 +119,43 @@ def snapshot_of(
             at = (row, column)
             seen.parallelism[at] = known.parallelism.get(vertex.name, vertex.parallelism)
             seen.memory_level[at] = known.memory_level.get(vertex.name, -1)
-        if known.status not in (Status.RUNNING, Status.SAVEPOINTING):
-            continue
-        since_restart = raw.between(known.running_since_s, known.t_s)
-        settled_s = max(known.t_s - window.window_s, known.running_since_s + window.stabilization_s)
-        # One sample before the window: its first increase starts there.
-        recent = since_restart.between(settled_s - SAMPLE_S, known.t_s)
-        inside = recent.between(settled_s, known.t_s)
-        fresh = since_restart.between(known.t_s - FRESH_S, known.t_s)
-        seen.counted_s[row] = _counted_s(fresh, [v.name for v in vertices if v.kind == "source"])
-        for name in _TASKMANAGER:
-            getattr(seen, name)[row] = _newest(fresh, "", name, np.mean)
-        if seen.tm_cpu_load[row] < 0:  # a JVM's way to say unknown
-            seen.tm_cpu_load[row] = np.nan
-        parallelism = seen.parallelism[row]
-        # The vertex with the longest hole decides: a sum must cover all of them.
-        covered_s = min(
-            _covered_s(inside, v.name, int(parallelism[i]), settled_s, known.t_s)
-            for i, v in enumerate(vertices)
-        )
-        means = [_means(recent, inside, v.name, v.kind == "source") for v in vertices]
-        if covered_s > 0 and not any(np.isnan(m["busy_ms_per_s"]) for m in means):
-            seen.window_fill[row] = covered_s / window.window_s
-            latencies = [mean.pop("latency_p95_s") for mean in means]
-            seen.latency_p95_s[row] = np.fmax.reduce(latencies)
-        else:
-            means = [{} for _ in vertices]
-        for column, vertex in enumerate(vertices):
-            now = _now(fresh, vertex.name, vertex.kind == "source")
-            for name, value in (now | means[column]).items():
-                getattr(seen, name)[row, column] = value
+        if known.status in (Status.RUNNING, Status.SAVEPOINTING):
+            _measure(seen, row, raw.between(known.running_since_s, known.t_s), window)
     return seen
+
+
+def _measure(seen: MetricsSnapshot, row: int, since_restart: Samples, window: WindowConfig) -> None:
+    """Fill in what samples show of a job that runs."""
+    vertices = seen.topology.spec(row).topological_order()
+    t_s = float(seen.t_s[row])
+    settled_s = max(
+        t_s - window.window_s, float(seen.running_since_s[row]) + window.stabilization_s
+    )
+    # One sample before the window: its first increase starts there.
+    recent = since_restart.between(settled_s - SAMPLE_S, t_s)
+    inside = recent.between(settled_s, t_s)
+    fresh = since_restart.between(t_s - FRESH_S, t_s)
+    seen.counted_s[row] = _counted_s(fresh, [v.name for v in vertices if v.kind == "source"])
+    for name in _TASKMANAGER:
+        getattr(seen, name)[row] = _newest(fresh, "", name, np.mean)
+    if seen.tm_cpu_load[row] < 0:  # how a JVM says that it does not know
+        seen.tm_cpu_load[row] = np.nan
+    parallelism = seen.parallelism[row]
+    covered_s = min(
+        _covered_s(inside, v.name, int(parallelism[i]), settled_s, t_s)
+        for i, v in enumerate(vertices)
+    )
+    means = [_means(recent, inside, v.name, v.kind == "source") for v in vertices]
+    if covered_s > 0 and not any(np.isnan(m["busy_ms_per_s"]) for m in means):
+        seen.window_fill[row] = covered_s / window.window_s
+        latencies = [mean.pop("latency_p95_s") for mean in means]
+        seen.latency_p95_s[row] = np.fmax.reduce(latencies)
+    else:
+        means = [{} for _ in vertices]
+    for column, vertex in enumerate(vertices):
+        now = _now(fresh, vertex.name, vertex.kind == "source")
+        for name, value in (now | means[column]).items():
+            getattr(seen, name)[row, column] = value
 
 
 def _covered_s(

@@ -401,8 +401,8 @@ def _line(entry: Entry) -> bytes:
     if entry.kind in _FROM_THE_WIRE:  # plain already, as a rule
         with contextlib.suppress(TypeError, ValueError):
             return entry.line()
-    plain = {str(key): plain(item) for key, item in entry.body.items()}
-    return replace(entry, body=plain).line()
+    body = {str(key): plain(item) for key, item in entry.body.items()}
+    return replace(entry, body=body).line()
 
 
 def _canonical(document: Mapping[str, object]) -> bytes:

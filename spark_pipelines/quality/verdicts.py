@@ -103,9 +103,8 @@ def accounting(flagged: DataFrame) -> DataFrame:
         [f.col(name).isNotNull().cast("long") for name in metrics],
         f.lit(0).cast("long"),
     )
-    of_cells = f.col("flags")
     rows_lost = f.aggregate(
-        of_cells,
+        f.col("flags"),
         f.lit(0).cast("long"),
         lambda total, flag: total + _rows_of(flag["metric"], flagged.columns),
     )
@@ -121,21 +120,8 @@ def accounting(flagged: DataFrame) -> DataFrame:
         ),
         f.min("t_s").alias("_first_s"),
     )
-    lost = (
-        seen.where(f.size("flags") > 0)
-        .select(*_RUN, f.explode("flags").alias("_flag"), *_row_counts(flagged.columns))
-        .select(
-            *_RUN,
-            f.col("_flag.check").alias("check"),
-            _rows_of(f.col("_flag.metric"), flagged.columns).alias("_n"),
-        )
-    )
-    counted = lost.groupBy(*_RUN, "check").agg(f.sum("_n").alias("_n"))
-    quarantined = counted.groupBy(*_RUN).agg(
-        f.map_from_entries(f.collect_list(f.struct("check", "_n"))).alias("quarantined")
-    )
     nothing = f.create_map().cast("map<string,bigint>")
-    q = quarantined.select(*(f.col(name).alias(f"_q_{name}") for name in _RUN), "quarantined")
+    q = _quarantined(flagged).withColumnsRenamed({name: f"_q_{name}" for name in _RUN})
     same = [total[name].eqNullSafe(q[f"_q_{name}"]) for name in _RUN]
     joined = total.join(q, same, "left")
     return joined.select(
@@ -149,6 +135,22 @@ def accounting(flagged: DataFrame) -> DataFrame:
         "unused",
         f.coalesce("quarantined", nothing).alias("quarantined"),
     )
+
+
+def _quarantined(flagged: DataFrame) -> DataFrame:
+    """Per run: the rows of cells that failed a check, by check, in the column `quarantined`."""
+    lost = (
+        flagged.where(f.size("flags") > 0)
+        .select(*_RUN, f.explode("flags").alias("_flag"), *_row_counts(flagged.columns))
+        .select(
+            *_RUN,
+            f.col("_flag.check").alias("check"),
+            _rows_of(f.col("_flag.metric"), flagged.columns).alias("_n"),
+        )
+    )
+    counted = lost.groupBy(*_RUN, "check").agg(f.sum("_n").alias("_n"))
+    by_check = f.map_from_entries(f.collect_list(f.struct("check", "_n")))
+    return counted.groupBy(*_RUN).agg(by_check.alias("quarantined"))
 
 
 def failures(judged: DataFrame) -> DataFrame:

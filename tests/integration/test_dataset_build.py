@@ -242,7 +242,7 @@ def test_the_command_line_builds_shows_and_checks(spark, tmp_path, monkeypatch):
     assert told["mlflow_run"]
     assert (tmp_path / "mine.db").exists()
     part = next((tmp_path / "runs").rglob("part-*.parquet"))
-    left = part.with_name(".windows.parquet.k3_x9yza")  # of a write that was killed
+    left = part.with_name(".windows.parquet.k3_x9yza.part")  # of a write that was killed
     left.touch(0o600)
     os.utime(left, (0, 0))
     whole = shell("inspect", "runs/datasets/mine")

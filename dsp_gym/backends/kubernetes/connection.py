@@ -208,26 +208,7 @@ def connect(
         if place.memory_route == "none":
             levels = levels_shown(resource.effective_arguments, spec)
             spec = kept_memory(spec, levels or Configuration.of_spec(spec).memory_level)
-        rest = None
-        if place.rest_url is not None:
-            rest = FlinkRest(place.rest_url.replace(RESOURCE_NAME, resource.name), place.timeout_s)
-        job = KubernetesJob(
-            at.watcher,
-            resource.name,
-            spec,
-            rest,
-            stale_s=2.0 * place.watch_s + at.api.timeout_s,
-            clock=clock.now,
-        )
-        assert place.prometheus_url is not None  # `follow` has seen to it
-        samples = KubernetesSamples(
-            place.prometheus_url,
-            job,
-            spec,
-            timeout_s=place.timeout_s,
-            account=place.prometheus_account,
-        )
-        job.tasks = samples
+        job, samples = _observed(at, place, resource, spec, clock)
         now_s = clock.now()
         seen = samples.samples(now_s - window.window_s, now_s)  # fails if Prometheus is down
         if resource.job_state == "RUNNING":
@@ -241,15 +222,9 @@ def connect(
             lease = _lease(at.api, place, resource)
             with contextlib.suppress(KubernetesError):  # it is tried again all the time
                 lease.try_acquire()  # so that the first decision knows whether it may act
+            pace = Pace(interval_s=interval_s)
             actuator = KubernetesActuator(
-                at.api,
-                place,
-                resource.name,
-                spec,
-                job.look,
-                lease,
-                pace=Pace(interval_s=interval_s),
-                on_event=on_event,
+                at.api, place, resource.name, spec, job.look, lease, pace=pace, on_event=on_event
             )
     except BaseException:
         if followed is None:
@@ -258,6 +233,24 @@ def connect(
     collector = FlinkCollector(spec, job, samples, window, clock, is_rescaling(actuator))
     platform = ResourcePlatform(at, job, samples, clock, lease)
     return KubernetesBackend(collector, actuator, clock, platform, at if followed is None else None)
+
+
+def _observed(
+    at: Followed, place: KubernetesPlace, resource: FlinkResource, spec: JobSpec, clock: Clock
+) -> tuple[KubernetesJob, KubernetesSamples]:
+    """The job of a resource, and the samples of its tasks, from which it knows what runs."""
+    rest = None
+    if place.rest_url is not None:
+        rest = FlinkRest(place.rest_url.replace(RESOURCE_NAME, resource.name), place.timeout_s)
+    stale_s = 2.0 * place.watch_s + at.api.timeout_s
+    job = KubernetesJob(at.watcher, resource.name, spec, rest, stale_s=stale_s, clock=clock.now)
+    assert place.prometheus_url is not None  # `follow` has seen to it
+    account = place.prometheus_account
+    samples = KubernetesSamples(
+        place.prometheus_url, job, spec, timeout_s=place.timeout_s, account=account
+    )
+    job.tasks = samples
+    return job, samples
 
 
 def _check_rights(api: KubernetesApi, place: KubernetesPlace, *, apply: bool) -> None:

@@ -200,10 +200,14 @@ class OverrideWriter:
                     if lost is not None and not lost.is_ruled_out_by(now):
                         raise lost.told(seen) from error
                     raise
+        raise self._given_up(seen, lost)
+
+    def _given_up(self, seen: FlinkResource, lost: _Lost | None) -> KubernetesError:
+        """What a change comes to that no attempt is known to have written."""
         if lost is not None:
-            raise lost.told(seen)
+            return lost.told(seen)
         self.outcomes["refused"] += 1
-        raise Refusal(
+        return Refusal(
             f"{seen}: {self._attempts} writes in a row met with a conflict",
             reason="Conflict",
             remedy="Does something else write to it all the time (kubectl get ... -o yaml "

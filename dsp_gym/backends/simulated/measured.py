@@ -194,7 +194,8 @@ class MeasuredJobs(SelfContained):
         just_up = np.isfinite(before_s) & np.isnan(left_s)
         oldest_s += np.where(just_up, np.nan_to_num(before_s) + self._shortened_s, 0.0)
         self._log_age_s, self._left_s = age_s[-1], left_s[-1].copy()
-        return oldest_s + within_s
+        total_s: Floats = oldest_s + within_s
+        return total_s
 
     def _arrivals_per_s(self, second: int) -> Floats:
         """Arrivals in a second; a log without any is measured by a tenth of the job's rate."""

@@ -81,18 +81,8 @@ def rollout(
         cells=(),
     )
     done = _kept(folder, begun, overwrite)
-    size = batch_size(engine, len(cells))
-    work = list(batches(config, cells, size, base_dir, done))
-    count, told = float(len(done)), [0.0] * len(work)
-
-    def heard(place: int, share: float) -> None:
-        nonlocal count
-        batch = work[place]
-        count += len(batch) * (share - told[place])
-        told[place] = share
-        if observer is not None:
-            observer(batch.player.label, count, len(cells))
-
+    work = list(batches(config, cells, batch_size(engine, len(cells)), base_dir, done))
+    heard = _Progress(work, len(done), len(cells), observer)
     manifest = _written(folder, begun, cells, done)
     portable = [_carried(batch, engine) for batch in work]
     for _, results in engine.map(played, portable, heard):
@@ -101,6 +91,23 @@ def rollout(
             done[result.record.run] = result.record
         manifest = _written(folder, begun, cells, done)
     return manifest
+
+
+class _Progress:
+    """Adds up the shares of batches that are played, and says so."""
+
+    def __init__(
+        self, work: Sequence[Batch], done: int, cells: int, observer: OnCell | None
+    ) -> None:
+        self._work, self._cells, self._observer = work, cells, observer
+        self._done, self._shares = float(done), [0.0] * len(work)
+
+    def __call__(self, place: int, share: float) -> None:
+        batch = self._work[place]
+        self._done += len(batch) * (share - self._shares[place])
+        self._shares[place] = share
+        if self._observer is not None:
+            self._observer(batch.player.label, self._done, self._cells)
 
 
 def _carried(batch: Batch, engine: Engine) -> Carried[Batch]:

@@ -50,48 +50,53 @@ def ds2_word_count(_data: Path | None = None) -> list[Check]:
     Returns:
         The check of Heron, then those of Flink; they need no data folder.
     """
-    heron = load_job("wordcount-heron")
+    return [_heron(), *_flink()]
+
+
+def _heron() -> Check:
+    spec = load_job("wordcount-heron")
     run = closed_loop(
-        heron,
+        spec,
         PolicyConfig(policy="ds2", params={"interval_s": 60}),
         instrumented(60, noise=False),
         interval_s=60,
-        rates_per_s=np.full(1800, heron.source.rate_per_s),
+        rates_per_s=np.full(1800, spec.source.rate_per_s),
         start=1,
     )
     final = tuple(p for p, _ in run.final.values())
-    checks = [
-        Check(
-            name="ds2-word-count/heron",
-            source="DS2, section 5.2, Figure 6",
-            claim="from (1, 1) to (flatmap, count) = (10, 20) in one step",
-            published="(10, 20) in 1 step",
-            ours=f"({final[0]}, {final[1]}) in {run.steps} step{'s' * (run.steps != 1)}",
-            tolerance="exact",
-            passed=final == (10, 20) and run.steps == 1,
-            used_in_fit=False,
-        )
-    ]
-    flink = load_job("wordcount-flink")
-    high = flink.source.rate_per_s
-    rates = np.concatenate([np.full(PHASE_S, high), np.full(1000, high / 2)])
+    return Check(
+        name="ds2-word-count/heron",
+        source="DS2, section 5.2, Figure 6",
+        claim="from (1, 1) to (flatmap, count) = (10, 20) in one step",
+        published="(10, 20) in 1 step",
+        ours=f"({final[0]}, {final[1]}) in {run.steps} step{'s' * (run.steps != 1)}",
+        tolerance="exact",
+        passed=final == (10, 20) and run.steps == 1,
+        used_in_fit=False,
+    )
+
+
+def _flink() -> list[Check]:
+    spec = load_job("wordcount-flink")
+    high = spec.source.rate_per_s
     run = closed_loop(
-        flink,
+        spec,
         PolicyConfig(policy="ds2", params={"interval_s": 10, "warm_up_s": 30}),
         instrumented(10, noise=False),
         interval_s=10,
-        rates_per_s=rates,
+        rates_per_s=np.concatenate([np.full(PHASE_S, high), np.full(1000, high / 2)]),
         start={"flatmap": 10, "count": 5},
     )
+    checks = []
     for phase, rate, from_s, to_s, published in (
         (1, high, 0.0, float(PHASE_S), "(10, 5) -> (14, 7) -> (19, 11)"),
         (2, high / 2, float(PHASE_S), 1e9, "(19, 11) -> (7, 4) -> (7, 5)"),
     ):
         end = run.at(to_s)
         steps = run.steps_within(from_s, to_s)
-        minimal = not can_lose(flink, end, rate, 1)
+        minimal = not can_lose(spec, end, rate, 1)
         parallelism = {name: p for name, (p, _) in end.items()}
-        carried = mst(flink, parallelism).rate_per_s >= SUSTAINED * rate
+        carried = mst(spec, parallelism).rate_per_s >= SUSTAINED * rate
         checks.append(
             Check(
                 name=f"ds2-word-count/flink-phase-{phase}",
@@ -117,7 +122,7 @@ def ds2_convergence(_data: Path | None = None, seed: int = 0) -> list[Check]:
         Checks over all 36 runs together; they need no data folder.
     """
     policy = PolicyConfig(policy="ds2", params={"interval_s": 30, "warm_up_s": 30, "activation": 5})
-    steps: dict[tuple[str, int], int] = {}
+    steps: list[int] = []
     unsustained, wasteful = [], []
     for query in QUERIES:
         spec = load_job(f"ds2-{query}")
@@ -132,61 +137,41 @@ def ds2_convergence(_data: Path | None = None, seed: int = 0) -> list[Check]:
                 start=start,
                 seed=seed,
             )
-            steps[query, start] = run.steps
+            steps.append(run.steps)
             if run.sustained < SUSTAINED:
                 unsustained.append(f"{query} from {start}")
             if can_lose(spec, run.final, rate, 2):
                 wasteful.append(f"{query} from {start}")
-    worst = max(steps.values())
-    one = sum(count == 1 for count in steps.values())
-    source = "DS2, section 5.4, Table 4"
+    return _convergence(steps, unsustained, wasteful)
+
+
+def _convergence(steps: list[int], unsustained: list[str], wasteful: list[str]) -> list[Check]:
+    worst, one = max(steps), steps.count(1)
+    lost, spare = len(unsustained), len(wasteful)
+    found = [
+        ("steps", "every run of 36 settles in at most three steps", 3, worst, "<= 3", worst <= 3),
+        ("one-step", "runs that settle in one step", 19, one, ">= 15 of 36", one >= 15),
+        ("sustained", "runs whose rate is not sustained", 0, lost, "0", lost == 0),
+        ("minimal", "runs in which a vertex could lose two tasks", 0, spare, "0", spare == 0),
+    ]
+    notes = {
+        "steps": ", ".join(
+            f"{steps.count(n)} in {n} step{'s' * (n != 1)}" for n in sorted(set(steps))
+        ),
+        "sustained": ", ".join(unsustained),
+        "minimal": ", ".join(wasteful),
+    }
     return [
         Check(
-            "ds2-convergence/steps",
-            source,
-            "every run of 36 settles in at most three steps",
-            3,
-            worst,
-            "<= 3",
-            worst <= 3,
-            False,
-            note=", ".join(f"{n} in {s}" for s, n in _counted(steps)),
-        ),
-        Check(
-            "ds2-convergence/one-step",
-            source,
-            "runs that settle in one step",
-            19,
-            one,
-            ">= 15 of 36",
-            one >= 15,
-            False,
-        ),
-        Check(
-            "ds2-convergence/sustained",
-            source,
-            "runs whose rate is not sustained",
-            0,
-            len(unsustained),
-            "0",
-            not unsustained,
-            False,
-            note=", ".join(unsustained) or None,
-        ),
-        Check(
-            "ds2-convergence/minimal",
-            source,
-            "runs in which a vertex could lose two tasks",
-            0,
-            len(wasteful),
-            "0",
-            not wasteful,
-            False,
-            note=", ".join(wasteful) or None,
-        ),
+            f"ds2-convergence/{name}",
+            "DS2, section 5.4, Table 4",
+            claim,
+            published,
+            ours,
+            tolerance,
+            passed,
+            used_in_fit=False,
+            note=notes.get(name) or None,
+        )
+        for name, claim, published, ours, tolerance, passed in found
     ]
-
-
-def _counted(steps: dict[tuple[str, int], int]) -> list[tuple[str, int]]:
-    values = list(steps.values())
-    return [(f"{n} step{'s' * (n != 1)}", values.count(n)) for n in sorted(set(values))]

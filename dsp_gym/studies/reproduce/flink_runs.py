@@ -76,24 +76,11 @@ def flink_runs(data: Path) -> list[Check]:
             f"{ranks.pairs} pairs further apart than twice the repeat spread of "
             f"{found.repeat_cv:.1%}, {ranks.trades} of them trade tasks against memory"
         )
-        checks += [
-            _check(
-                "order",
-                "Kendall's tau over pairs of configurations",
-                ranks.tau,
-                TAU,
-                pairs,
-                most=False,
-            ),
-            _check(
-                "order-linear",
-                "the same, against the linear model's",
-                ranks.tau,
-                ranks.linear_tau,
-                pairs,
-                most=False,
-            ),
-        ]
+        for name, claim, bar in (
+            ("order", "Kendall's tau over pairs of configurations", TAU),
+            ("order-linear", "the same, against the linear model's", ranks.linear_tau),
+        ):
+            checks.append(_check(name, claim, ranks.tau, bar, pairs, most=False))
     return checks
 
 

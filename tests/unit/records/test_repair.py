@@ -38,7 +38,7 @@ def flip(file: Path, position: int, bit: int) -> None:
 
 def test_files_of_killed_writes_are_listed(tmp_path):
     filled(tmp_path)
-    left = tmp_path / f".{MEMORY}.k3_x9yza"  # as release 0.1.0 named them
+    left = tmp_path / f".{MEMORY}.k3_x9yza.part"
     left.touch(0o600)
     os.utime(left, (0, 0))
     code, said = journal("check", tmp_path)
