@@ -18,7 +18,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.control.allowed_range import allowed_range, each_alone
-from dsp_gym.control.worker import LateError, Worker, Workers
+from dsp_gym.control.timed_calls import LateError, Worker, Workers
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.guardrails.fallback import Fallback

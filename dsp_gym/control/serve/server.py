@@ -26,8 +26,8 @@ from dsp_gym.control.serve.listener import Answer, Listener, Reply, room_for
 from dsp_gym.control.serve.openapi import openapi
 from dsp_gym.control.serve.request import Head
 from dsp_gym.control.serve.status import StatusBoard
-from dsp_gym.control.serve.threads import Threads
 from dsp_gym.control.serve.tokens import Tokens, is_addressed
+from dsp_gym.control.thread_pool import DaemonPool
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.loop.wire import Document
 from dsp_gym.redaction import redacted
@@ -51,6 +51,12 @@ DECIDERS = 4
 """Decisions under way at once; as long as none waits for its policy there is only one."""
 
 READERS = 2
+
+IDLE_S = 5.0
+"""A thread ends after so long without work."""
+
+PATIENCE_S = 0.05
+"""Work that waits while nothing was begun for so long gets another thread."""
 
 GRACE_S = 120.0
 """A loop that has begun no decision for its interval and so long counts as dead: every call it
@@ -86,8 +92,8 @@ class StatusServer:
         self.decisions, self._tokens = decisions, tokens
         # Decisions under way or waiting, and those that wait; of the listener's thread alone.
         self._asked, self._waiting = 0, list[tuple[Question, Reply]]()
-        self._deciders = Threads(DECIDERS, "dsp-gym decide")
-        self._readers = Threads(READERS, "dsp-gym read")
+        self._deciders = DaemonPool(DECIDERS, "dsp-gym decide", IDLE_S, PATIENCE_S)
+        self._readers = DaemonPool(READERS, "dsp-gym read", IDLE_S, PATIENCE_S)
         self._listeners: list[Listener] = []
         try:
             self._http = self._listening(config.port, "port", _Pages(self), MOST_OPEN, "http")

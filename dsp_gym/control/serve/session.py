@@ -25,8 +25,8 @@ from dsp_gym.control.serve.memory import give_back
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guarded, guardrails_of, named_policies, started
+from dsp_gym.control.timed_calls import Workers
 from dsp_gym.control.turn import Hooks, Turn
-from dsp_gym.control.worker import Workers
 from dsp_gym.loop.per_job_state import Rowwise
 from dsp_gym.policies.registry import make
 
