@@ -9,12 +9,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from dsp_gym import __version__
-from dsp_gym.control.guarded_policy import FAULTS
+from dsp_gym.arrays import Ints
+from dsp_gym.control.guarded_policy import FAULTS, Judgement
 from dsp_gym.control.modes import INCUMBENT, MODES
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.counts import BUCKETS_S
 from dsp_gym.control.serve.status import StatusBoard, costs
 from dsp_gym.control.serve.versions import model_sha256
+from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 __all__ = ["Exporter", "labels_of"]
+
+_HELD = "Decisions at which nothing could be asked of the job"
 
 
 def labels_of(board: StatusBoard) -> dict[str, str]:
@@ -102,7 +106,7 @@ class Exporter:
             yield self._family(
                 common,
                 "held",
-                "Decisions at which nothing could be asked of the job",
+                _HELD,
                 ["reason"],
                 [(("start",), one.times)],
                 counted=True,
@@ -181,54 +185,22 @@ class Exporter:
 
     def _counters(self, board: StatusBoard) -> Iterator[Metric]:
         counts, common = board.counts, labels_of(board)
-        yield self._family(
-            common,
-            "decisions",
-            "Decisions of each policy",
-            ["policy"],
-            [((policy,), n) for policy, n in counts.decisions.items()],
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "held",
-            "Decisions at which nothing could be asked of the job",
-            ["reason"],
-            [((reason,), n) for reason, n in counts.held.items()],
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "guard_trips",
-            "Decisions a guardrail changed",
-            ["policy", "guardrail"],
-            counts.trips.items(),
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "policy_failures",
-            "Decisions a policy could not make itself",
-            ["policy", "cause"],
-            counts.failures.items(),
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "api_errors",
-            "Answers of Flink, Prometheus or Kubernetes that failed",
-            ["api", "reason"],
-            self._api_errors(board).items(),
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "writes",
-            "Changes asked of the job",
-            ["outcome"],
-            [((outcome,), n) for outcome, n in counts.writes.items()],
-            counted=True,
-        )
+        failed, faults = "Decisions a policy could not make itself", counts.failures.items()
+        answers = "Answers of Flink, Prometheus or Kubernetes that failed"
+        for name, about, labels, samples in (
+            ("decisions", "Decisions of each policy", ["policy"], _single(counts.decisions)),
+            ("held", _HELD, ["reason"], _single(counts.held)),
+            (
+                "guard_trips",
+                "Decisions a guardrail changed",
+                ["policy", "guardrail"],
+                counts.trips.items(),
+            ),
+            ("policy_failures", failed, ["policy", "cause"], faults),
+            ("api_errors", answers, ["api", "reason"], self._api_errors(board).items()),
+            ("writes", "Changes asked of the job", ["outcome"], _single(counts.writes)),
+        ):
+            yield self._family(common, name, about, labels, samples, counted=True)
 
     def _api_errors(self, board: StatusBoard) -> Counter[tuple[str, str]]:
         """Failed answers by API and kind: the loop's own and those of the watch beside it."""
@@ -256,68 +228,39 @@ class Exporter:
             return
         seen = turn.snapshot
         names = list(enumerate(seen.topology.names(0)))
-        for what, values in (
-            ("parallelism", seen.parallelism),
-            ("memory_level", seen.memory_level),
+        running = {"parallelism": seen.parallelism, "memory_level": seen.memory_level}
+        for what, values in running.items():
+            samples = [((name,), int(values[0, v])) for v, name in names]
+            about = "The running configuration"
+            yield self._family(common, f"current_{what}", about, ["vertex"], samples)
+        if board.is_full:
+            yield from self._recommended(turn, common, names)
+
+    def _recommended(
+        self, turn: Turn, common: dict[str, str], names: list[tuple[int, str]]
+    ) -> Iterator[Metric]:
+        asked = [one for one in turn.judgements if one.policy != INCUMBENT]
+        baselines = [one for one in turn.judgements if one.policy == INCUMBENT]
+        level = "Memory level the policy wants; -1: no managed memory"
+        for family, about, by, given in (
+            ("recommended_parallelism", "What the policy wants", "policy", asked),
+            ("allowed_parallelism", "What the guardrails leave of it", "policy", asked),
+            ("recommended_memory_level", level, "policy", asked),
+            ("baseline_parallelism", "What the incumbent runs, or advises", "baseline", baselines),
         ):
-            yield self._family(
-                common,
-                f"current_{what}",
-                "The running configuration",
-                ["vertex"],
-                [((name,), int(values[0, v])) for v, name in names],
-            )
-        if not board.is_full:
-            return
-        policies = [one for one in turn.judgements if one.policy != INCUMBENT]
-        wanted = [(one.policy, one.guarded.proposed) for one in policies]
-        left = [(one.policy, one.guarded.parallelism) for one in policies]
-        for family, about, values_of in (
-            (
-                "recommended_parallelism",
-                "What the policy wants",
-                [(policy, proposed.parallelism) for policy, proposed in wanted],
-            ),
-            ("allowed_parallelism", "What the guardrails leave of it", left),
-            (
-                "recommended_memory_level",
-                "Memory level the policy wants; -1: no managed memory",
-                [(policy, proposed.memory_level) for policy, proposed in wanted],
-            ),
-        ):
-            yield self._family(
-                common,
-                family,
-                about,
-                ["vertex", "policy"],
-                [
-                    ((name, policy), int(values[0, v]))
-                    for policy, values in values_of
-                    for v, name in names
-                ],
-            )
-        yield self._family(
-            common,
-            "baseline_parallelism",
-            "What the incumbent runs, or advises",
-            ["vertex", "baseline"],
-            [
-                ((name, one.policy), int(one.guarded.parallelism[0, v]))
-                for one in turn.judgements
-                if one.policy == INCUMBENT
+            samples = [
+                ((name, one.policy), int(_values(one, family)[0, v]))
+                for one in given
                 for v, name in names
-            ],
-        )
+            ]
+            yield self._family(common, family, about, ["vertex", by], samples)
+        prices = [(one.policy, costs(turn, one)) for one in turn.judgements]
         yield self._family(
             common,
             "predicted_cost_per_hour",
             "Money per hour, in the currency of the label, of what the guardrails leave",
             ["policy", "currency"],
-            [
-                ((one.policy, cost["currency"]), cost["cost_per_hour"])
-                for one in turn.judgements
-                for cost in (costs(turn, one),)
-            ],
+            [((name, price["currency"]), price["cost_per_hour"]) for name, price in prices],
         )
 
     def _twins(self, board: StatusBoard) -> Iterator[Metric]:
@@ -388,6 +331,18 @@ class Exporter:
             family.add_metric([*common.values(), *values], number)
         made: Metric = family
         return made
+
+
+def _single(times: Counter[str]) -> Iterable[tuple[tuple[str, ...], float]]:
+    return (((value,), number) for value, number in times.items())
+
+
+def _values(one: Judgement, family: str) -> Ints:
+    """Pick the numbers of a judgement that a metric shows."""
+    if not family.startswith("recommended"):
+        return one.guarded.parallelism
+    proposed = one.guarded.proposed
+    return proposed.parallelism if family.endswith("parallelism") else proposed.memory_level
 
 
 def _add(families: dict[str, Metric], *more: Iterable[Metric]) -> None:

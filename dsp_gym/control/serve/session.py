@@ -64,39 +64,24 @@ def session(
     hooks: Hooks | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Session]:
-    """A loop that is ready to decide, with its status.
+    """Start an autoscaler with its status; arguments as for `started`.
 
     Args:
         config: what to run.
-        serve: whether it is served over HTTP.
+        serve: whether the status is served over HTTP.
         mode: how far the acting policy may go.
         substitute: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
         durable: whether every decision waits for the disk; None: where something real is decided.
-        hooks: what the run calls back, and what ends it.
+        hooks: whom it tells of its turns, and what ends it.
         clock: Unix seconds, how a real job is waited for, and what ends the run.
 
     Yields:
         The session, with its journal and server open until the block ends.
     """
-    hooks = hooks or Hooks()
     tokens = read_tokens(config.serve.token_file) if serve else None
-    shown: list[Session] = []
-
     with ExitStack() as stack:
-        settle = stack.enter_context(starting())
-
-        def decided(turn: Turn) -> None:
-            for one in shown:
-                one.board.decided(turn)
-            if hooks.on_decision is not None:
-                hooks.on_decision(turn)
-
-        def passed(turn: Turn) -> None:
-            settle()
-            if hooks.on_turn is not None:
-                hooks.on_turn(turn)
-
+        settle, boards = stack.enter_context(starting()), list[StatusBoard]()
         run = stack.enter_context(
             started(
                 config,
@@ -104,15 +89,32 @@ def session(
                 substitute=substitute,
                 journal=journal,
                 durable=durable,
-                hooks=replace(hooks, on_decision=decided, on_turn=passed),
+                hooks=_watched(hooks or Hooks(), boards, settle),
                 clock=clock,
             )
         )
-        board, server = StatusBoard(run), None
+        boards.append(StatusBoard(run))
+        server = None
         if serve:
-            server = stack.enter_context(served(config, Boards(board), run.acting, tokens))
-        shown.append(Session(run, board, server))
-        yield shown[0]
+            server = stack.enter_context(served(config, Boards(boards[0]), run.acting, tokens))
+        yield Session(run, boards[0], server)
+
+
+def _watched(hooks: Hooks, boards: list[StatusBoard], settle: Callable[[], None]) -> Hooks:
+    """Show every decision on the boards first, and settle after the first interval."""
+
+    def decided(turn: Turn) -> None:
+        for board in boards:
+            board.decided(turn)
+        if hooks.on_decision is not None:
+            hooks.on_decision(turn)
+
+    def passed(turn: Turn) -> None:
+        settle()
+        if hooks.on_turn is not None:
+            hooks.on_turn(turn)
+
+    return replace(hooks, on_decision=decided, on_turn=passed)
 
 
 @contextmanager
