@@ -16,7 +16,7 @@ from dsp_gym.cli.output import plain
 
 if TYPE_CHECKING:
     from dsp_gym.control.guarded_policy import Judgement
-    from dsp_gym.control.turn import Turn
+    from dsp_gym.control.turn import Hooks, Turn
 
 __all__ = [
     "COLUMNS",
@@ -108,6 +108,20 @@ class Printer:
         self.as_json, self._at_once, self._names_jobs = as_json, at_once, names_jobs
         self.counts = RunTotals()
         self._lock = threading.Lock()
+
+    def hooks(self, job: str = "") -> Hooks:
+        """Make what an autoscaler tells of its turns.
+
+        Returns:
+            Hooks that print the decisions on the job.
+        """
+        from dsp_gym.control.turn import Hooks
+
+        return Hooks(
+            lambda turn: self.decided(turn, job),
+            lambda turn: self.passed(turn, job),
+            lambda event, body: self.happened(event, body, job),
+        )
 
     def begin(self, about: str) -> None:
         """Print the title of the run and the head of the table."""

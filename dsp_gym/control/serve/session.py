@@ -33,7 +33,7 @@ from dsp_gym.policies.registry import make
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer
 
-__all__ = ["Session", "served", "session", "starting"]
+__all__ = ["Session", "served", "session", "starting", "watched"]
 
 PLANNERS = 2
 """Plans made at once: they are compiled code that leaves the interpreter to the other threads."""
@@ -89,7 +89,7 @@ def session(
                 substitute=substitute,
                 journal=journal,
                 durable=durable,
-                hooks=_watched(hooks or Hooks(), boards, settle),
+                hooks=watched(hooks or Hooks(), boards, settle),
                 clock=clock,
             )
         )
@@ -100,8 +100,17 @@ def session(
         yield Session(run, boards[0], server)
 
 
-def _watched(hooks: Hooks, boards: list[StatusBoard], settle: Callable[[], None]) -> Hooks:
-    """Show every decision on the boards first, and settle after the first interval."""
+def watched(hooks: Hooks, boards: list[StatusBoard], settle: Callable[[], None]) -> Hooks:
+    """Show every decision on boards, too.
+
+    Args:
+        hooks: told next.
+        boards: may be filled later.
+        settle: called when the interval after a decision has passed.
+
+    Returns:
+        Hooks that do both.
+    """
 
     def decided(turn: Turn) -> None:
         for board in boards:
