@@ -99,7 +99,7 @@ def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
 
 
 def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
-    """The loop beside one job."""
+    """Run the loop beside one job."""
     from dsp_gym.backends.base import Clock
     from dsp_gym.control.serve.session import session
 
@@ -124,7 +124,7 @@ def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event
 
 
 def _drive_all(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
-    """A loop beside every job that a selector names."""
+    """Run a loop beside every job that a selector names."""
     from dsp_gym.control.serve.fleet import fleet
     from dsp_gym.control.start import acting_name, policy_names
 

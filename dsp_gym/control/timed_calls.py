@@ -103,7 +103,7 @@ _SHARED = Workers()
 class Worker:
     """Calls of one callee; the caller stops waiting for a late one, and its answer is lost.
 
-    Until a late call ends no other is begun, so that the callee needs no lock of its own.
+    Until a late call ends no other is begun, so that the callee needs no lock.
 
     Args:
         name: of the callee; those of the same name share a bound.

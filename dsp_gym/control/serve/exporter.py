@@ -29,7 +29,7 @@ _HELD = "Decisions at which nothing could be asked of the job"
 
 
 def labels_of(board: StatusBoard) -> dict[str, str]:
-    """The labels every metric has.
+    """List the labels that every metric has.
 
     Returns:
         Value by label: job and namespace.
@@ -38,7 +38,7 @@ def labels_of(board: StatusBoard) -> dict[str, str]:
 
 
 class Exporter:
-    """A registry of its own with everything the loops know.
+    """A registry with everything that the loops know.
 
     Recommendations are absent until the metrics window is full, and while the job is not seen: an
     old one would look like advice.
@@ -66,7 +66,7 @@ class Exporter:
         self.registry.register(self)
 
     def text(self) -> bytes:
-        """All metrics in the text format.
+        """Write all metrics in the text format.
 
         Returns:
             UTF-8 text of one scrape.
@@ -74,7 +74,7 @@ class Exporter:
         return bytes(self._generate(self.registry))
 
     def collect(self) -> Iterator[Metric]:
-        """The registry calls this at every scrape.
+        """Give the registry all metrics, at every scrape.
 
         Yields:
             Metric families with the samples of every job, each family once.
@@ -97,7 +97,7 @@ class Exporter:
         yield from families.values()
 
     def _not_watched(self) -> Iterator[Metric]:
-        """Jobs that should be watched and cannot be."""
+        """Show the jobs that should be watched and cannot be."""
         for name, one in self._boards.troubles().items():
             common = {"namespace": one.namespace, "job": name}
             yield self._family(
@@ -113,7 +113,7 @@ class Exporter:
             )
 
     def _faults(self) -> Iterator[Metric]:
-        """Of this process: a client's jobs have no board of their own."""
+        """Count the faults of this process: a client's jobs have no board."""
         if times := FAULTS.times():
             yield self._family(
                 {},
@@ -203,7 +203,7 @@ class Exporter:
             yield self._family(common, name, about, labels, samples, counted=True)
 
     def _api_errors(self, board: StatusBoard) -> Counter[tuple[str, str]]:
-        """Failed answers by API and kind: the loop's own and those of the watch beside it."""
+        """Count failed answers by API and kind: those of the loop and of the watch beside it."""
         found = Counter(board.counts.api_errors)
         for reason, times in dict(board.run.backend.platform.errors()).items():
             found["kubernetes", reason] += times
@@ -264,7 +264,7 @@ class Exporter:
         )
 
     def _twins(self, board: StatusBoard) -> Iterator[Metric]:
-        """What twins have come to; nothing where the model is wrong about the incumbent."""
+        """Show the figures of the twins; none where the model is wrong about the incumbent."""
         document, common = board.twins(), labels_of(board)
         periods: dict[str, Any] = document["periods"]
         if not periods:

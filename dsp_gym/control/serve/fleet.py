@@ -1,7 +1,7 @@
 """Loops beside every job whose resource has certain labels, in one process.
 
 They share the connection to the API server, its watcher, a bounded number of threads, and what is
-served over HTTP; each has a journal and a status of its own. A new resource gets a loop, a deleted
+served over HTTP; each has its own journal and status. A new resource gets a loop, a deleted
 one loses it, and one that cannot be watched is reported and tried again; the others run on.
 """
 
@@ -40,7 +40,7 @@ LOOK_S = 0.5
 
 
 def of_resource(config: RunConfig, name: str) -> RunConfig:
-    """The configuration of one of several jobs, called as its resource is.
+    """Make the configuration of one of several jobs, called as its resource is.
 
     Returns:
         The configuration with the resource's name in `job`, `job_name` and `where.kubernetes`.
@@ -64,7 +64,7 @@ class Fleet:
         config: what to run, with labels of resources.
         followed: the server and its watcher.
         mode: how far the acting policy may go.
-        journal: folder of journals; each job has one of its own inside.
+        journal: folder of journals; each job has a folder inside.
         settle: called when the interval after a decision has passed.
         hooks_of: whom to tell of the turns of a job, by its name; `on_event` also hears when a job
             goes or cannot be watched.
@@ -101,7 +101,7 @@ class Fleet:
         return f"{place.kind}s {place.selector} in {place.namespace}"
 
     def run(self, steps: int | None = None, duration_s: float | None = None) -> None:
-        """Watch until told to stop, or until every loop has made its decisions.
+        """Watch until stopped, or until every loop has made its decisions.
 
         Args:
             steps: decisions of each job, and what comes of a single one is not waited for; None:
@@ -131,12 +131,12 @@ class Fleet:
             self._end()
 
     def _there(self) -> set[str]:
-        """Names of the resources that are jobs."""
+        """List the names of the resources that are jobs."""
         known = self.followed.watcher.resources().values()
         return {one.name for one in known if not one.is_session_cluster}
 
     def _trouble(self) -> str | None:
-        """Why what is known of the resources may be old."""
+        """Say why what is known of the resources may be old."""
         watcher, place = self.followed.watcher, self.config.where.kubernetes
         assert place is not None
         if watcher.age_s() <= 2.0 * place.watch_s + self.followed.api.timeout_s:
@@ -295,7 +295,7 @@ def fleet(
     hooks_of: Callable[[str], Hooks] = lambda name: Hooks(),
     stop: threading.Event | None = None,
 ) -> Iterator[Fleet]:
-    """Loops beside every job that a selector names, ready to be run; arguments as for `Fleet`.
+    """Start loops beside every job that a selector names; arguments as for `Fleet`.
 
     Yields:
         The fleet, following its selector; it is closed when the block ends.

@@ -14,7 +14,7 @@ _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}
 def openapi(
     max_body_kib: int, timeout_s: float, policies: list[str], *, public: bool = False
 ) -> Document:
-    """OpenAPI 3.1.
+    """Describe the HTTP interface by OpenAPI 3.1.
 
     Args:
         max_body_kib: largest body that is read, KiB.
@@ -169,7 +169,7 @@ def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
 
 
 def _component(schema: str, name: str) -> Document:
-    """A JSON Schema moved below `components`, its own references with it."""
+    """Move a JSON Schema below `components`, with its references."""
     document = json_schema(schema)
     kept = {key: value for key, value in document.items() if key not in ("$schema", "$id")}
     return {

@@ -73,7 +73,7 @@ def session(
         substitute: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
         durable: whether every decision waits for the disk; None: where something real is decided.
-        hooks: whom it tells of its turns, and what ends it.
+        hooks: receive its turns, and end it.
         clock: Unix seconds, how a real job is waited for, and what ends the run.
 
     Yields:
@@ -104,7 +104,7 @@ def watched(hooks: Hooks, boards: list[StatusBoard], settle: Callable[[], None])
     """Show every decision on boards, too.
 
     Args:
-        hooks: told next.
+        hooks: receive the decisions next.
         boards: may be filled later.
         settle: called when the interval after a decision has passed.
 
@@ -128,7 +128,7 @@ def watched(hooks: Hooks, boards: list[StatusBoard], settle: Callable[[], None])
 
 @contextmanager
 def starting() -> Iterator[Callable[[], None]]:
-    """Loads without looking for garbage, of which a start makes little.
+    """Collect no garbage while the process starts, which makes little.
 
     Garbage is collected and memory is given back once, after the first decision: it takes a fifth
     of a second without an answer. Objects that survive are exempt from later collections.
@@ -157,7 +157,7 @@ def starting() -> Iterator[Callable[[], None]]:
 def served(
     config: RunConfig, boards: Boards, acting: str, tokens: Tokens | None
 ) -> Iterator[StatusServer]:
-    """Everything over HTTP, for as long as the block lasts.
+    """Serve everything over HTTP, for as long as the block lasts.
 
     Args:
         config: address and limits, and the policy that decides on request.
@@ -196,7 +196,7 @@ def served(
 
 
 def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], GuardedPolicy]]:
-    """Seats for decisions on request: copies, so that the loop's own history stays its own."""
+    """List what makes policies for requests: copies, so that the loop's history stays its own."""
     timeout_s = min(config.decide_timeout_s, config.serve.timeout_s)
 
     def maker(name: str, entry: NamedPolicyConfig) -> Callable[[], GuardedPolicy]:
