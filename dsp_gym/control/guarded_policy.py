@@ -403,38 +403,18 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
         if values.dtype.kind not in "iu":
             return f"its {name} is of type {values.dtype}, expected whole numbers"
         found.append(values)
+    job = snapshot.topology
+    groups, levels = job.tables.key_groups[job.row], job.tables.levels[job.row][:, None]
     tasks, level = found
-    if len(snapshot) == 1 and _can_run(tasks, level, snapshot.topology):
-        return _fault_of_words(decision, snapshot)
-    mask = snapshot.topology.mask
-    tables, row = snapshot.topology.tables, snapshot.topology.row
-    outside = mask & ((tasks < 1) | (tasks > tables.key_groups[row]))
-    if outside.any():
-        v = int(np.flatnonzero(outside[0])[0])
-        name = snapshot.topology.names(0)[v]
-        most = tables.key_groups[row][0, v]
-        return f"{tasks[0, v]} tasks for vertex {name!r}, which may have 1..{most}"
-    levels = tables.levels[row][:, None]
-    outside = mask & ((level < -1) | (level >= levels))
-    if outside.any():
-        v = int(np.flatnonzero(outside[0])[0])
-        name = snapshot.topology.names(0)[v]
-        return (
-            f"memory level {level[0, v]} for vertex {name!r}, which may have -1..{levels[0, 0] - 1}"
-        )
-    return _fault_of_words(decision, snapshot)
-
-
-def _can_run(tasks: Ints, level: Ints, job: Topology) -> bool:
-    """Check that one job can run a configuration, (1, V); quicker than to find what it cannot."""
-    row = int(job.row[0])
-    groups, levels = job.tables.key_groups[row].tolist(), int(job.tables.levels[row])
-    n = len(job.names(0))
-    wanted = zip(tasks[0].tolist()[:n], level[0].tolist()[:n], groups[:n], strict=True)
-    return all(1 <= p <= most and -1 <= x < levels for p, x, most in wanted)
-
-
-def _fault_of_words(decision: object, snapshot: MetricsSnapshot) -> str | None:
+    for said, values, least, most in (
+        ("{} tasks", tasks, 1, groups),
+        ("memory level {}", level, -1, np.broadcast_to(levels - 1, shape)),
+    ):
+        outside = job.mask & ((values < least) | (values > most))
+        if outside.any():
+            j, v = np.argwhere(outside)[0].tolist()
+            what = f"{said.format(values[j, v])} for vertex {job.names(j)[v]!r}"
+            return f"{what}, which may have {least}..{most[j, v]}"
     reasons = getattr(decision, "reasons", None)
     if not isinstance(reasons, tuple) or len(reasons) != len(snapshot):
         return f"its reasons are {reasons!r}, expected one sentence"
