@@ -99,10 +99,9 @@ def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
 
 
 def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
-    """The loop beside one job."""
+    """Run the loop beside one job."""
     from dsp_gym.backends.base import Clock
     from dsp_gym.control.serve.session import session
-    from dsp_gym.control.turn import Hooks
 
     with session(
         run.settings,
@@ -110,7 +109,7 @@ def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event
         mode=run.mode,
         substitute=run.substitute,
         journal=folder,
-        hooks=Hooks(printer.decided, printer.passed, printer.happened),
+        hooks=printer.hooks(),
         clock=Clock(stop=stop),
     ) as shown:
         live, names = shown.run, [seat.name for seat in shown.run.policies]
@@ -125,7 +124,7 @@ def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event
 
 
 def _drive_all(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
-    """A loop beside every job that a selector names."""
+    """Run a loop beside every job that a selector names."""
     from dsp_gym.control.serve.fleet import fleet
     from dsp_gym.control.start import acting_name, policy_names
 
@@ -135,14 +134,12 @@ def _drive_all(run: ShadowRun, folder: Path, printer: Printer, stop: threading.E
         serve=run.serve,
         mode=run.mode,
         journal=folder,
-        on_decision=lambda job, turn: printer.decided(turn, job),
-        on_turn=lambda job, turn: printer.passed(turn, job),
-        on_event=lambda job, event, body: printer.happened(event, body, job),
+        hooks_of=printer.hooks,
         stop=stop,
     ) as found:
         what = _what(run, acting_name(settings), policy_names(settings))
         printer.begin(f"{found}: {what}; journals in {folder}{_page(found.server)}")
-        found.run(run.steps, run.duration_s, once=run.once)
+        found.run(run.steps, run.duration_s)
 
 
 def _page(server: StatusServer | None) -> str:

@@ -143,7 +143,7 @@ def answers(
 
 
 def _refuse_doubtful(snapshot: MetricsSnapshot, where: str) -> None:
-    """A loop beside a job holds on metrics that cannot be; a document can be put right."""
+    """Refuse metrics that cannot be; a loop beside a job holds instead."""
     from dsp_gym.errors import MetricsError
     from dsp_gym.loop.plausible import doubts, plausible
 
@@ -159,7 +159,7 @@ def _refuse_doubtful(snapshot: MetricsSnapshot, where: str) -> None:
 def _own(
     answer: Callable[[Json, str], Document] | None, document: Json, where: str, kind: str
 ) -> Document:
-    """A policy's answer to a document in its own format."""
+    """Let a policy answer a document in its own format."""
     from dsp_gym.errors import ConfigError, DspGymError
 
     if answer is None:
@@ -187,7 +187,7 @@ def _maker(policy: str, guardrails: str | None) -> Callable[[], tuple[Policy, Ch
 
 
 def _lines(source: str) -> Iterator[tuple[str, str]]:
-    """Lines that are not blank, each with the file and number that errors name."""
+    """Read lines that are not blank, each with the file and number that errors name."""
     from dsp_gym.config.text import decoded
     from dsp_gym.errors import ConfigError, SchemaError
 

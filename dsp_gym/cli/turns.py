@@ -16,7 +16,7 @@ from dsp_gym.cli.output import plain
 
 if TYPE_CHECKING:
     from dsp_gym.control.guarded_policy import Judgement
-    from dsp_gym.control.turn import Turn
+    from dsp_gym.control.turn import Hooks, Turn
 
 __all__ = [
     "COLUMNS",
@@ -45,7 +45,7 @@ class RunTotals:
         """Why a journal takes nothing, by job."""
 
     def add(self, turn: Turn, job: str = "") -> None:
-        """One more decision."""
+        """Count one more decision."""
         self._held_last[job] = turn.held is not None
         self.decisions += 1
         self.changes += turn.changes
@@ -109,13 +109,27 @@ class Printer:
         self.counts = RunTotals()
         self._lock = threading.Lock()
 
+    def hooks(self, job: str = "") -> Hooks:
+        """Make the hooks of an autoscaler.
+
+        Returns:
+            Hooks that print the decisions on the job.
+        """
+        from dsp_gym.control.turn import Hooks
+
+        return Hooks(
+            lambda turn: self.decided(turn, job),
+            lambda turn: self.passed(turn, job),
+            lambda event, body: self.happened(event, body, job),
+        )
+
     def begin(self, about: str) -> None:
         """Print the title of the run and the head of the table."""
         if not self.as_json:
             self._print([about, f"{self._cell('job')}{COLUMNS}"])
 
     def decided(self, turn: Turn, job: str = "") -> None:
-        """A decision was made."""
+        """Print a decision that was made."""
         with self._lock:
             self.counts.add(turn, job)
         self._look(turn, job)
@@ -125,13 +139,13 @@ class Printer:
             self._print([self._json(turn, job)])
 
     def passed(self, turn: Turn, job: str = "") -> None:
-        """The interval after a decision has passed."""
+        """Print a decision whose interval has passed."""
         self._look(turn, job)
         if self.as_json and not self._at_once:
             self._print([self._json(turn, job)])
 
     def happened(self, event: str, body: dict[str, object], job: str = "") -> None:
-        """An actuator took a step, or a job came or went."""
+        """Print what an actuator did, or that a job came or went."""
         if not self.as_json:
             self._print([f"{self._cell(job)}{event_line(event, body)}"])
 
@@ -174,7 +188,7 @@ class Printer:
 
 @contextmanager
 def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
-    """Ends the loop between two steps after Ctrl-C or a service manager's SIGTERM.
+    """End the loop between two steps after Ctrl-C or a service manager's SIGTERM.
 
     Nothing is cut off in the middle, neither a line of the journal nor a rescale. A second Ctrl-C
     does not wait.
@@ -199,7 +213,7 @@ def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
 
 
 def document(turn: Turn) -> dict[str, object]:
-    """One decision for programs.
+    """Write one decision for programs.
 
     Returns:
         JSON values by key: the number and time (s) of the decision, how long it took (s, journal on
@@ -230,7 +244,7 @@ def document(turn: Turn) -> dict[str, object]:
 
 
 def json_line(value: object) -> str:
-    """A value as one line of JSON.
+    """Write a value as one line of JSON.
 
     Returns:
         JSON without a line break; numbers that are not finite are null.
@@ -251,7 +265,7 @@ def _judged(turn: Turn, one: Judgement) -> dict[str, object]:
 
 
 def lines(turn: Turn) -> Iterator[str]:
-    """One decision for people: a line, and one more per policy where there are several.
+    """Write one decision for people: a line, and one per policy where there are several.
 
     Yields:
         Lines of text without a line break.
@@ -287,7 +301,7 @@ def _running(turn: Turn) -> str:
 
 
 def _decision(turn: Turn, one: Judgement) -> str:
-    """What would change, at which cost, and why."""
+    """Say what would change, at which cost, and why."""
     from dsp_gym.job.cost import requested
     from dsp_gym.loop.configuration import Configuration
     from dsp_gym.pages import money, number
@@ -316,7 +330,7 @@ def _decision(turn: Turn, one: Judgement) -> str:
 
 
 def event_line(event: str, body: dict[str, object]) -> str:
-    """A step of the actuator for people.
+    """Write a step of the actuator for people.
 
     Returns:
         Local time, name of the step and its reason, if it has one.
@@ -335,7 +349,7 @@ def _time(t_s: float) -> str:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """The sum; None where a part of it is unknown."""
+    """Sum up; None where a part is unknown."""
     known = list(values)
     return None if None in known else sum(value or 0.0 for value in known)
 

@@ -15,7 +15,7 @@ __all__ = ["allowed_range", "each_alone"]
 
 
 def each_alone(chain: Chain) -> Chain:
-    """The guardrails of a chain that look at each vertex by itself.
+    """Leave out the guardrails of a chain that couple vertices.
 
     Args:
         chain: may also hold guardrails that couple vertices, such as a quota.
@@ -32,7 +32,7 @@ def allowed_range(
     guarded: GuardedDecision,
     alone: Chain | None = None,
 ) -> tuple[Ints, Ints]:
-    """Lowest and highest parallelism of every vertex, (1, V) each.
+    """Find the lowest and the highest parallelism of every vertex, (1, V) each.
 
     Guardrails clamp each vertex by itself, so what they make of the least and of the most that the
     job file allows is the range. A quota couples vertices; it leaves each what it would leave it if

@@ -41,7 +41,7 @@ class JobAutoscaler:
         store: keeps what must outlive the process; None: nothing must.
         interval_s: seconds between decisions.
         seed: of policies that draw.
-        hooks: whom it tells of its turns, and what ends it.
+        hooks: receive its turns, and end it.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class JobAutoscaler:
             self.turn()
 
     def goes_on(self, steps: int | None = None, end_s: float | None = None) -> bool:
-        """Whether there is another decision to make.
+        """Find out whether there is another decision to make.
 
         Args:
             steps: decisions in all; None: no bound.

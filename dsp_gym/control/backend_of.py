@@ -80,7 +80,7 @@ def connected(
         clock: Unix seconds, and how a real job is waited for.
         on_event: receives every step of the actuator.
         substitute: a recording or a simulation in place of the configuration's cluster.
-        followed: an API server that is shared with the runs of other jobs; None: one of its own.
+        followed: an API server that is shared with the runs of other jobs; None: it is not.
 
     Returns:
         The job as a backend; it has an actuator only in a mode that acts.
@@ -115,7 +115,7 @@ def connected(
 
 
 def must_only_read(config: RunConfig, mode: Mode) -> bool:
-    """Whether an account on Kubernetes that could write is refused.
+    """Find out whether an account on Kubernetes that could write is refused.
 
     Returns:
         True in a mode that does not write, unless the configuration allows such an account.

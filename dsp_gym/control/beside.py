@@ -1,4 +1,4 @@
-"""The file with which the process of the twins tells the process of the loop how they fare.
+"""The file by which the process of the twins shows its figures to the process of the loop.
 
 It lies beside the journal and is written whole: nobody waits for anybody, there is no port and no
 second place that asks for a token, and a process that ends leaves its last figures with their age.
@@ -38,7 +38,7 @@ def write_twins(folder: Path, document: dict[str, Any]) -> None:
 
 
 class TwinsFile:
-    """Reads the file beside a journal, anew when it has changed.
+    """Reads the file beside a journal, again when it has changed.
 
     Args:
         folder: the journal's; None: there is no journal.
@@ -50,7 +50,7 @@ class TwinsFile:
         self._document: dict[str, Any] | None = None
 
     def document(self) -> dict[str, Any] | None:
-        """What the twins' process wrote last.
+        """Read what the process of the twins wrote last.
 
         Returns:
             A `dsp-gym/twins/1` document; None where there is none that can be read.

@@ -20,7 +20,7 @@ class JobCollector:
 
     Args:
         backend: the job.
-        events: told of what goes wrong.
+        events: receives what goes wrong.
         interval_s: seconds between decisions.
     """
 

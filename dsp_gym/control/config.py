@@ -125,7 +125,7 @@ class RunConfig(ConfigModel):
         "free or the job holds when the run starts",
     )
     journal: Path = Field(
-        Path("runs/live"), description="folder of journals; each job has one of its own inside"
+        Path("runs/live"), description="folder of journals; each job has a folder inside"
     )
     journal_max_mib: float | None = Field(
         4096.0,

@@ -20,7 +20,7 @@ class PolicyEvaluator:
     Args:
         backend: the job.
         policies: with their guardrails.
-        events: told of what goes wrong.
+        events: receives what goes wrong.
         seed: of policies that draw.
     """
 

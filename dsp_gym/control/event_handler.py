@@ -35,7 +35,7 @@ class TurnFailure(NamedTuple):
 
     @classmethod
     def of_api(cls, stage: str, error: Exception) -> TurnFailure:
-        """A job that could not be seen or scaled through its interfaces.
+        """Name the interface by which a job could not be seen or scaled.
 
         An error that names no interface, such as of a backend of your own, counts as Flink's.
 
@@ -54,7 +54,7 @@ class TurnFailure(NamedTuple):
         return cls(stage, words(error), "flink", _kind(error))
 
     def document(self) -> dict[str, object]:
-        """The failure as JSON values, for journals and answers.
+        """Write the failure as JSON values, for journals and answers.
 
         Returns:
             Stage and reason; interface and kind where one failed.
@@ -150,7 +150,7 @@ class EventHandler:
 
 
 def words(error: Exception) -> str:
-    """An error in words: one of ours says everything, of another the type matters.
+    """Put an error in words: one of ours says everything, of another the type matters.
 
     Returns:
         A sentence without credentials.

@@ -1,4 +1,4 @@
-"""One policy beside others on a real job: asked in isolation, guarded by a chain of its own.
+"""One policy beside others on a real job: asked in isolation, guarded by its own chain.
 
 A policy may be anybody's code. One that raises, is late, or answers what no job can run is replaced
 by its fallback for that decision, and asked again at the next.
@@ -18,7 +18,7 @@ import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.control.allowed_range import allowed_range, each_alone
-from dsp_gym.control.worker import LateError, Worker, Workers
+from dsp_gym.control.timed_calls import LateError, Worker, Workers
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.guardrails.fallback import Fallback
@@ -81,7 +81,7 @@ class FaultCounts:
             )
 
     def times(self) -> dict[tuple[str, str], int]:
-        """How often each failed.
+        """Count how often each failed.
 
         Returns:
             Number by policy and by `forecast` or `plan`.
@@ -101,7 +101,7 @@ class Replacement(Protocol):
     def name(self) -> str: ...
 
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """Its decision; the same for the same snapshot.
+        """Decide; the same for the same snapshot.
 
         Returns:
             The decision on the snapshot, (1, V).
@@ -185,7 +185,7 @@ class GuardedPolicy:
         self._worker = None if timeout_s is None else Worker(self.name, workers)
 
     def reset(self, jobs: Topology, seeds: Ints) -> None:
-        """Start anew; an error says that the policy does not fit the job."""
+        """Start over; an error says that the policy does not fit the job."""
         self.policy.reset(jobs, seeds)
         if self.chain is not None:
             self.chain.reset(jobs, seeds)
@@ -193,7 +193,7 @@ class GuardedPolicy:
             self._own.reset(jobs, seeds)
 
     def memories(self) -> tuple[RowMemory, ...] | None:
-        """All that policy, guardrails and replacement remember, where that is rows.
+        """List all that policy, guardrails and replacement remember, where that is rows.
 
         Returns:
             The memories; None where they are not known to be all, or a decision may take long.
@@ -231,7 +231,7 @@ class GuardedPolicy:
         except DspGymError:
             raise
         except Exception:
-            return  # at run time it is replaced, counted and told
+            return  # at run time it is replaced, counted and reported
 
     def decide(self, snapshot: MetricsSnapshot) -> Judgement:
         """Ask the policy and its guardrails about a snapshot, before `settle`; never raises.
@@ -317,7 +317,7 @@ class GuardedPolicy:
 
     def _keep_replacement_current(self, snapshot: MetricsSnapshot) -> None:
         if self._own is not None:
-            with contextlib.suppress(Exception):  # told when it is needed
+            with contextlib.suppress(Exception):  # reported when it is needed
                 self._own.decided(snapshot)
 
     def _decision(self, snapshot: MetricsSnapshot) -> tuple[ScalingDecision, Failure | None]:
@@ -346,14 +346,14 @@ class GuardedPolicy:
         return answer
 
     def _confidence(self, snapshot: MetricsSnapshot) -> Floats | Floats32 | None:
-        """How sure the policy says it is of each vertex; None where it cannot tell."""
+        """Read how sure the policy is of each vertex; None where it cannot say."""
         values = None if self._can.confidence is None else self._can.confidence()
         if not isinstance(values, np.ndarray) or values.shape != snapshot.parallelism.shape:
             return None
         return values if bool(np.isfinite(values).all()) else None
 
     def _forecast(self) -> Forecast | None:
-        """What the policy expects, read after a decision that it gave in time."""
+        """Read what the policy expects, after a decision that it gave in time."""
         if self._foresees is None:
             return None
         try:
@@ -382,7 +382,7 @@ class GuardedPolicy:
 
 
 def kept(snapshot: MetricsSnapshot, reason: str) -> ScalingDecision:
-    """The decision to keep the running configuration.
+    """Decide to keep the running configuration.
 
     Returns:
         The running configuration as a decision, (1, V), with the reason given.
@@ -391,7 +391,7 @@ def kept(snapshot: MetricsSnapshot, reason: str) -> ScalingDecision:
 
 
 def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
-    """What makes it no decision on this job; None where nothing does."""
+    """Find what makes it no decision on this job; None where nothing does."""
     shape = snapshot.parallelism.shape
     found: list[Ints] = []
     for name in ("parallelism", "memory_level"):
@@ -403,38 +403,18 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
         if values.dtype.kind not in "iu":
             return f"its {name} is of type {values.dtype}, expected whole numbers"
         found.append(values)
+    job = snapshot.topology
+    groups, levels = job.tables.key_groups[job.row], job.tables.levels[job.row][:, None]
     tasks, level = found
-    if len(snapshot) == 1 and _can_run(tasks, level, snapshot.topology):
-        return _fault_of_words(decision, snapshot)
-    mask = snapshot.topology.mask
-    tables, row = snapshot.topology.tables, snapshot.topology.row
-    outside = mask & ((tasks < 1) | (tasks > tables.key_groups[row]))
-    if outside.any():
-        v = int(np.flatnonzero(outside[0])[0])
-        name = snapshot.topology.names(0)[v]
-        most = tables.key_groups[row][0, v]
-        return f"{tasks[0, v]} tasks for vertex {name!r}, which may have 1..{most}"
-    levels = tables.levels[row][:, None]
-    outside = mask & ((level < -1) | (level >= levels))
-    if outside.any():
-        v = int(np.flatnonzero(outside[0])[0])
-        name = snapshot.topology.names(0)[v]
-        return (
-            f"memory level {level[0, v]} for vertex {name!r}, which may have -1..{levels[0, 0] - 1}"
-        )
-    return _fault_of_words(decision, snapshot)
-
-
-def _can_run(tasks: Ints, level: Ints, job: Topology) -> bool:
-    """Whether one job can run a configuration, (1, V); quicker than to find what it cannot."""
-    row = int(job.row[0])
-    groups, levels = job.tables.key_groups[row].tolist(), int(job.tables.levels[row])
-    n = len(job.names(0))
-    wanted = zip(tasks[0].tolist()[:n], level[0].tolist()[:n], groups[:n], strict=True)
-    return all(1 <= p <= most and -1 <= x < levels for p, x, most in wanted)
-
-
-def _fault_of_words(decision: object, snapshot: MetricsSnapshot) -> str | None:
+    for said, values, least, most in (
+        ("{} tasks", tasks, 1, groups),
+        ("memory level {}", level, -1, np.broadcast_to(levels - 1, shape)),
+    ):
+        outside = job.mask & ((values < least) | (values > most))
+        if outside.any():
+            j, v = np.argwhere(outside)[0].tolist()
+            what = f"{said.format(values[j, v])} for vertex {job.names(j)[v]!r}"
+            return f"{what}, which may have {least}..{most[j, v]}"
     reasons = getattr(decision, "reasons", None)
     if not isinstance(reasons, tuple) or len(reasons) != len(snapshot):
         return f"its reasons are {reasons!r}, expected one sentence"

@@ -27,7 +27,7 @@ class Incumbent:
         self._advice = advice
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        """It remembers nothing."""
+        """Do nothing: it remembers nothing."""
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         parallelism, level = snapshot.parallelism.copy(), snapshot.memory_level.copy()

@@ -148,7 +148,7 @@ class JournalWriter:
 
     @contextmanager
     def decision(self) -> Iterator[None]:
-        """Entries of one decision, on disk together when the block ends.
+        """Put the entries of one decision on disk together, when the block ends.
 
         Yields:
             None; entries made inside the block belong to the decision.
@@ -205,7 +205,7 @@ class JournalWriter:
 
 
 def listener(writer: JournalWriter, policy: str, tell: OnEvent) -> OnEvent:
-    """Receive the steps of an actuator: written down, then told.
+    """Receive the steps of an actuator: written, then passed on.
 
     Args:
         writer: where they are written.
@@ -220,7 +220,7 @@ def listener(writer: JournalWriter, policy: str, tell: OnEvent) -> OnEvent:
         try:
             tell(kind, body)
         except Exception:
-            _LOG.exception("step %s could not be told", kind)
+            _LOG.exception("step %s could not be passed on", kind)
 
     def step(kind: str, body: dict[str, object]) -> None:
         if kind in INTENTS:

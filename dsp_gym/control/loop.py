@@ -46,7 +46,7 @@ class ControlLoop:
         self.interval_s = interval_s
 
     def reset(self, seeds: Ints) -> None:
-        """Start policy and guardrails anew; the jobs are the caller's to start."""
+        """Start policy and guardrails over; the jobs are the caller's to start."""
         topology = self.jobs.collector.topology
         self.policy.reset(topology, seeds)
         if self.guardrails is not None:

@@ -89,7 +89,7 @@ class CanaryConfig(ConfigModel):
         return self
 
     def spans_s(self) -> list[tuple[int, int]]:
-        """The windows in seconds since midnight; the end of one over midnight is the earlier.
+        """Convert the windows to seconds since midnight; one over midnight ends before it begins.
 
         Returns:
             (begin, end) per window, seconds since midnight UTC; no window: an empty list.

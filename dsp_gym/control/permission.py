@@ -72,7 +72,7 @@ class Permission:
         return self.mode in ACTING
 
     def pause(self) -> str | None:
-        """Why nothing may be enacted, whatever the mode; None: nothing speaks against it.
+        """Say why nothing may be enacted, whatever the mode; None: nothing speaks against it.
 
         Returns:
             The reason as a sentence; None where acting is not stopped.
@@ -82,7 +82,7 @@ class Permission:
         return self._stopped()
 
     def against(self, t_s: float, changes: bool) -> Held | None:
-        """Why the decision of this moment is not asked of the job; None: it is.
+        """Say why the decision of this moment is not asked of the job; None: it is.
 
         Called once per decision of an acting mode; `changes`: whether it differs from the running
         configuration.
@@ -108,11 +108,11 @@ class Permission:
         self.rests_until_s = t_s + seconds
 
     def set_back(self, seconds: float) -> None:
-        """The clock went back by so much: a rest lasts as long as it did before."""
+        """Let a rest last as long as before, though the clock went back by so much."""
         self.rests_until_s -= seconds
 
     def state(self) -> State:
-        """What outlives a restart.
+        """List what outlives a restart.
 
         Returns:
             JSON values; `restore` of them continues.
@@ -168,14 +168,14 @@ class RollBack:
         self._takes_away = self._has_returned = False
 
     def asked(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        """A change was asked of the job."""
+        """Watch a change that was asked of the job."""
         before = _as_before(snapshot.parallelism.copy(), snapshot.memory_level.copy())
         self._watch(float(snapshot.t_s[0]), before, guarded, snapshot.topology.mask)
 
     def recall(
         self, t_s: float, before: Configuration, wanted: Configuration, topology: Topology
     ) -> None:
-        """A change that an earlier process asked of the job, unless it is the one watched.
+        """Watch a change that an earlier process asked of the job, unless it is watched already.
 
         Args:
             t_s: when it was asked for, Unix seconds.
@@ -196,7 +196,7 @@ class RollBack:
         self._has_returned = False
 
     def happened(self, t_s: float, outcome: Outcome) -> None:
-        """What came of the last interval, which ended at `t_s`."""
+        """Take in what came of the last interval, which ended at `t_s`."""
         up_s = float(outcome.seconds[0] - outcome.down_s[0])
         late_s = float(outcome.slo_s[0] - outcome.down_s[0])
         if math.isfinite(late_s):
@@ -205,7 +205,7 @@ class RollBack:
             self._outcomes.popleft()
 
     def due(self, snapshot: MetricsSnapshot) -> tuple[GuardedDecision, str] | None:
-        """The old numbers and why they are to come back; None: they are not.
+        """Say which numbers are to come back, and why; None: none are.
 
         Returns:
             The configuration from before the change, (1, V), and the reason to return to it; None
@@ -227,7 +227,7 @@ class RollBack:
         return before, reason
 
     def state(self) -> State:
-        """What outlives a restart.
+        """List what outlives a restart.
 
         Returns:
             JSON values; `restore` of them continues.
@@ -256,12 +256,12 @@ class RollBack:
         self._has_returned = bool(state["has_returned"])
 
     def set_back(self, seconds: float) -> None:
-        """The clock went back by so much: what is watched happened as long ago as before."""
+        """Keep what is watched as long ago as before, though the clock went back by so much."""
         self._asked_s -= seconds
         self._outcomes = deque(one._replace(t_s=one.t_s - seconds) for one in self._outcomes)
 
     def put_off(self, before: GuardedDecision) -> None:
-        """What was due could not be asked for; it stays due."""
+        """Keep a roll-back due that could not be asked for."""
         self._before = before
 
     def _reason(self, status: Status, t_s: float) -> str | None:
@@ -290,7 +290,7 @@ class RollBack:
 
 
 def _numbers(configuration: Configuration, topology: Topology) -> tuple[Ints, Ints]:
-    """Parallelism and memory level of the only job, (1, V)."""
+    """Write a configuration as parallelism and memory level of the only job, (1, V)."""
     names = topology.names(0)
     tasks = [configuration.parallelism[name] for name in names]
     level = [configuration.memory_level[name] for name in names]
@@ -298,7 +298,7 @@ def _numbers(configuration: Configuration, topology: Topology) -> tuple[Ints, In
 
 
 def _as_before(parallelism: Ints, memory_level: Ints) -> GuardedDecision:
-    """The configuration from before a change as a decision, (1, V)."""
+    """Write the configuration from before a change as a decision, (1, V)."""
     reasons = ("as before the change",)
     return GuardedDecision.unchanged(ScalingDecision(parallelism, memory_level, reasons))
 

@@ -22,7 +22,7 @@ class ScalingRealizer:
         backend: the job.
         permission: rests after a roll-back.
         roll_back: watches what was asked for.
-        events: told of what goes wrong.
+        events: receives what goes wrong.
         store: keeps what must outlive the process; None: nothing must.
     """
 

@@ -65,7 +65,7 @@ def job_of(config: RunConfig) -> JobSpec:
 
 
 def journal_folder(config: RunConfig) -> Path:
-    """Where the journal of the run's job is written.
+    """Name the folder of the job's journal.
 
     Returns:
         A folder inside the configuration's `journal`.
@@ -139,7 +139,7 @@ def policy_names(config: RunConfig) -> list[str]:
 
 
 def acting_name(config: RunConfig) -> str:
-    """The policy whose decision counts.
+    """Name the policy whose decision counts.
 
     Returns:
         Its name: the one configured, else the first policy listed that is not the incumbent.
@@ -148,7 +148,7 @@ def acting_name(config: RunConfig) -> str:
 
 
 def watches_several(config: RunConfig) -> bool:
-    """Whether labels of resources say which jobs there are.
+    """Find out whether labels of resources say which jobs there are.
 
     Returns:
         True with a selector on Kubernetes.
@@ -177,7 +177,7 @@ def started(
         substitute: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
         durable: whether every decision waits for the disk; None: where something real is decided.
-        hooks: whom it tells of its turns, and what ends it, beside the clock's `stop`.
+        hooks: receive its turns, and end it, as the clock's `stop` does.
         clock: Unix seconds, how a real job is waited for, and what ends the run.
         followed: an API server that is shared with the runs of other jobs; None: its own.
 
@@ -331,7 +331,7 @@ def _refuse_unproven(config: RunConfig) -> None:
 
 
 def _asked(config: RunConfig) -> Iterator[tuple[str, str | PolicyConfig]]:
-    """Every policy of a run, and the key that names it: those of the guardrails decide, too."""
+    """List every policy of a run, and the key that names it: those of guardrails decide, too."""
     if config.fallback is not None:
         yield "fallback", config.fallback
     for entry in config.all_policies:
@@ -342,7 +342,7 @@ def _asked(config: RunConfig) -> Iterator[tuple[str, str | PolicyConfig]]:
 
 
 def guardrails_of(config: RunConfig, entry: NamedPolicyConfig) -> str | GuardrailsConfig | None:
-    """What the decisions of one policy pass through.
+    """Find the guardrails of one policy.
 
     Returns:
         The policy's own guardrails where it has some, else those of the run; None for no

@@ -69,7 +69,7 @@ class StateStore:
         self._known = "", -math.inf  # who kept what is remembered, and when, s
 
     def save(self, t_s: float) -> None:
-        """Write the state down, unless another process acts; a failure is told, not raised.
+        """Write the state down, unless another process acts; a failure is reported, not raised.
 
         Args:
             t_s: the time of the decision, Unix seconds.
@@ -137,7 +137,7 @@ class StateStore:
 
         Returns:
             What starts over, and why, a sentence each; empty where everything continues, and where
-            nothing was saved. It is told, too.
+            nothing was saved. It is reported, too.
         """
         try:
             reasons = self._continued(_read(self.file), now_s)
@@ -209,7 +209,7 @@ def _parsed(text: str | bytes) -> State:
 
 
 def _restored(policy: GuardedPolicy, state: State | None) -> str | None:
-    """Why the guardrails of a policy start over; None where they continue."""
+    """Say why the guardrails of a policy start over; None where they continue."""
     if policy.chain is None:
         return None
     if state is None:
@@ -226,7 +226,7 @@ def _restored(policy: GuardedPolicy, state: State | None) -> str | None:
 
 
 def _fits(fresh: object, kept: object) -> bool:
-    """Whether a state has the shape of another: compiled code reads arrays of a known size."""
+    """Check that a state has the shape of another: compiled code reads arrays of a known size."""
     if isinstance(fresh, dict) and isinstance(kept, dict):
         same = fresh.keys() == kept.keys()
         return same and all(key == _OF_THE_POLICY or _fits(fresh[key], kept[key]) for key in fresh)

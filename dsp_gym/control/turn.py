@@ -54,7 +54,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Whom the autoscaler tells of its turns, and what ends it."""
+    """What receives the turns of an autoscaler, and what ends it."""
 
     on_decision: Callable[[Turn], None] | None = None
     """Receives every decision when it is made; its outcome is not known yet."""

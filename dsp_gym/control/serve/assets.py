@@ -31,7 +31,7 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """The page and what it loads; none holds data of a job.
+    """Read the page and what it loads; none holds data of a job.
 
     Returns:
         Files by path; not to be changed.

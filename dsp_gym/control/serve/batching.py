@@ -41,7 +41,7 @@ class SharedGraph:
         self._topologies: dict[int, Topology] = {}
 
     def topology(self, jobs: int) -> Topology:
-        """That many jobs of this graph.
+        """Describe that many jobs of this graph.
 
         Args:
             jobs: 1 or more.
@@ -56,7 +56,7 @@ class SharedGraph:
         return found
 
     def snapshot(self, rows: Sequence[ReadRow]) -> MetricsSnapshot:
-        """What was sent about some jobs of this graph.
+        """Put together what was sent about some jobs of this graph.
 
         Args:
             rows: one for each job.
@@ -74,7 +74,7 @@ class SharedGraphs:
         self._graphs: WeakValueDictionary[Fixed, SharedGraph] = WeakValueDictionary()
 
     def of(self, fixed: Fixed, known: Known) -> SharedGraph:
-        """The graph of a job.
+        """Find the graph of a job.
 
         Args:
             fixed: all that is fixed about the job but its name.

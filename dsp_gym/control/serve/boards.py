@@ -39,13 +39,13 @@ class Boards:
         """Why nothing is known of what there is to watch; None: it is known."""
 
     def put(self, name: str, board: StatusBoard) -> None:
-        """A job is watched."""
+        """Add the board of a job that is watched."""
         with self._lock:
             self._boards[name] = board
             self._troubles.pop(name, None)
 
     def fail(self, name: str, namespace: str, reason: str) -> None:
-        """A job could not be watched, or no longer can be."""
+        """Note that a job could not be watched, or no longer can be."""
         with self._lock:
             self._boards.pop(name, None)
             known = self._troubles.get(name)
@@ -53,13 +53,13 @@ class Boards:
             self._troubles[name] = Trouble(namespace, reason, times)
 
     def drop(self, name: str) -> None:
-        """A job is no longer there, or no longer wanted."""
+        """Forget a job that is no longer there, or no longer wanted."""
         with self._lock:
             self._boards.pop(name, None)
             self._troubles.pop(name, None)
 
     def all(self) -> dict[str, StatusBoard]:
-        """Those that are watched, by name.
+        """List the boards of the jobs that are watched, by name.
 
         Returns:
             Status board by the name of the job, sorted.
@@ -68,7 +68,7 @@ class Boards:
             return dict(sorted(self._boards.items()))
 
     def troubles(self) -> dict[str, Trouble]:
-        """Those that are not, by name.
+        """List the jobs that cannot be watched, by name.
 
         Returns:
             Reason and number of attempts by the name of the job, sorted.
@@ -77,7 +77,7 @@ class Boards:
             return dict(sorted(self._troubles.items()))
 
     def of(self, name: str | None) -> StatusBoard:
-        """One of them.
+        """Find the board of one job.
 
         Returns:
             The status board of the job.
@@ -101,7 +101,7 @@ class Boards:
         return known[name]
 
     def is_alive(self, grace_s: float) -> bool:
-        """Whether every loop has begun a decision in its interval and so much longer, s.
+        """Check that every loop has begun a decision in its interval and so much longer, s.
 
         Returns:
             False as soon as one loop has been silent for longer than its interval and `grace_s`.
@@ -110,7 +110,7 @@ class Boards:
         return all(board.silent_s() < board.run.interval_s + grace_s for board in boards)
 
     def readiness(self) -> tuple[bool, str]:
-        """Whether a job was seen at its last decision, and a sentence.
+        """Say whether a job was seen at its last decision, and put it in a sentence.
 
         Where a selector names the jobs, one job in trouble does not make the process unready; nor
         does a selector without jobs.
@@ -131,7 +131,7 @@ class Boards:
         return bool(seen) or not there, said
 
     def document(self) -> Document:
-        """A line on each, `dsp-gym/jobs/1`.
+        """Write a line on each job, `dsp-gym/jobs/1`.
 
         Returns:
             The document, one entry per job in order of the names.

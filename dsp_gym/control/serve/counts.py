@@ -23,7 +23,7 @@ class Took:
     total: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more decision."""
+        """Count one more decision."""
         self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
         self.total += seconds
 
@@ -63,7 +63,7 @@ class Counts:
             self.writes["rolled_back"] += 1
 
     def failures_of(self, policy: str) -> int:
-        """How often a policy's own decision could not be taken.
+        """Count how often a policy's own decision could not be taken.
 
         Returns:
             Number of failed decisions since the start.

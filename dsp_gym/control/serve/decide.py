@@ -88,7 +88,7 @@ class _Job:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def snapshot(self, row: ReadRow) -> MetricsSnapshot:
-        """What was sent about it, of which nothing but a row is new."""
+        """Read what was sent about it, of which nothing but a row is new."""
         known = self.reader.known
         assert known is not None  # otherwise there is no row
         return snapshot_of_rows(known.topology, known.order, [row])
@@ -100,7 +100,7 @@ class _Job:
             self.due = None
 
     def plan_alone(self) -> None:
-        """The same, in a thread that does nothing else."""
+        """Plan in a thread that does nothing else."""
         with self.lock:
             self.plan()
 
@@ -170,7 +170,7 @@ class Decisions:
         return self._bytes
 
     def answer(self, question: Question) -> Document:
-        """The decision on one snapshot.
+        """Decide on one snapshot.
 
         Returns:
             The guarded decision as a `dsp-gym/decision/1` document.
@@ -218,7 +218,7 @@ class Decisions:
             asked.lock.release()
 
     def answer_batch(self, questions: Sequence[Question]) -> list[Document | None]:
-        """The decisions on several snapshots, as `answer` gives them; never waits.
+        """Decide on several snapshots, as `answer` does; never waits.
 
         Returns:
             A `dsp-gym/decision/1` document for each; None for one that `answer` has to look at.
@@ -264,7 +264,7 @@ class Decisions:
             self._bytes = 0
 
     def _ready(self, place: int, question: Question, left: set[Key | str]) -> _Asking | None:
-        """A question that can be answered at once, its job locked; None: `answer` has to see it."""
+        """Lock the job of a question that can be answered at once; None: `answer` has to see it."""
         found = decode(question.body) if len(question.body) <= MOST_AT_ONCE else None
         if found is None or question.client in left:
             left.add(question.client)
@@ -348,7 +348,7 @@ class Decisions:
     def _begun(
         self, document: Document, found: DecodedSnapshot | None, policy: str, client: str
     ) -> _Job:
-        """A new history; nothing is remembered of a snapshot that is refused."""
+        """Begin a history; nothing is remembered of a snapshot that is refused."""
         reader = SnapshotDecoder("request")
         snapshot = reader.read(document, found)
         key = Key(client, policy, snapshot.topology.spec(0).job)
@@ -404,7 +404,7 @@ class Decisions:
 
 
 def _parsed(body: bytes) -> Document:
-    """What a body says.
+    """Parse a body.
 
     Raises:
         SchemaError: It is not JSON.
@@ -417,7 +417,7 @@ def _parsed(body: bytes) -> Document:
 
 
 def _document(judged: Judgement, job: JobSnapshot, name: str) -> Document:
-    """What is answered about one job of a snapshot."""
+    """Write what is answered about one job of a snapshot."""
     answer = decision_to_json(judged.guarded, job, name)
     if judged.forecast is not None:
         answer["forecast"] = judged.forecast.document(job.index)

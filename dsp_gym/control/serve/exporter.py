@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from dsp_gym.control.guarded_policy import FAULTS
+from dsp_gym.arrays import Ints
+from dsp_gym.control.guarded_policy import FAULTS, Judgement
 from dsp_gym.control.modes import INCUMBENT, MODES
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.counts import BUCKETS_S
 from dsp_gym.control.serve.status import StatusBoard, costs
 from dsp_gym.control.serve.versions import model_sha256
+from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.version import __version__
 
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Exporter", "labels_of"]
 
+_HELD = "Decisions at which nothing could be asked of the job"
+
 
 def labels_of(board: StatusBoard) -> dict[str, str]:
-    """The labels every metric has.
+    """List the labels that every metric has.
 
     Returns:
         Value by label: job and namespace.
@@ -34,7 +38,7 @@ def labels_of(board: StatusBoard) -> dict[str, str]:
 
 
 class Exporter:
-    """A registry of its own with everything the loops know.
+    """A registry with everything that the loops know.
 
     Recommendations are absent until the metrics window is full, and while the job is not seen: an
     old one would look like advice.
@@ -62,7 +66,7 @@ class Exporter:
         self.registry.register(self)
 
     def text(self) -> bytes:
-        """All metrics in the text format.
+        """Write all metrics in the text format.
 
         Returns:
             UTF-8 text of one scrape.
@@ -70,7 +74,7 @@ class Exporter:
         return bytes(self._generate(self.registry))
 
     def collect(self) -> Iterator[Metric]:
-        """The registry calls this at every scrape.
+        """Give the registry all metrics, at every scrape.
 
         Yields:
             Metric families with the samples of every job, each family once.
@@ -93,7 +97,7 @@ class Exporter:
         yield from families.values()
 
     def _not_watched(self) -> Iterator[Metric]:
-        """Jobs that should be watched and cannot be."""
+        """Show the jobs that should be watched and cannot be."""
         for name, one in self._boards.troubles().items():
             common = {"namespace": one.namespace, "job": name}
             yield self._family(
@@ -102,14 +106,14 @@ class Exporter:
             yield self._family(
                 common,
                 "held",
-                "Decisions at which nothing could be asked of the job",
+                _HELD,
                 ["reason"],
                 [(("start",), one.times)],
                 counted=True,
             )
 
     def _faults(self) -> Iterator[Metric]:
-        """Of this process: a client's jobs have no board of their own."""
+        """Count the faults of this process: a client's jobs have no board."""
         if times := FAULTS.times():
             yield self._family(
                 {},
@@ -181,57 +185,25 @@ class Exporter:
 
     def _counters(self, board: StatusBoard) -> Iterator[Metric]:
         counts, common = board.counts, labels_of(board)
-        yield self._family(
-            common,
-            "decisions",
-            "Decisions of each policy",
-            ["policy"],
-            [((policy,), n) for policy, n in counts.decisions.items()],
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "held",
-            "Decisions at which nothing could be asked of the job",
-            ["reason"],
-            [((reason,), n) for reason, n in counts.held.items()],
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "guard_trips",
-            "Decisions a guardrail changed",
-            ["policy", "guardrail"],
-            counts.trips.items(),
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "policy_failures",
-            "Decisions a policy could not make itself",
-            ["policy", "cause"],
-            counts.failures.items(),
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "api_errors",
-            "Answers of Flink, Prometheus or Kubernetes that failed",
-            ["api", "reason"],
-            self._api_errors(board).items(),
-            counted=True,
-        )
-        yield self._family(
-            common,
-            "writes",
-            "Changes asked of the job",
-            ["outcome"],
-            [((outcome,), n) for outcome, n in counts.writes.items()],
-            counted=True,
-        )
+        failed, faults = "Decisions a policy could not make itself", counts.failures.items()
+        answers = "Answers of Flink, Prometheus or Kubernetes that failed"
+        for name, about, labels, samples in (
+            ("decisions", "Decisions of each policy", ["policy"], _single(counts.decisions)),
+            ("held", _HELD, ["reason"], _single(counts.held)),
+            (
+                "guard_trips",
+                "Decisions a guardrail changed",
+                ["policy", "guardrail"],
+                counts.trips.items(),
+            ),
+            ("policy_failures", failed, ["policy", "cause"], faults),
+            ("api_errors", answers, ["api", "reason"], self._api_errors(board).items()),
+            ("writes", "Changes asked of the job", ["outcome"], _single(counts.writes)),
+        ):
+            yield self._family(common, name, about, labels, samples, counted=True)
 
     def _api_errors(self, board: StatusBoard) -> Counter[tuple[str, str]]:
-        """Failed answers by API and kind: the loop's own and those of the watch beside it."""
+        """Count failed answers by API and kind: those of the loop and of the watch beside it."""
         found = Counter(board.counts.api_errors)
         for reason, times in dict(board.run.backend.platform.errors()).items():
             found["kubernetes", reason] += times
@@ -256,72 +228,43 @@ class Exporter:
             return
         seen = turn.snapshot
         names = list(enumerate(seen.topology.names(0)))
-        for what, values in (
-            ("parallelism", seen.parallelism),
-            ("memory_level", seen.memory_level),
+        running = {"parallelism": seen.parallelism, "memory_level": seen.memory_level}
+        for what, values in running.items():
+            samples = [((name,), int(values[0, v])) for v, name in names]
+            about = "The running configuration"
+            yield self._family(common, f"current_{what}", about, ["vertex"], samples)
+        if board.is_full:
+            yield from self._recommended(turn, common, names)
+
+    def _recommended(
+        self, turn: Turn, common: dict[str, str], names: list[tuple[int, str]]
+    ) -> Iterator[Metric]:
+        asked = [one for one in turn.judgements if one.policy != INCUMBENT]
+        baselines = [one for one in turn.judgements if one.policy == INCUMBENT]
+        level = "Memory level the policy wants; -1: no managed memory"
+        for family, about, by, given in (
+            ("recommended_parallelism", "What the policy wants", "policy", asked),
+            ("allowed_parallelism", "What the guardrails leave of it", "policy", asked),
+            ("recommended_memory_level", level, "policy", asked),
+            ("baseline_parallelism", "What the incumbent runs, or advises", "baseline", baselines),
         ):
-            yield self._family(
-                common,
-                f"current_{what}",
-                "The running configuration",
-                ["vertex"],
-                [((name,), int(values[0, v])) for v, name in names],
-            )
-        if not board.is_full:
-            return
-        policies = [one for one in turn.judgements if one.policy != INCUMBENT]
-        wanted = [(one.policy, one.guarded.proposed) for one in policies]
-        left = [(one.policy, one.guarded.parallelism) for one in policies]
-        for family, about, values_of in (
-            (
-                "recommended_parallelism",
-                "What the policy wants",
-                [(policy, proposed.parallelism) for policy, proposed in wanted],
-            ),
-            ("allowed_parallelism", "What the guardrails leave of it", left),
-            (
-                "recommended_memory_level",
-                "Memory level the policy wants; -1: no managed memory",
-                [(policy, proposed.memory_level) for policy, proposed in wanted],
-            ),
-        ):
-            yield self._family(
-                common,
-                family,
-                about,
-                ["vertex", "policy"],
-                [
-                    ((name, policy), int(values[0, v]))
-                    for policy, values in values_of
-                    for v, name in names
-                ],
-            )
-        yield self._family(
-            common,
-            "baseline_parallelism",
-            "What the incumbent runs, or advises",
-            ["vertex", "baseline"],
-            [
-                ((name, one.policy), int(one.guarded.parallelism[0, v]))
-                for one in turn.judgements
-                if one.policy == INCUMBENT
+            samples = [
+                ((name, one.policy), int(_values(one, family)[0, v]))
+                for one in given
                 for v, name in names
-            ],
-        )
+            ]
+            yield self._family(common, family, about, ["vertex", by], samples)
+        prices = [(one.policy, costs(turn, one)) for one in turn.judgements]
         yield self._family(
             common,
             "predicted_cost_per_hour",
             "Money per hour, in the currency of the label, of what the guardrails leave",
             ["policy", "currency"],
-            [
-                ((one.policy, cost["currency"]), cost["cost_per_hour"])
-                for one in turn.judgements
-                for cost in (costs(turn, one),)
-            ],
+            [((name, price["currency"]), price["cost_per_hour"]) for name, price in prices],
         )
 
     def _twins(self, board: StatusBoard) -> Iterator[Metric]:
-        """What twins have come to; nothing where the model is wrong about the incumbent."""
+        """Show the figures of the twins; none where the model is wrong about the incumbent."""
         document, common = board.twins(), labels_of(board)
         periods: dict[str, Any] = document["periods"]
         if not periods:
@@ -388,6 +331,18 @@ class Exporter:
             family.add_metric([*common.values(), *values], number)
         made: Metric = family
         return made
+
+
+def _single(times: Counter[str]) -> Iterable[tuple[tuple[str, ...], float]]:
+    return (((value,), number) for value, number in times.items())
+
+
+def _values(one: Judgement, family: str) -> Ints:
+    """Pick the numbers of a judgement that a metric shows."""
+    if not family.startswith("recommended"):
+        return one.guarded.parallelism
+    proposed = one.guarded.proposed
+    return proposed.parallelism if family.endswith("parallelism") else proposed.memory_level
 
 
 def _add(families: dict[str, Metric], *more: Iterable[Metric]) -> None:

@@ -1,7 +1,7 @@
 """Loops beside every job whose resource has certain labels, in one process.
 
 They share the connection to the API server, its watcher, a bounded number of threads, and what is
-served over HTTP; each has a journal and a status of its own. A new resource gets a loop, a deleted
+served over HTTP; each has its own journal and status. A new resource gets a loop, a deleted
 one loses it, and one that cannot be watched is reported and tried again; the others run on.
 """
 
@@ -24,7 +24,7 @@ from dsp_gym.control.event_handler import words
 from dsp_gym.control.modes import ACTING, Mode
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.scheduler import Scheduler
-from dsp_gym.control.serve.session import served, starting
+from dsp_gym.control.serve.session import served, starting, watched
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens
 from dsp_gym.control.start import acting_name, started
@@ -38,12 +38,9 @@ __all__ = ["Fleet", "fleet", "of_resource"]
 LOOK_S = 0.5
 """Seconds between two comparisons of loops and resources; the watcher hears of a change at once."""
 
-OnTurn = Callable[[str, Turn], None]
-OnJobEvent = Callable[[str, str, dict[str, object]], None]
-
 
 def of_resource(config: RunConfig, name: str) -> RunConfig:
-    """The configuration of one of several jobs, called as its resource is.
+    """Make the configuration of one of several jobs, called as its resource is.
 
     Returns:
         The configuration with the resource's name in `job`, `job_name` and `where.kubernetes`.
@@ -67,12 +64,10 @@ class Fleet:
         config: what to run, with labels of resources.
         followed: the server and its watcher.
         mode: how far the acting policy may go.
-        journal: folder of journals; each job has one of its own inside.
+        journal: folder of journals; each job has a folder inside.
         settle: called when the interval after a decision has passed.
-        on_decision: called with the job's name and every decision when it was made.
-        on_turn: called with them when its interval has passed.
-        on_event: called with every step of an actuator, and when a job comes, goes or cannot be
-            watched.
+        hooks_of: whom to tell of the turns of a job, by its name; `on_event` also hears when a job
+            goes or cannot be watched.
         stop: ends the loops when set.
     """
 
@@ -84,16 +79,13 @@ class Fleet:
         mode: Mode,
         journal: Path,
         settle: Callable[[], None],
-        on_decision: OnTurn,
-        on_turn: OnTurn,
-        on_event: OnJobEvent,
+        hooks_of: Callable[[str], Hooks],
         stop: threading.Event,
     ) -> None:
         self.config, self.followed, self.mode, self.journal = config, followed, mode, journal
         self.boards = Boards()
         self.server: StatusServer | None = None
-        self.stop, self.settle = stop, settle
-        self.on_decision, self.on_turn, self.on_event = on_decision, on_turn, on_event
+        self.stop, self.settle, self.hooks_of = stop, settle, hooks_of
         self._lanes = Scheduler()
         self._loops: dict[str, _Loop] = {}
 
@@ -108,21 +100,19 @@ class Fleet:
         assert place is not None
         return f"{place.kind}s {place.selector} in {place.namespace}"
 
-    def run(
-        self, steps: int | None = None, duration_s: float | None = None, *, once: bool = False
-    ) -> None:
-        """Watch until told to stop, or until every loop has made its decisions.
+    def run(self, steps: int | None = None, duration_s: float | None = None) -> None:
+        """Watch until stopped, or until every loop has made its decisions.
 
         Args:
-            steps: decisions of each job; None: for ever.
+            steps: decisions of each job, and what comes of a single one is not waited for; None:
+                for ever.
             duration_s: how long each job is watched, s; None: for ever.
-            once: one decision of each, and what comes of it is not waited for.
 
         Raises:
             DspGymError: None of the jobs that are there can be watched, or the account could
                 write meanwhile.
         """
-        course = _Course(steps, duration_s, once)
+        course = _Course(steps, duration_s)
         self._lanes = Scheduler()
         try:
             self._watch(self._there(), course)
@@ -141,12 +131,12 @@ class Fleet:
             self._end()
 
     def _there(self) -> set[str]:
-        """Names of the resources that are jobs."""
+        """List the names of the resources that are jobs."""
         known = self.followed.watcher.resources().values()
         return {one.name for one in known if not one.is_session_cluster}
 
     def _trouble(self) -> str | None:
-        """Why what is known of the resources may be old."""
+        """Say why what is known of the resources may be old."""
         watcher, place = self.followed.watcher, self.config.where.kubernetes
         assert place is not None
         if watcher.age_s() <= 2.0 * place.watch_s + self.followed.api.timeout_s:
@@ -171,7 +161,8 @@ class Fleet:
         self._stop(loop)
         loop.over.wait()
         self.boards.drop(name)
-        self.on_event(name, "left", {"reason": "its resource is gone, or has other labels"})
+        gone: dict[str, object] = {"reason": "its resource is gone, or has other labels"}
+        self.hooks_of(name).on_event("left", gone)
 
     def _end(self) -> None:
         for loop in self._loops.values():
@@ -193,11 +184,10 @@ class _Course(NamedTuple):
 
     steps: int | None
     duration_s: float | None
-    once: bool
 
     @property
     def ends(self) -> bool:
-        return self.once or self.steps is not None or self.duration_s is not None
+        return self.steps is not None or self.duration_s is not None
 
 
 class _Loop:
@@ -205,13 +195,13 @@ class _Loop:
 
     def __init__(self, fleet: Fleet, name: str, course: _Course) -> None:
         self.fleet, self.job, self.course = fleet, name, course
-        self.config = of_resource(fleet.config, name)
+        self.config, self.hooks = of_resource(fleet.config, name), fleet.hooks_of(name)
         self.stop, self.begun, self.over = (threading.Event() for _ in range(3))
         self.error: Exception | None = None
         """Why the job could not be watched at first."""
         self._held = ExitStack()  # what is open while the job is watched
         self._run: JobAutoscaler | None = None
-        self._board: StatusBoard | None = None
+        self._boards: list[StatusBoard] = []
         self._end_s: float | None = None  # of the run
         self._decided: Turn | None = None  # its outcome is not known yet
 
@@ -256,7 +246,7 @@ class _Loop:
             self._close()
             return None if self.course.ends else self.config.interval_s
         self._decided = run.decide()
-        return None if self.course.once else run.interval_s
+        return None if self.course.steps == 1 else run.interval_s
 
     def _started(self) -> JobAutoscaler:
         fleet, name = self.fleet, self.job
@@ -265,34 +255,22 @@ class _Loop:
                 self.config,
                 mode=fleet.mode,
                 journal=fleet.journal / name,
-                hooks=Hooks(
-                    on_decision=self._told,
-                    on_turn=self._passed,
-                    on_event=lambda event, body: fleet.on_event(name, event, body),
-                ),
+                hooks=watched(self.hooks, self._boards, fleet.settle),
                 clock=Clock(stop=self.stop),
                 followed=fleet.followed,
             )
         )
         if self.course.duration_s is not None:
             self._end_s = run.backend.now_s() + self.course.duration_s
-        self._run, self._board = run, StatusBoard(run)
-        fleet.boards.put(name, self._board)
+        self._run, self._boards[:] = run, [StatusBoard(run)]
+        fleet.boards.put(name, self._boards[0])
         self.begun.set()
         return run
 
-    def _told(self, turn: Turn) -> None:
-        if self._board is not None:
-            self._board.decided(turn)
-        self.fleet.on_decision(self.job, turn)
-
-    def _passed(self, turn: Turn) -> None:
-        self.fleet.settle()
-        self.fleet.on_turn(self.job, turn)
-
     def _close(self) -> None:
         """Wait for a rescale under way, and give back what is held."""
-        self._run = self._board = self._decided = None
+        self._run = self._decided = None
+        self._boards.clear()
         try:
             with waiting():  # for a rescale, it may be
                 self._held.close()
@@ -304,7 +282,7 @@ class _Loop:
         known = self.fleet.boards.troubles().get(self.job)
         self.fleet.boards.fail(self.job, self.fleet.namespace, said)
         if known is None or known.reason != said:
-            self.fleet.on_event(self.job, "not_watched", {"reason": said})
+            self.hooks.on_event("not_watched", {"reason": said})
 
 
 @contextmanager
@@ -314,12 +292,10 @@ def fleet(
     serve: bool,
     mode: Mode,
     journal: Path | None = None,
-    on_decision: OnTurn = lambda name, turn: None,
-    on_turn: OnTurn = lambda name, turn: None,
-    on_event: OnJobEvent = lambda name, event, body: None,
+    hooks_of: Callable[[str], Hooks] = lambda name: Hooks(),
     stop: threading.Event | None = None,
 ) -> Iterator[Fleet]:
-    """Loops beside every job that a selector names, ready to be run; arguments as for `Fleet`.
+    """Start loops beside every job that a selector names; arguments as for `Fleet`.
 
     Yields:
         The fleet, following its selector; it is closed when the block ends.
@@ -344,9 +320,7 @@ def fleet(
             mode=mode,
             journal=journal or config.journal,
             settle=settle,
-            on_decision=on_decision,
-            on_turn=on_turn,
-            on_event=on_event,
+            hooks_of=hooks_of,
             stop=stop or threading.Event(),
         )
         if serve:

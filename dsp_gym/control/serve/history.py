@@ -103,7 +103,7 @@ class StatusHistory:
         self._put(turn.t_s, seen, guarded, spec, "" if guarded is None else _reason(guarded))
 
     def _is_later(self, t_s: float) -> bool:
-        """Whether the newest decision is not before a time."""
+        """Check whether the newest decision is not before a time."""
         return self._made > 0 and bool(self._rows[(self._made - 1) % KEPT][0] >= t_s)
 
     def _put(
@@ -133,7 +133,7 @@ class StatusHistory:
         self._made += 1
 
     def document(self, job: str, acting: str) -> Document:
-        """The curves, `dsp-gym/history/1`.
+        """Write the curves, `dsp-gym/history/1`.
 
         Args:
             job: name of the job.
@@ -166,7 +166,7 @@ class StatusHistory:
         }
 
     def saving(self, acting: str) -> Document | None:
-        """What the last recommendation costs less than the running configuration.
+        """Compare the cost of the last recommendation with that of the running configuration.
 
         Args:
             acting: name of the acting policy.
@@ -186,7 +186,7 @@ class StatusHistory:
         }
 
     def _spend(self, row: Floats) -> None:
-        """Adds what the time since the last decision has cost; a day begins at midnight, UTC."""
+        """Add what the time since the last decision has cost; a day begins at midnight, UTC."""
         t_s = float(row[0])
         if self._today is None or t_s // DAY_S != self._today[0] // DAY_S:
             self._today = t_s, 0.0, 0.0
@@ -206,26 +206,26 @@ _COSTS = ("running_cost_per_h", "recommended_cost_per_h")
 
 
 def _reason(guarded: GuardedDecision) -> str:
-    """Why the decision is what it is: the last guardrail that changed it, or the policy."""
+    """Say why the decision is what it is: the last guardrail that changed it, or the policy."""
     found = guarded.interventions
     return f"{found[-1].guardrail}: {found[-1].reason}" if found else guarded.proposed.reasons[0]
 
 
 def _said(guard: Mapping[str, Any]) -> str:
-    """The same of a guarded decision in a journal as `_reason` says of one just made."""
+    """Say the same of a guarded decision in a journal as `_reason` of one just made."""
     found = guard["interventions"]
     last = found[-1] if found else None
     return str(guard["reason"]) if last is None else f"{last['guardrail']}: {last['reason']}"
 
 
 def _tasks_and_cost(wanted: Configuration, spec: JobSpec) -> tuple[float, float]:
-    """Subtasks of a configuration, and its money per hour."""
+    """Count the subtasks of a configuration, and its money per hour."""
     asked = requested(spec, wanted.parallelism, wanted.memory_level)
     return float(sum(wanted.parallelism.values())), asked.money_per_hour(spec)
 
 
 def _arrivals(seen: MetricsSnapshot) -> tuple[float, float]:
-    """Records/s offered to all sources, and their backlog in seconds of that."""
+    """Sum the records/s offered to all sources, and their backlog in seconds of that."""
     topology = seen.topology
     sources = np.flatnonzero(topology.tables.kind[topology.row[0]] == SOURCE)
     growth = np.nan_to_num(seen.pending_growth_per_s[0, sources])
@@ -235,7 +235,7 @@ def _arrivals(seen: MetricsSnapshot) -> tuple[float, float]:
 
 
 def _known(value: float) -> float | None:
-    """Four digits of a quantity, all of a time; None for NaN."""
+    """Round a quantity to six digits, but no time; None for NaN."""
     if not math.isfinite(value):
         return None
     return value if value > 1e8 else float(f"{value:.6g}")

@@ -28,7 +28,7 @@ class PastDecision(NamedTuple):
 
 
 def past_decisions(folder: Path, job: str, acting: str, most: int) -> list[PastDecision]:
-    """The last decisions in a journal.
+    """Read the last decisions in a journal.
 
     A line that cannot be read is left out: curves are for people, and the journal has its own
     checks.
@@ -62,7 +62,7 @@ def _entries(folder: Path, job: str) -> Iterator[tuple[str, str | None, Mapping[
 
 
 def _lines(folder: Path) -> Iterator[bytes]:
-    """Whole lines at the end of the journal."""
+    """Read whole lines at the end of the journal."""
     parts, left = [], MOST_BYTES
     for segment in reversed(segments_of(folder)):
         with contextlib.suppress(OSError), segment.open("rb") as stream:

@@ -60,7 +60,7 @@ class Site(Protocol):
     """What is served."""
 
     def refusal(self, head: Head) -> Answer | None:
-        """Why a request is not answered, before its body is read; None: it is.
+        """Say why a request is not answered, before its body is read; None: it is.
 
         Returns:
             The answer that refuses it.
@@ -70,7 +70,7 @@ class Site(Protocol):
         """Answer a request, now or later; must not block."""
 
     def error(self, status: HTTPStatus, message: str) -> Answer:
-        """The answer that names an error.
+        """Make the answer that names an error.
 
         Returns:
             Status and sentence.
@@ -78,7 +78,7 @@ class Site(Protocol):
 
 
 def room_for(most: int) -> int:
-    """How many connections there may be, given the file descriptors of this process.
+    """Say how many connections there may be, given the file descriptors of this process.
 
     Returns:
         `most`, or half of the descriptors that are left.
@@ -92,7 +92,7 @@ def room_for(most: int) -> int:
 
 
 class Listener:
-    """Serves a site from a thread of its own until it is closed.
+    """Serves a site from one thread until it is closed.
 
     Args:
         host: address to listen on.
@@ -168,11 +168,11 @@ class Listener:
             self._waiting.move_to_end(connection)
 
     def goes_on(self, connection: _Connection) -> None:
-        """A connection waits for its client no longer."""
+        """Stop waiting for the client of a connection."""
         self._waiting.pop(connection, None)
 
     def forget(self, connection: _Connection) -> None:
-        """A connection has ended."""
+        """Forget a connection that has ended."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
@@ -251,7 +251,7 @@ class _Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """A client that has said all still gets its answer."""
+        """Keep the connection of a client that has said all until it gets its answer."""
         return self._is_answering
 
     def pause_writing(self) -> None:
@@ -273,7 +273,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def expire(self) -> None:
-        """The client's time is over: say so where it has begun to send a body."""
+        """End it when the client's time is over; say so where it has begun to send a body."""
         if self._head is None or self._is_answering or self._lingered is not None:
             self.cut_off()
             return
@@ -398,7 +398,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _head_of(answer: Answer, *, is_last: bool) -> bytes:
-    """Status line and headers of an answer."""
+    """Write status line and headers of an answer."""
     before, after = _lines_of(answer.status, answer.kind, answer.headers, is_last)
     return b"%s%s%d%s" % (before, _date(int(time.time())), len(answer.body), after)
 
@@ -407,7 +407,7 @@ def _head_of(answer: Answer, *, is_last: bool) -> bytes:
 def _lines_of(
     status: HTTPStatus, kind: str, headers: tuple[tuple[str, str], ...], is_last: bool
 ) -> tuple[bytes, bytes]:
-    """What stands before the date, and after the length of the body."""
+    """Write what stands before the date, and after the length of the body."""
     lines = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         "Server: dsp-gym",

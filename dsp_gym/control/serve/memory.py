@@ -2,7 +2,7 @@
 
 Loading compiled functions reads a good part of LLVM into memory: 70 MB that no decision touches
 again, since decisions run what was loaded. These pages are copies of a file, so the system may drop
-them, and reads them anew should they ever be needed.
+them, and reads them again should they ever be needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def give_back() -> None:
 
 
 def clean_mappings(smaps: str, library: str) -> Iterator[tuple[int, int]]:
-    """The parts of a library in memory that equal its file.
+    """Find the parts of a library in memory that equal its file.
 
     Args:
         smaps: `/proc/PID/smaps` of a process.

@@ -14,7 +14,7 @@ _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}
 def openapi(
     max_body_kib: int, timeout_s: float, policies: list[str], *, public: bool = False
 ) -> Document:
-    """OpenAPI 3.1.
+    """Describe the HTTP interface by OpenAPI 3.1.
 
     Args:
         max_body_kib: largest body that is read, KiB.
@@ -35,31 +35,7 @@ def openapi(
             "(/healthz, /readyz) have a port of their own.",
         },
         "security": [] if public else [{"token": []}],
-        "paths": {
-            "/metrics": _get("Prometheus metrics", _TEXT),
-            "/v1/jobs": _get(
-                "dsp-gym/jobs/1: every job that is watched, or should be",
-                _json("Jobs"),
-            ),
-            "/v1/status": _of_job(
-                "Status",
-                "dsp-gym/status/1: per vertex the running configuration and every policy's "
-                "target, with its reason",
-            ),
-            "/v1/history": _of_job(
-                "History",
-                "dsp-gym/history/1: the last decisions as curves, and what today has cost",
-            ),
-            "/v1/twins": _of_job(
-                "Twins",
-                "dsp-gym/twins/1: what every policy has cost on a twin of the job, since the start "
-                "and today; without periods where no twins are driven",
-            ),
-            "/v1/openapi.json": _get(
-                "This document", {"application/json": {"schema": {"type": "object"}}}
-            ),
-            "/v1/decide": {"post": _decide(max_body_kib, timeout_s, policies)},
-        },
+        "paths": {**_pages(), "/v1/decide": {"post": _decide(max_body_kib, timeout_s, policies)}},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {
@@ -73,6 +49,31 @@ def openapi(
                 },
             },
         },
+    }
+
+
+def _pages() -> Document:
+    """Describe all that is read."""
+    return {
+        "/metrics": _get("Prometheus metrics", _TEXT),
+        "/v1/jobs": _get("dsp-gym/jobs/1: every job that is watched, or should be", _json("Jobs")),
+        "/v1/status": _of_job(
+            "Status",
+            "dsp-gym/status/1: per vertex the running configuration and every policy's target, "
+            "with its reason",
+        ),
+        "/v1/history": _of_job(
+            "History",
+            "dsp-gym/history/1: the last decisions as curves, and what today has cost",
+        ),
+        "/v1/twins": _of_job(
+            "Twins",
+            "dsp-gym/twins/1: what every policy has cost on a twin of the job, since the start "
+            "and today; without periods where no twins are driven",
+        ),
+        "/v1/openapi.json": _get(
+            "This document", {"application/json": {"schema": {"type": "object"}}}
+        ),
     }
 
 
@@ -168,7 +169,7 @@ def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
 
 
 def _component(schema: str, name: str) -> Document:
-    """A JSON Schema moved below `components`, its own references with it."""
+    """Move a JSON Schema below `components`, with its references."""
     document = json_schema(schema)
     kept = {key: value for key, value in document.items() if key not in ("$schema", "$id")}
     return {

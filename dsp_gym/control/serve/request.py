@@ -73,7 +73,7 @@ class Header(NamedTuple):
 
     head: Head
     is_last: bool  # the connection ends after the answer
-    asks_first: bool  # the client waits to be told to send the body
+    asks_first: bool  # the client waits for leave to send the body
 
 
 def read_header(block: bytes) -> Header:
@@ -114,7 +114,7 @@ def read_header(block: bytes) -> Header:
 
 
 def too_large() -> BadRequestError:
-    """What is said of a header without end.
+    """Make the error for a header without end.
 
     Returns:
         The error, to be raised.
@@ -124,7 +124,7 @@ def too_large() -> BadRequestError:
 
 
 class _Found:
-    """What the parser tells of one header."""
+    """What the parser finds in one header."""
 
     def __init__(self) -> None:
         self.url = b""
@@ -132,13 +132,13 @@ class _Found:
         self.is_whole = False
 
     def on_url(self, part: bytes) -> None:
-        """A part of the target."""
+        """Take a part of the target."""
         self.url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A line."""
+        """Take a line."""
         self.lines.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """The end."""
+        """Take the end."""
         self.is_whole = True

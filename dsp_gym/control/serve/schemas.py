@@ -23,7 +23,7 @@ _LEVEL: Document = {"type": "integer", "minimum": -1}
 
 
 def schemas() -> Document:
-    """The schemas, for `components` of the OpenAPI document.
+    """Write the schemas, for `components` of the OpenAPI document.
 
     Returns:
         A schema each of Jobs, Status, History and Twins.
@@ -105,7 +105,7 @@ def _status() -> Document:
 
 
 def _policy() -> Document:
-    """A policy; before its first decision it has a version alone."""
+    """Describe a policy; before its first decision it has a version alone."""
     validity = _object(doublings=_NUMBER, capacity_factor=_or_null(_NUMBER), sentences=_list(_TEXT))
     decided = {
         "fallback_active": _FLAG,
@@ -170,7 +170,7 @@ def _history() -> Document:
 
 
 def _twins() -> Document:
-    """What another process wrote last; it may say more than this release knows."""
+    """Describe what another process wrote last; it may say more than this release knows."""
     found = _object(
         schema={"const": TWINS_SCHEMA},
         job=_TEXT,

@@ -26,8 +26,8 @@ from dsp_gym.control.serve.listener import Answer, Listener, Reply, room_for
 from dsp_gym.control.serve.openapi import openapi
 from dsp_gym.control.serve.request import Head
 from dsp_gym.control.serve.status import StatusBoard
-from dsp_gym.control.serve.threads import Threads
 from dsp_gym.control.serve.tokens import Tokens, is_addressed
+from dsp_gym.control.thread_pool import DaemonPool
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.loop.wire import Document
 from dsp_gym.redaction import redacted
@@ -52,6 +52,12 @@ DECIDERS = 4
 
 READERS = 2
 
+IDLE_S = 5.0
+"""A thread ends after so long without work."""
+
+PATIENCE_S = 0.05
+"""Work that waits while nothing was begun for so long gets another thread."""
+
 GRACE_S = 120.0
 """A loop that has begun no decision for its interval and so long counts as dead: every call it
 makes has a shorter time limit."""
@@ -60,7 +66,7 @@ DECIDE = "/v1/decide"
 
 
 class StatusServer:
-    """Serves loops from threads of its own until it is closed.
+    """Serves loops from its own threads until it is closed.
 
     Args:
         config: where to listen, and the bounds.
@@ -86,8 +92,8 @@ class StatusServer:
         self.decisions, self._tokens = decisions, tokens
         # Decisions under way or waiting, and those that wait; of the listener's thread alone.
         self._asked, self._waiting = 0, list[tuple[Question, Reply]]()
-        self._deciders = Threads(DECIDERS, "dsp-gym decide")
-        self._readers = Threads(READERS, "dsp-gym read")
+        self._deciders = DaemonPool(DECIDERS, "dsp-gym decide", IDLE_S, PATIENCE_S)
+        self._readers = DaemonPool(READERS, "dsp-gym read", IDLE_S, PATIENCE_S)
         self._listeners: list[Listener] = []
         try:
             self._http = self._listening(config.port, "port", _Pages(self), MOST_OPEN, "http")
@@ -123,7 +129,7 @@ class StatusServer:
         return self.boards.is_alive(GRACE_S)
 
     def client(self, head: Head) -> str | None:
-        """Who asks.
+        """Find out who asks.
 
         Returns:
             Name of the client whose token the request shows; None where it shows none.
@@ -134,7 +140,7 @@ class StatusServer:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether clients can be told from strangers."""
+        """Whether clients can be known by their tokens."""
         return self._tokens is not None
 
     def close(self) -> None:
@@ -151,7 +157,7 @@ class StatusServer:
         """Answer a request for a decision when there is one; called by the listener's thread.
 
         Requests that arrive together are answered together, in that thread, where this takes a
-        moment. What takes longer, or is to be refused, is left to threads of its own.
+        moment. What takes longer, or is to be refused, is left to other threads.
         """
         if self._asked >= MOST_ASKED:
             said = f"{self._asked} decisions are asked for at once, which is the most"
@@ -185,7 +191,7 @@ class StatusServer:
         waiting, self._waiting = self._waiting, []
         try:
             answers = self.decisions.answer_batch([question for question, _ in waiting])
-        except Exception:  # a fault of ours: each is told so, and none waits for ever
+        except Exception:  # a fault of ours: each gets an error, and none waits for ever
             _LOG.exception("requests for decisions could not be answered together")
             answers = [None] * len(waiting)
         for (question, reply), answer in zip(waiting, answers, strict=True):
@@ -247,7 +253,7 @@ class _Probes:
         self._owner = owner
 
     def refusal(self, head: Head) -> Answer | None:
-        """Why a request is not answered."""
+        """Say why a request is not answered."""
         allowed = ("GET", "HEAD") if head.path in ("/healthz", "/readyz") else ()
         return _refusal(head, allowed, self._owner.config.hosts)
 
@@ -262,7 +268,7 @@ class _Probes:
         reply(Answer(status, TEXT, f"{redacted(said)}\n".encode()))
 
     def error(self, status: HTTPStatus, message: str) -> Answer:
-        """An answer that names an error."""
+        """Make the answer that names an error."""
         return _error(status, message)
 
 
@@ -286,7 +292,7 @@ class _Pages:
             )
 
     def refusal(self, head: Head) -> Answer | None:
-        """Why a request is not answered."""
+        """Say why a request is not answered."""
         owner = self._owner
         allowed = ("GET", "HEAD") if head.path in self._made else ()
         found = _refusal(head, ("POST",) if head.path == DECIDE else allowed, owner.config.hosts)
@@ -308,7 +314,7 @@ class _Pages:
             self._owner.read(lambda: self._made[head.path](head), reply)
 
     def error(self, status: HTTPStatus, message: str) -> Answer:
-        """An answer that names an error."""
+        """Make the answer that names an error."""
         return _error(status, message)
 
     def _of_body(self, head: Head) -> Answer | None:
@@ -365,7 +371,7 @@ def _no_token(path: str) -> str:
 
 
 def _tried(made: Callable[[], _Made]) -> _Made | Answer:
-    """The answer, or the one that names what went wrong; never raises."""
+    """Make the answer, or the one that names what went wrong; never raises."""
     try:
         return made()
     except BusyError as error:
@@ -389,7 +395,7 @@ def _error(status: HTTPStatus, message: str) -> Answer:
 
 
 def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    """A document; numbers that are not finite are unknown on the wire."""
+    """Write a document; numbers that are not finite are unknown on the wire."""
     return Answer(status, JSON, redacted(msgspec.json.encode(value).decode()).encode())
 
 

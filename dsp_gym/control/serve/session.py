@@ -25,15 +25,15 @@ from dsp_gym.control.serve.memory import give_back
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guarded, guardrails_of, named_policies, started
+from dsp_gym.control.timed_calls import Workers
 from dsp_gym.control.turn import Hooks, Turn
-from dsp_gym.control.worker import Workers
 from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.registry import make
 
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer
 
-__all__ = ["Session", "served", "session", "starting"]
+__all__ = ["Session", "served", "session", "starting", "watched"]
 
 PLANNERS = 2
 """Plans made at once: they are compiled code that leaves the interpreter to the other threads."""
@@ -64,39 +64,24 @@ def session(
     hooks: Hooks | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Session]:
-    """A loop that is ready to decide, with its status.
+    """Start an autoscaler with its status; arguments as for `started`.
 
     Args:
         config: what to run.
-        serve: whether it is served over HTTP.
+        serve: whether the status is served over HTTP.
         mode: how far the acting policy may go.
         substitute: a recording or a simulation in place of the configuration's cluster.
         journal: folder of the journal; default: the configuration's.
         durable: whether every decision waits for the disk; None: where something real is decided.
-        hooks: what the run calls back, and what ends it.
+        hooks: receive its turns, and end it.
         clock: Unix seconds, how a real job is waited for, and what ends the run.
 
     Yields:
         The session, with its journal and server open until the block ends.
     """
-    hooks = hooks or Hooks()
     tokens = read_tokens(config.serve.token_file) if serve else None
-    shown: list[Session] = []
-
     with ExitStack() as stack:
-        settle = stack.enter_context(starting())
-
-        def decided(turn: Turn) -> None:
-            for one in shown:
-                one.board.decided(turn)
-            if hooks.on_decision is not None:
-                hooks.on_decision(turn)
-
-        def passed(turn: Turn) -> None:
-            settle()
-            if hooks.on_turn is not None:
-                hooks.on_turn(turn)
-
+        settle, boards = stack.enter_context(starting()), list[StatusBoard]()
         run = stack.enter_context(
             started(
                 config,
@@ -104,20 +89,46 @@ def session(
                 substitute=substitute,
                 journal=journal,
                 durable=durable,
-                hooks=replace(hooks, on_decision=decided, on_turn=passed),
+                hooks=watched(hooks or Hooks(), boards, settle),
                 clock=clock,
             )
         )
-        board, server = StatusBoard(run), None
+        boards.append(StatusBoard(run))
+        server = None
         if serve:
-            server = stack.enter_context(served(config, Boards(board), run.acting, tokens))
-        shown.append(Session(run, board, server))
-        yield shown[0]
+            server = stack.enter_context(served(config, Boards(boards[0]), run.acting, tokens))
+        yield Session(run, boards[0], server)
+
+
+def watched(hooks: Hooks, boards: list[StatusBoard], settle: Callable[[], None]) -> Hooks:
+    """Show every decision on boards, too.
+
+    Args:
+        hooks: receive the decisions next.
+        boards: may be filled later.
+        settle: called when the interval after a decision has passed.
+
+    Returns:
+        Hooks that do both.
+    """
+
+    def decided(turn: Turn) -> None:
+        for board in boards:
+            board.decided(turn)
+        if hooks.on_decision is not None:
+            hooks.on_decision(turn)
+
+    def passed(turn: Turn) -> None:
+        settle()
+        if hooks.on_turn is not None:
+            hooks.on_turn(turn)
+
+    return replace(hooks, on_decision=decided, on_turn=passed)
 
 
 @contextmanager
 def starting() -> Iterator[Callable[[], None]]:
-    """Loads without looking for garbage, of which a start makes little.
+    """Collect no garbage while the process starts, which makes little.
 
     Garbage is collected and memory is given back once, after the first decision: it takes a fifth
     of a second without an answer. Objects that survive are exempt from later collections.
@@ -146,7 +157,7 @@ def starting() -> Iterator[Callable[[], None]]:
 def served(
     config: RunConfig, boards: Boards, acting: str, tokens: Tokens | None
 ) -> Iterator[StatusServer]:
-    """Everything over HTTP, for as long as the block lasts.
+    """Serve everything over HTTP, for as long as the block lasts.
 
     Args:
         config: address and limits, and the policy that decides on request.
@@ -185,7 +196,7 @@ def served(
 
 
 def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], GuardedPolicy]]:
-    """Seats for decisions on request: copies, so that the loop's own history stays its own."""
+    """List what makes policies for requests: copies, so that the loop's history stays its own."""
     timeout_s = min(config.decide_timeout_s, config.serve.timeout_s)
 
     def maker(name: str, entry: NamedPolicyConfig) -> Callable[[], GuardedPolicy]:

@@ -16,7 +16,7 @@ _FOREIGN = ("numba", "llvmlite", "pydantic", "pydantic_core", "threading", "_thr
 
 
 def size_of(root: object, shared: tuple[object, ...] = ()) -> int:
-    """Bytes of an object and of what it refers to.
+    """Count the bytes of an object and of what it refers to.
 
     Args:
         root: where to begin.

@@ -39,7 +39,7 @@ _UNSET = (b"", b"null")
 
 
 def _fixed_names(model: type[ConfigModel], moving: tuple[str, ...]) -> list[str]:
-    """The fields of a document that stay as they are, as they stand in JSON."""
+    """List the fields of a document that stay as they are, as they stand in JSON."""
     names = [field.alias or name for name, field in model.model_fields.items()]
     return [name for name in names if name not in moving]
 
@@ -99,7 +99,7 @@ def decode(body: bytes) -> DecodedSnapshot | None:
 
 
 def _fixed(found: DecodedSnapshot) -> Fixed:
-    """What is fixed, as it was sent."""
+    """Collect what is fixed, as it was sent."""
     vertices = found.vertices
     fixed = [*map(bytes, _fixed_of_job(found))]
     for vertex in vertices:
@@ -131,7 +131,7 @@ class SnapshotDecoder:
         return self._fixed
 
     def read(self, document: Document, found: DecodedSnapshot | None) -> MetricsSnapshot:
-        """The next snapshot of the job, looked at closely.
+        """Read the next snapshot of the job, and check all of it.
 
         Args:
             document: what the body says.
@@ -151,7 +151,7 @@ class SnapshotDecoder:
         return snapshot
 
     def row(self, found: DecodedSnapshot) -> ReadRow | None:
-        """What moved in a snapshot of which all else is the same.
+        """Read what moved in a snapshot of which all else is the same.
 
         Args:
             found: what `decode` made of a body.

@@ -80,7 +80,7 @@ class StatusBoard:
         return seen is not None and bool(seen.window_fill[0] >= FULL)
 
     def silent_s(self) -> float:
-        """Seconds since the loop made a decision, or began to.
+        """Count the seconds since the loop made a decision, or began to.
 
         Returns:
             Seconds on the monotonic clock.
@@ -88,7 +88,7 @@ class StatusBoard:
         return self._clock() - self._beat_s
 
     def document(self) -> Document:
-        """The status as of the last decision; not to be changed.
+        """Write the status as of the last decision; not to be changed.
 
         Returns:
             A `dsp-gym/status/1` document, JSON-able; shared, so read it only.
@@ -99,7 +99,7 @@ class StatusBoard:
             return self._document
 
     def curves(self) -> Document:
-        """The last decisions as curves, and what today has cost.
+        """Write the last decisions as curves, and what today has cost.
 
         Returns:
             A `dsp-gym/history/1` document, JSON-able.
@@ -108,7 +108,7 @@ class StatusBoard:
             return self._history.document(self.run.writer.job, self.run.acting)
 
     def twins(self) -> Document:
-        """How the twins fare that another process drives beside the journal.
+        """Read the figures of the twins that another process drives beside the journal.
 
         Returns:
             A `dsp-gym/twins/1` document, JSON-able; without periods where there are no twins.
@@ -119,7 +119,7 @@ class StatusBoard:
         return {"schema": TWINS_SCHEMA, "job": self.run.writer.job, **(found or empty)}
 
     def saving(self) -> Document | None:
-        """What the job could save by the policy that saves most and is no later.
+        """Find what the job could save by the policy that saves most and is no later.
 
         Returns:
             Money per month, its currency, the policy, and `by`: `twin`, or `advice` for the cost of
@@ -177,7 +177,7 @@ class StatusBoard:
 
 
 def costs(turn: Turn, one: Judgement) -> Document:
-    """What the guarded configuration of a policy would cost.
+    """Price the guarded configuration of a policy.
 
     Returns:
         Money per hour and per month at the job file's prices, for requested resources, and its
@@ -190,7 +190,7 @@ def costs(turn: Turn, one: Judgement) -> Document:
 
 
 def twin_saving(twins: Document) -> Document | None:
-    """What the best twin saves that is no later than the incumbent's twin.
+    """Find what the best twin saves that is no later than the incumbent's twin.
 
     Returns:
         As `StatusBoard.saving` gives it; None where the model is not trusted, or there are no
@@ -215,11 +215,11 @@ def twin_saving(twins: Document) -> Document | None:
 
 
 def validity(turn: Turn, one: Judgement) -> Document | None:
-    """How far the guarded configuration of a policy lies from what the job's model was fitted to.
+    """Measure how far the guarded configuration of a policy lies from the fit of the model.
 
     Returns:
         Distance in doublings, half of the 90 % interval of its capacity as a factor, and sentences;
-        None where the job file tells of no fit.
+        None where the job file holds no fit.
     """
     assert turn.snapshot is not None
     topology = turn.snapshot.topology
@@ -291,7 +291,7 @@ def _wanted(seen: MetricsSnapshot, one: Judgement, v: int) -> Document:
 
 
 def _reason(seen: MetricsSnapshot, one: Judgement, v: int) -> tuple[str, str]:
-    """Why a policy's target is what it is: a word, and a sentence.
+    """Say why a policy's target is what it is: a word, and a sentence.
 
     The word is `keep`, `wants`, the name of the guardrail that changed it last, or `policy_` with
     the cause of a failure.
@@ -312,7 +312,7 @@ def _reason(seen: MetricsSnapshot, one: Judgement, v: int) -> tuple[str, str]:
 
 
 def _decision(turn: Turn) -> Document:
-    """One line of the list of decisions."""
+    """Write one line of the list of decisions."""
     seen = turn.snapshot
     running = "" if seen is None else str(Configuration.of_row(seen, seen.topology))
     wanted = {

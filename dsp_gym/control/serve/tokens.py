@@ -28,7 +28,7 @@ class Tokens:
         self._of = [(name, token.encode()) for name, token in of.items()]
 
     def client(self, authorization: str | None) -> str | None:
-        """Whose token a request shows.
+        """Find out whose token a request shows.
 
         Args:
             authorization: the header; None: there was none.
@@ -45,7 +45,7 @@ class Tokens:
 
 
 def read_tokens(file: Path | None) -> Tokens | None:
-    """The tokens that a file holds: one a line, before it the name of its client if it has one.
+    """Read the tokens of a file: one a line, after the name of its client if it has one.
 
     Args:
         file: only its owner, and a group, may read it; None: there is none.
@@ -86,7 +86,7 @@ def _parsed(file: Path, text: str) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def is_addressed(host: str | None, names: tuple[str, ...]) -> bool:
-    """Whether a request is meant for this server: a page of somebody else's may not reach it.
+    """Check that a request is meant for this server: no other site's page may reach it.
 
     A browser names the site in `Host`. A name that was made to point here is no name of ours; an
     address cannot be made to.

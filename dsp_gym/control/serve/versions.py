@@ -20,7 +20,7 @@ class Version(NamedTuple):
 
 
 def version_of(policy: Policy) -> Version:
-    """Of a learned policy its weights and the release that trained it, of others their rules.
+    """Name the weights of a learned policy and their release, or the rules of another.
 
     Returns:
         Release and SHA-256 of the weights; for a rule, of its class and configuration.
@@ -36,7 +36,7 @@ def version_of(policy: Policy) -> Version:
 
 
 def model_sha256(spec: JobSpec) -> str:
-    """Hash of a job file's content, the evidence of its fit left out.
+    """Hash a job file's content, the evidence of its fit left out.
 
     Returns:
         64 hexadecimal digits.

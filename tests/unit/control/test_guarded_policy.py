@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.control.guarded_policy import FAULTS, GuardedPolicy
-from dsp_gym.control.worker import LateError, Worker, Workers
+from dsp_gym.control.timed_calls import LateError, Worker, Workers
 from dsp_gym.guardrails.chain import Chain, build, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.out_of_distribution import OutOfDistribution, OutOfDistributionConfig

@@ -17,6 +17,7 @@ from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.serve.fleet import Fleet, fleet
+from dsp_gym.control.turn import Hooks
 from dsp_gym.errors import ConfigError, DspGymError, KubernetesError
 from dsp_gym.records.journal import read
 from tests.answering import TASKS, answering, tell
@@ -227,9 +228,9 @@ def test_each_loop_may_end_after_its_decisions(put, job_file, config):
         put(name)
     with fleet(
         config(), serve=False, mode="shadow",
-        on_decision=lambda job, turn: told.append((job, turn.number)),
+        hooks_of=lambda job: Hooks(lambda turn: told.append((job, turn.number))),
     ) as made:  # fmt: skip
-        made.run(once=True)
+        made.run(steps=1)
     assert sorted(told) == [("orders", 1), ("views", 1)]
 
 

@@ -33,30 +33,30 @@ def ended(*loops: Loop) -> None:
 
 
 def test_a_hundred_loops_need_no_more_threads_than_there_may_be() -> None:
-    lanes = Scheduler(quick=3, slow=1)
+    scheduler = Scheduler(quick=3, slow=1)
     loops = [Loop(lambda n: 0.02 if n < 5 else None) for _ in range(100)]
     for loop in loops:
-        lanes.begin(loop)
+        scheduler.begin(loop)
     ended(*loops)
-    lanes.close()
+    scheduler.close()
     assert {len(loop.made) for loop in loops} == {5}
     assert len(set().union(*(loop.threads for loop in loops))) <= 4
 
 
 def test_a_step_is_due_when_the_loop_said_and_not_before() -> None:
-    lanes = Scheduler(quick=2, slow=1)
+    scheduler = Scheduler(quick=2, slow=1)
     later, sooner = Loop(lambda n: 0.3 if n < 2 else None), Loop(lambda n: 0.1 if n < 2 else None)
-    lanes.begin(later)
-    lanes.begin(sooner)
+    scheduler.begin(later)
+    scheduler.begin(sooner)
     ended(later, sooner)
-    lanes.close()
+    scheduler.close()
     assert later.made[1] - later.made[0] >= 0.3
     assert sooner.made[1] - sooner.made[0] >= 0.1
     assert sooner.made[1] < later.made[1]
 
 
 def test_loops_whose_servers_hang_do_not_hold_up_the_others() -> None:
-    lanes, let_go = Scheduler(quick=2, slow=2, slow_s=0.05), threading.Event()
+    scheduler, let_go = Scheduler(quick=2, slow=2, slow_s=0.05), threading.Event()
 
     def hangs(n: int) -> float | None:
         if n == 1:
@@ -67,20 +67,20 @@ def test_loops_whose_servers_hang_do_not_hold_up_the_others() -> None:
 
     hung = [Loop(hangs) for _ in range(8)]
     for loop in hung:
-        lanes.begin(loop)
+        scheduler.begin(loop)
     while sum(len(loop.made) > 1 for loop in hung) < 2:
         time.sleep(0.01)
     fine = Loop(lambda n: 0.01 if n < 20 else None)
-    lanes.begin(fine)
+    scheduler.begin(fine)
     ended(fine)
     assert not any(loop.over.is_set() for loop in hung)
     let_go.set()
     ended(*hung)
-    lanes.close()
+    scheduler.close()
 
 
 def test_a_loop_in_a_hurry_does_not_wait_for_its_time() -> None:
-    lanes, stop = Scheduler(quick=1, slow=1), threading.Event()
+    scheduler, stop = Scheduler(quick=1, slow=1), threading.Event()
     under_way = threading.Event()
 
     def step(n: int) -> float | None:
@@ -89,22 +89,22 @@ def test_a_loop_in_a_hurry_does_not_wait_for_its_time() -> None:
         return None if stop.is_set() else 3600.0
 
     waiting, busy = Loop(step), Loop(step)
-    lanes.begin(waiting)
+    scheduler.begin(waiting)
     while not waiting.made or not under_way.is_set():
         time.sleep(0.01)
-    lanes.begin(busy)
+    scheduler.begin(busy)
     time.sleep(0.12)
     stop.set()
-    lanes.hurry(waiting)
-    lanes.hurry(busy)
-    lanes.hurry(busy)
+    scheduler.hurry(waiting)
+    scheduler.hurry(busy)
+    scheduler.hurry(busy)
     ended(waiting, busy)
-    lanes.hurry(waiting)  # it has ended: nothing happens
-    lanes.close()
+    scheduler.hurry(waiting)  # it has ended: nothing happens
+    scheduler.close()
 
 
 def test_a_hurry_during_a_step_counts_for_the_next_one() -> None:
-    lanes, inside, told = Scheduler(), threading.Event(), threading.Event()
+    scheduler, inside, told = Scheduler(), threading.Event(), threading.Event()
 
     def step(n: int) -> float | None:
         if n == 2:
@@ -114,20 +114,20 @@ def test_a_hurry_during_a_step_counts_for_the_next_one() -> None:
         return 3600.0
 
     loop = Loop(step)
-    lanes.begin(loop)
+    scheduler.begin(loop)
     assert inside.wait(20)
-    lanes.hurry(loop)
+    scheduler.hurry(loop)
     told.set()
     ended(loop)
-    lanes.close()
+    scheduler.close()
 
 
-def test_threads_end_when_lanes_are_closed() -> None:
-    lanes = Scheduler()
+def test_threads_end_when_it_is_closed() -> None:
+    scheduler = Scheduler()
     loop = Loop(lambda n: None)
-    lanes.begin(loop)
+    scheduler.begin(loop)
     ended(loop)
-    lanes.close()
+    scheduler.close()
     deadline = time.monotonic() + 10
     while any(thread.ident in loop.threads for thread in threading.enumerate()):
         assert time.monotonic() < deadline

@@ -5,11 +5,17 @@ from __future__ import annotations
 import threading
 import time
 
-from dsp_gym.control.serve.threads import PATIENCE_S, Threads
+from dsp_gym.control.thread_pool import DaemonPool
+
+PATIENCE_S = 0.05
 
 
 def test_work_is_done_in_order_by_one_thread() -> None:
-    threads, done, over = Threads(4, "dsp-gym test"), [], threading.Event()
+    threads, done, over = (
+        DaemonPool(4, "dsp-gym test", patience_s=PATIENCE_S),
+        [],
+        threading.Event(),
+    )
     for number in range(200):
         threads.do(lambda number=number: done.append((number, threading.get_ident())))
     threads.do(over.set)
@@ -20,7 +26,11 @@ def test_work_is_done_in_order_by_one_thread() -> None:
 
 
 def test_one_that_is_held_up_holds_up_no_other_and_there_are_no_more_than_allowed() -> None:
-    threads, let_go, over = Threads(3, "dsp-gym test"), threading.Event(), threading.Event()
+    threads, let_go, over = (
+        DaemonPool(3, "dsp-gym test", patience_s=PATIENCE_S),
+        threading.Event(),
+        threading.Event(),
+    )
     for _ in range(2):
         threads.do(lambda: let_go.wait(10) and None)
     threads.do(over.set)
@@ -39,7 +49,7 @@ def test_one_that_is_held_up_holds_up_no_other_and_there_are_no_more_than_allowe
 
 
 def test_closing_ends_them_and_what_waits_is_not_done() -> None:
-    threads, let_go, done = Threads(1, "dsp-gym closing"), threading.Event(), []
+    threads, let_go, done = DaemonPool(1, "dsp-gym closing"), threading.Event(), []
     threads.do(lambda: let_go.wait(10) and None)
     threads.do(lambda: done.append(1))
     threads.close()

@@ -1,4 +1,4 @@
-"""Calls with a time limit, in threads that all callers share: a caller never waits longer.
+"""Calls with a time limit, in threads that all callers share: no caller waits longer.
 
 Policies are asked one after the other, so one thread serves hundreds of them. Only a late call
 keeps a thread to itself, until it ends; the late calls of one policy keep a few threads at most, so
@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import TypeVar
+
+from dsp_gym.control.thread_pool import DaemonPool
 
 __all__ = ["MOST_CALLS", "LateError", "Worker", "Workers"]
 
@@ -22,9 +23,6 @@ MOST_CALLS = 12
 
 MOST_OF_ONE = 4
 """Calls at once of callees with the same name."""
-
-_IDLE_S = 30.0
-"""A thread without a call ends after that long."""
 
 
 class LateError(Exception):
@@ -50,27 +48,30 @@ class _Call:
         self._ends.release()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it ended within that time; to be asked once."""
+        """Wait for the end, once.
+
+        Returns:
+            Whether it ended within that time.
+        """
         return self._ends.acquire(timeout=timeout_s)
 
 
 class Workers:
-    """Threads made when they are needed; daemons, so that a call without end keeps no process.
+    """Threads for calls, which refuse the calls that they have no thread for.
 
     Args:
-        most: threads at once.
+        most: calls at once.
         most_of_one: calls at once that bear the same name.
         idle_s: how long a thread waits for another call before it ends.
     """
 
     def __init__(
-        self, most: int = MOST_CALLS, most_of_one: int = MOST_OF_ONE, idle_s: float = _IDLE_S
+        self, most: int = MOST_CALLS, most_of_one: int = MOST_OF_ONE, idle_s: float = 30.0
     ) -> None:
-        self._most, self._most_of_one, self._idle_s = most, most_of_one, idle_s
-        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._most, self._most_of_one = most, most_of_one
+        self._pool = DaemonPool(most, "dsp-gym policies", idle_s)
         self._lock = threading.Lock()
         self._at_work: Counter[str] = Counter()
-        self._threads = self._idle = 0
 
     def begin(self, name: str, function: Callable[[], object]) -> _Call | None:
         """Call a function in a thread.
@@ -80,35 +81,20 @@ class Workers:
         """
         call = _Call(name, function)
         with self._lock:
-            if self._at_work[name] >= self._most_of_one:
-                return None
-            if self._idle > 0:
-                self._idle -= 1  # a thread that waits is as good as taken
-            elif self._threads < self._most:
-                self._threads += 1
-                threading.Thread(target=self._work, name="dsp-gym policies", daemon=True).start()
-            else:
+            if self._at_work[name] >= self._most_of_one or self._at_work.total() >= self._most:
                 return None
             self._at_work[name] += 1
-        self._calls.put(call)
+        self._pool.do(lambda: self._made(call))
         return call
 
-    def _work(self) -> None:
-        while True:
-            try:
-                call = self._calls.get(timeout=self._idle_s)
-            except Empty:
-                with self._lock:
-                    if self._idle > 0:  # otherwise a call is on its way
-                        self._idle -= 1
-                        self._threads -= 1
-                        return
-                continue
-            call.run()
-            with self._lock:
-                self._at_work[call.name] -= 1
-                self._idle += 1
-            call.end()
+    def _made(self, call: _Call) -> Callable[[], None]:
+        call.run()
+        return lambda: self._ended(call)
+
+    def _ended(self, call: _Call) -> None:
+        with self._lock:
+            self._at_work[call.name] -= 1
+        call.end()
 
 
 _SHARED = Workers()
@@ -117,7 +103,7 @@ _SHARED = Workers()
 class Worker:
     """Calls of one callee; the caller stops waiting for a late one, and its answer is lost.
 
-    Until a late call ends no other is begun, so that the callee needs no lock of its own.
+    Until a late call ends no other is begun, so that the callee needs no lock.
 
     Args:
         name: of the callee; those of the same name share a bound.
