@@ -1,7 +1,7 @@
 """Writes docs/results.md, the README's table and the cards' comparisons, from docs/figures/.
 
-    python docs/results.py [--q11 SCORECARD.json] [--worldcup SCORECARD.json]
-    python docs/results.py --core-v2 runs/frontiers/core-v2/frontier.json
+    python docs/results.py [--q11 RESULTS.json] [--worldcup RESULTS.json]
+    python docs/results.py --core-v2 runs/frontiers/core-v2/results.json
 
 A result given is cut down to what is shown and kept in docs/figures/ first. `make validate` makes
 the scorecards, `make frontier` the frontier. Until there is a `docs/figures/core-v2.json`, the
@@ -58,6 +58,7 @@ def keep(scorecard: Path, name: str) -> None:
             for row in full["rows"]
             if all(key in row["metrics"] for key, _, _ in COLUMNS)  # the bound is a cost alone
         ],
+        "statistic": full["statistic"],
         "cells_per_policy": len(full["cells"]) // len(full["rows"]),
         "versions": full["versions"],
     }
@@ -65,7 +66,7 @@ def keep(scorecard: Path, name: str) -> None:
 
 
 def scorecard_table(name: str) -> str:
-    """Rows of a kept scorecard: interquartile mean, and its 95 % interval."""
+    """Rows of a kept scorecard: the value of each metric, and its 95 % interval."""
     card = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
     lines = ["| policy | " + " | ".join(title for _, title, _ in COLUMNS) + " |"]
     lines.append("|---" * (len(COLUMNS) + 1) + "|")
@@ -77,6 +78,12 @@ def scorecard_table(name: str) -> str:
             cells.append(f"{form.format(metric['value'])} ({low} to {high})")
         lines.append(f"| {row['policy']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def statistic(name: str) -> str:
+    """The statistic of a kept scorecard; those of earlier versions hold interquartile means."""
+    card = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
+    return str(card.get("statistic", "interquartile mean"))
 
 
 def claim_table(verdicts: list[dict[str, Any]]) -> str:
@@ -333,8 +340,8 @@ DS2 tuned {search(shipped["tuning"])}, `{json.dumps(shipped["ds2_tuned"])}`:
 {claim_table(shipped["verdicts"])}
 
 On the same loads, every column of the scorecard
-(`dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11`), interquartile mean and 95 %
-interval over loads:
+(`dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11`), {statistic("q11-scorecard")}
+and 95 % interval over loads:
 
 {scorecard_table("q11-scorecard")}
 
@@ -367,8 +374,8 @@ def readme_part() -> str:
         return f"{BEGIN}\n{readme_block(frontier)}\n{END}"
     return f"""{BEGIN}
 Nexmark Q11 under a daily load with bursts, 20 unseen loads, two hours each; SLO: p95 latency of
-2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11` prints
-it again (interquartile mean and 95 % interval over loads):
+2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11` prints
+it again ({statistic("q11-scorecard")} and 95 % interval over loads):
 
 {scorecard_table("q11-scorecard")}
 
@@ -396,7 +403,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--q11", type=Path, help="scorecard of the shipped experiment")
     parser.add_argument("--worldcup", type=Path, help="scorecard of the World Cup experiment")
-    parser.add_argument("--core-v2", type=Path, help="frontier.json of the benchmark core-v2")
+    parser.add_argument("--core-v2", type=Path, help="results.json of the benchmark core-v2")
     given = parser.parse_args()
     if given.q11 is not None:
         keep(given.q11, "q11-scorecard")

@@ -1,4 +1,4 @@
-"""What the README and the cards of the shipped agents say of `core-v2`, from its frontier.json."""
+"""What the README and the cards of the shipped agents say of `core-v2`, from its results.json."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ package. Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.
 results](docs/results.md). This repeats the comparison in some hours:
 
 ```sh
-{found.get("command") or f"dsp-gym leaderboard {name}"}
+{found.get("command") or f"dsp-gym evaluate {name}"}
 ```
 
 It is {_extent(found, seeds)}.
@@ -142,8 +142,8 @@ def card_part(found: Json, policy: str) -> str:
     if max(trained, default=1) > 1:
         rules += f", means over {max(trained)} trainings"
     said = "\n".join(parts) or (
-        f"- Not among the policies of {found['name']}'s results; `docs/leaderboard.md` has its "
-        "rank on `core-v1`."
+        f"- Not among the policies of {found['name']}'s results; `dsp-gym evaluate core-v1` "
+        "plays it."
     )
     return f"""{BEGIN}
 ## Where it wins and loses
