@@ -340,8 +340,8 @@ DS2 tuned {search(shipped["tuning"])}, `{json.dumps(shipped["ds2_tuned"])}`:
 {claim_table(shipped["verdicts"])}
 
 On the same loads, every column of the scorecard
-(`dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11`), {statistic("q11-scorecard")}
-and 95 % interval over loads:
+(`dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11`),
+{statistic("q11-scorecard")} and 95 % interval over loads:
 
 {scorecard_table("q11-scorecard")}
 
@@ -374,8 +374,8 @@ def readme_part() -> str:
         return f"{BEGIN}\n{readme_block(frontier)}\n{END}"
     return f"""{BEGIN}
 Nexmark Q11 under a daily load with bursts, 20 unseen loads, two hours each; SLO: p95 latency of
-2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11` prints
-it again ({statistic("q11-scorecard")} and 95 % interval over loads):
+2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11`
+prints it again ({statistic("q11-scorecard")} and 95 % interval over loads):
 
 {scorecard_table("q11-scorecard")}
 

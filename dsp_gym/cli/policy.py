@@ -164,7 +164,9 @@ def import_(
     if as_json:
         print_json({"policy": made, "digest": digest_of(made)})
         return
-    typer.echo(f"policy  {made}\nnext    dsp-gym evaluate {experiment or 'quick'} --policies all,{made}")
+    typer.echo(
+        f"policy  {made}\nnext    dsp-gym evaluate {experiment or 'quick'} --policies all,{made}"
+    )
 
 
 def _trained_in(

@@ -1,4 +1,4 @@
-"""Playing a share of the runs of a benchmark: the runs of one policy, as one batch."""
+"""Playing runs of one policy of a benchmark as one batch."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from dsp_gym.version import __version__
 __all__ = [
     "OnStep",
     "Runs",
-    "Share",
-    "ShareResult",
+    "RunBatch",
+    "BatchResult",
     "benchmark_job",
     "play",
     "reason_of",
     "runs_of",
-    "share_of",
+    "batch_of",
     "simulation_seed",
     "versions",
 ]
@@ -76,7 +76,7 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RunBatch:
     """Some runs of one policy, with everything needed to play them."""
 
     entrant: Entrant
@@ -89,11 +89,11 @@ class Share:
     def __len__(self) -> int:
         return len(self.runs)
 
-    def take(self, first: int, last: int) -> Share:
+    def take(self, first: int, last: int) -> RunBatch:
         """Runs from the first up to, but not including, the last.
 
         Returns:
-            A share of them alone.
+            A batch of them alone.
         """
         return replace(
             self,
@@ -102,8 +102,8 @@ class Share:
             first=self.first + first,
         )
 
-    def split(self, size: int) -> list[Share]:
-        """Cut into shares of at most `size` runs, in order.
+    def split(self, size: int) -> list[RunBatch]:
+        """Cut into batches of at most `size` runs, in order.
 
         Returns:
             Shares that together hold every run once; the last may be smaller.
@@ -112,14 +112,14 @@ class Share:
             self.take(first, min(first + size, len(self))) for first in range(0, len(self), size)
         ]
 
-    def without(self, done: Iterable[ShareResult]) -> list[Share]:
+    def without(self, done: Iterable[BatchResult]) -> list[RunBatch]:
         """The runs that are still to be played.
 
         Args:
-            done: Results of parts of this share, which do not overlap.
+            done: Results of parts of this batch, which do not overlap.
 
         Returns:
-            A share for each gap between them, in order.
+            A batch for each gap between them, in order.
         """
         left, following = [], 0
         for part in sorted(done, key=lambda part: part.first):
@@ -132,8 +132,8 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareResult:
-    """The results of a share."""
+class BatchResult:
+    """The results of a batch."""
 
     cells: tuple[ScorecardCell, ...]
     timelines: tuple[RunTimeline, ...]
@@ -162,15 +162,15 @@ def _validity(label: str, runs: Runs, asked: Extremes) -> tuple[RunValidity, ...
     return tuple(found)
 
 
-def play(share: Share, observer: OnStep | None = None) -> ShareResult:
-    """Plays the runs of a share as one batch.
+def play(batch: RunBatch, observer: OnStep | None = None) -> BatchResult:
+    """Play a batch of runs.
 
     Returns:
         The cells and timelines of the runs, and what was possible on them.
     """
-    config, runs, entrant = share.config, share.runs, share.entrant
+    config, runs, entrant = batch.config, batch.runs, batch.entrant
     policy = make(entrant.policy)
-    if observer is None and not share.drawn:
+    if observer is None and not batch.drawn:
         policy = without_words(policy)  # nobody reads them
     chain = build_for(policy, entrant.guardrails)
     shift = config.shift or Shift(name="none")
@@ -179,26 +179,26 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
     jobs.reset(runs.seeds, runs.rates, parallelism=_start(jobs.topology, runs, config))
     if isinstance(policy, Foreseeing):
         policy.foresee(jobs.topology, Foresight(runs.rates, config.interval_s))
-    possible = policy.possible() if share.bounding and isinstance(policy, Bounding) else None
+    possible = policy.possible() if batch.bounding and isinstance(policy, Bounding) else None
     told = Misinformed(policy, shift.file_error) if shift.file_error > 0 else policy
     loop = ControlLoop(jobs, told, chain, config.interval_s)
     loop.reset(runs.seeds)
     asked = Extremes([runs.specs[k] for k in runs.job])
-    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs, asked, share.drawn)
+    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs, asked, batch.drawn)
     names = chain.names if chain is not None else ()
     rows = range(len(runs))
-    return ShareResult(
+    return BatchResult(
         tuple(_cell(entrant.name, runs, row, record, names, config) for row in rows),
-        tuple(_timeline(entrant.name, runs, row, record, config) for row in share.drawn),
+        tuple(_timeline(entrant.name, runs, row, record, config) for row in batch.drawn),
         possible,
         _validity(entrant.name, runs, asked),
-        share.first,
+        batch.first,
     )
 
 
-def share_of(
+def batch_of(
     config: BenchmarkConfig, entrant: Entrant, base_dir: str | Path | None = None
-) -> Share:
+) -> RunBatch:
     """Every run of one policy.
 
     Args:
@@ -207,9 +207,9 @@ def share_of(
         base_dir: Folder that relative trace paths start from.
 
     Returns:
-        A share that can be played, or be given another policy; no timeline is kept of it.
+        A batch that can be played, or be given another policy; no timeline is kept of it.
     """
-    return Share(entrant, runs_of(config, base_dir), config, drawn=(), bounding=False)
+    return RunBatch(entrant, runs_of(config, base_dir), config, drawn=(), bounding=False)
 
 
 def _steps(

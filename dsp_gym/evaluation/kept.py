@@ -21,7 +21,7 @@ from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, StorageError
-from dsp_gym.evaluation.batch_of_runs import Share, ShareResult, versions
+from dsp_gym.evaluation.batch_of_runs import BatchResult, RunBatch, versions
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
 from dsp_gym.policies.clairvoyance import Possible
 from dsp_gym.policies.config import PolicyConfig
@@ -96,20 +96,20 @@ class KeptResults:
         """Remove all results."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def read(self, share: Share) -> list[ShareResult]:
+    def read(self, batch: RunBatch) -> list[BatchResult]:
         """The kept results of a policy.
 
         Args:
-            share: All runs of the policy.
+            batch: All runs of the policy.
 
         Returns:
             Results that do not overlap, by the place of their first run. Damaged ones, and those of
             another benchmark, version or policy file, are left out.
         """
-        of = _depends_on(share)
-        files = self.folder.glob(f"{_name(share)}*.json")
+        of = _depends_on(batch)
+        files = self.folder.glob(f"{_name(batch)}*.json")
         known = [one for one in map(_read, files) if one is not None and one.of == of]
-        found: list[ShareResult] = []
+        found: list[BatchResult] = []
         following = 0
         for one in sorted(known, key=lambda one: one.first):
             if one.first < following:
@@ -119,20 +119,20 @@ class KeptResults:
             if one.possible is not None:
                 bound, peak = np.array(one.possible).T
                 possible = Possible(bound, peak)
-            found.append(ShareResult(one.cells, one.timelines, possible, one.validity, one.first))
+            found.append(BatchResult(one.cells, one.timelines, possible, one.validity, one.first))
         return found
 
-    def write(self, share: Share, result: ShareResult) -> None:
+    def write(self, batch: RunBatch, result: BatchResult) -> None:
         """Keep the results of runs of a policy.
 
         Args:
-            share: The runs.
+            batch: The runs.
             result: Their results.
         """
         possible = result.possible
         document = PolicyResult(
-            of=_depends_on(share),
-            first=share.first,
+            of=_depends_on(batch),
+            first=batch.first,
             cells=result.cells,
             timelines=result.timelines,
             validity=result.validity,
@@ -143,7 +143,7 @@ class KeptResults:
                 for bound, peak in zip(possible.bound, possible.peak, strict=True)
             ),
         )
-        file = self.folder / f"{_name(share)}-{share.first}-{len(share)}.json"
+        file = self.folder / f"{_name(batch)}-{batch.first}-{len(batch)}.json"
         write_atomic(file, document.model_dump_json(by_alias=True))
 
 
@@ -158,8 +158,8 @@ def file_hashes(policy: PolicyConfig) -> list[str]:
     return [bytes_sha256(file.read_bytes()) for file in files if file.is_file()]
 
 
-def _name(share: Share) -> str:
-    return hashlib.sha256(share.entrant.name.encode()).hexdigest()[:16]
+def _name(batch: RunBatch) -> str:
+    return hashlib.sha256(batch.entrant.name.encode()).hexdigest()[:16]
 
 
 def _read(file: Path) -> PolicyResult | None:
@@ -170,15 +170,15 @@ def _read(file: Path) -> PolicyResult | None:
         return None
 
 
-def _depends_on(share: Share) -> str:
+def _depends_on(batch: RunBatch) -> str:
     """Hash of the benchmark without its other policies, the policy with its files, and versions."""
-    _, policy, _ = resolve(share.entrant.policy)
+    _, policy, _ = resolve(batch.entrant.policy)
     document = {
-        "config": share.config.model_dump(mode="json", by_alias=True, exclude={"policies"}),
-        "entrant": share.entrant.model_dump(mode="json", by_alias=True),
+        "config": batch.config.model_dump(mode="json", by_alias=True, exclude={"policies"}),
+        "entrant": batch.entrant.model_dump(mode="json", by_alias=True),
         "policy": policy.model_dump(mode="json", by_alias=True),
         "files": file_hashes(policy),
-        "versions": versions(share.runs.specs),
-        "bounding": share.bounding,
+        "versions": versions(batch.runs.specs),
+        "bounding": batch.bounding,
     }
     return bytes_sha256(json.dumps(document, sort_keys=True).encode())

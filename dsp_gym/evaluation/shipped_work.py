@@ -13,13 +13,13 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import folder_of
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["Carried", "carried", "one_thread"]
+__all__ = ["ShippedWork", "ship", "one_thread"]
 
 Work = TypeVar("Work")
 
 
 @dataclass(frozen=True, slots=True)
-class Carried(Generic[Work]):
+class ShippedWork(Generic[Work]):
     """Work with its policy resolved, and the files of that policy where they are needed."""
 
     work: Work
@@ -45,7 +45,7 @@ class Carried(Generic[Work]):
             yield self.policy.model_copy(update={"params": params})
 
 
-def carried(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> Carried[Work]:
+def ship(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> ShippedWork[Work]:
     """Takes along what the work of a policy needs.
 
     Args:
@@ -58,13 +58,13 @@ def carried(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> Carried[W
     """
     folder = folder_of(policy)
     if folder is None or shares_disk:
-        return Carried(work, policy, None)
+        return ShippedWork(work, policy, None)
     files = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }
-    return Carried(work, policy, files)
+    return ShippedWork(work, policy, files)
 
 
 def one_thread(simulation: SimulationOptions) -> SimulationOptions:

@@ -25,7 +25,7 @@ from dsp_gym.evaluation.backtest.result import (
     thinned,
 )
 from dsp_gym.evaluation.batch_of_runs import reason_of
-from dsp_gym.evaluation.shipped_work import Carried
+from dsp_gym.evaluation.shipped_work import ShippedWork
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.tables import SOURCE
@@ -98,7 +98,7 @@ class DeployedReplay:
         self._at = int(state["at"])
 
 
-def play(work: Carried[ReplayShare], tell: Tell[float]) -> tuple[JobReplay, ...]:
+def play(work: ShippedWork[ReplayShare], tell: Tell[float]) -> tuple[JobReplay, ...]:
     """Replays a share on an engine.
 
     Returns:

@@ -29,7 +29,7 @@ from dsp_gym.evaluation.backtest.model import fitted
 from dsp_gym.evaluation.backtest.replay import ReplayShare, play
 from dsp_gym.evaluation.backtest.result import JobReplay, shown_slots, thinned
 from dsp_gym.evaluation.batch_of_runs import versions
-from dsp_gym.evaluation.shipped_work import carried
+from dsp_gym.evaluation.shipped_work import ship
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.cost import one_currency
@@ -217,9 +217,7 @@ def _replayed(
         told(work[place].label, done, total)
 
     carry = [
-        carried(
-            share, share.policy or PolicyConfig(policy="static"), shares_disk=engine.shares_disk
-        )
+        ship(share, share.policy or PolicyConfig(policy="static"), shares_disk=engine.shares_disk)
         for share in work
     ]
     for place, results in engine.map(play, carry, heard):
