@@ -98,7 +98,7 @@ def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfi
 
 
 def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
-    """Lists the agents that a training of the experiment left, one per seed.
+    """List the agents that a training of the experiment left, one per seed.
 
     Returns:
         Entrants named `seed-N`, inside the experiment's guardrails.
@@ -116,7 +116,7 @@ def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
 def claim(
     config: ExperimentConfig, agents: list[Entrant], tuned: PolicyConfig, jobs: tuple[str, ...] = ()
 ) -> ClaimDocument:
-    """Compares agents with DS2, tuned DS2 and both Justins, on the experiment's and other jobs.
+    """Compare agents with DS2, tuned DS2 and both Justins, on the experiment's and other jobs.
 
     Returns:
         One verdict per job and rival, with what it was measured on.

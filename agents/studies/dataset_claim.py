@@ -56,7 +56,7 @@ Say = Callable[[str], object]
 def cloning(
     config: ExperimentConfig, runs: Path, say: Say = lambda text: None
 ) -> dict[str, object]:
-    """Runs the clone of every seed and its teacher on the same unseen loads, without guardrails.
+    """Run the clone of every seed and its teacher on the same unseen loads, without guardrails.
 
     Returns:
         The relative change of cost and SLO seconds, and whether it is within the bar.
@@ -102,7 +102,7 @@ class Change(TypedDict):
 
 
 def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> Change:
-    """How far the clones are from the teacher, relative to him; their mean, and each."""
+    """Say how far the clones are from the teacher, relative to him; their mean, and each."""
     teacher = _column(card, TEACHER, metric)[:, None]
     theirs = np.stack([_column(card, name, metric) for name in clones], axis=1)
     found = paired_difference(theirs, teacher, relative=True, confidence=CONFIDENCE)
@@ -177,7 +177,7 @@ def offline(
 
 
 def steps_to(steps: Sequence[float] | Floats, curve: Floats, threshold: float) -> float | None:
-    """Finds the first step from which the score is at the threshold or above.
+    """Find the first step from which the score is at the threshold or above.
 
     Returns:
         Own steps; None if the score never gets there.
@@ -190,7 +190,7 @@ def steps_to(steps: Sequence[float] | Floats, curve: Floats, threshold: float) -
 
 
 def _curves(config: ExperimentConfig, folder: Path, until: int, say: Say) -> list[Curve]:
-    """One curve per seed, each as long as asked for; what the folder holds is not learned again."""
+    """Return one curve per seed, as long as asked for; learn only what the folder lacks."""
     found = []
     for seed in config.agent.seeds:
         label = f"{folder.name}, seed {seed}"
@@ -216,7 +216,7 @@ def _scores(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
 
 
 def _interval(alone: Sequence[Curve], taught: Sequence[Curve]) -> list[float | None]:
-    """Of the ratio, when seeds are drawn again with replacement; None: did not get there."""
+    """Return the interval of the ratio over redrawn seeds; None: did not get there."""
     (steps, of_alone), (steps_ours, of_taught) = _scores(alone), _scores(taught)
     stream = np.random.Generator(np.random.Philox(0))
     ratios = []
@@ -250,7 +250,7 @@ def _column(card: Scorecard, policy: str, metric: str) -> Floats:
 
 
 def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], None]:
-    """Says each tenth of each stage, with the time it took."""
+    """Say each tenth of each stage, with the time it took."""
     begun, said = time.monotonic(), ("", 0)
 
     def told(stage: str, done: int, of: int, best: float | None) -> None:
@@ -267,7 +267,7 @@ def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], N
 
 
 def _by_policy(say: Say) -> OnStep:
-    """Says each policy that has run."""
+    """Say each policy that has run."""
 
     def told(label: str, done: int, of: int, step: LoopStep) -> None:
         if done == of:

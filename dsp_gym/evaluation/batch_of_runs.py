@@ -68,7 +68,7 @@ class Runs:
         return len(self.job)
 
     def take(self, first: int, last: int) -> Runs:
-        """Rows from the first up to, but not including, the last."""
+        """Return the rows from the first up to, but not including, the last."""
         part = slice(first, last)
         return Runs(
             self.specs, self.job[part], self.loads[part], self.seeds[part], self.rates[part]
@@ -90,7 +90,7 @@ class RunBatch:
         return len(self.runs)
 
     def take(self, first: int, last: int) -> RunBatch:
-        """Runs from the first up to, but not including, the last.
+        """Return the runs from the first up to, but not including, the last.
 
         Returns:
             A batch of them alone.
@@ -113,7 +113,7 @@ class RunBatch:
         ]
 
     def without(self, done: Iterable[BatchResult]) -> list[RunBatch]:
-        """The runs that are still to be played.
+        """Return the runs that are still to be played.
 
         Args:
             done: Results of parts of this batch, which do not overlap.
@@ -143,7 +143,7 @@ class BatchResult:
 
 
 def _validity(label: str, runs: Runs, asked: Extremes) -> tuple[RunValidity, ...]:
-    """How far a policy went from the fit of each job that has one."""
+    """Say how far a policy went from the fit of each job that has one."""
     found = []
     for k, spec in enumerate(runs.specs):
         rows = np.flatnonzero(runs.job == k)
@@ -199,7 +199,7 @@ def play(batch: RunBatch, observer: OnStep | None = None) -> BatchResult:
 def batch_of(
     config: BenchmarkConfig, entrant: Entrant, base_dir: str | Path | None = None
 ) -> RunBatch:
-    """Every run of one policy.
+    """Return every run of one policy.
 
     Args:
         config: The benchmark, whose own policies take no part.
@@ -215,7 +215,7 @@ def batch_of(
 def _steps(
     loop: ControlLoop, config: BenchmarkConfig, label: str, observer: OnStep | None
 ) -> Iterator[LoopStep]:
-    """One episode, step by step."""
+    """Return one episode, step by step."""
     steps = config.episode_s // config.interval_s
     for k in range(steps):
         step = loop.step()
@@ -225,7 +225,7 @@ def _steps(
 
 
 def simulation_seed(cell: LoadCell) -> int:
-    """The seed of outages, noise and faults: its own for each load and seed.
+    """Return the seed of outages, noise and faults, another one for each load and seed.
 
     Returns:
         A number of 63 bits, the same for every policy.
@@ -235,7 +235,7 @@ def simulation_seed(cell: LoadCell) -> int:
 
 
 def runs_of(config: BenchmarkConfig, base_dir: str | Path | None) -> Runs:
-    """Lists the runs of a benchmark: every job under every load with every seed.
+    """List the runs of a benchmark: every job under every load with every seed.
 
     Returns:
         The runs with their loads' rates.
@@ -279,7 +279,7 @@ def _start(topology: Topology, runs: Runs, config: BenchmarkConfig) -> Ints | No
 
 
 def benchmark_job(name: str, config: BenchmarkConfig) -> JobSpec:
-    """The job with the SLO bound and the prices that hold for all jobs of the benchmark.
+    """Return the job with the SLO bound and the prices that hold for all jobs of the benchmark.
 
     Returns:
         The job; without a bound or prices in the config it keeps its own.
@@ -338,7 +338,7 @@ class _Record:
 
 
 def reason_of(step: LoopStep, run: int) -> str:
-    """The reason of the last guardrail that changed a decision, or else the policy's own.
+    """Return the reason of the last guardrail that changed a decision, or else the policy's own.
 
     Args:
         step: the turn of the loop.
@@ -420,7 +420,7 @@ def _timeline(
 
 
 def versions(specs: tuple[JobSpec, ...]) -> dict[str, str]:
-    """What the numbers depend on beside the config.
+    """Say what the numbers depend on beside the config.
 
     Returns:
         Versions by package, and hashes by job.

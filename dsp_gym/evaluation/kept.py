@@ -54,12 +54,12 @@ class KeptResults:
     folder: Path
 
     def __len__(self) -> int:
-        """Runs whose results are there, in the folder and below it."""
+        """Count the runs whose results are there, in the folder and below it."""
         return sum(int(file.stem.rpartition("-")[2]) for file in self.folder.rglob("*-*-*.json"))
 
     @classmethod
     def beside(cls, folder: Path, *, resume: bool, overwrite: bool) -> KeptResults:
-        """The results that an interrupted run kept beside where its report will stand.
+        """Return the results that an interrupted run kept beside where its report will stand.
 
         Args:
             folder: Of the report.
@@ -97,7 +97,7 @@ class KeptResults:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def read(self, batch: RunBatch) -> list[BatchResult]:
-        """The kept results of a policy.
+        """Return the kept results of a policy.
 
         Args:
             batch: All runs of the policy.
@@ -148,7 +148,7 @@ class KeptResults:
 
 
 def file_hashes(policy: PolicyConfig) -> list[str]:
-    """Hashes of the files of a trained policy.
+    """Hash the files of a trained policy.
 
     Returns:
         sha256 of each, by path; none for a policy without a folder.
@@ -163,7 +163,7 @@ def _name(batch: RunBatch) -> str:
 
 
 def _read(file: Path) -> PolicyResult | None:
-    """A kept result; None where it is damaged or of another version: its runs are played again."""
+    """Read a kept result; None where it is damaged or of another version: it is played again."""
     try:
         return parse(PolicyResult, parse_json(file.read_text(encoding="utf-8")), file)
     except (OSError, ValueError, DspGymError):
@@ -171,7 +171,7 @@ def _read(file: Path) -> PolicyResult | None:
 
 
 def _depends_on(batch: RunBatch) -> str:
-    """Hash of the benchmark without its other policies, the policy with its files, and versions."""
+    """Hash the benchmark without its other policies, the policy with its files, and versions."""
     _, policy, _ = resolve(batch.entrant.policy)
     document = {
         "config": batch.config.model_dump(mode="json", by_alias=True, exclude={"policies"}),

@@ -52,7 +52,7 @@ class Keep(Protocol):
     """Results kept while an evaluation runs; see `dsp_gym.evaluation.kept`."""
 
     def read(self, batch: RunBatch) -> list[BatchResult]:
-        """The results of parts of a batch that need not be played again; they do not overlap."""
+        """Return kept results of parts of a batch; they do not overlap."""
         ...
 
     def write(self, batch: RunBatch, result: BatchResult) -> None:
@@ -68,7 +68,7 @@ def evaluate(
     told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> Scorecard:
-    """Runs a benchmark.
+    """Run a benchmark.
 
     Args:
         config: The benchmark.
@@ -116,7 +116,7 @@ def cells_of(
     told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> tuple[ScorecardCell, ...]:
-    """Runs a benchmark and keeps the measured values alone: no timelines, rows or comparison.
+    """Run a benchmark and keep the measured values alone: no timelines, rows or comparison.
 
     Args:
         config: The benchmark.
@@ -141,7 +141,7 @@ def _parts(
     told: OnRuns | None,
     kept: Keep | None,
 ) -> list[BatchResult]:
-    """The results of all batches, in their order; what was kept is not played again."""
+    """Return the results of all batches, in their order; what was kept is not played again."""
     found = [[] if kept is None else list(kept.read(batch)) for batch in batches]
     gaps = [
         (owner, gap) for owner, batch in enumerate(batches) for gap in batch.without(found[owner])
@@ -176,7 +176,7 @@ def _parts(
 
 
 def _shipped(batch: RunBatch, engine: Engine) -> ShippedWork[RunBatch]:
-    """The batch with what stands in files here written out."""
+    """Return the batch with what stands in files here written out."""
     entrant, config = batch.entrant, batch.config
     _, policy, _ = resolve(entrant.policy)
     if isinstance(entrant.guardrails, str):
@@ -198,7 +198,7 @@ def _play(work: ShippedWork[RunBatch], tell: Tell[float]) -> BatchResult:
 
 
 def _farthest(found: Iterable[RunValidity]) -> tuple[RunValidity, ...]:
-    """Of each policy and job the part of the runs that went farthest from the fit."""
+    """Return the part of the runs of each policy and job that went farthest from the fit."""
     kept: dict[tuple[str, str], RunValidity] = {}
     for one in found:
         known = kept.get((one.policy, one.job))
@@ -208,7 +208,7 @@ def _farthest(found: Iterable[RunValidity]) -> tuple[RunValidity, ...]:
 
 
 def decisions_of(config: BenchmarkConfig) -> int:
-    """Counts the decisions of all runs of all policies.
+    """Count the decisions of all runs of all policies.
 
     Returns:
         The number, without looking at any load.
@@ -221,7 +221,7 @@ def decisions_of(config: BenchmarkConfig) -> int:
 
 
 def _batches(config: BenchmarkConfig, runs: Runs) -> list[RunBatch]:
-    """One batch for each policy."""
+    """Return one batch for each policy."""
     # Errors in any policy are found before the first one runs.
     made = [(entrant, make(entrant.policy)) for entrant in _entrants_of(config)]
     for entrant, policy in made:
@@ -233,7 +233,7 @@ def _batches(config: BenchmarkConfig, runs: Runs) -> list[RunBatch]:
 
 
 def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
-    """The config's policies, and the best plan, last, if it is installed."""
+    """Return the config's policies, and the best plan, last, if it is installed."""
     named = [entrant.name for entrant in config.policies]
     if not config.clairvoyant or PLAN in named or not is_installed(PLAN):
         return config.policies
@@ -241,7 +241,7 @@ def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
 
 
 def _with_bound(cells: list[ScorecardCell], runs: Runs, possible: Possible) -> list[ScorecardCell]:
-    """The cells with the possible saving, and the bound as a policy of its own."""
+    """Return the cells with the possible saving, and the bound as a policy of its own."""
     found = [
         {"bound": float(bound), "peak": float(peak)}
         for bound, peak in zip(possible.bound, possible.peak, strict=True)
@@ -261,7 +261,7 @@ def _with_bound(cells: list[ScorecardCell], runs: Runs, possible: Possible) -> l
 
 
 def _representative(runs: Runs, decisions: int) -> list[int]:
-    """Runs to be drawn, chosen before any result is known: the first seed of each load.
+    """Choose the runs to draw before any result is known: the first seed of each load.
 
     Args:
         runs: All runs of a policy.

@@ -28,7 +28,7 @@ class ShippedWork(Generic[Work]):
 
     @contextmanager
     def unpacked(self) -> Iterator[PolicyConfig]:
-        """Puts the policy's folder on this machine for a block.
+        """Put the policy's folder on this machine for a block.
 
         Yields:
             The policy, which finds its folder.
@@ -46,7 +46,7 @@ class ShippedWork(Generic[Work]):
 
 
 def ship(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> ShippedWork[Work]:
-    """Takes along what the work of a policy needs.
+    """Take along what the work of a policy needs.
 
     Args:
         work: The rest of it.
@@ -68,7 +68,7 @@ def ship(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> ShippedWork[
 
 
 def one_thread(simulation: SimulationOptions) -> SimulationOptions:
-    """The options for a place where every core has work of its own.
+    """Return the options for a place where every core has work of its own.
 
     Returns:
         A copy with one thread; results do not depend on it.

@@ -72,7 +72,7 @@ class Objective(Protocol):
 
 
 def training_benchmark(config: BenchmarkConfig | ExperimentConfig, seeds: int) -> BenchmarkConfig:
-    """The training part of a benchmark or an experiment: its training jobs, loads and seeds.
+    """Return the training part of a benchmark or an experiment: its training jobs, loads and seeds.
 
     Args:
         config: The benchmark or experiment.
@@ -138,7 +138,7 @@ class PolicyObjective:
         return len(self._batch) * (self.benchmark.episode_s // self.benchmark.interval_s)
 
     def config(self, params: Mapping[str, object]) -> PolicyConfig:
-        """The policy with these parameters.
+        """Return the policy with these parameters.
 
         Returns:
             The policy's configuration; parameters that are not searched keep the base's values.

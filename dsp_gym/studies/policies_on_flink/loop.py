@@ -44,7 +44,7 @@ def acting(
     notes: Notes,
     origin_s: float,
 ) -> LiveRun:
-    """A loop in which a policy acts on a job, seen in slow motion.
+    """Return a loop in which a policy acts on a job, seen in slow motion.
 
     Args:
         config: The validation.
@@ -80,7 +80,7 @@ def acting(
 
 
 def totals(turns: Iterable[Turn]) -> ValidationTotals:
-    """What a run cost.
+    """Say what a run cost.
 
     Returns:
         Sums over the turns whose outcome is known.
