@@ -18,7 +18,7 @@ MINUTES ?= 60
 SEED ?=
 # Tests of a real Flink wait more than they compute, so there are more of them than cores.
 JOBS ?= 4
-# What others submitted, played anew; add --run-code for entries whose code you have read.
+# What others submitted; name the own folder of an entry whose code you have read.
 ENTRIES ?= $(if $(wildcard entries/core-v2/*),--entries entries/core-v2)
 EXPERIMENT ?= configs/experiments/quickstart.yaml
 JDK_BIN := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)
@@ -28,7 +28,7 @@ OPERATOR_JAR := build/dsp-gym-operator-plugin.jar
 # Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: flink-jobs operator-plugin samples notebooks help install quickstart check types layers test faults fuzz docs wheel golden bench reproduce leaderboard frontier film validate validate-flink validate-policies validate-spark clean
+.PHONY: flink-jobs operator-plugin samples notebooks help install quickstart check types layers test faults fuzz docs wheel golden bench reproduce frontier film validate validate-flink validate-policies validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,7 @@ $(BIN)/python:
 # A planning agent needs neither torch nor Spark: a fifth of the whole, which serves where it is there.
 # While it learns, another core compiles the rules that it is compared with, into the same cache.
 quickstart: $(or $(wildcard $(STAMP)),$(QUICK_STAMP))  ## Train a small agent and compare it with DS2, Justin and Flink's autoscaler on a job it never saw.
-	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --policy static --seeds 1 --json > /dev/null 2>&1 & \
+	$(BIN)/dsp-gym evaluate $(EXPERIMENT) --policies all --seeds 1 --json > /dev/null 2>&1 & \
 	rules=$$!; trap "kill $$rules 2> /dev/null || true" EXIT; \
 	$(BIN)/dsp-gym train $(EXPERIMENT); \
 	wait $$rules || true
@@ -150,15 +150,13 @@ bench: $(STAMP)  ## Measure the speed of the environment, alone and with learnin
 reproduce: $(STAMP)  ## Recompute the published numbers the model is held to.
 	$(BIN)/dsp-gym reproduce
 
-leaderboard: $(STAMP)  ## Rank every policy on core-v1 (minutes) and write docs/leaderboard.md.
-	$(BIN)/dsp-gym leaderboard core-v1 --page docs/leaderboard.md
-
 frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goes on where it was stopped): docs/core-v2.md, README, cards.
 	for one in planning family; do for seed in 1 2 3 4; do [ -d runs/$$one-trainings/seed-$$seed/policy ] || \
 		$(BIN)/dsp-gym train $$one --seed $$seed --out runs/$$one-trainings/seed-$$seed || exit 1; done; done
-	$(BIN)/dsp-gym leaderboard core-v2 --trainings learned=runs/planning-trainings \
-		--trainings learned-ppo=runs/family-trainings --resume --page docs/core-v2.md $(ENTRIES)
-	$(BIN)/python docs/results.py --core-v2 runs/frontiers/core-v2/frontier.json
+	$(BIN)/dsp-gym evaluate core-v2 --trainings learned=runs/planning-trainings \
+		--trainings learned-ppo=runs/family-trainings --resume $(ENTRIES)
+	cp runs/frontiers/core-v2/report.md docs/core-v2.md
+	$(BIN)/python docs/results.py --core-v2 runs/frontiers/core-v2/results.json
 
 film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unseen job and load (a minute).
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-crowds --duration 24h \
@@ -172,11 +170,11 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four h
 		--other-jobs nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q5 nexmark-q8 --out docs/figures/q11.json > /dev/null
 	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11 \
 		--out docs/figures/q11-shipped.json > /dev/null
-	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11 \
+	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11 \
 		--out runs/evaluations/q11 --overwrite
 	$(BIN)/dsp-gym train configs/experiments/q11-worldcup.yaml
 	$(BIN)/dsp-gym evaluate configs/experiments/q11-worldcup.yaml \
-		--policy runs/q11-worldcup/latest/policy --out runs/evaluations/q11-worldcup --overwrite
+		--policies all,runs/q11-worldcup/latest/policy --out runs/evaluations/q11-worldcup --overwrite
 	for name in q11-justin q11-late; do \
 		$(BIN)/dsp-gym rollout $$name && $(BIN)/dsp-gym dataset build $$name || exit; \
 	done
@@ -185,8 +183,8 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four h
 	$(BIN)/python -m agents.studies.dataset_claim offline q11-offline --out docs/figures/q11-offline.json > /dev/null
 	$(BIN)/dsp-gym bench env --json > docs/figures/bench.json
 	$(BIN)/dsp-gym bench shadow --json > docs/figures/bench-shadow.json
-	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/scorecard.json \
-		--worldcup runs/evaluations/q11-worldcup/scorecard.json
+	$(BIN)/python docs/results.py --q11 runs/evaluations/q11/results.json \
+		--worldcup runs/evaluations/q11-worldcup/results.json
 	@$(MAKE) --no-print-directory faults MINUTES=60
 
 VALIDATED := flink-q1 flink-q5 flink-q11 flink-wordcount flink-micro-update flink-large-update

@@ -1,7 +1,7 @@
 """Writes docs/results.md, the README's table and the cards' comparisons, from docs/figures/.
 
-    python docs/results.py [--q11 SCORECARD.json] [--worldcup SCORECARD.json]
-    python docs/results.py --core-v2 runs/frontiers/core-v2/frontier.json
+    python docs/results.py [--q11 RESULTS.json] [--worldcup RESULTS.json]
+    python docs/results.py --core-v2 runs/frontiers/core-v2/results.json
 
 A result given is cut down to what is shown and kept in docs/figures/ first. `make validate` makes
 the scorecards, `make frontier` the frontier. Until there is a `docs/figures/core-v2.json`, the
@@ -58,6 +58,7 @@ def keep(scorecard: Path, name: str) -> None:
             for row in full["rows"]
             if all(key in row["metrics"] for key, _, _ in COLUMNS)  # the bound is a cost alone
         ],
+        "statistic": full["statistic"],
         "cells_per_policy": len(full["cells"]) // len(full["rows"]),
         "versions": full["versions"],
     }
@@ -65,7 +66,7 @@ def keep(scorecard: Path, name: str) -> None:
 
 
 def scorecard_table(name: str) -> str:
-    """Rows of a kept scorecard: interquartile mean, and its 95 % interval."""
+    """Return rows of a kept scorecard: the value of each metric, and its 95 % interval."""
     card = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
     lines = ["| policy | " + " | ".join(title for _, title, _ in COLUMNS) + " |"]
     lines.append("|---" * (len(COLUMNS) + 1) + "|")
@@ -79,8 +80,14 @@ def scorecard_table(name: str) -> str:
     return "\n".join(lines)
 
 
+def statistic(name: str) -> str:
+    """Return the statistic of a kept scorecard; earlier ones hold interquartile means."""
+    card = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
+    return str(card.get("statistic", "interquartile mean"))
+
+
 def claim_table(verdicts: list[dict[str, Any]]) -> str:
-    """The agents of all seeds against each policy."""
+    """Return the agents of all seeds against each policy."""
     lines = [
         "| job | against | cost, ours | theirs | change (95 % bound) | SLO s, ours | theirs "
         "| change (95 % bound) | 10 % cheaper, no later |",
@@ -98,7 +105,7 @@ def claim_table(verdicts: list[dict[str, Any]]) -> str:
 
 
 def search(tuning: list[dict[str, Any]] | dict[str, Any]) -> str:
-    """How DS2 was tuned: by a grid, whose entries are listed, or as its file's provenance says."""
+    """Say how DS2 was tuned: by a listed grid, or as its file's provenance says."""
     if isinstance(tuning, list):
         return f"by a grid of {len(tuning)} settings"
     return f"by `dsp-gym tune ds2 {tuning['tuned_on']}` in {tuning['trials']} trials"
@@ -162,7 +169,7 @@ that row is slower. Machine: {_machine(bench)}.
 
 
 def _figure(value: float) -> str:
-    """A rate as a whole number, a ratio or a few seconds with three digits."""
+    """Return a rate as a whole number, a ratio or a few seconds with three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -254,12 +261,12 @@ def _verdict(found: dict[str, Any]) -> str:
 
 
 def steps_text(count: float | None) -> str:
-    """Writes a number of training steps; None: the mark was not reached."""
+    """Write a number of training steps; None: the mark was not reached."""
     return "not within the steps of the former" if count is None else f"{count:,.0f}"
 
 
 def page() -> str:
-    """The results page."""
+    """Return the results page."""
     claim = json.loads((FIGURES / "q11.json").read_text(encoding="utf-8"))
     bench = json.loads((FIGURES / "bench.json").read_text(encoding="utf-8"))
     machine = _machine(claim)
@@ -302,8 +309,8 @@ DS2 tuned {search(shipped["tuning"])}, `{json.dumps(shipped["ds2_tuned"])}`:
 {claim_table(shipped["verdicts"])}
 
 On the same loads, every column of the scorecard
-(`dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11`), interquartile mean and 95 %
-interval over loads:
+(`dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11`),
+{statistic("q11-scorecard")} and 95 % interval over loads:
 
 {scorecard_table("q11-scorecard")}
 
@@ -326,14 +333,14 @@ the project (`DSP_GYM_DATA`). Twenty seeds differ in the simulation's and the lo
 
 
 def readme_part() -> str:
-    """The README's table: of core-v2, or of the agent of one job until that is there."""
+    """Return the README's table: of core-v2, or of the agent of one job until that is there."""
     frontier = core_v2()
     if frontier is not None:
         return f"{BEGIN}\n{readme_block(frontier)}\n{END}"
     return f"""{BEGIN}
 Nexmark Q11 under a daily load with bursts, 20 unseen loads, two hours each; SLO: p95 latency of
-2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policy learned-q11` prints
-it again (interquartile mean and 95 % interval over loads):
+2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11`
+prints it again ({statistic("q11-scorecard")} and 95 % interval over loads):
 
 {scorecard_table("q11-scorecard")}
 
@@ -344,13 +351,13 @@ win), a recorded load, and speed are in [docs/results.md](docs/results.md), with
 
 
 def core_v2() -> dict[str, Any] | None:
-    """What is kept of the frontier; None before it was run."""
+    """Say what is kept of the frontier; None before it was run."""
     file = FIGURES / "core-v2.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 def write_cards(frontier: dict[str, Any]) -> None:
-    """Puts the comparison into the cards of the shipped agents."""
+    """Put the comparison into the cards of the shipped agents."""
     for name, file in CARDS.items():
         text = file.read_text(encoding="utf-8")
         file.write_text(with_part(text, card_part(frontier, name)), encoding="utf-8")
@@ -361,7 +368,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--q11", type=Path, help="scorecard of the shipped experiment")
     parser.add_argument("--worldcup", type=Path, help="scorecard of the World Cup experiment")
-    parser.add_argument("--core-v2", type=Path, help="frontier.json of the benchmark core-v2")
+    parser.add_argument("--core-v2", type=Path, help="results.json of the benchmark core-v2")
     given = parser.parse_args()
     if given.q11 is not None:
         keep(given.q11, "q11-scorecard")

@@ -1,4 +1,4 @@
-"""What the README and the cards of the shipped agents say of `core-v2`, from its frontier.json."""
+"""What the README and the cards of the shipped agents say of `core-v2`, from its results.json."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Json = Mapping[str, Any]
 
 
 def cut(frontier: Path) -> dict[str, object]:
-    """Cuts a frontier down to what the pages show."""
+    """Cut a frontier down to what the pages show."""
     full = json.loads(frontier.read_text(encoding="utf-8"))
     kept = ("policy", "rule", "cost", "ratio", "closed", "by_job")
     cells = [
@@ -65,7 +65,7 @@ def cut(frontier: Path) -> dict[str, object]:
 
 
 def readme_block(found: Json) -> str:
-    """The README's table: costs at equal lateness on jobs and loads that nobody had seen."""
+    """Return the README's table: costs at equal lateness on jobs and loads that nobody had seen."""
     cell, level = first_cell(found), _level(found)
     by_cost = sorted(
         (one for one in cell["policies"] if one["policy"] != KNOWN and _is_told(one)),
@@ -111,7 +111,7 @@ package. Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.
 results](docs/results.md). This repeats the comparison in some hours:
 
 ```sh
-{found.get("command") or f"dsp-gym leaderboard {name}"}
+{found.get("command") or f"dsp-gym evaluate {name}"}
 ```
 
 It is {_extent(found, seeds)}.
@@ -119,7 +119,7 @@ It is {_extent(found, seeds)}.
 
 
 def _extent(found: Json, seeds: str) -> str:
-    """What the results cover of their benchmark."""
+    """Say what the results cover of their benchmark."""
     name, whole = found["name"], found.get("part_of")
     part = f"{seeds} of each load, fingerprint {found['fingerprint']}"
     if whole is None:
@@ -128,7 +128,7 @@ def _extent(found: Json, seeds: str) -> str:
 
 
 def card_part(found: Json, policy: str) -> str:
-    """Where a shipped agent wins and loses, for its card; between markers."""
+    """Return where a shipped agent wins and loses, for its card; between markers."""
     parts = [text for cell in found["cells"] if (text := _against_rules(found, cell, policy))]
     parts += _shifted(found, policy)
     at = f"{100 * float(_level(found)):g} %"
@@ -142,8 +142,8 @@ def card_part(found: Json, policy: str) -> str:
     if max(trained, default=1) > 1:
         rules += f", means over {max(trained)} trainings"
     said = "\n".join(parts) or (
-        f"- Not among the policies of {found['name']}'s results; `docs/leaderboard.md` has its "
-        "rank on `core-v1`."
+        f"- Not among the policies of {found['name']}'s results; `dsp-gym evaluate core-v1` "
+        "plays it."
     )
     return f"""{BEGIN}
 ## Where it wins and loses
@@ -155,7 +155,7 @@ By `{found["name"]}` ({found["fingerprint"]}), cost at {at} late against {rules}
 
 
 def _shifted(found: Json, policy: str) -> list[str]:
-    """A sentence about the shift that takes most of the policy's advantage; none without shifts."""
+    """Say which shift takes most of the policy's advantage; nothing without shifts."""
     own = [one for one in found.get("shifts", []) if one["policy"] == policy]
     if not own:
         return []
@@ -168,13 +168,13 @@ def _shifted(found: Json, policy: str) -> list[str]:
 
 
 def with_part(card: str, part: str) -> str:
-    """A card with the part in place of the one it had, or at its end."""
+    """Return a card with the part in place of the one it had, or at its end."""
     before, _, rest = card.partition(BEGIN)
     return f"{before.rstrip()}\n\n{part}\n{rest.partition(END)[2].lstrip()}"
 
 
 def _against_rules(found: Json, cell: Json, policy: str) -> str:
-    """A sentence about one cell; empty where the policy took no part."""
+    """Return a sentence about one cell; empty where the policy took no part."""
     level = _level(found)
     one = next((one for one in cell["policies"] if one["policy"] == policy), None)
     rules = [one for one in cell["policies"] if one["rule"] and one["cost"][level] is not None]
@@ -201,7 +201,7 @@ def _against_rules(found: Json, cell: Json, policy: str) -> str:
 
 
 def _by_job(one: Json, rule: Json, level: str) -> Iterator[tuple[str, float]]:
-    """The cost of each job, of the rule's, where both reach the lateness."""
+    """Return the cost of each job, of the rule's, where both reach the lateness."""
     for job, costs in one["by_job"].items():
         ours, theirs = costs[level], rule["by_job"][job][level]
         if ours is not None and theirs is not None:
@@ -209,12 +209,12 @@ def _by_job(one: Json, rule: Json, level: str) -> Iterator[tuple[str, float]]:
 
 
 def first_cell(found: Json) -> Json:
-    """The cell of jobs and generated loads that nobody had seen."""
+    """Return the cell of jobs and generated loads that nobody had seen."""
     return next(cell for cell in found["cells"] if cell["cell"] == FIRST)
 
 
 def _level(found: Json) -> str:
-    """The middle level of lateness, as the tables name it."""
+    """Return the middle level of lateness, as the tables name it."""
     return f"{found['lateness'][len(found['lateness']) // 2]:g}"
 
 

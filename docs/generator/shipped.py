@@ -214,6 +214,6 @@ def experiments() -> str:
         table(["name", "about", "jobs", "training loads", "decisions x seeds"], rows),
         "Files in `configs/benchmarks/`, for `dsp-gym evaluate`:",
         table(["name", "about", "jobs", "policies"], benchmarks),
-        "Files in `configs/frontiers/`, for `dsp-gym leaderboard`:",
+        "Files in `configs/frontiers/`, for `dsp-gym evaluate`:",
         table(["name", "about", "jobs", "policies"], frontiers),
     )

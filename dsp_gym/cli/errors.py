@@ -54,7 +54,6 @@ _AFTER_INTERRUPT = {
     # These have said themselves what they keep.
     "dataset": "",
     "evaluate": "",
-    "leaderboard": "",
     "tune": "",
     "validate": "",
     # These write as they go.

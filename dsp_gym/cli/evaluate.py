@@ -24,7 +24,7 @@ from dsp_gym.cli.output import counted, print_table
 from dsp_gym.cli.tracked import DEFAULT_STORE, record_results, store_of
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.comparison import Comparison
+    from dsp_gym.evaluation.comparison import PolicyComparison
     from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.results import Results
     from dsp_gym.experiments.comparison import Chosen
@@ -155,7 +155,7 @@ def evaluate(
 @contextmanager
 def _comparison(
     context: typer.Context, chosen: Chosen, cells: tuple[str, ...], entries: tuple[str, ...]
-) -> Iterator[Comparison]:
+) -> Iterator[PolicyComparison]:
     """Read what is asked for; within the block the registry knows the entries' code."""
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         "  dsp-gym policy import model.zip --job nexmark-q11\n\n"
         "  dsp-gym policy import model.zip --experiment q11 --out policies/mine\n\n"
         "  dsp-gym policy import agent.pt --job nexmark-q11 --activation relu --masked\n\n"
-        "  dsp-gym evaluate quick --policy policies/model     how good it is",
+        "  dsp-gym evaluate quick --policies all,policies/model     how good it is",
     )(import_)
     group.command(
         epilog="Examples:\n\n"
@@ -175,7 +175,9 @@ def import_(
     if as_json:
         print_json({"policy": made, "digest": digest_of(made)})
         return
-    typer.echo(f"policy  {made}\nnext    dsp-gym evaluate {experiment or 'quick'} --policy {made}")
+    typer.echo(
+        f"policy  {made}\nnext    dsp-gym evaluate {experiment or 'quick'} --policies all,{made}"
+    )
 
 
 def _trained_in(

@@ -1,4 +1,4 @@
-"""Playing a share of the runs of a benchmark: the runs of one policy, as one batch."""
+"""Playing runs of one policy of a benchmark as one batch."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from dsp_gym.version import __version__
 __all__ = [
     "OnStep",
     "Runs",
-    "Share",
-    "ShareResult",
+    "RunBatch",
+    "BatchResult",
     "benchmark_job",
     "play",
     "reason_of",
     "runs_of",
-    "share_of",
+    "batch_of",
     "simulation_seed",
     "versions",
 ]
@@ -66,7 +66,7 @@ class Runs:
         return len(self.job)
 
     def take(self, first: int, last: int) -> Runs:
-        """Rows from the first up to, but not including, the last."""
+        """Return the rows from the first up to, but not including, the last."""
         part = slice(first, last)
         return Runs(
             self.specs, self.job[part], self.loads[part], self.seeds[part], self.rates[part]
@@ -74,7 +74,7 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RunBatch:
     """Some runs of one policy, with everything needed to play them."""
 
     entrant: Entrant
@@ -87,11 +87,11 @@ class Share:
     def __len__(self) -> int:
         return len(self.runs)
 
-    def take(self, first: int, last: int) -> Share:
-        """Runs from the first up to, but not including, the last.
+    def take(self, first: int, last: int) -> RunBatch:
+        """Return the runs from the first up to, but not including, the last.
 
         Returns:
-            A share of them alone.
+            A batch of them alone.
         """
         return replace(
             self,
@@ -100,8 +100,8 @@ class Share:
             first=self.first + first,
         )
 
-    def split(self, size: int) -> list[Share]:
-        """Cut into shares of at most `size` runs, in order.
+    def split(self, size: int) -> list[RunBatch]:
+        """Cut into batches of at most `size` runs, in order.
 
         Returns:
             Shares that together hold every run once; the last may be smaller.
@@ -110,14 +110,14 @@ class Share:
             self.take(first, min(first + size, len(self))) for first in range(0, len(self), size)
         ]
 
-    def without(self, done: Iterable[ShareResult]) -> list[Share]:
-        """The runs that are still to be played.
+    def without(self, done: Iterable[BatchResult]) -> list[RunBatch]:
+        """Return the runs that are still to be played.
 
         Args:
-            done: Results of parts of this share, which do not overlap.
+            done: Results of parts of this batch, which do not overlap.
 
         Returns:
-            A share for each gap between them, in order.
+            A batch for each gap between them, in order.
         """
         left, following = [], 0
         for part in sorted(done, key=lambda part: part.first):
@@ -130,8 +130,8 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareResult:
-    """The results of a share."""
+class BatchResult:
+    """The results of a batch."""
 
     cells: tuple[ScorecardCell, ...]
     timelines: tuple[RunTimeline, ...]
@@ -141,7 +141,7 @@ class ShareResult:
 
 
 def _validity(label: str, runs: Runs, asked: Extremes) -> tuple[RunValidity, ...]:
-    """How far a policy went from the fit of each job that has one."""
+    """Say how far a policy went from the fit of each job that has one."""
     found = []
     for k, spec in enumerate(runs.specs):
         rows = np.flatnonzero(runs.job == k)
@@ -160,15 +160,15 @@ def _validity(label: str, runs: Runs, asked: Extremes) -> tuple[RunValidity, ...
     return tuple(found)
 
 
-def play(share: Share, observer: OnStep | None = None) -> ShareResult:
-    """Plays the runs of a share as one batch.
+def play(batch: RunBatch, observer: OnStep | None = None) -> BatchResult:
+    """Play a batch of runs.
 
     Returns:
         The cells and timelines of the runs, and what was possible on them.
     """
-    config, runs, entrant = share.config, share.runs, share.entrant
+    config, runs, entrant = batch.config, batch.runs, batch.entrant
     policy = make(entrant.policy)
-    if observer is None and not share.drawn:
+    if observer is None and not batch.drawn:
         policy = without_reasons(policy)  # nobody reads them
     chain = build_for(policy, entrant.guardrails)
     shift = config.shift or Shift(name="none")
@@ -178,27 +178,27 @@ def play(share: Share, observer: OnStep | None = None) -> ShareResult:
     can = capabilities_of(policy)
     if can.know_future is not None:
         can.know_future(jobs.topology, FutureLoad(runs.rates, config.interval_s))
-    possible = can.cost_bounds() if share.bounding and can.cost_bounds is not None else None
+    possible = can.cost_bounds() if batch.bounding and can.cost_bounds is not None else None
     told = Misinformed(policy, shift.file_error) if shift.file_error > 0 else policy
     loop = ControlLoop(jobs, told, chain, config.interval_s)
     loop.reset(runs.seeds)
     asked = Extremes([runs.specs[k] for k in runs.job])
-    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs, asked, share.drawn)
+    record = _Record.of(_steps(loop, config, entrant.name, observer), jobs, asked, batch.drawn)
     names = chain.names if chain is not None else ()
     rows = range(len(runs))
-    return ShareResult(
+    return BatchResult(
         tuple(_cell(entrant.name, runs, row, record, names, config) for row in rows),
-        tuple(_timeline(entrant.name, runs, row, record, config) for row in share.drawn),
+        tuple(_timeline(entrant.name, runs, row, record, config) for row in batch.drawn),
         possible,
         _validity(entrant.name, runs, asked),
-        share.first,
+        batch.first,
     )
 
 
-def share_of(
+def batch_of(
     config: BenchmarkConfig, entrant: Entrant, base_dir: str | Path | None = None
-) -> Share:
-    """Every run of one policy.
+) -> RunBatch:
+    """Return every run of one policy.
 
     Args:
         config: The benchmark, whose own policies take no part.
@@ -206,15 +206,15 @@ def share_of(
         base_dir: Folder that relative trace paths start from.
 
     Returns:
-        A share that can be played, or be given another policy; no timeline is kept of it.
+        A batch that can be played, or be given another policy; no timeline is kept of it.
     """
-    return Share(entrant, runs_of(config, base_dir), config, drawn=(), bounding=False)
+    return RunBatch(entrant, runs_of(config, base_dir), config, drawn=(), bounding=False)
 
 
 def _steps(
     loop: ControlLoop, config: BenchmarkConfig, label: str, observer: OnStep | None
 ) -> Iterator[LoopStep]:
-    """One episode, step by step."""
+    """Return one episode, step by step."""
     steps = config.episode_s // config.interval_s
     for k in range(steps):
         step = loop.step()
@@ -224,7 +224,7 @@ def _steps(
 
 
 def simulation_seed(cell: LoadCell) -> int:
-    """The seed of outages, noise and faults: its own for each load and seed.
+    """Return the seed of outages, noise and faults, another one for each load and seed.
 
     Returns:
         A number of 63 bits, the same for every policy.
@@ -234,7 +234,7 @@ def simulation_seed(cell: LoadCell) -> int:
 
 
 def runs_of(config: BenchmarkConfig, base_dir: str | Path | None) -> Runs:
-    """Lists the runs of a benchmark: every job under every load with every seed.
+    """List the runs of a benchmark: every job under every load with every seed.
 
     Returns:
         The runs with their loads' rates.
@@ -278,7 +278,7 @@ def _start(topology: Topology, runs: Runs, config: BenchmarkConfig) -> Ints | No
 
 
 def benchmark_job(name: str, config: BenchmarkConfig) -> JobSpec:
-    """The job with the SLO bound and the prices that hold for all jobs of the benchmark.
+    """Return the job with the SLO bound and the prices that hold for all jobs of the benchmark.
 
     Returns:
         The job; without a bound or prices in the config it keeps its own.
@@ -337,7 +337,7 @@ class _Record:
 
 
 def reason_of(step: LoopStep, run: int) -> str:
-    """The reason of the last guardrail that changed a decision, or else the policy's own.
+    """Return the reason of the last guardrail that changed a decision, or else the policy's own.
 
     Args:
         step: the turn of the loop.
@@ -419,7 +419,7 @@ def _timeline(
 
 
 def versions(specs: tuple[JobSpec, ...]) -> dict[str, str]:
-    """What the numbers depend on beside the config.
+    """Say what the numbers depend on beside the config.
 
     Returns:
         Versions by package, and hashes by job.

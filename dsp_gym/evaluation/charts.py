@@ -20,7 +20,7 @@ HEIGHT, HEIGHT_ALONE = 160, 300
 
 
 def cost_and_lateness(scorecard: Scorecard, job: str) -> Html:
-    """Every policy in the plane of lateness and cost, the bound on lateness shaded.
+    """Draw every policy in the plane of lateness and cost, the bound on lateness shaded.
 
     Returns:
         Markup.
@@ -82,7 +82,7 @@ def _of(
     style: Literal["line", "step"] = "line",
     factor: float = 1.0,
 ) -> list[Curve]:
-    """One curve per run."""
+    """Return one curve per run."""
     return [
         Curve(run.policy, [factor * value for value in getattr(run, quantity)], style)
         for run in runs

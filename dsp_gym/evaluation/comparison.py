@@ -19,7 +19,7 @@ from dsp_gym.evaluation.frontier.board import (
     render_json,
 )
 from dsp_gym.evaluation.frontier.config import FrontierConfig
-from dsp_gym.evaluation.frontier.entry import Entry, unlike
+from dsp_gym.evaluation.frontier.entry import SubmittedEntry, unlike
 from dsp_gym.evaluation.frontier.page import report_of as report_of_board
 from dsp_gym.evaluation.frontier.play import decisions_in, play_frontier
 from dsp_gym.evaluation.kept import KeptResults
@@ -28,12 +28,12 @@ from dsp_gym.evaluation.results import Report, Results, render_html, render_mark
 from dsp_gym.evaluation.run import OnRuns, decisions_of, evaluate
 from dsp_gym.policies.registry import POLICY_FILE
 
-__all__ = ["BenchmarkComparison", "Comparison", "FrontierComparison"]
+__all__ = ["BenchmarkComparison", "PolicyComparison", "FrontierComparison"]
 
 RUNS = Path("runs")
 
 
-class Comparison(Protocol):
+class PolicyComparison(Protocol):
     """Policies, jobs and loads, ready to be played."""
 
     @property
@@ -116,7 +116,7 @@ class FrontierComparison:
     config: FrontierConfig
     command: str
     cells: tuple[str, ...] = ()  # none: all of them, and the shifts
-    entries: tuple[Entry, ...] = ()  # those whose policies are among the config's
+    entries: tuple[SubmittedEntry, ...] = ()  # those whose policies are among the config's
 
     @property
     def folder(self) -> Path:

@@ -53,7 +53,7 @@ class Deployment:
 def compare_deployments(
     spec: JobSpec, rate_per_s: float, load: str = DAY, late_weight: float = LATE_WEIGHT
 ) -> tuple[Deployment, ...]:
-    """Runs a job for a day under each scheduler, each memory level of the adaptive one by itself.
+    """Run a job for a day under each scheduler, each memory level of the adaptive one by itself.
 
     Args:
         spec: The job.
@@ -94,7 +94,7 @@ def compare_deployments(
 
 
 def verdict(found: tuple[Deployment, ...]) -> str:
-    """The scheduler to take, and what it saves against the other one at its best.
+    """Return the scheduler to take, and what it saves against the other one at its best.
 
     Returns:
         A sentence.
@@ -115,7 +115,7 @@ def verdict(found: tuple[Deployment, ...]) -> str:
 
 
 def _rates(load: str, rate_per_s: float) -> Floats:
-    """Records/s of a day, second by second."""
+    """Return records/s of a day, second by second."""
     split = LoadSplit(
         loads=(WeightedLoad.model_validate(load),),
         seeds=SeedRange.model_validate({"from": 0, "to": 1}),
@@ -126,7 +126,7 @@ def _rates(load: str, rate_per_s: float) -> Floats:
 
 
 def _a_day(jobs: Topology, rates: Floats) -> tuple[Floats, Floats, Floats]:
-    """Money, late seconds and rescales of a day under the best plan, (J,) each."""
+    """Return money, late seconds and rescales of a day under the best plan, (J,) each."""
     row, tables = jobs.row, jobs.tables
     seeds = np.zeros(len(jobs), np.int64)
     simulated = SimulatedJobs(jobs, SimulationOptions())

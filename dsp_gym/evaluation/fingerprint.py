@@ -18,7 +18,7 @@ ABOUT_A_JOB = {"description", "used_in_fit", "fit_script", "fitted", "flink"}
 
 
 def fingerprint(config: BenchmarkConfig) -> str:
-    """Hashes jobs, loads, splits, seeds, SLO, prices and everything else that a run depends on.
+    """Hash jobs, loads, splits, seeds, SLO, prices and everything else that a run depends on.
 
     Policies are left out, since a benchmark stays the same when more of them take part.
 

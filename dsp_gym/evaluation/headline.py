@@ -111,7 +111,7 @@ def headline(scorecard: Scorecard) -> str:
 
 
 def _against(subject: Standing, reference: Standing) -> str:
-    """Cost and lateness against the reference."""
+    """Return cost and lateness against the reference."""
     share = subject.cost / reference.cost - 1
     if abs(share) < ALIKE:
         cost = f"costs as much as {reference.policy}"

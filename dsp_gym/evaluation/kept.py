@@ -21,7 +21,7 @@ from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, StorageError
-from dsp_gym.evaluation.batch_of_runs import Share, ShareResult, versions
+from dsp_gym.evaluation.batch_of_runs import BatchResult, RunBatch, versions
 from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
 from dsp_gym.policies.capabilities import CostBounds
 from dsp_gym.policies.config import PolicyConfig
@@ -54,12 +54,12 @@ class KeptResults:
     folder: Path
 
     def __len__(self) -> int:
-        """Runs whose results are there, in the folder and below it."""
+        """Count the runs whose results are there, in the folder and below it."""
         return sum(int(file.stem.rpartition("-")[2]) for file in self.folder.rglob("*-*-*.json"))
 
     @classmethod
     def beside(cls, folder: Path, *, resume: bool, overwrite: bool) -> KeptResults:
-        """The results that an interrupted run kept beside where its report will stand.
+        """Return the results that an interrupted run kept beside where its report will stand.
 
         Args:
             folder: Of the report.
@@ -96,20 +96,20 @@ class KeptResults:
         """Remove all results."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def read(self, share: Share) -> list[ShareResult]:
-        """The kept results of a policy.
+    def read(self, batch: RunBatch) -> list[BatchResult]:
+        """Return the kept results of a policy.
 
         Args:
-            share: All runs of the policy.
+            batch: All runs of the policy.
 
         Returns:
             Results that do not overlap, by the place of their first run. Damaged ones, and those of
             another benchmark, version or policy file, are left out.
         """
-        of = _depends_on(share)
-        files = self.folder.glob(f"{_name(share)}*.json")
+        of = _depends_on(batch)
+        files = self.folder.glob(f"{_name(batch)}*.json")
         known = [one for one in map(_read, files) if one is not None and one.of == of]
-        found: list[ShareResult] = []
+        found: list[BatchResult] = []
         following = 0
         for one in sorted(known, key=lambda one: one.first):
             if one.first < following:
@@ -119,20 +119,20 @@ class KeptResults:
             if one.possible is not None:
                 bound, peak = np.array(one.possible).T
                 possible = CostBounds(bound, peak)
-            found.append(ShareResult(one.cells, one.timelines, possible, one.validity, one.first))
+            found.append(BatchResult(one.cells, one.timelines, possible, one.validity, one.first))
         return found
 
-    def write(self, share: Share, result: ShareResult) -> None:
+    def write(self, batch: RunBatch, result: BatchResult) -> None:
         """Keep the results of runs of a policy.
 
         Args:
-            share: The runs.
+            batch: The runs.
             result: Their results.
         """
         possible = result.possible
         document = PolicyResult(
-            of=_depends_on(share),
-            first=share.first,
+            of=_depends_on(batch),
+            first=batch.first,
             cells=result.cells,
             timelines=result.timelines,
             validity=result.validity,
@@ -143,12 +143,12 @@ class KeptResults:
                 for bound, peak in zip(possible.bound, possible.peak, strict=True)
             ),
         )
-        file = self.folder / f"{_name(share)}-{share.first}-{len(share)}.json"
+        file = self.folder / f"{_name(batch)}-{batch.first}-{len(batch)}.json"
         write_atomic(file, document.model_dump_json(by_alias=True))
 
 
 def file_hashes(policy: PolicyConfig) -> list[str]:
-    """Hashes of the files of a trained policy.
+    """Hash the files of a trained policy.
 
     Returns:
         sha256 of each, by path; none for a policy without a folder.
@@ -158,27 +158,27 @@ def file_hashes(policy: PolicyConfig) -> list[str]:
     return [bytes_sha256(file.read_bytes()) for file in files if file.is_file()]
 
 
-def _name(share: Share) -> str:
-    return hashlib.sha256(share.entrant.name.encode()).hexdigest()[:16]
+def _name(batch: RunBatch) -> str:
+    return hashlib.sha256(batch.entrant.name.encode()).hexdigest()[:16]
 
 
 def _read(file: Path) -> PolicyResult | None:
-    """A kept result; None where it is damaged or of another version: its runs are played again."""
+    """Read a kept result; None where it is damaged or of another version: it is played again."""
     try:
         return parse(PolicyResult, parse_json(file.read_text(encoding="utf-8")), file)
     except (OSError, ValueError, DspGymError):
         return None
 
 
-def _depends_on(share: Share) -> str:
-    """Hash of the benchmark without its other policies, the policy with its files, and versions."""
-    _, policy, _ = resolve(share.entrant.policy)
+def _depends_on(batch: RunBatch) -> str:
+    """Hash the benchmark without its other policies, the policy with its files, and versions."""
+    _, policy, _ = resolve(batch.entrant.policy)
     document = {
-        "config": share.config.model_dump(mode="json", by_alias=True, exclude={"policies"}),
-        "entrant": share.entrant.model_dump(mode="json", by_alias=True),
+        "config": batch.config.model_dump(mode="json", by_alias=True, exclude={"policies"}),
+        "entrant": batch.entrant.model_dump(mode="json", by_alias=True),
         "policy": policy.model_dump(mode="json", by_alias=True),
         "files": file_hashes(policy),
-        "versions": versions(share.runs.specs),
-        "bounding": share.bounding,
+        "versions": versions(batch.runs.specs),
+        "bounding": batch.bounding,
     }
     return bytes_sha256(json.dumps(document, sort_keys=True).encode())

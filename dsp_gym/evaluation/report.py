@@ -72,7 +72,7 @@ SAVING = "share of the possible saving"
 
 
 def metric_label(name: str, currency: str) -> str:
-    """What a metric is called in a table, with the currency of money.
+    """Say what a metric is called in a table, with the currency of money.
 
     Args:
         name: The metric's name.
@@ -209,7 +209,7 @@ def _estimate(estimate: IntervalEstimate | None, interval: bool = True) -> str:
 
 
 def _saving(row: ScorecardRow) -> str:
-    """The share with the violations it was bought with."""
+    """Return the share with the violations it was bought with."""
     if row.saving is None:
         return "–"
     return f"{_saving_share(row.saving)}, {percent(row.metrics['slo_share'].value)} % late"

@@ -18,17 +18,17 @@ from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import LoopStep
 from dsp_gym.engine import HERE, Engine, Tell, batch_size
 from dsp_gym.evaluation.batch_of_runs import (
+    BatchResult,
     OnStep,
+    RunBatch,
     Runs,
-    Share,
-    ShareResult,
     play,
     runs_of,
     versions,
 )
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
 from dsp_gym.evaluation.scorecard import RunValidity, Scorecard, ScorecardCell, score
-from dsp_gym.evaluation.shipped_work import Carried, carried, one_thread
+from dsp_gym.evaluation.shipped_work import ShippedWork, one_thread, ship
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.cost import one_currency
@@ -51,12 +51,12 @@ OnRuns = Callable[[str, float, int], None]
 class Keep(Protocol):
     """Results kept while an evaluation runs; see `dsp_gym.evaluation.kept`."""
 
-    def read(self, share: Share) -> list[ShareResult]:
-        """The results of parts of a share that need not be played again; they do not overlap."""
+    def read(self, batch: RunBatch) -> list[BatchResult]:
+        """Return kept results of parts of a batch; they do not overlap."""
         ...
 
-    def write(self, share: Share, result: ShareResult) -> None:
-        """Keep the result of a share."""
+    def write(self, batch: RunBatch, result: BatchResult) -> None:
+        """Keep the result of a batch."""
 
 
 def evaluate(
@@ -68,7 +68,7 @@ def evaluate(
     told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> Scorecard:
-    """Runs a benchmark.
+    """Run a benchmark.
 
     Args:
         config: The benchmark.
@@ -83,7 +83,7 @@ def evaluate(
         The scorecard; the same config gives the same one to the last bit.
     """
     runs = runs_of(config, base_dir)
-    parts = _parts(_shares(config, runs), engine, observer, told, kept)
+    parts = _parts(_batches(config, runs), engine, observer, told, kept)
     cells = [cell for part in parts for cell in part.cells]
     found = [part.possible for part in parts if part.possible is not None]
     if found:
@@ -116,7 +116,7 @@ def cells_of(
     told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> tuple[ScorecardCell, ...]:
-    """Runs a benchmark and keeps the measured values alone: no timelines, rows or comparison.
+    """Run a benchmark and keep the measured values alone: no timelines, rows or comparison.
 
     Args:
         config: The benchmark.
@@ -129,24 +129,24 @@ def cells_of(
         Every run, policy by policy.
     """
     runs = runs_of(config, base_dir)
-    shares = [replace(share, drawn=()) for share in _shares(config, runs)]
-    parts = _parts(shares, engine, None, told, kept)
+    batches = [replace(batch, drawn=()) for batch in _batches(config, runs)]
+    parts = _parts(batches, engine, None, told, kept)
     return tuple(cell for part in parts for cell in part.cells)
 
 
 def _parts(
-    shares: Sequence[Share],
+    batches: Sequence[RunBatch],
     engine: Engine,
     observer: OnStep | None,
     told: OnRuns | None,
     kept: Keep | None,
-) -> list[ShareResult]:
-    """The results of all shares, in their order; what was kept is not played again."""
-    found = [[] if kept is None else list(kept.read(share)) for share in shares]
+) -> list[BatchResult]:
+    """Return the results of all batches, in their order; what was kept is not played again."""
+    found = [[] if kept is None else list(kept.read(batch)) for batch in batches]
     gaps = [
-        (owner, gap) for owner, share in enumerate(shares) for gap in share.without(found[owner])
+        (owner, gap) for owner, batch in enumerate(batches) for gap in batch.without(found[owner])
     ]
-    total = sum(map(len, shares))
+    total = sum(map(len, batches))
     left = sum(len(gap) for _, gap in gaps)
     if observer is not None:
         engine = HERE
@@ -162,11 +162,11 @@ def _parts(
         if told is not None:
             told(part.entrant.name, done, total)
 
-    results: Iterator[tuple[int, ShareResult]]
+    results: Iterator[tuple[int, BatchResult]]
     if observer is not None:
         results = ((place, play(part, observer)) for place, (_, part) in enumerate(work))
     else:
-        results = engine.map(_play, [_carried(part, engine) for _, part in work], heard)
+        results = engine.map(_play, [_shipped(part, engine) for _, part in work], heard)
     for place, result in results:
         owner, part = work[place]
         if kept is not None:
@@ -175,20 +175,20 @@ def _parts(
     return [part for parts in found for part in sorted(parts, key=lambda part: part.first)]
 
 
-def _carried(share: Share, engine: Engine) -> Carried[Share]:
-    """The share with what stands in files here written out."""
-    entrant, config = share.entrant, share.config
+def _shipped(batch: RunBatch, engine: Engine) -> ShippedWork[RunBatch]:
+    """Return the batch with what stands in files here written out."""
+    entrant, config = batch.entrant, batch.config
     _, policy, _ = resolve(entrant.policy)
     if isinstance(entrant.guardrails, str):
         chain = load_model(GuardrailsConfig, "guardrails", entrant.guardrails)
         entrant = entrant.model_copy(update={"guardrails": chain})
     if not engine.shares_disk:
         config = config.model_copy(update={"simulation": one_thread(config.simulation)})
-    share = replace(share, entrant=entrant, config=config)
-    return carried(share, policy, shares_disk=engine.shares_disk)
+    batch = replace(batch, entrant=entrant, config=config)
+    return ship(batch, policy, shares_disk=engine.shares_disk)
 
 
-def _play(work: Carried[Share], tell: Tell[float]) -> ShareResult:
+def _play(work: ShippedWork[RunBatch], tell: Tell[float]) -> BatchResult:
     def observe(_label: str, taken: int, steps: int, _step: LoopStep) -> None:
         tell(taken / steps)
 
@@ -198,7 +198,7 @@ def _play(work: Carried[Share], tell: Tell[float]) -> ShareResult:
 
 
 def _farthest(found: Iterable[RunValidity]) -> tuple[RunValidity, ...]:
-    """Of each policy and job the part of the runs that went farthest from the fit."""
+    """Return the part of the runs of each policy and job that went farthest from the fit."""
     kept: dict[tuple[str, str], RunValidity] = {}
     for one in found:
         known = kept.get((one.policy, one.job))
@@ -208,7 +208,7 @@ def _farthest(found: Iterable[RunValidity]) -> tuple[RunValidity, ...]:
 
 
 def decisions_of(config: BenchmarkConfig) -> int:
-    """Counts the decisions of all runs of all policies.
+    """Count the decisions of all runs of all policies.
 
     Returns:
         The number, without looking at any load.
@@ -220,8 +220,8 @@ def decisions_of(config: BenchmarkConfig) -> int:
     return runs * (config.episode_s // config.interval_s)
 
 
-def _shares(config: BenchmarkConfig, runs: Runs) -> list[Share]:
-    """One share for each policy."""
+def _batches(config: BenchmarkConfig, runs: Runs) -> list[RunBatch]:
+    """Return one batch for each policy."""
     # Errors in any policy are found before the first one runs.
     made = [(entrant, make(entrant.policy)) for entrant in _entrants_of(config)]
     for entrant, policy in made:
@@ -229,11 +229,11 @@ def _shares(config: BenchmarkConfig, runs: Runs) -> list[Share]:
     able = [entrant.name for entrant, policy in made if capabilities_of(policy).cost_bounds]
     asked = able[0] if able and config.clairvoyant else None
     drawn = tuple(_representative(runs, len(made) * (config.episode_s // config.interval_s)))
-    return [Share(entrant, runs, config, drawn, entrant.name == asked) for entrant, _ in made]
+    return [RunBatch(entrant, runs, config, drawn, entrant.name == asked) for entrant, _ in made]
 
 
 def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
-    """The config's policies, and the best plan, last, if it is installed."""
+    """Return the config's policies, and the best plan, last, if it is installed."""
     named = [entrant.name for entrant in config.policies]
     if not config.clairvoyant or PLAN in named or not is_installed(PLAN):
         return config.policies
@@ -243,7 +243,7 @@ def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
 def _with_bound(
     cells: list[ScorecardCell], runs: Runs, possible: CostBounds
 ) -> list[ScorecardCell]:
-    """The cells with the possible saving, and the bound as a policy of its own."""
+    """Return the cells with the possible saving, and the bound as a policy of its own."""
     found = [
         {"bound": float(bound), "peak": float(peak)}
         for bound, peak in zip(possible.bound, possible.peak, strict=True)
@@ -263,7 +263,7 @@ def _with_bound(
 
 
 def _representative(runs: Runs, decisions: int) -> list[int]:
-    """Runs to be drawn, chosen before any result is known: the first seed of each load.
+    """Choose the runs to draw before any result is known: the first seed of each load.
 
     Args:
         runs: All runs of a policy.

@@ -202,7 +202,7 @@ class Scorecard(ConfigModel):
         return tuple(dict.fromkeys(row.job for row in self.rows))
 
     def row(self, policy: str, job: str) -> ScorecardRow:
-        """The row of one policy and job; KeyError if there is none.
+        """Return the row of one policy and job; KeyError if there is none.
 
         Returns:
             Means and intervals over the loads and seeds of the job.
@@ -213,7 +213,7 @@ class Scorecard(ConfigModel):
         raise KeyError((policy, job))
 
     def to_json(self) -> str:
-        """One JSON document, keys sorted, a newline at its end.
+        """Return one JSON document, keys sorted, a newline at its end.
 
         Returns:
             Indented text, the same bytes for the same results.
@@ -223,7 +223,7 @@ class Scorecard(ConfigModel):
 
     @classmethod
     def from_json(cls, text: str, file: str = "scorecard") -> Scorecard:
-        """Reads a scorecard that `to_json` wrote; refuses another version.
+        """Read a scorecard that `to_json` wrote; refuse another version.
 
         Returns:
             The scorecard.
@@ -244,7 +244,7 @@ class Scorecard(ConfigModel):
         return parse(cls, document, file)
 
     def to_csv(self) -> str:
-        """One line per run, interventions by guardrail in columns `trips.NAME`.
+        """Return one line per run, interventions by guardrail in columns `trips.NAME`.
 
         Returns:
             Text with a header; numbers in full precision, an unknown one is empty.
@@ -275,7 +275,7 @@ def score(
     confidence: float,
     resamples: int,
 ) -> tuple[ScorecardRow, ...]:
-    """One row per policy and job, policies side by side within a job.
+    """Return one row per policy and job, policies side by side within a job.
 
     Args:
         cells: Every policy on the same jobs, loads and seeds.
@@ -309,7 +309,7 @@ def score(
 
 
 def _tables(cells: Sequence[ScorecardCell], policy: str, job: str) -> dict[str, Floats]:
-    """Every metric of one policy and job as an array of shape (loads, seeds)."""
+    """Return every metric of one policy and job as an array of shape (loads, seeds)."""
     by_load: dict[str, list[Mapping[str, float]]] = {}
     for cell in cells:
         if (cell.policy, cell.job) == (policy, job):

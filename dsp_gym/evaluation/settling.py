@@ -18,7 +18,7 @@ CHANGE = 0.2
 
 
 def load_changes(rates: Floats, threshold: float = CHANGE) -> list[int]:
-    """Finds the intervals at which the load has moved by more than a share since the last change.
+    """Find the intervals at which the load has moved by more than a share since the last change.
 
     Returns:
         Interval numbers; the first one is always among them.
@@ -35,7 +35,7 @@ def load_changes(rates: Floats, threshold: float = CHANGE) -> list[int]:
 
 
 def settling_s(changes: list[int], rescales: Floats, slo_s: Floats, interval_s: int) -> float:
-    """Seconds from a change until the job keeps its bound and is rescaled no more, mean.
+    """Return seconds from a change until the job keeps its bound and is rescaled no more, mean.
 
     Args:
         changes: Intervals at which the load changed.
@@ -57,7 +57,7 @@ def settling_s(changes: list[int], rescales: Floats, slo_s: Floats, interval_s: 
 
 
 def overshoot(changes: list[int], rescales: Floats, subtasks: Floats) -> float:
-    """Most subtasks a rescale took after a change over those at the end, mean over changes.
+    """Return most subtasks a rescale took after a change over those at the end, mean over changes.
 
     1 is no overshoot. The configuration at the time of the change does not count: it answered
     another load.
@@ -80,7 +80,7 @@ def overshoot(changes: list[int], rescales: Floats, subtasks: Floats) -> float:
 
 
 def _standing(rescales: Floats, subtasks: Floats) -> Floats:
-    """The last decision: while a job restarts, policies hold the configuration they still see."""
+    """Return the last decision: policies of a restarting job hold what they still see."""
     asked = np.where(rescales > 0, np.arange(len(rescales)), 0)
     return subtasks[np.maximum.accumulate(asked)]
 

@@ -58,7 +58,7 @@ class Shift(ConfigModel):
         return self
 
     def job(self, spec: JobSpec) -> JobSpec:
-        """The job as it runs under the shift.
+        """Return the job as it runs under the shift.
 
         Returns:
             The job itself where nothing about it changes.
@@ -71,7 +71,7 @@ class Shift(ConfigModel):
         return spec if self.scheduler == "default" else deployed(spec, "adaptive")
 
     def options(self, options: SimulationOptions) -> SimulationOptions:
-        """How the job is measured under the shift.
+        """Say how the job is measured under the shift.
 
         Returns:
             The options themselves where nothing about them changes.
@@ -82,7 +82,7 @@ class Shift(ConfigModel):
 
 
 def misread(spec: JobSpec, error: float) -> JobSpec:
-    """A job file that is wrong about every vertex's time per record.
+    """Return a job file that is wrong about every vertex's time per record.
 
     Args:
         spec: The job as it is.
@@ -134,7 +134,7 @@ class Misinformed:
 
 
 def _at_rate(spec: JobSpec, factor: float) -> JobSpec:
-    """The job with so many times the records, each taking so much less time."""
+    """Return the job with so many times the records, each taking so much less time."""
     vertices = []
     for vertex in spec.vertices:
         changes: dict[str, object] = {"cpu_us_per_record": vertex.cpu_us_per_record / factor}

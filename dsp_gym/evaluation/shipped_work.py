@@ -13,13 +13,13 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import folder_of
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["Carried", "carried", "one_thread"]
+__all__ = ["ShippedWork", "ship", "one_thread"]
 
 Work = TypeVar("Work")
 
 
 @dataclass(frozen=True, slots=True)
-class Carried(Generic[Work]):
+class ShippedWork(Generic[Work]):
     """Work with its policy resolved, and the files of that policy where they are needed."""
 
     work: Work
@@ -28,7 +28,7 @@ class Carried(Generic[Work]):
 
     @contextmanager
     def unpacked(self) -> Iterator[PolicyConfig]:
-        """Puts the policy's folder on this machine for a block.
+        """Put the policy's folder on this machine for a block.
 
         Yields:
             The policy, which finds its folder.
@@ -45,8 +45,8 @@ class Carried(Generic[Work]):
             yield self.policy.model_copy(update={"params": params})
 
 
-def carried(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> Carried[Work]:
-    """Takes along what the work of a policy needs.
+def ship(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> ShippedWork[Work]:
+    """Take along what the work of a policy needs.
 
     Args:
         work: The rest of it.
@@ -58,17 +58,17 @@ def carried(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> Carried[W
     """
     folder = folder_of(policy)
     if folder is None or shares_disk:
-        return Carried(work, policy, None)
+        return ShippedWork(work, policy, None)
     files = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }
-    return Carried(work, policy, files)
+    return ShippedWork(work, policy, files)
 
 
 def one_thread(simulation: SimulationOptions) -> SimulationOptions:
-    """The options for a place where every core has work of its own.
+    """Return the options for a place where every core has work of its own.
 
     Returns:
         A copy with one thread; results do not depend on it.

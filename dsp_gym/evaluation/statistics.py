@@ -65,7 +65,7 @@ class PairedDifference:
     confidence: float
 
     def is_below(self, margin: float) -> bool:
-        """Whether the difference is below the margin, one-sided, at the stated confidence.
+        """Check whether the difference is below the margin, one-sided, at the stated confidence.
 
         Returns:
             True where the upper end of the interval lies below the margin.
@@ -74,7 +74,7 @@ class PairedDifference:
 
 
 def mean(values: ArrayLike) -> Array:
-    """The mean over the last axis.
+    """Return the mean over the last axis.
 
     Returns:
         An array without the last axis; 0-d for one row of scores.
@@ -83,7 +83,7 @@ def mean(values: ArrayLike) -> Array:
 
 
 def interquartile_mean(values: ArrayLike) -> Array:
-    """The mean of the middle half over the last axis.
+    """Return the mean of the middle half over the last axis.
 
     A quarter of the scores, rounded down, is left out at each end, as rliable does.
 
@@ -109,7 +109,7 @@ def stratified_bootstrap(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """A percentile interval of a statistic over all scores, seeds resampled within each load.
+    """Return a percentile interval of a statistic over all scores, resampling seeds in each load.
 
     The loads are taken as given, their seeds as drawn at random (Agarwal et al., section 3).
 

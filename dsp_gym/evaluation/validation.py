@@ -152,7 +152,7 @@ class ValidationConfig(ConfigModel):
         return self
 
     def cluster_of(self, rescaling: Rescaling) -> ClusterSettings:
-        """The settings of the cluster for a way of rescaling.
+        """Return the settings of the cluster for a way of rescaling.
 
         Returns:
             The settings with the scheduler that rescales so.

@@ -71,7 +71,7 @@ class FamilyConfig(ConfigModel):
         return self
 
     def names(self, *, validation: bool = False) -> tuple[str, ...]:
-        """The graphs, as `load_job` takes them.
+        """Return the graphs, as `load_job` takes them.
 
         Returns:
             Names of the training graphs, or of those for validation.
@@ -86,7 +86,7 @@ class FamilyConfig(ConfigModel):
         return tuple(random_job(first + i, size) for i, size in enumerate(sizes))
 
     def specs(self, *, validation: bool = False) -> list[JobSpec]:
-        """The graphs of `names`, with the outages and rates of this family.
+        """Return the graphs of `names`, with the outages and rates of this family.
 
         Returns:
             Job files.
@@ -192,7 +192,7 @@ class ExperimentConfig(ScenarioConfig):
         return self.agent
 
     def training_specs(self) -> list[JobSpec]:
-        """The jobs that are learned from.
+        """Return the jobs that are learned from.
 
         Returns:
             Those listed, then the family's graphs.
@@ -204,7 +204,7 @@ class ExperimentConfig(ScenarioConfig):
         return [*map(load_job, self.jobs), *family]
 
     def validation_specs(self) -> list[JobSpec]:
-        """The jobs that an agent is chosen by.
+        """Return the jobs that an agent is chosen by.
 
         Returns:
             Those listed; with a family, graphs it was not trained on alone.
@@ -217,7 +217,7 @@ class ExperimentConfig(ScenarioConfig):
         return self.family.specs(validation=True)
 
     def benchmark(self, trained: str | Path | None = None) -> BenchmarkConfig:
-        """The experiment's comparison, with the trained policy if there is one.
+        """Return the experiment's comparison, with the trained policy if there is one.
 
         Returns:
             A benchmark on the jobs, loads and split of `evaluation`; the trained policy stands

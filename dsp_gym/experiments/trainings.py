@@ -22,7 +22,7 @@ LOCK = ".lock"
 
 @contextmanager
 def folder_of_its_own(name: str, now: datetime | None = None) -> Iterator[Path]:
-    """Makes the folder of a new training, and lets `runs/NAME/latest` lead to it.
+    """Make the folder of a new training, and lets `runs/NAME/latest` lead to it.
 
     Args:
         name: Of the experiment.
@@ -53,7 +53,7 @@ def folder_of_its_own(name: str, now: datetime | None = None) -> Iterator[Path]:
 
 
 def newest_training(name: str) -> Path | None:
-    """The newest training of an experiment.
+    """Return the newest training of an experiment.
 
     Args:
         name: Of the experiment.
@@ -65,7 +65,7 @@ def newest_training(name: str) -> Path | None:
 
 
 def trained_policy(name: str) -> Path | None:
-    """The policy of the newest training of an experiment that has come to its end.
+    """Return the policy of the newest training of an experiment that has come to its end.
 
     Args:
         name: Of the experiment.
@@ -78,7 +78,7 @@ def trained_policy(name: str) -> Path | None:
 
 
 def _trainings(name: str) -> list[Path]:
-    """The folders of an experiment's trainings, the newest first."""
+    """Return the folders of an experiment's trainings, the newest first."""
     home = RUNS / name
     own = [folder for folder in home.glob("*") if BEGUN.fullmatch(folder.name)]
     before = [home] if (home / POLICY).is_dir() or any(home.glob("seed-*")) else []
@@ -86,7 +86,7 @@ def _trainings(name: str) -> list[Path]:
 
 
 def _begun(folder: Path) -> tuple[str, int]:
-    """The time in a folder's name, and its number among those of that second."""
+    """Return the time in a folder's name, and its number among those of that second."""
     return folder.name[:19], int(folder.name[20:] or 1)
 
 
@@ -102,7 +102,7 @@ def _made(home: Path, now: datetime) -> Path:
 
 
 def _lead(home: Path, name: str) -> None:
-    """Lets the link lead to a training; one that something else stands in place of is left out."""
+    """Let the link lead to a training; one that something else stands in place of is left out."""
     link, aside = home / LATEST, home / f".{LATEST}.{os.getpid()}"
     if link.exists() and not link.is_symlink():
         return
@@ -112,7 +112,7 @@ def _lead(home: Path, name: str) -> None:
 
 
 def _forget(home: Path, folder: Path) -> None:
-    """Removes the folder of a training that wrote nothing."""
+    """Remove the folder of a training that wrote nothing."""
     with suppress(OSError):
         (folder / LOCK).unlink(missing_ok=True)
         folder.rmdir()

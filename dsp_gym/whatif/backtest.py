@@ -14,7 +14,7 @@ from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.engine import HERE, Engine, Tell
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.evaluation.batch_of_runs import versions
-from dsp_gym.evaluation.shipped_work import Carried, carried
+from dsp_gym.evaluation.shipped_work import ShippedWork, ship
 from dsp_gym.job.cost import one_currency
 from dsp_gym.whatif.blocks import JobReplay, job_replay, shown_slots, thinned
 from dsp_gym.whatif.claims import fleet_saving, model_errors
@@ -169,7 +169,7 @@ def _played(
         told(work[places[at]].history.name, before + sum(shown.values()), len(work))
 
     told("", float(before), len(work))
-    cells = [_carried(work[place], engine) for place in places]
+    cells = [_shipped(work[place], engine) for place in places]
     for at, outcome in engine.map(played, cells, heard):
         found[places[at]] = outcome
         if kept is not None and not isinstance(outcome, str):
@@ -183,12 +183,12 @@ class _Cell:
     """Work that can be done on another machine."""
 
     work: JobWork
-    policies: tuple[Carried[Entrant], ...]
+    policies: tuple[ShippedWork[Entrant], ...]
 
 
-def _carried(work: JobWork, engine: Engine) -> _Cell:
+def _shipped(work: JobWork, engine: Engine) -> _Cell:
     disk = engine.shares_disk
-    return _Cell(work, tuple(carried(e, e.policy, shares_disk=disk) for e in work.entrants))
+    return _Cell(work, tuple(ship(e, e.policy, shares_disk=disk) for e in work.entrants))
 
 
 def played(cell: _Cell, tell: Tell[float] = lambda _: False) -> Outcome:

@@ -139,7 +139,7 @@ COMPARE = {
     "scorecard of nothing": case("evaluate empty.json", "empty.json: is not valid JSON"),
     "scorecard of another kind": case("evaluate list.json", "holds no results of dsp-gym evaluate"),
     "scorecard that is not there": case("evaluate no.json", "no.json: there is no such file"),
-    "no such benchmark": case("evaluate core-v3", "Did you mean 'core-v1'?"),
+    "no such benchmark": case("evaluate core-v3", "Did you mean 'core-v2'?"),
     "tune a stranger": case("tune ds3 bench.yaml", *NO_POLICY),
     "tune on nothing": case("tune ds2 nope", "there is no benchmark or experiment 'nope'"),
     "tune what cannot be": case("tune static bench.yaml", "no search space is known for 'static'"),
@@ -424,14 +424,14 @@ def test_an_interrupted_command_says_what_it_leaves(command: str, kept: str) -> 
 def test_an_evaluation_that_finished_nothing_claims_nothing(
     common: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dsp_gym.evaluation import run
+    from dsp_gym.evaluation import comparison
 
     monkeypatch.chdir(common)
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "evaluate", interrupted)
+    monkeypatch.setattr(comparison, "evaluate", interrupted)
     result = CliRunner().invoke(app, ["evaluate", "bench.yaml", "--track", "none"])
     assert result.exit_code == 130
     assert "kept" not in result.output

@@ -27,7 +27,7 @@ from agents.training import train
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
-from dsp_gym.evaluation.shipped_work import carried
+from dsp_gym.evaluation.shipped_work import ship
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
@@ -287,7 +287,7 @@ def test_a_folder_is_shown_with_its_price_and_carried_along(folder):
     assert shown.exit_code == 0, shown.output
     assert "price of a late minute" in shown.stdout
     assert "## Limits" in shown.stdout
-    work = carried(None, resolve(folder)[1], shares_disk=False)
+    work = ship(None, resolve(folder)[1], shares_disk=False)
     with work.unpacked() as config:
         assert make(config).config.prior == "none"
 

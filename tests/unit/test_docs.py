@@ -223,7 +223,7 @@ def test_pages_fit_any_width_and_fetch_nothing_from_elsewhere(site):
     asked: list[str] = []
     with Browser() as browser:
         browser.page.on("request", lambda request: asked.append(request.url))
-        for page in ("index", "leaderboard/index", "reference/config-experiments/index"):
+        for page in ("index", "core-v2/index", "reference/config-experiments/index"):
             for width in (400, 1300):
                 browser.page.set_viewport_size({"width": width, "height": 900})
                 browser.open(f"file://{site}/{page}.html")

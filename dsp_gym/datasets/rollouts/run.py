@@ -21,7 +21,7 @@ from dsp_gym.datasets.rollouts.plan import Batch, Cell, RolloutConfig, batches, 
 from dsp_gym.datasets.rollouts.play import play
 from dsp_gym.engine import HERE, Engine, Tell, batch_size
 from dsp_gym.errors import SchemaError, StorageError
-from dsp_gym.evaluation.shipped_work import Carried, carried, one_thread
+from dsp_gym.evaluation.shipped_work import ShippedWork, one_thread, ship
 from dsp_gym.job.catalog import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import bytes_sha256
@@ -84,7 +84,7 @@ def rollout(
     work = list(batches(config, cells, batch_size(engine, len(cells)), base_dir, done))
     heard = _Progress(work, len(done), len(cells), observer)
     manifest = _written(folder, begun, cells, done)
-    portable = [_carried(batch, engine) for batch in work]
+    portable = [_shipped(batch, engine) for batch in work]
     for _, results in engine.map(played, portable, heard):
         for result in results:
             write_atomic(folder / result.record.file, result.content)
@@ -110,14 +110,14 @@ class _Progress:
             self._observer(batch.player.label, self._done, self._cells)
 
 
-def _carried(batch: Batch, engine: Engine) -> Carried[Batch]:
+def _shipped(batch: Batch, engine: Engine) -> ShippedWork[Batch]:
     if not engine.shares_disk:
         env = batch.env.model_copy(update={"simulation": one_thread(batch.env.simulation)})
         batch = replace(batch, env=env)
-    return carried(batch, batch.player.policy, shares_disk=engine.shares_disk)
+    return ship(batch, batch.player.policy, shares_disk=engine.shares_disk)
 
 
-def played(work: Carried[Batch], tell: Tell[float]) -> list[Played]:
+def played(work: ShippedWork[Batch], tell: Tell[float]) -> list[Played]:
     """Play a batch and write its files in memory.
 
     Args:

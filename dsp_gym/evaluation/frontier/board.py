@@ -77,7 +77,7 @@ class FrontierBoard:
 
 
 def currency_of(config: FrontierConfig) -> str:
-    """The currency that all costs of a frontier are in.
+    """Return the currency that all costs of a frontier are in.
 
     Returns:
         An ISO 4217 code.
@@ -92,7 +92,7 @@ def currency_of(config: FrontierConfig) -> str:
 
 
 def frontier_fingerprint(config: FrontierConfig) -> str:
-    """Hashes everything that the runs and comparisons depend on, policies left out.
+    """Hash everything that the runs and comparisons depend on, policies left out.
 
     Returns:
         16 hexadecimal digits.
@@ -116,7 +116,7 @@ def frontier_fingerprint(config: FrontierConfig) -> str:
 
 
 def whole_fingerprint(board: FrontierBoard) -> str | None:
-    """The fingerprint of the shipped frontier that a board is a part of.
+    """Return the fingerprint of the shipped frontier that a board is a part of.
 
     Args:
         board: The board.
@@ -140,7 +140,7 @@ def board_of(
     played: PlayedFrontier,
     versions: Mapping[str, str],
 ) -> FrontierBoard:
-    """Estimates every cell.
+    """Estimate every cell.
 
     Args:
         name: Of the frontier.
@@ -211,7 +211,7 @@ def _figures(board: FrontierBoard) -> Iterator[tuple[str, float]]:
 
 
 def render_json(board: FrontierBoard, command: str | None = None) -> str:
-    """The board as one document, without the single runs.
+    """Return the board as one document, without the single runs.
 
     Args:
         board: The board.

@@ -32,7 +32,7 @@ class Resampling(NamedTuple):
 
     @classmethod
     def of(cls, jobs: int, loads: int, n: int, seed: int = 0) -> Resampling:
-        """Resampling jobs and loads, each by itself.
+        """Resample jobs and loads, each by itself.
 
         Args:
             jobs: How many there are.
@@ -52,7 +52,7 @@ class Resampling(NamedTuple):
         return cls(weights(jobs), weights(loads))
 
     def trainings(self, count: int, seed: int = 1) -> Floats:
-        """Resampling trainings of one policy.
+        """Resample trainings of one policy.
 
         Args:
             count: How many there are.
@@ -68,7 +68,7 @@ class Resampling(NamedTuple):
 
 
 def estimate_of(values: Floats | None, confidence: float) -> BootstrapEstimate | None:
-    """Reads an interval off resampled values.
+    """Read an interval off resampled values.
 
     Args:
         values: (n + 1,) the value of the runs as they are, then of each resampling; NaN where one

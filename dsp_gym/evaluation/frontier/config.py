@@ -75,7 +75,7 @@ class JobGroup(ConfigModel):
         return self
 
     def names(self) -> tuple[str, ...]:
-        """Names of all jobs of the group, as `load_job` takes them.
+        """Return names of all jobs of the group, as `load_job` takes them.
 
         Returns:
             Named jobs first, then random graphs by seed.
@@ -135,7 +135,7 @@ class Families(ConfigModel):
         return LoadSplit(loads=self.seen.loads, seeds=seeds)
 
     def tuning(self) -> LoadSplit | None:
-        """The loads that rules are tuned on.
+        """Return the loads that rules are tuned on.
 
         Returns:
             The seen families with seeds of their own; None where there are none.
@@ -161,7 +161,7 @@ class Shifts(ConfigModel):
         return self
 
     def all(self) -> tuple[Shift, ...]:
-        """The jobs as they are, which the others are compared with, and every shift.
+        """Return the jobs as they are, which the others are compared with, and every shift.
 
         Returns:
             The shifts in order; the first one changes nothing.
@@ -242,7 +242,7 @@ class FrontierConfig(RunSettings):
             raise ValueError("shifts.policies holds no tuned rule to compare with")
 
     def with_seeds(self, seeds: int) -> FrontierConfig:
-        """A part of the frontier: the first seeds of each family of load.
+        """Return a part of the frontier: the first seeds of each family of load.
 
         Args:
             seeds: Most seeds of a family.
@@ -261,7 +261,7 @@ class FrontierConfig(RunSettings):
         return self.model_copy(update={"loads": self.loads.model_copy(update=families)})
 
     def seeds_per_load(self) -> int:
-        """The most seeds that a family of load is run with.
+        """Return the most seeds that a family of load is run with.
 
         Returns:
             At least 1.
@@ -271,7 +271,7 @@ class FrontierConfig(RunSettings):
         return max((len(span) for span in spans if span is not None), default=1)
 
     def shifted(self) -> tuple[SweptPolicy, ...]:
-        """The policies that run under shifts, each at its one setting.
+        """Return the policies that run under shifts, each at its one setting.
 
         Returns:
             None where there are no shifts.
@@ -285,7 +285,7 @@ class FrontierConfig(RunSettings):
         )
 
     def shift_benchmark(self, shift: Shift, entrants: tuple[Entrant, ...]) -> BenchmarkConfig:
-        """The runs under one shift as a benchmark: unseen jobs and generated loads.
+        """Return the runs under one shift as a benchmark: unseen jobs and generated loads.
 
         Args:
             shift: What differs.
@@ -301,7 +301,7 @@ class FrontierConfig(RunSettings):
         return whole.model_copy(update={"shift": shift, "seeds": most})
 
     def tuning_benchmark(self) -> BenchmarkConfig:
-        """What rules are tuned on: seen jobs under seen families of load, with other seeds.
+        """Say what rules are tuned on: seen jobs under seen families of load, with other seeds.
 
         Returns:
             A benchmark with a training split alone, whose bound on lateness is the middle one of
@@ -327,7 +327,7 @@ class FrontierConfig(RunSettings):
         return whole.model_copy(update=changes)
 
     def cells(self) -> tuple[FrontierCell, ...]:
-        """The cells, those of unseen jobs first.
+        """Return the cells, those of unseen jobs first.
 
         Returns:
             Each cell once.
@@ -340,7 +340,7 @@ class FrontierConfig(RunSettings):
         )
 
     def benchmark(self, cell: FrontierCell, entrants: tuple[Entrant, ...]) -> BenchmarkConfig:
-        """The runs of one cell as a benchmark.
+        """Return the runs of one cell as a benchmark.
 
         Args:
             cell: Which jobs and loads.

@@ -23,7 +23,7 @@ from pydantic import Field
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, PolicyError, SchemaError
-from dsp_gym.evaluation.batch_of_runs import play, share_of
+from dsp_gym.evaluation.batch_of_runs import batch_of, play
 from dsp_gym.evaluation.frontier.board import FrontierBoard
 from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
@@ -36,7 +36,7 @@ from dsp_gym.records.hashes import document_sha256, file_sha256
 __all__ = [
     "ENTRY_FILE",
     "ENTRY_NAME",
-    "Entry",
+    "SubmittedEntry",
     "EntryDocument",
     "entered",
     "files_of",
@@ -98,7 +98,7 @@ class EntryDocument(ConfigModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SubmittedEntry:
     """An entry that somebody submitted."""
 
     folder: Path
@@ -134,8 +134,8 @@ def refuse_chance(config: FrontierConfig, policy: SweptPolicy) -> None:
             "episode_s": min(whole.episode_s, SMALL_S // whole.interval_s * whole.interval_s),
         }
     )
-    share = share_of(small, small.policies[0])
-    first, second = (play(share).cells[0].metrics for _ in range(2))
+    batch = batch_of(small, small.policies[0])
+    first, second = (play(batch).cells[0].metrics for _ in range(2))
     for name, value in first.items():
         if repr(value) != repr(second[name]):
             raise PolicyError(
@@ -181,7 +181,7 @@ def files_of(
     }
 
 
-def read_entries(folders: Sequence[Path], frontier: str, currency: str) -> list[Entry]:
+def read_entries(folders: Sequence[Path], frontier: str, currency: str) -> list[SubmittedEntry]:
     """Read entries.
 
     Args:
@@ -209,7 +209,7 @@ def read_entries(folders: Sequence[Path], frontier: str, currency: str) -> list[
         for file in files:
             document = _read(file)
             _refuse_foreign(document, file, frontier, currency)
-            found.append(Entry(file.parent, document, _code(document, file), named))
+            found.append(SubmittedEntry(file.parent, document, _code(document, file), named))
     return found
 
 
@@ -239,8 +239,8 @@ def _refuse_foreign(document: EntryDocument, file: Path, frontier: str, currency
 
 @contextmanager
 def entered(
-    config: FrontierConfig, entries: Sequence[Entry]
-) -> Iterator[tuple[FrontierConfig, tuple[Entry, ...]]]:
+    config: FrontierConfig, entries: Sequence[SubmittedEntry]
+) -> Iterator[tuple[FrontierConfig, tuple[SubmittedEntry, ...]]]:
     """Add entries to a frontier; those in code only where their own folder was named.
 
     Args:
@@ -294,7 +294,7 @@ def _code(document: EntryDocument, file: Path) -> Code | None:
     return code
 
 
-def unlike(entries: Iterable[Entry], board: FrontierBoard) -> list[str]:
+def unlike(entries: Iterable[SubmittedEntry], board: FrontierBoard) -> list[str]:
     """Say which entries gave other runs on a board than they hold themselves.
 
     Args:

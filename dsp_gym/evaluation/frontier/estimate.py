@@ -84,7 +84,7 @@ class PolicyFrontier:
 
 
 def cost_at(late: Floats, cost: Floats, level: float) -> Floats:
-    """The cost at a lateness, on the line through the settings that no other one beats.
+    """Return the cost at a lateness, on the line through the settings that no other one beats.
 
     A setting that is both later and dearer than another does not count. Between two settings the
     cost is linear in the lateness. A policy whose laxest setting is still more punctual than the
@@ -131,14 +131,14 @@ class _Frontiers(NamedTuple):
         )
 
     def cost(self, level: float) -> Floats:
-        """Cost at a lateness, (n + 1,)."""
+        """Return the cost at a lateness, (n + 1,)."""
         return np.asarray(np.exp(cost_at(self.late, self.log_cost, level)))
 
 
 def estimate_cell(
     runs: CellRuns, lateness: Sequence[float], *, resamples: int, confidence: float
 ) -> tuple[PolicyFrontier, ...]:
-    """The frontiers of one cell.
+    """Return the frontiers of one cell.
 
     Args:
         runs: Every run of the cell.
@@ -214,7 +214,7 @@ def estimate_cell(
 
 
 def _cheapest(costs: Mapping[str, Floats]) -> str | None:
-    """The policy whose costs (n + 1,) are least on the runs as they are; none is able: None."""
+    """Return the policy whose costs (n + 1,) are least on the runs as they are, if any."""
     able = [name for name, cost in costs.items() if np.isfinite(cost[0])]
     return min(able, key=lambda name: float(costs[name][0])) if able else None
 
@@ -235,7 +235,7 @@ def _regret(mine: Floats, least: Floats | None) -> Floats | None:
 
 
 def points_of(runs: PolicyRuns) -> tuple[FrontierPoint, ...]:
-    """Means over the runs of each setting of a policy.
+    """Return means over the runs of each setting of a policy.
 
     Returns:
         A point per setting, in their order.
@@ -259,7 +259,7 @@ def _worst(late: Floats) -> float:
 
 
 def _reached(rule: Sequence[FrontierPoint], level: float) -> float:
-    """A level of lateness, or less where a rule is more punctual at each of its settings.
+    """Return a level of lateness, or less where a rule is more punctual at each of its settings.
 
     The later a policy is, the later are its worst runs and the fewer its rescales: both are
     compared at one lateness.
@@ -270,7 +270,7 @@ def _reached(rule: Sequence[FrontierPoint], level: float) -> float:
 def _at(
     points: Sequence[FrontierPoint], name: Literal["worst", "rescales"], level: float
 ) -> float | None:
-    """A figure between the two settings around a level; None: each setting is later."""
+    """Return a figure between the two settings around a level; None: each setting is later."""
     ordered = sorted(points, key=lambda point: point.late)
     late = np.array([point.late for point in ordered])
     if late[0] > level:
@@ -281,7 +281,7 @@ def _at(
 def _job_costs(
     runs: PolicyRuns, jobs: Sequence[str], lateness: Sequence[float]
 ) -> dict[str, dict[float, float | None]]:
-    """Costs on the frontier of each job by itself."""
+    """Return costs on the frontier of each job by itself."""
     late, cost = (runs.runs(table).mean(axis=(2, 3, 4)) for table in ("late", "cost"))
     return {
         job: {level: _known(cost_at(late[:, j], cost[:, j], level)) for level in lateness}
@@ -298,7 +298,7 @@ def _cheapest_rules(
     lateness: Sequence[float],
     rules: Sequence[Mapping[str, Mapping[float, float | None]]],
 ) -> dict[str, dict[float, float | None]]:
-    """The cost of the cheapest tuned rule on each job by itself; None: every rule is later."""
+    """Return the cost of the cheapest tuned rule on each job; None: every rule is later."""
 
     def least(job: str, level: float) -> float | None:
         able = [cost for rule in rules if (cost := rule[job][level]) is not None]
@@ -312,7 +312,7 @@ def _dearest_job(
     rule: Mapping[str, Mapping[float, float | None]],
     level: float,
 ) -> DearestJob | None:
-    """Where a policy costs most of a rule's cost; None where they compare on no job."""
+    """Return where a policy costs most of a rule's cost; None where they compare on no job."""
     ratios, later = {}, []
     for job, costs in mine.items():
         cost, other = costs[level], rule[job][level]
@@ -327,7 +327,7 @@ def _dearest_job(
 
 
 def _by_training(runs: PolicyRuns, level: float) -> tuple[float | None, ...]:
-    """Cost at a lateness of each training, on its own frontier."""
+    """Return the cost at a lateness of each training, on its own frontier."""
     late = runs.runs("late").mean(axis=(1, 2, 4))
     cost = np.log(runs.runs("cost").mean(axis=(2, 4))).mean(axis=1)
     found = (cost_at(late[:, t], cost[:, t], level) for t in range(runs.trainings))

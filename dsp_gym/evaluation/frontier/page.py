@@ -126,7 +126,7 @@ def report_of(board: FrontierBoard, command: str = "") -> Report:
 
 
 def _drawn(cell: BoardCell, config: FrontierConfig, currency: str) -> Html:
-    """Cost against lateness, a line for each policy."""
+    """Draw cost against lateness, a line for each policy."""
     points = []
     for one in cell.frontiers:
         found = sorted(one.points, key=lambda point: point.late)

@@ -64,7 +64,7 @@ class PolicyRuns(ConfigModel):
     rescales: Table = Field(description="rescales per day")
 
     def runs(self, table: Literal["cost", "late", "rescales"]) -> Floats:
-        """One of the tables.
+        """Return one of the tables.
 
         Returns:
             (settings, jobs, loads, trainings, seeds).
@@ -90,7 +90,7 @@ class CellRuns(ConfigModel):
 
 
 def entrants(policy: SweptPolicy) -> tuple[Entrant, ...]:
-    """A policy at each setting of its knob, each of its trainings in turn.
+    """Return a policy at each setting of its knob, each of its trainings in turn.
 
     Returns:
         One entrant per training and value; one per training where the policy has no knob.
@@ -116,7 +116,7 @@ def entrants(policy: SweptPolicy) -> tuple[Entrant, ...]:
 
 
 def _turned(params: Mapping[str, object], policy: SweptPolicy, value: float) -> dict[str, object]:
-    """A policy's parameters with its knob at a value."""
+    """Return a policy's parameters with its knob at a value."""
     first, *others = policy.knob
     changes = {first: value}
     if others:
@@ -133,7 +133,7 @@ def _turned(params: Mapping[str, object], policy: SweptPolicy, value: float) -> 
 
 
 def _number(params: Mapping[str, object], policy: SweptPolicy, path: str) -> float:
-    """The value a policy's file gives a parameter."""
+    """Return the value a policy's file gives a parameter."""
     found: object = params
     for key in path.split("/"):
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -234,7 +234,7 @@ def play_cell(
     told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> CellRuns:
-    """Plays every policy at every setting on the jobs and loads of one cell.
+    """Play every policy at every setting on the jobs and loads of one cell.
 
     Args:
         config: The frontier.
@@ -262,7 +262,7 @@ def play_shift(
     told: OnRuns | None = None,
     kept: Keep | None = None,
 ) -> CellRuns:
-    """Plays policies under one of the shifts, on unseen jobs and generated loads.
+    """Play policies under one of the shifts, on unseen jobs and generated loads.
 
     Args:
         config: The frontier.
@@ -295,7 +295,7 @@ def _everyone(made: Made) -> tuple[Entrant, ...]:
 def _runs_of(
     name: str, made: Made, benchmark: BenchmarkConfig, played: Sequence[ScorecardCell]
 ) -> CellRuns:
-    """The runs of all policies, in tables."""
+    """Return the runs of all policies, in tables."""
     topology = Topology.of([benchmark_job(job, benchmark) for job in benchmark.jobs])
     unit = reference_cost_per_s(topology.tables, topology.row, benchmark.start_headroom)
     by_label: dict[str, list[ScorecardCell]] = {}

@@ -42,7 +42,7 @@ def price_cell(
     resamples: int,
     confidence: float,
 ) -> tuple[PricedPolicy, ...]:
-    """Ranks policies by money and the price of late time together.
+    """Rank policies by money and the price of late time together.
 
     Args:
         runs: Every run of the cell.
@@ -88,7 +88,7 @@ def price_cell(
 
 
 def cheapest_settings(runs: CellRuns, late_weight: float) -> dict[str, int]:
-    """The setting of each policy that costs least with late time priced in.
+    """Return the setting of each policy that costs least with late time priced in.
 
     Args:
         runs: Runs that policies may be tuned on.
@@ -104,7 +104,7 @@ def cheapest_settings(runs: CellRuns, late_weight: float) -> dict[str, int]:
 
 
 def _prices(one: PolicyRuns, runs: CellRuns, late_weight: float) -> Floats:
-    """Price of each run in costs of the reference configuration, (settings, jobs, loads, t, seeds).
+    """Price each run in costs of the reference configuration, (settings, jobs, loads, t, seeds).
 
     t are trainings.
     """
@@ -129,7 +129,7 @@ class ShiftedPolicy:
 def compare_shifts(
     played: Sequence[CellRuns], late_weight: float, *, resamples: int, confidence: float
 ) -> tuple[ShiftedPolicy, ...]:
-    """Compares policies under shifts by price, money and late time together.
+    """Compare policies under shifts by price, money and late time together.
 
     Args:
         played: The runs under each shift, those without one first.

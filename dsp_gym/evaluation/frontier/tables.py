@@ -38,7 +38,7 @@ class Level(NamedTuple):
 
 
 def level_of(config: FrontierConfig) -> Level:
-    """The middle one of the levels: its columns have intervals.
+    """Return the middle one of the levels: its columns have intervals.
 
     Returns:
         A share of the time with its text.
@@ -48,7 +48,7 @@ def level_of(config: FrontierConfig) -> Level:
 
 
 def headline(board: FrontierBoard) -> str:
-    """The result in one sentence: the cheapest policy of the first cell that no load told.
+    """Return the result in one sentence: the cheapest policy of the first cell.
 
     Returns:
         A sentence; it says so where no policy reaches the lateness.
@@ -71,7 +71,7 @@ def headline(board: FrontierBoard) -> str:
 
 
 def _shift_headline(board: FrontierBoard) -> str:
-    """The largest rise of a ratio, where no cell was played."""
+    """Return the largest rise of a ratio, where no cell was played."""
     risen = [(one.rise, one) for one in board.shifts if one.rise is not None and not one.rule]
     if not risen:
         return "Only tuned rules ran under shifts."
@@ -147,7 +147,7 @@ def _ordered(cell: BoardCell, level: float) -> list[PolicyFrontier]:
 
 
 def _dearest_job(found: DearestJob | None) -> str:
-    """The job with the highest ratio, and those on which the policy is later than a rule."""
+    """Return the job with the highest ratio, and those on which the policy is later than a rule."""
     if found is None:
         return "–"
     named = ", ".join(found.later[:NAMED])
@@ -213,7 +213,7 @@ KNOWN_HEAD = (
 
 
 def _known_rows(cell: BoardCell) -> list[tuple[str, ...]]:
-    """The frontier of the policy that knows the load, setting by setting."""
+    """Return the frontier of the policy that knows the load, setting by setting."""
     return [
         (
             "–" if point.value is None else f"{point.value:g}",
@@ -229,7 +229,7 @@ def _known_rows(cell: BoardCell) -> list[tuple[str, ...]]:
 
 
 def _against_rules(cell: BoardCell, level: Level) -> Table:
-    """Costs and rescales of every other policy against each tuned rule, not the best one alone."""
+    """List costs and rescales of every other policy against each tuned rule."""
     rules = [one.policy for one in cell.frontiers if one.rule]
     rows = []
     for one in _ordered(cell, level.share):
@@ -243,7 +243,7 @@ def _against_rules(cell: BoardCell, level: Level) -> Table:
 
 
 def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
-    """Costs of the trainings of a learned policy, each by itself."""
+    """Return costs of the trainings of a learned policy, each by itself."""
     return [
         (
             f"{one.policy}, {percent(level)} % late",
@@ -256,7 +256,7 @@ def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
 
 
 def tables_beside(cell: BoardCell, config: FrontierConfig, currency: str) -> list[Table]:
-    """The tables below that of the costs.
+    """Return the tables below that of the costs.
 
     Args:
         cell: The cell.

@@ -22,7 +22,7 @@ HELD_OUT = 0.2
 
 
 def with_held_out_seeds(loads: LoadSet) -> LoadSet:
-    """Keeps the training loads alone; their last fifth of seeds takes the place of validation.
+    """Keep the training loads alone; their last fifth of seeds takes the place of validation.
 
     Returns:
         The loads.
@@ -62,7 +62,7 @@ class AgentObjective:
         return self._steps
 
     def config(self, params: Mapping[str, object]) -> ExperimentConfig:
-        """The experiment with these hyper-parameters, as it would be trained in full.
+        """Return the experiment with these hyper-parameters, as it would be trained in full.
 
         Returns:
             A valid experiment; all but the section `agent` is as it was.

@@ -16,7 +16,7 @@ from dsp_gym.arrays import Floats
 from dsp_gym.control.loop import LoopStep
 from dsp_gym.envs.reward import RewardWeights, reward, reward_terms
 from dsp_gym.errors import ConfigError
-from dsp_gym.evaluation.batch_of_runs import benchmark_job, play, share_of
+from dsp_gym.evaluation.batch_of_runs import batch_of, benchmark_job, play
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.experiments.experiment import ExperimentConfig
@@ -72,7 +72,7 @@ class Objective(Protocol):
 
 
 def training_benchmark(config: BenchmarkConfig | ExperimentConfig, seeds: int) -> BenchmarkConfig:
-    """The training part of a benchmark or an experiment: its training jobs, loads and seeds.
+    """Return the training part of a benchmark or an experiment: its training jobs, loads and seeds.
 
     Args:
         config: The benchmark or experiment.
@@ -130,15 +130,15 @@ class PolicyObjective:
         )
         self._unit = _reference_cost_per_s(self.benchmark)
         entrant = Entrant(policy=self.base, name=LABEL)
-        self._share = share_of(self.benchmark, entrant)
+        self._batch = batch_of(self.benchmark, entrant)
 
     @property
     def decisions(self) -> int:
         """Decisions of all runs of a trial."""
-        return len(self._share) * (self.benchmark.episode_s // self.benchmark.interval_s)
+        return len(self._batch) * (self.benchmark.episode_s // self.benchmark.interval_s)
 
     def config(self, params: Mapping[str, object]) -> PolicyConfig:
-        """The policy with these parameters.
+        """Return the policy with these parameters.
 
         Returns:
             The policy's configuration; parameters that are not searched keep the base's values.
@@ -156,7 +156,7 @@ class PolicyObjective:
             told(taken, steps)
 
         entrant = Entrant(policy=self.config(params), name=LABEL)
-        cells = play(replace(self._share, entrant=entrant), observe).cells
+        cells = play(replace(self._batch, entrant=entrant), observe).cells
         unit = dict(zip(dict.fromkeys(cell.job for cell in cells), self._unit, strict=True))
         seconds = self.benchmark.episode_s
         cost = np.mean([c.metrics["cost"] / (unit[c.job] * seconds) for c in cells])

@@ -19,7 +19,7 @@ __all__ = ["provenance", "write_experiment", "write_policy"]
 def provenance(
     best: BestTrial, about: Mapping[str, object], seed: int, at_once: int = 1
 ) -> dict[str, object]:
-    """Records where parameters come from, and how much better than the default they did there.
+    """Record where parameters come from, and how much better than the default they did there.
 
     Args:
         best: The parameters.
@@ -44,7 +44,7 @@ def provenance(
 
 
 def write_policy(file: Path, policy: PolicyConfig, record: Mapping[str, object]) -> Path:
-    """Writes a policy's file, whole or not at all.
+    """Write a policy's file, whole or not at all.
 
     Returns:
         The file.
@@ -54,7 +54,7 @@ def write_policy(file: Path, policy: PolicyConfig, record: Mapping[str, object])
 
 
 def write_experiment(file: Path, config: ExperimentConfig, record: Mapping[str, object]) -> Path:
-    """Writes an experiment with tuned hyper-parameters, its record above it as a comment.
+    """Write an experiment with tuned hyper-parameters, its record above it as a comment.
 
     Returns:
         The file.

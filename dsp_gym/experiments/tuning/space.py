@@ -35,21 +35,21 @@ class Pick(Protocol):
     """Picks values; the same name is the same dimension in every trial."""
 
     def real(self, name: str, low: float, high: float, *, log: bool = False) -> float:
-        """A number between the ends, to four digits.
+        """Return a number between the ends, to four digits.
 
         Returns:
             The number picked, rounded to four significant digits.
         """
 
     def whole(self, name: str, low: int, high: int, *, log: bool = False) -> int:
-        """A whole number, both ends included.
+        """Return a whole number, both ends included.
 
         Returns:
             The number picked.
         """
 
     def one(self, name: str, values: Sequence[Value]) -> Value:
-        """One of the values.
+        """Return one of the values.
 
         Returns:
             The value picked, unchanged.
@@ -61,7 +61,7 @@ SearchSpace = Callable[[Pick], dict[str, object]]
 
 
 def search_space(policy: str) -> SearchSpace:
-    """The search space of a policy.
+    """Return the search space of a policy.
 
     Returns:
         A function that picks the policy's parameters.

@@ -64,7 +64,7 @@ class SearchProgress(Protocol):
         """Report the steps that a trial has taken."""
 
     def done(self, trial: int, score: Score, best: BestTrial) -> None:
-        """A trial is done; `best` counts it."""
+        """Report a finished trial; `best` counts it."""
 
 
 def tune(
@@ -79,7 +79,7 @@ def tune(
     engine: Engine = HERE,
     at_once: int = 1,
 ) -> BestTrial:
-    """Searches for parameters.
+    """Search for for parameters.
 
     The parameters as they are come first, and are the answer if nothing better is found. Every
     trial draws from a random stream of its own, so an interrupted and resumed search tries the same
@@ -148,7 +148,7 @@ class _Interrupt:
         self.asked, self.judging = False, False
 
     def stopping(self, results: Iterator[Result]) -> Iterator[Result]:
-        """Passes results on; the next one is not waited for after Ctrl-C."""
+        """Pass results on; the next one is not waited for after Ctrl-C."""
         while True:
             self.judging = True
             try:
@@ -203,7 +203,7 @@ class _Search:
         self._untold: list[tuple[int, Score]] = []
 
     def round(self, trials: int, at_once: int) -> list[_Proposal]:
-        """Proposes the trials that the first unfinished round lacks; none when all are done."""
+        """Propose the trials that the first unfinished round lacks; none when all are done."""
         done = {trial.user_attrs["number"]: trial for trial in _done(self.study)}
         lacking = next((number for number in range(trials) if number not in done), trials)
         work = [] if "default" in self.study.user_attrs else [_Proposal(DEFAULT, {}, None)]
@@ -229,7 +229,7 @@ class _Search:
         return work
 
     def keep(self, proposal: _Proposal, score: Score) -> None:
-        """Stores a trial with its score, and tells of it once the default is known."""
+        """Store a trial with its score, and reports of it once the default is known."""
         figures = {"excess": score.excess, "metrics": dict(score.metrics)}
         if proposal.trial is None:
             self.study.set_user_attr("default", {"value": score.value, **figures})
@@ -322,7 +322,7 @@ def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
 
 
 def _storage(database: Path) -> optuna.storages.RDBStorage:
-    """The study's file, open only while it is read or written: Optuna never closes a pool."""
+    """Return the study's file, open only while in use: Optuna never closes a pool."""
     from optuna.storages import RDBStorage
     from sqlalchemy import NullPool
 
@@ -330,7 +330,7 @@ def _storage(database: Path) -> optuna.storages.RDBStorage:
 
 
 def _forget_unfinished(optuna: Any, study: optuna.Study) -> None:
-    """Marks trials that were cut short as failed; nothing is learned from them."""
+    """Mark trials that were cut short as failed; nothing is learned from them."""
     for trial in study.get_trials(deepcopy=False):
         if not trial.state.is_finished():
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)

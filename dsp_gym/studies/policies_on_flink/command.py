@@ -157,7 +157,7 @@ class _Clusters:
         self._running: tuple[str, LocalCluster] | None = None
 
     def of(self, rescaling: Rescaling) -> LocalCluster:
-        """The cluster for a way of rescaling; the other one is ended first."""
+        """Return the cluster for a way of rescaling; the other one is ended first."""
         if self._running is None or self._running[0] != rescaling:
             self._end()
             settings = self._config.cluster_of(rescaling)
@@ -213,7 +213,7 @@ def compared(
 def _kept_of(
     plan: PlannedValidation, case: ValidationCase, policy: ComparedPolicy, kept: KeptRuns
 ) -> Iterator[RealRun]:
-    """The kept runs of a policy in a case."""
+    """Return the kept runs of a policy in a case."""
     for run in plan.runs:
         if run.case is case and run.policy is policy and (one := kept.read(run)) is not None:
             yield one
@@ -225,7 +225,7 @@ def _compared(
     real: Mapping[str, tuple[RealRun | PublishedRun, ...]],
     outage_s: tuple[float, float, float] | None,
 ) -> CaseFigures:
-    """A case played by every policy, its outages drawn from those of its real runs."""
+    """Return a case played by every policy, its outages drawn from those of its real runs."""
     config = plan.config
     price = config.late_price * case.reference_cost_per_s
     policies = []

@@ -45,7 +45,7 @@ def acting(
     writer: JournalWriter,
     origin_s: float,
 ) -> JobAutoscaler:
-    """A loop in which a policy acts on a job, seen in slow motion.
+    """Return a loop in which a policy acts on a job, seen in slow motion.
 
     Args:
         config: The validation.
@@ -81,7 +81,7 @@ def acting(
 
 
 def totals(turns: Iterable[Turn]) -> ValidationTotals:
-    """What a run cost.
+    """Say what a run cost.
 
     Returns:
         Sums over the turns whose outcome is known.

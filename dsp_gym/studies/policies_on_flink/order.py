@@ -161,7 +161,7 @@ def _pairs(found: CaseFigures) -> list[_Pair]:
 
 
 def _spread(complete: Sequence[CaseFigures]) -> float | None:
-    """How far repetitions of a run are apart in price: median of the range over the mean."""
+    """Say how far repetitions of a run are apart in price: median of the range over the mean."""
     ranges = []
     for one in complete:
         for policy in one.policies:
@@ -172,7 +172,7 @@ def _spread(complete: Sequence[CaseFigures]) -> float | None:
 
 
 def _agents(config: ValidationConfig, complete: Sequence[CaseFigures]) -> list[dict[str, object]]:
-    """Each agent against the rule of the lowest real price, job by job over all its loads."""
+    """Return each agent against the rule of the lowest real price, by job, over all loads."""
     rows: list[dict[str, object]] = []
     for label in dict.fromkeys(one.case.job.label for one in complete):
         of_job = [one for one in complete if one.case.job.label == label]
@@ -203,7 +203,7 @@ def _agents(config: ValidationConfig, complete: Sequence[CaseFigures]) -> list[d
 
 
 def _summed(cases: Sequence[CaseFigures], policy: str) -> Mapping[str, float]:
-    """A policy's means per run, summed over loads."""
+    """Return a policy's means per run, summed over loads."""
     own = [one for case in cases for one in case.policies if one.policy == policy]
     return {
         "cost": sum(_mean([run.cost for run in one.real]) for one in own),

@@ -67,7 +67,7 @@ class PublishedRuns:
         return cls(cases, outages_s)
 
     def of_case(self, case: ValidationCase) -> Mapping[str, tuple[PublishedRun, ...]]:
-        """The real runs of a case, by policy; none where the figures lack it."""
+        """Return the real runs of a case, by policy; none where the figures lack it."""
         return self.cases.get(case.label, {})
 
 

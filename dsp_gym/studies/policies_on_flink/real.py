@@ -184,7 +184,7 @@ class _Watched:
 
 
 def _fresh(folder: Path) -> Path:
-    """An empty folder: a journal that was begun is of a run that did not end."""
+    """Return an empty folder: a journal that was begun is of a run that did not end."""
     if folder.exists():
         for file in folder.iterdir():
             file.unlink()

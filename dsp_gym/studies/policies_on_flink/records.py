@@ -36,7 +36,7 @@ class CountedRecords:
 
 
 def expected_per_record(spec: JobSpec) -> float | None:
-    """How many records reach all sinks for each record of the job's only source.
+    """Say how many records reach all sinks for each record of the job's only source.
 
     Returns:
         The product of selectivities along all ways; None where a window, or a share of a record,
@@ -60,7 +60,7 @@ def expected_per_record(spec: JobSpec) -> float | None:
 
 
 def drained(source: SampleSource, spec: JobSpec, patience_s: float) -> CountedRecords:
-    """Waits until a job whose load has ended has worked off everything.
+    """Wait until a job whose load has ended has worked off everything.
 
     Args:
         source: The job's samples.

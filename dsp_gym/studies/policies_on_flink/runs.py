@@ -108,7 +108,7 @@ class ValidationCase:
         return Topology.of([self.spec])
 
     def columns(self) -> tuple[Ints, Ints]:
-        """The start as arrays.
+        """Return the start as arrays.
 
         Returns:
             Parallelism and memory level, (1, V) each.
@@ -120,7 +120,7 @@ class ValidationCase:
         )
 
     def with_outage(self, outage_s: tuple[float, float, float] | None) -> ValidationCase:
-        """The same case with the p10, p50 and p90 of its outages, s; None: the case itself."""
+        """Return the case with the p10, p50, p90 of its outages, s; None: the case itself."""
         if outage_s is None:
             return self
         rescale = self.spec.rescale.model_copy(update={"outage_s": outage_s})
@@ -128,7 +128,7 @@ class ValidationCase:
 
 
 def outage_of(outages_s: tuple[float, ...]) -> tuple[float, float, float] | None:
-    """What outages to draw from those of rescales on a real Flink, savepoints left out.
+    """Say what outages to draw from those of rescales on a real Flink, savepoints left out.
 
     Returns:
         p10, p50 and p90, s; None without any.
@@ -169,7 +169,7 @@ class PlannedValidation:
     left_out: Mapping[str, str]  # reason by job, or by load
 
     def of_jobs(self, labels: Collection[str]) -> PlannedValidation:
-        """The runs of some jobs.
+        """Return the runs of some jobs.
 
         Args:
             labels: Of the jobs; none: all.
@@ -193,7 +193,7 @@ class PlannedValidation:
         return replace(self, cases=cases, runs=runs, left_out={})
 
     def seconds(self, runs: Sequence[ValidationRun], running: str = "") -> float:
-        """How long some runs take, one after the other.
+        """Say how long some runs take, one after the other.
 
         Args:
             runs: The runs.
@@ -275,7 +275,7 @@ def _check_slots(spec: JobSpec, cluster: ClusterSettings) -> None:
 
 
 def _simulated_job(job: ValidatedJob, cluster: ClusterSettings, reports: Path) -> JobSpec:
-    """The calibrated job; in place every slot has one share of the managed memory."""
+    """Return the calibrated job; in place every slot has one share of the managed memory."""
     spec = load_job(job.job)
     if not Path(job.job).is_file():
         # A recording shows how long a job takes to start, not to be stopped and submitted.
@@ -296,7 +296,7 @@ def _simulated_job(job: ValidatedJob, cluster: ClusterSettings, reports: Path) -
 
 
 def _shape(config: ValidationConfig, name: str, traces: TraceLibrary) -> Floats:
-    """A load by real second, as a multiple of the reference rate; it ends at its last second."""
+    """Return a load by real second, as a multiple of the reference rate."""
     load = next(one.load for one in config.loads if one.name == name)
     slow = rates(load, seed=0, duration_s=float(config.seconds * config.compression), traces=traces)
     return np.asarray(slow.reshape(config.seconds, config.compression).mean(axis=1))
@@ -329,7 +329,7 @@ class KeptRuns:
     config: ValidationConfig
 
     def read(self, run: ValidationRun) -> RealRun | None:
-        """The result of a run.
+        """Return the result of a run.
 
         Returns:
             None where there is none, or it is damaged, or of other settings.
@@ -346,7 +346,7 @@ class KeptRuns:
         write_atomic(self.file(run), result.model_dump_json(by_alias=True, indent=1) + "\n")
 
     def file(self, run: ValidationRun) -> Path:
-        """Where the result of a run is kept.
+        """Return where the result of a run is kept.
 
         Returns:
             A path, of a file that need not exist.
@@ -354,7 +354,7 @@ class KeptRuns:
         return self.folder / run.case.job.label / run.case.load / f"{run.name}.json"
 
     def journal(self, run: ValidationRun) -> Path:
-        """Where the journal of a run is written.
+        """Return where the journal of a run is written.
 
         Returns:
             A folder beside its result.
@@ -362,7 +362,7 @@ class KeptRuns:
         return self.file(run).with_suffix(".journal")
 
     def depends_on(self, run: ValidationRun) -> str:
-        """Hash of everything that a real run depends on, but the version of this program.
+        """Return hash of everything that a real run depends on, but the version of this program.
 
         Returns:
             16 hexadecimal digits.

@@ -53,7 +53,7 @@ _JOB_POWERS, _VERTEX_POWERS = _powers(JOB_FLOATS), _powers(VERTEX_FLOATS)
 
 
 def slowed(spec: JobSpec, times: float) -> JobSpec:
-    """A job `times` as slow, under a load `times` as slow.
+    """Return a job `times` as slow, under a load `times` as slow.
 
     Its capacity is that many times less, and each configuration carries the same share of the load.
     An hour of it costs that many times less, so that a run costs the same.
@@ -101,7 +101,7 @@ def _slowed_state(state: KeyedState, times: float) -> KeyedState:
 
 
 def _scaled(section: Section, times: float, *fields: str) -> Section:
-    """A copy of a section of the job file with some numbers `times` as large."""
+    """Return a copy of a section of the job file with some numbers `times` as large."""
     return section.model_copy(
         update={field: times * float(getattr(section, field)) for field in fields}
     )
@@ -110,7 +110,7 @@ def _scaled(section: Section, times: float, *fields: str) -> Section:
 def slowed_snapshot(
     seen: MetricsSnapshot, jobs: Topology, times: float, origin_s: float
 ) -> MetricsSnapshot:
-    """What was seen, in slow motion.
+    """Say what was seen, in slow motion.
 
     Args:
         seen: A snapshot in real seconds.

@@ -7,6 +7,7 @@ from dsp_gym.config.files import configs_root, load_model, parse
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.job.spec import Prices
+from dsp_gym.policies.config import PolicyConfig
 
 CORE_V1 = "bb95b695a525fb2d"
 
@@ -72,3 +73,11 @@ def test_it_is_tuned_on_other_jobs_than_it_reports(core):
     assert not set(core.jobs) & set(core.train_jobs)
     assert core.loads.train is not None
     assert core.loads.test is not None
+
+
+def test_the_shipped_tuned_policies_were_tuned_on_what_core_v1_is(core):
+    files = sorted((configs_root() / "policies/tuned/core-v1").glob("*-tuned.yaml"))
+    assert {f"tuned/core-v1/{file.stem}" for file in files} <= {one.policy for one in core.policies}
+    for file in files:
+        record = load_model(PolicyConfig, "policies", file).provenance or {}
+        assert record["fingerprint"] == fingerprint(core)
