@@ -97,8 +97,7 @@ def vertex_sample(
         options: Options, for the aggregator and the lag threshold.
         carried: Average of earlier OBSERVED_TPR, for a source that does not catch up.
         named: Whether the names of its metrics were seen before and are not asked for again; those
-            of a
-            source always are.
+            of a source always are.
 
     Returns:
         (SCALING_METRICS,), NaN where a metric is missing.

@@ -95,8 +95,7 @@ def align(
         low: Lower limit.
         high: Upper limit.
         mode: One of the modes of 1.15.0 (LEGACY_*), which may fall back below the wanted
-            parallelism or
-            block, or of main, which keep the wanted one where no other fits.
+            parallelism or block, or of main, which keep the wanted one where no other fits.
 
     Returns:
         The parallelism, and whether the alignment limits it.
@@ -336,8 +335,7 @@ def scale_vertices(
 
     Returns:
         1 where a vertex changes and is outside its thresholds, 0 where none does, -1 where Flink
-        fails;
-        vertices it would have visited later then stay unchanged.
+        fails; vertices it would have visited later then stay unchanged.
     """
     k, due = at.graph, 0  # v is a vertex, p its running parallelism
     for v in range(graph.n[k]):

@@ -146,8 +146,7 @@ class ShippedPass:
             parallelism: (J, V) the working copy, changed in place.
             level: (J, V) likewise.
             otherwise: runs a guardrail that is not compiled on the working copy, and flags the jobs
-                it
-                changed.
+                it changed.
 
         Returns:
             (guardrails, J) flags, True where the decision was changed; and whether any is set.

@@ -298,8 +298,7 @@ def suits(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns], cost_share: f
 
     Returns:
         (J,) flags: it carries the offered load, and costs little more than the twin's unless the
-        twin
-        does not carry that load; False where the need is unknown.
+        twin does not carry that load; False where the need is unknown.
     """
     found = np.zeros(len(snapshot), np.bool_)
     _suit(snapshot.topology.handle, snapshot.arrays, fallen, cost_share, found)

@@ -74,8 +74,7 @@ def fired_share(since: float, missing: float, periods: float) -> float:
     Args:
         since: records taken in since it last fired.
         missing: records still to come in before all ended periods have fired; below 0 where records
-            of
-            the open period came in, too.
+            of the open period came in, too.
         periods: number of periods that have ended and not fired, at least 1.
 
     Returns:

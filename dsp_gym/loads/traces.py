@@ -57,8 +57,7 @@ class TraceLibrary:
 
     Args:
         base_dir: Folder in which relative paths start, before the data folder; the current
-            directory
-            when None.
+            directory when None.
     """
 
     def __init__(self, base_dir: str | Path | None = None) -> None:

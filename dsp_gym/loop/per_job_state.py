@@ -178,8 +178,7 @@ class Rowwise(Protocol):
 
         Returns:
             The memories, in the same order in every object that was made the same way. With None
-            the
-            policy decides alone, not in a batch.
+            the policy decides alone, not in a batch.
         """
 
 

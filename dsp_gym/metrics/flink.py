@@ -287,8 +287,7 @@ def names_in(task_name: str) -> list[str]:
 
     Returns:
         One for each recognisable operator of the chain, in its order, printable and not longer than
-        120
-        characters.
+        120 characters.
 
     >>> names_in("Source: bids -> Flat Map -> Sink: out: Writer")
     ['bids', 'Flat Map', 'out']

@@ -118,8 +118,7 @@ def ask(
         parallelism: (J, V) wanted subtasks.
         level: (J, V) wanted memory levels.
         answer: (J,) becomes PENDING where a rescale started, REFUSED where the job was not running;
-            it
-            stays where no change was asked for.
+            it stays where no change was asked for.
         outcome: (J, len(OUTCOME)), rescales are counted.
     """
     m, s = model.arrays, state.arrays

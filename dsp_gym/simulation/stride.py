@@ -66,8 +66,8 @@ def lanes(vertices: int) -> Floats:
 
     Returns:
         (V + 1, len(Q), LANES). In row n, the first after the n vertices of a job, `done` is the
-        load,
-        `now` the records taken from the log, `wait_s` the job's latency and `due` the backlog.
+        load, `now` the records taken from the log, `wait_s` the job's latency and `due` the
+        backlog.
     """
     return np.empty((vertices + 1, len(Q), LANES))
 
@@ -236,8 +236,7 @@ def _arrivals(c: Floats, upstream: Ints, v: int, q: Floats) -> tuple[int, int]:
 
     Returns:
         Row and column of the lane that holds the records: that of the only input where the vertex
-        is
-        no window and nothing was held back.
+        is no window and nothing was held back.
     """
     u = upstream[v, 0]
     held = q[u, Q.sums, SUMS.held] > 0.0 or _fires(c, u)

@@ -199,8 +199,7 @@ class ServiceModel:
 
         Returns:
             (J, V) seconds of the hottest task per record of the whole vertex divided by p, and the
-            standard
-            error of their logarithm; NaN where the vertex was not seen yet.
+            standard error of their logarithm; NaN where the vertex was not seen yet.
         """
         seconds, errors = np.full(parallelism.shape, np.nan), np.full(parallelism.shape, np.nan)
         _expected_times(jobs.handle, self.believed, parallelism, level, seconds, errors)
@@ -357,8 +356,7 @@ def carried_per_s(known: Believed, t: JobFacts, j: int, v: int, p: int, column: 
 
     Returns:
         Records/s over all sources; infinite for a vertex that gets no input or is no limit, NaN
-        where
-        the vertex was not seen yet.
+        where the vertex was not seen yet.
     """
     k = t.row[j]
     records = known.records_per_s[k, v, column, p]
