@@ -102,6 +102,7 @@ def align(
     """
     if mode == OFF or new == p:
         return new, False
+    # A source spreads partitions, any other vertex key groups.
     groups = partitions if partitions > 0 else max_parallelism
     cap = min(groups, max_parallelism, high)
     balanced = mode in (BALANCED, LEGACY_MAXIMIZE)
@@ -121,6 +122,7 @@ def align(
                 q += 1
             break
         q -= 1
+    # The lower limit wins over alignment, and a scale-up must not become a scale-down.
     q = max(q, low)
     if (up and q <= p) or (not up and q >= p):
         return p, True
@@ -146,6 +148,7 @@ def scale(
     # Java's cast of a double to an int: NaN is 0, infinity is Integer.MAX_VALUE.
     wanted = min(np.ceil(factor * p), float(INT_MAX))
     raw = 0 if np.isnan(wanted) else int(wanted)
+    # Never more subtasks than key groups.
     new = min(max(low, raw), min(max_parallelism, high))
     if partitions <= 0 and not hashed:
         return new, False
@@ -164,6 +167,7 @@ def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float
         return 1.0
     # The baseline is the rate of one task: as measured at parallelism 1, else from the smallest.
     baseline, smallest = np.nan, -1
+    # From the newest on: of several scalings from parallelism 1 the latest counts.
     for i in range(n - 1, -1, -1):
         if before[i] == 1:
             baseline, smallest = rates[i], -1
@@ -210,9 +214,11 @@ def delay(
     delayed.outside[j, v, count] = outside
     count += 1
     delayed.size[j, v] = count
+    # Until an interval has passed since the first recommendation, the vertex waits.
     start = now - interval
     if start < delayed.first_ms[j, v]:
         return 0, False
+    # Recommendations older than the interval leave at the front.
     drop = 0
     while delayed.ts_ms[j, v, drop] < start:
         drop += 1
@@ -269,6 +275,7 @@ def scale_vertex(
         )
         if np.isnan(alpha):
             return p, False, np.nan, 0, False
+        # A sublinear vertex needs more tasks for the same gain.
         factor /= alpha
     if factor < s.min_factor:
         factor = s.min_factor
@@ -276,6 +283,7 @@ def scale_vertex(
         factor = s.max_factor
     # The running parallelism is always allowed, even outside the configured limits.
     lower, upper = min(p, limits.lowest), max(p, limits.highest)
+    # Contradictory options: Flink throws.
     if lower > upper:
         return p, False, np.nan, 0, False
     new, limited = scale(
@@ -283,8 +291,10 @@ def scale_vertex(
     )
     events = LIMITED if limited else 0
     if new == p:
+        # A vertex at its target forgets waiting scale-downs.
         delayed.size[j, v] = 0
         return p, False, np.nan, events, True
+    # main: from the parallelism after limits and alignment; 1.15.0: from the clamped factor.
     expected = rate / p * new if s.final_expected else rate * factor
     expected = round3(expected)
     events |= EXPECTING
@@ -293,6 +303,7 @@ def scale_vertex(
         delayed.size[j, v] = 0
         last = past - 1
         # Effectiveness: did the last scale-up bring the expected share of its expected gain?
+        # Only if the vertex still runs with the parallelism that the scale-up led to.
         if past > 0 and p == history.after[j, v, last] > history.before[j, v, last]:
             gain = history.expected[j, v, last] - history.rate[j, v, last]
             if not (rate - history.rate[j, v, last]) / gain >= s.effectiveness:
@@ -339,6 +350,7 @@ def scale_vertices(
     """
     k, due = at.graph, 0  # v is a vertex, p its running parallelism
     for v in range(graph.n[k]):
+        # Vertices that are not visited keep their parallelism.
         out.new[v], out.outside[v], out.expected[v] = parallelism[v], False, np.nan
         out.events[v] = 0
     for v in graph.visits[k, : graph.n[k]]:
@@ -357,6 +369,7 @@ def scale_vertices(
         )
         out.new[v], out.outside[v], out.expected[v], out.events[v] = new, outside, expected, events
         if not fine:
+            # Flink's exception ends the loop: those before it have their recommendations.
             return -1
         if new != p and outside:
             due = 1
