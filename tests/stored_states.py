@@ -1,4 +1,4 @@
-"""What Flink's autoscaler stores of a job, written as the operator and its JDBC store write it."""
+"""The stored state of Flink's autoscaler, as the operator and its JDBC store write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `dsp-gym bench spark` compares is the same."""
+"""The two pipelines that `dsp-gym bench spark` compares give the same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dsp-gym scorecard`: from a journal to a page, and to the registry by a person's command."""
+"""`dsp-gym scorecard`: from a journal to a page, and to the registry on a person's command."""
 
 from __future__ import annotations
 

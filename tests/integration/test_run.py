@@ -1,4 +1,4 @@
-"""`dsp-gym run` on a real Flink: it scales, holds still in trouble, and never stops the job."""
+"""`dsp-gym run` on a real Flink: it scales, holds in trouble, and never stops the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a signature is demanded, an unsigned or changed policy decides nothing."""
+"""Where a signature is required, an unsigned or changed policy decides nothing."""
 
 from __future__ import annotations
 

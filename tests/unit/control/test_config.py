@@ -1,4 +1,4 @@
-"""What `dsp-gym run` reads, and the slots it keeps to."""
+"""Configuration of `dsp-gym run`, and the slots it keeps to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dsp-gym bench growth`: what is measured, and the slopes that are named."""
+"""`dsp-gym bench growth`: its measurements and slopes."""
 
 from __future__ import annotations
 

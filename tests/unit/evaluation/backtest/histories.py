@@ -1,4 +1,4 @@
-"""Histories of our own choice, for the tests of a backtest."""
+"""Constructed histories for the tests of a backtest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be claimed, worked out by hand."""
+"""Permitted claims, worked out by hand."""
 
 from __future__ import annotations
 

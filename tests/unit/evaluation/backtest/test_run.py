@@ -1,4 +1,4 @@
-"""Replays: what policies would have run, and that nothing depends on how the work is spread."""
+"""Replays: the policies' configurations, independent of how the work is spread."""
 
 from __future__ import annotations
 

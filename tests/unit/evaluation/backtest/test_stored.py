@@ -1,4 +1,4 @@
-"""Histories from what Flink's autoscaler has stored."""
+"""Histories from the stored state of Flink's autoscaler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scorecards of a shadow with figures of our own choice, for the pages' tests."""
+"""Scorecards of a shadow with constructed figures, for the pages' tests."""
 
 from __future__ import annotations
 

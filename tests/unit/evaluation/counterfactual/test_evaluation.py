@@ -1,4 +1,4 @@
-"""The counterfactual scorecard: on simulated jobs, where what would have happened can be run."""
+"""The counterfactual scorecard on simulated jobs, where the alternative can be run."""
 
 from __future__ import annotations
 
