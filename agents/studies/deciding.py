@@ -1,4 +1,4 @@
-"""Processor time that shipped agents take for one decision, and the planner for planning anew.
+"""Processor time that shipped agents take for one decision, and the planner for a new plan.
 
 python -m agents.studies.deciding
 python -m agents.studies.deciding learned --job random-dag:1003 --days 2

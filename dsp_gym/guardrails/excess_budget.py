@@ -228,6 +228,9 @@ class ExcessBudget(Restriction):
         A job whose configuration does not carry the load, or is dearer than the budget of cost
         allows while its twin's carries it, first gets the configuration of the twin: the fallback
         alone may need many steps from where the policy has left it, or be content to stay there.
+
+        Returns:
+            Configurations (J, V), with the fallback's reasons.
         """
         decided, own = self._shadow.decided(snapshot), self._memory.arrays(FallbackRuns)
         fallen, share = self._memory.handle(FallbackRuns), self._dear

@@ -77,7 +77,7 @@ class LoadSampler:
         # A draw number beyond the range wraps around: training never runs out of seeds.
         seeds = chosen.seeds
         seed = index if seeds is None else seeds.from_ + index % len(seeds)
-        # The choice of a load must not shift the seeds, so it has a stream of its own.
+        # The choice of a load must not shift the seeds, so it has a separate stream.
         place = 0
         if len(chosen.loads) > 1:
             share = philox(index, 0, CHOICE).random()

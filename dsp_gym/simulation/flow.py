@@ -104,7 +104,7 @@ def process(
             if c[v, C.has_log] == 0.0:  # a generator that is held back emits less
                 offered = min(offered, x[v, X.allowed])
             # `offer` follows the records from the log as if nothing waited: the difference to what
-            # really came (`behind`) tells a window when all of its period has arrived.
+            # really came (`behind`) shows a window when all of its period has arrived.
             x[v, X.arrived] += offered
             x[v, X.offer] = offered * c[v, C.selectivity]
             have = x[v, X.pending] + offered

@@ -276,7 +276,7 @@ def _arrivals(c: Floats, upstream: Ints, v: int, q: Floats) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True, inline="always")
 def _fires(c: Floats, v: int) -> bool:
-    """Whether vertex v, with fixed columns c (V, len(C)), is a window that holds results back."""
+    """Return whether vertex v, with fixed columns c (V, len(C)), is a window that fires."""
     return bool(c[v, C.window] != NO_WINDOW and c[v, C.window] != SESSION)
 
 

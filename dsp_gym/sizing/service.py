@@ -330,7 +330,7 @@ def _offset(known: Believed, j: int, v: int, column: int) -> float:
     if c.is_filed or times.tried[j, v, column] > 0.0:
         return 0.0
     nearest = -1
-    # The nearest tried level tells about the cache.
+    # The nearest tried level shows how well the cache does.
     for a in range(size - 1):
         tried = times.tried[j, v, a] > 0.0
         if tried and (nearest < 0 or abs(a - column) < abs(nearest - column)):
