@@ -178,8 +178,7 @@ class CapacityAgent:
 
         Returns:
             The (J, V) decision with each job's reason, and the (J,) probability of the choice,
-            holding
-            or acting.
+            holding or acting.
         """
         codec = self._ready
         observation = codec.look(snapshot, self._price)

@@ -220,8 +220,7 @@ def surrogate(
         d_logits: (R, K), written.
         d_values: (R, 1), written.
         figures: (5,) sums that grow by the rows' shares of: the actor's loss, the critic's loss,
-            the
-            entropy, the divergence from the old policy, and the share of clipped rows.
+            the entropy, the divergence from the old policy, and the share of clipped rows.
     """
     blocks = decisions.actions.shape[1]
     norm, entropy = np.empty(blocks, np.float32), np.empty(blocks, np.float32)

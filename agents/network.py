@@ -167,8 +167,7 @@ def logits(
 
     Returns:
         Logits of all moves of all vertices, (B, V * 10), or of the choices of a capacity action or
-        of
-        a single move.
+        of a single move.
     """
     if remembered is not None:
         return _plain(weights, shape, remembered)

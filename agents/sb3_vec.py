@@ -32,15 +32,13 @@ class Sb3VecEnv(VecEnv):
     Args:
         jobs: The batch, or the environment that `gymnasium.make_vec` returned.
         discount: Discount whose units rewards are learned in: they are multiplied by 1 - discount,
-            so
-            that values are means of rewards, and a job that is given up is charged its last reward
-            for ever (all rewards are below zero, giving up must not end them). None: rewards
+            so that values are means of rewards, and a job that is given up is charged its last
+            reward for ever (all rewards are below zero, giving up must not end them). None: rewards
             unchanged.
         flat: Whether the action is `Discrete`, as DQN needs it: one move of one vertex, as with
             `SingleMove`; a capacity action is always flat.
         render_mode: "rgb_array": `render()` tiles a picture of every job, as `VecVideoRecorder`
-            asks
-            for it; needs the extra `video`.
+            asks for it; needs the extra `video`.
     """
 
     def __init__(

@@ -84,8 +84,7 @@ def train(
 
     Returns:
         The best seed's policy folder, the validation figures of every seed, the recorded run and
-        the
-        registered model.
+        the registered model.
 
     Raises:
         ConfigError: There is nothing to resume, or both `resume` and `overwrite` are given.

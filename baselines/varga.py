@@ -288,8 +288,7 @@ def _minute(
 
     Returns:
         Growth of the backlog and rate of reading over the last minute, records/s; NaN while the
-        samples
-        span too little.
+        samples span too little.
     """
     size = m.at_s.shape[1]
     newest = (m.written[j] - 1) % size

@@ -149,8 +149,7 @@ class _Cache(FunctionCache):
 
         Returns:
             The code for these argument types; None where none was kept, or where an older state of
-            the
-            code kept it.
+            the code kept it.
         """
         index = self._cache_file
         if (

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
         Returns:
             The function. Arguments of other types than at the first call are read as if they were
-            of
-            those types.
+            of those types.
         """
 
     class Handle(Generic[T]):

@@ -1,4 +1,4 @@
-"""A small HTTP server that answers what a test tells it to: for what a real server rarely does.
+"""A small HTTP server with answers that a test sets, for cases that are rare with real servers.
 
 `tell` makes it a Flink that runs one job; `Scripted` is a source of that job's samples.
 """

@@ -1,4 +1,4 @@
-"""What every test shares: seeds, one thread per library, golden files and the data folder."""
+"""Settings shared by all tests: seeds, one thread per library, golden files, the data folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small sources of datasets, each made by the code that makes real ones."""
+"""Small sources of datasets, each written by the code that writes real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of the data pipeline once more: plain Python over lists, for small inputs only.
+"""A second implementation of the data pipeline: plain Python over lists, for small inputs only.
 
 Written from what the steps promise, not from how they do it: one series after the other, one
 window after the other.

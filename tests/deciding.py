@@ -1,4 +1,4 @@
-"""Runs of environments written down as rows of decisions, beside what the environment gave."""
+"""Runs of environments as rows of decisions, beside the environments' own output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a program with edits made to single modules of the library, as a contributor would make."""
+"""Programs run with edits to single modules of the library, as by a contributor."""
 
 from __future__ import annotations
 

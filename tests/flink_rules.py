@@ -1,4 +1,4 @@
-"""Flink's autoscaler 1.15.0 once more, in plain Python: one decision after its published rules.
+"""A second implementation of Flink's autoscaler 1.15.0: one decision by its published rules.
 
 Independent of the product's code, slow and without arrays, so that a property test can hold the two
 against each other for any input. Rules: `flink-autoscaler` of the Flink Kubernetes Operator,

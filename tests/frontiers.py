@@ -1,4 +1,4 @@
-"""A frontier that is small enough to be played in a test."""
+"""A frontier small enough to be simulated in a test."""
 
 from __future__ import annotations
 

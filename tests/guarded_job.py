@@ -1,4 +1,4 @@
-"""A job one can follow by hand, source 100/s -> map -> window -> sink, under one guardrail."""
+"""A job simple enough to check by hand, source 100/s -> map -> window -> sink, with a guardrail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a guide as its reader would: its edits on a copy of the packages, then its programs.
+"""A runner of guides: their edits on a copy of the packages, then their programs.
 
 A Python block of a guide is an edit if its first line names a file and a place,
 

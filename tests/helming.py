@@ -1,4 +1,4 @@
-"""Renders the chart of `deploy/helm` with Go's text/template and Sprig, as Helm does.
+"""A renderer of the chart of `deploy/helm` with Go's text/template and Sprig, as in Helm.
 
 Helm itself is in no package registry; its templates are. `tests/packaging/helm/render.go` holds the
 few functions that Helm adds.

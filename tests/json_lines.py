@@ -1,4 +1,4 @@
-"""Samples that our own scraper appends to *.jsonl: one object per line."""
+"""Samples that our scraper appends to *.jsonl: one object per line."""
 
 from __future__ import annotations
 

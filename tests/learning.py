@@ -1,4 +1,4 @@
-"""Small experiments for tests of learners, and what holds of each learner."""
+"""Small experiments for tests of learners, and properties of every learner."""
 
 from __future__ import annotations
 

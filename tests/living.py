@@ -1,4 +1,4 @@
-"""A simulated job behind the seams of a real one: its clock runs when somebody sleeps."""
+"""A simulated job behind the interfaces of a real one: its clock runs while a caller sleeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a cycle of the operator's autoscaler waits for a dsp-gym that never answers.
+"""The time that a cycle of the operator's autoscaler waits for an unresponsive dsp-gym.
 
     python -m tests.operator_deadline
 

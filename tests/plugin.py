@@ -1,4 +1,4 @@
-"""Installs a distribution of somebody else's into a folder, as `pip install` would."""
+"""An installer of another project's distribution into a folder, like `pip install`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of a real Flink share: a small cluster, and a word count too much for one task."""
+"""Fixtures of tests on a real Flink: a small cluster, and a word count too large for one task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Kubernetes API server: one that a kubeconfig names, or one of our own, as envtest runs it.
+"""A real Kubernetes API server: that of a kubeconfig, or one started here, as envtest does.
 
 `KUBEBUILDER_ASSETS` names a folder with `kube-apiserver` and `etcd`, as `setup-envtest use -p path`
 prints it; `DSP_GYM_TEST_KUBECONFIG` names the kubeconfig of an administrator.

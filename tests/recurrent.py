@@ -1,4 +1,4 @@
-"""A policy folder of a network with an LSTM, its weights drawn: it decides by what it remembers."""
+"""A policy folder of an LSTM network with random weights, whose decisions depend on memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Flink that runs jobs of any shape, as its REST interface tells of them (recorded from 2.1)."""
+"""A fake Flink with jobs of any shape, with its REST interface as recorded from 2.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that a JSON Schema allows, for Hypothesis; keywords that it does not know are refused."""
+"""Values that a JSON Schema allows, for Hypothesis; unknown keywords are refused."""
 
 from __future__ import annotations
 

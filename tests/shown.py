@@ -1,4 +1,4 @@
-"""The commands that pages and `--help` show, in the order in which a reader meets them.
+"""The commands that pages and `--help` show, in reading order.
 
 Those of one page, or of the help of one command, belong together: one may need what another made.
 """

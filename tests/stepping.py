@@ -1,4 +1,4 @@
-"""Steps a vector environment beside single ones."""
+"""A vector environment stepped beside single ones."""
 
 from __future__ import annotations
 

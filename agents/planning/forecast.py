@@ -77,8 +77,7 @@ class LoadForecasts:
 
         Returns:
             The highest quantile of the level over the next minutes, and the mean relative error of
-            past
-            forecasts, NaN where the load is too young to measure it.
+            past forecasts, NaN where the load is too young to measure it.
         """
         states, levels_then, came = _looked_back(np.ascontiguousarray(minutes))
         found = levels_then + self._rises_of(states)

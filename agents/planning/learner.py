@@ -85,8 +85,7 @@ class PlanningLearner:
 
         Returns:
             The lowest price that keeps lateness below the target, or the highest available, with
-            its
-            figures.
+            its figures.
 
         Raises:
             TrainingInterrupted: `stop` was set; a checkpoint has been written.

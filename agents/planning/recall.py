@@ -16,7 +16,7 @@ from dsp_gym.sizing.warming import Losses
 __all__ = ["OUTGROWN", "OWN", "SINCE_SOLVED", "Minutes", "Own", "Recall", "Watched", "remember"]
 
 OWN = 2880
-"""Minutes of its own history that a job learns from."""
+"""Minutes of its history that a job learns from."""
 
 SINCE_SOLVED = 120
 """Minutes kept beside them, so that values can be computed again from a saved state."""

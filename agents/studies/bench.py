@@ -37,8 +37,7 @@ def bench_learning(runs: int = 5) -> list[MeasuredRate]:
 
     Returns:
         Four rates per network, in the order of `BARS`: inference and both `LEARNERS`, in
-        decisions/s,
-        and the ratio of the first learner's speed to the second's.
+        decisions/s, and the ratio of the first learner's speed to the second's.
     """
     rates = []
     for encoder, bar in BARS.items():

@@ -1,4 +1,4 @@
-r"""Does the shipped experiment hold what it promises? Five seeds against DS2 on unseen loads.
+r"""Does the shipped experiment keep its promise? Five seeds against DS2 on unseen loads.
 
     python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11/latest \
         --out docs/figures/q11.json

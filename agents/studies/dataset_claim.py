@@ -1,13 +1,13 @@
-"""Does learning from datasets hold what it promises?
+"""Does learning from datasets keep its promise?
 
     python -m agents.studies.dataset_claim cloning q11-cloned     after dsp-gym train q11-cloned
     python -m agents.studies.dataset_claim offline q11-offline    trains; after Ctrl-C: --resume
 
 cloning: behaviour cloning of Justin's decisions reaches its cost and its SLO seconds within 3 %
 each, on loads of no split of the dataset. offline: an agent that learned from a dataset first needs
-at most half the steps of its own that one from scratch needs, until its score is 95 % of what the
-latter ends with; interquartile means over the seeds of the experiment. Rewards are below zero:
-95 % of a score is the return that is 1 / 0.95 times as far below it.
+at most half the training steps of an agent from scratch to reach 95 % of the latter's final score;
+interquartile means over the seeds of the experiment. Rewards are below zero: 95 % of a score is the
+return that is 1 / 0.95 times as far below zero.
 """
 
 from __future__ import annotations

@@ -135,8 +135,7 @@ def bounds(tables: JobTables, row: Ints, rates_per_s: Floats) -> tuple[Floats, F
 
     Returns:
         Least cost of each run, money, and the highest rate its steadiest service needs, records/s;
-        both
-        (J,).
+        both (J,).
     """
     hulls = {k: hull(tables, k) for k in np.unique(row).tolist()}
     least, highest = np.zeros(len(row)), np.zeros(len(row))

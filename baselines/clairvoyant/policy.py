@@ -77,7 +77,7 @@ class _Schedule:
 
 
 class Clairvoyant(ExplainingPolicy):
-    """The best plan of its own model: the load is known in advance, caches are taken as warm."""
+    """The best plan of a simple model: the load is known in advance, caches are taken as warm."""
 
     Config = ClairvoyantConfig
 

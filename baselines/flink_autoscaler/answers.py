@@ -71,6 +71,7 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
             add_delayed(job, job.names.index(entry["vertex"]), entry)
     w = job.memory.window
     count = w.size[0]
+    # The document has the restart time in whole seconds.
     answer: Answer = {"id": document.get("id"), "restart_time_s": int(job.restart_s)}
     failed: str | None = None
     done = Outcome()
@@ -96,6 +97,7 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
         failed = str(error)
         done.event("AutoscalerError")
     answer["scaled"] = done.scaled
+    # Stored overrides, those of earlier passes included.
     answer["parallelism_overrides"] = _overrides(job)
     if done.tuning.overrides:
         answer["config_overrides"] = done.tuning.overrides
@@ -136,6 +138,7 @@ class Trace:
             The answer that a test of the operator would see afterwards.
         """
         options = Options.of(given.get("conf", self._conf) or {})
+        # A disabled or stopped job still has a graph, which may have changed.
         vertices = _seen(given)
         if self.job is None:
             steps = len(self._document.get("ticks", ())) + 2
@@ -149,6 +152,7 @@ class Trace:
         if not options.enabled:
             job.memory.clear(np.array([True]))
             self._config = {}
+        # A job that is not running has no reported metrics.
         elif given.get("job_status", "RUNNING") != "RUNNING":
             self.reported = None
         else:
@@ -180,10 +184,12 @@ class Trace:
         if full is None:
             return []
         job.tidy(now, running_ms)
+        # One sample gives no rates: evaluation starts with the second.
         if job.memory.window.size[0] < 2:
             return []
         evaluated = job.evaluate()
         self.reported = reported = _evaluated(job, evaluated, whole=False)
+        # Evaluated and reported, but the window must be full for a decision.
         if not full:
             return []
         # Recommendations are reported even where no decision follows.
@@ -196,6 +202,7 @@ class Trace:
         if done.scaled:
             self._config = done.tuning.overrides
         out["error"] = done.failed is not None
+        # Balanced: a full pass that neither scaled nor failed.
         out["scaled"], out["balanced"] = done.scaled, not done.scaled and not out["error"]
         return done.events
 
@@ -258,6 +265,7 @@ def _evaluated(job: Job, evaluated: Floats, *, whole: bool) -> Answer:
 
 def _pair(current: float, mean: float) -> dict[str, float | int | str]:
     pair = {"current": float(current), "average": float(mean)}
+    # Flink's metrics omit unknown values.
     return {name: written(value) for name, value in pair.items() if not math.isnan(value)}
 
 
@@ -280,6 +288,7 @@ def _delayed(job: Job) -> Answer:
                 for i in range(d.size[0, v])
             ],
         }
+        # In the order of the HashMap that the operator iterates over.
         for v in job.graph.visits[0].tolist()
         if d.size[0, v] > 0
     }

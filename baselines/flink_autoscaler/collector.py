@@ -97,8 +97,7 @@ def vertex_sample(
         options: Options, for the aggregator and the lag threshold.
         carried: Average of earlier OBSERVED_TPR, for a source that does not catch up.
         named: Whether the names of its metrics were seen before and are not asked for again; those
-            of a
-            source always are.
+            of a source always are.
 
     Returns:
         (SCALING_METRICS,), NaN where a metric is missing.
@@ -106,6 +105,7 @@ def vertex_sample(
     Raises:
         CollectionFailed: A required metric is not reported.
     """
+    # NaN stands for a metric that Flink does not report.
     row = np.full(len(SCALING_METRICS), np.nan)
     found = _finished() if vertex.finished else _required(vertex, metrics, named)
     busy = _get(found.busy, options.busy_aggregator.lower())
@@ -115,11 +115,13 @@ def vertex_sample(
     row[IN], row[OUT], row[BUSY] = (0.0, 0.0, 0.0) if vertex.finished else counters
     row[IN] = np.maximum(0.0, row[IN])  # keeps a NaN, as in Java
     if vertex.is_source:
+        # Several operators of a chain may report pending records; without any a source has no lag.
         row[LAG] = _summed(found.pending) if found.pending else 0.0
         # A source's numRecordsIn is often 0: then the operator's own count, then the output.
         for reported in (found.records_in, found.records_out):
             if row[IN] == 0.0 and reported:
                 row[IN] = np.maximum(0.0, _get(reported[0], "sum"))
+        # Negative reports are cut at 0; NumPy's maximum keeps a NaN, as Java's does.
         per_s = float(np.maximum(0.0, _get(found.in_per_s[0], "sum")))
         row[OBSERVED] = observed_rate(
             per_s,
@@ -130,6 +132,7 @@ def vertex_sample(
         )
     elif "numRecordsInPerSecond" in metrics:
         row[IN_PER_S] = _get(metrics["numRecordsInPerSecond"], "sum")
+    # The operator keeps samples with three decimals.
     return np.array([round3(float(value)) for value in row])
 
 
@@ -137,6 +140,7 @@ def _required(vertex: Vertex, metrics: Mapping[str, Aggregates], named: bool) ->
     """Return the metrics a vertex has to report; a source reports more of them."""
     if named and not vertex.is_source:
         return _Reported(metrics.get("busyTimeMsPerSecond", {}), {}, [], [], [], [])
+    # The names are asked for again: a required metric has to be among them.
     busy = _one(metrics, "busyTimeMsPerSecond", vertex)
     if not vertex.is_source:
         return _Reported(busy, {}, [], [], [], [])
@@ -192,6 +196,7 @@ def source_partitions(names: Iterable[str]) -> int:
     """
     seen = set()
     for name in names:
+        # Kafka and Pulsar write topic and partition into the name of the metric.
         for kind, pattern in enumerate(_PARTITION):
             match = pattern.fullmatch(name)
             if match is not None:

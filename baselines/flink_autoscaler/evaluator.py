@@ -74,6 +74,7 @@ def capacity(
     """
     if np.isnan(catch_up) or np.isnan(target):
         return np.nan
+    # The operator clamps the target utilization to 0 and 1.
     share = min(max(utilization, 0.0), 1.0)
     if share == 0.0:
         return np.inf
@@ -158,11 +159,13 @@ def edge_ratio(graph: Graph, k: int, u: int, v: int, ts_ms: Ints, values: Floats
             else:
                 known = False
     if n_inputs == 1:
+        # All that v reads came over its only edge.
         carried = rate(ts_ms, values, v, IN)
     elif known and not np.isnan(others):
         carried = rate(ts_ms, values, v, IN) - others
     else:
         carried = rate(ts_ms, values, u, OUT)
+    # Negative differences, from samples taken at different moments, count as nothing.
     return carried / records_in if carried > 0.0 else 0.0
 
 
@@ -183,6 +186,7 @@ def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: floa
     for v in range(graph.n[k]):
         if graph.inputs[k, v, 0] >= 0:
             continue
+        # A lag of L records at rate r is L / r seconds of reading.
         records_in = rate(ts_ms, values, v, IN)
         # An unknown lag (a source without a log) is no backlog.
         lag = values[-1, v, LAG]
@@ -228,6 +232,8 @@ def evaluate(
         # Sources: target = records read + growth of the lag, catch-up = lag over the catch-up time.
         # All others: those of their inputs times the records per record on each edge.
         if graph.inputs[k, v, 0] < 0:
+            # The lag's growth is load that was not read: d lag / dt + records read = records
+            # offered.
             growth = records_in + rate(ts_ms, values, v, LAG)
             if np.isnan(growth):
                 return False
@@ -247,6 +253,7 @@ def evaluate(
             gauge = average(values, v, IN_PER_S, 1)
             if np.isfinite(gauge):
                 records_in = gauge
+        # Average busy time and observed rate of the window, NaN where too few samples are known.
         busy = busy_ms_per_s(ts_ms, values, v, parallelism[v], s)
         observed = average(values, v, OBSERVED, s.observed_min)
         out[v, E_LOAD] = round3(busy / 1000.0)
@@ -268,6 +275,7 @@ def evaluate_job(values: Floats) -> Floats:
     Returns:
         (GLOBALS, 2): last value, and average over the window.
     """
+    # Columns: the last value, the average over the window.
     out = np.empty((len(GLOBALS), 2))
     for g in range(len(GLOBALS)):
         # GC time and slots are reported as last values only.

@@ -71,6 +71,7 @@ def derive(conf: Mapping[str, str]) -> FlinkMemory:
     Raises:
         MemoryRefused: The sizes contradict each other, or none is given.
     """
+    # Heap and managed memory given: the rest is derived from these two, whatever else is set.
     fine = "task.heap.size" in _Sizes(conf) and "managed.size" in _Sizes(conf)
     sizes = _Sizes(conf)
     if fine or "flink.size" in sizes:
@@ -83,9 +84,11 @@ def derive(conf: Mapping[str, str]) -> FlinkMemory:
             if not sizes["jvm-overhead.min"] <= overhead <= sizes["jvm-overhead.max"]:
                 raise MemoryRefused("JVM overhead outside its bounds")
         else:
+            # A share of the process, from its parts: parts / (1 - share) is the process.
             share = sizes.fraction("jvm-overhead.fraction")
             overhead = sizes.capped(total + metaspace, share / (1 - share), "jvm-overhead")
         return FlinkMemory(**parts, metaspace=metaspace, overhead=overhead)
+    # The last of the three ways: everything from the process size.
     if "process.size" not in sizes:
         raise MemoryRefused("no memory size is configured")
     process, metaspace = sizes["process.size"], sizes["jvm-metaspace.size"]
@@ -113,6 +116,7 @@ class _Sizes:
 
     def fraction(self, name: str) -> float:
         """Return a share, with the error of Java's float."""
+        # Java parses fractions as float: 0.1f differs from 0.1 in the eighth digit.
         return float(np.float32(self._conf.get(f"{TM}{name}", DEFAULTS[name])))
 
     def capped(self, base: int, share: float, name: str) -> int:
@@ -140,6 +144,7 @@ def _explicit(sizes: _Sizes) -> dict[str, int]:
     if "flink.size" in sizes:
         parts["network"] = _checked_network(sizes, sizes["flink.size"] - rest)
     else:
+        # Again a share of the sum that includes the part itself.
         share = sizes.fraction("network.fraction")
         parts["network"] = sizes.capped(rest, share / (1 - share), "network")
     return parts
@@ -156,6 +161,7 @@ def _within(sizes: _Sizes, total: int) -> dict[str, int]:
         parts["network"] = _checked_network(sizes, total - sum(parts.values()))
         return parts
     parts["network"] = sizes.capped(total, sizes.fraction("network.fraction"), "network")
+    # The task heap is what all other parts leave.
     parts["task_heap"] = total - sum(parts.values())
     if parts["task_heap"] < 0:
         raise MemoryRefused("the parts exceed the total Flink memory")

@@ -18,6 +18,7 @@ def under_memory_pressure(options: Options, gc: float, heap_ratio: float) -> boo
         True where the share of time in garbage collection or the used share of the heap exceeds its
         option; unknown metrics (NaN) exceed nothing.
     """
+    # Comparisons with NaN are false.
     return gc > options.gc_threshold or heap_ratio > options.heap_threshold
 
 
@@ -61,6 +62,7 @@ def exceeds_quota(
     before: dict[str, int] = {}
     after: dict[str, int] = {}
     for group, p, q in zip(groups, parallelism, new, strict=True):
+        # As in 1.15.0, unchanged vertices are left out of the count.
         if group is not None and p != q:
             before[group] = max(before.get(group, 0), p)
             after[group] = max(after.get(group, 0), q)
@@ -71,5 +73,6 @@ def exceeds_quota(
         return False
     if options.quota_cpu is not None and tm_cpu * needed > options.quota_cpu:
         return True
+    # With the tuned size of the process, where tuning is on.
     memory = total_memory(flink, tm_memory)
     return options.quota_memory is not None and memory * needed > options.quota_memory

@@ -110,6 +110,7 @@ class Job:
         tm: TaskManagers | None = None,
         steps: int = 64,
     ) -> None:
+        # steps: most scale-downs that can wait at once, which bounds their queue.
         self.steps, self.switches, self.tm = steps, switches, tm or TaskManagers()
         self.names: tuple[str, ...] = ()
         self.memory = Memory(1, 0, 1, 1)
@@ -124,6 +125,7 @@ class Job:
         self.s: Settings = settings_of(options, self.switches or Switches())
         self.vertices = ordered(vertices)
         names = tuple(v.name for v in self.vertices)
+        # Two more than kept: one is added before the oldest goes.
         kept = options.history_count + 2
         # Another graph begins with empty memory, as the operator's state store does.
         if names != self.names or kept > self.memory.history.ts_ms.shape[2]:
@@ -160,6 +162,7 @@ class Job:
         """
         m = self.memory
         if restarted(m.window, 0, running_ms):
+            # After a restart the operator asks for the names of metrics again.
             self.named = False
         m.room()
         try:
@@ -170,6 +173,7 @@ class Job:
                 for i, v in enumerate(self.vertices)
             ]
         except CollectionFailed:
+            # Metrics are late while a job starts up; afterwards their absence is an error.
             if now < running_ms + self.s.stabilization_ms:
                 return None
             raise
@@ -218,6 +222,7 @@ class Job:
         """
         w = self.memory.window
         count = w.size[0]
+        # NaN marks metrics that were not evaluated.
         out = np.full((len(self.names), len(EVALUATED)), np.nan)
         if not evaluate(
             self.graph,
@@ -266,6 +271,7 @@ class Job:
             delayed,
             found,
         )
+        # Three outcomes: 1 due, 0 none outside its thresholds, -1 Flink fails.
         return Changes(*found, due == 1, due < 0)
 
     def decide(self, now: int, evaluated: Floats) -> Outcome:
@@ -275,6 +281,7 @@ class Job:
             The decision of the pass.
         """
         done, m, o = Outcome(), self.memory, self.options
+        # Last value of garbage collection, average of the heap, as in ScalingExecutor.
         pressure = self.evaluated_job[GC, 0], self.evaluated_job[HEAP_RATIO, 1]
         if under_memory_pressure(o, *pressure):
             done.event("MemoryPressure")
@@ -294,6 +301,7 @@ class Job:
             return done
         done.recommended = changes.new
         done.event("ScalingReport")
+        # Reported, but not carried out: outside its hours the autoscaler only observes.
         if not may_act(o, now):
             return done
         before, after = self.parallelism.tolist(), changes.new.tolist()
@@ -308,6 +316,7 @@ class Job:
         )
         if tuning.recommended:
             done.event("Configuration recommendation")
+        # The quota is checked with the memory that tuning would set.
         flink = dict(o.flink) | (tuning.overrides if o.tuning else {})
         groups = [v.slot_sharing_group for v in self.vertices]
         if exceeds_quota(o, flink, self.tm.cpu, self.tm.memory, groups, before, after):
@@ -315,6 +324,7 @@ class Job:
             return done
         if o.tuning:
             done.tuning = tuning
+        # A column of the block: compiled code wants contiguous memory.
         rates = np.ascontiguousarray(evaluated[:, E_TPR])
         scaling = Scaling(self.parallelism, changes.new, rates, changes.expected)
         remember(m.arrays(), 0, len(self.names), now, scaling)
@@ -347,6 +357,7 @@ def ordered(vertices: Sequence[Vertex]) -> list[Vertex]:
     left, done = list(vertices), []
     placed: set[str] = set()
     while left:
+        # The first vertex whose inputs are placed: the order among equals stays as given.
         ready = next((v for v in left if placed.issuperset(v.inputs)), None)
         if ready is None:
             raise EvaluationFailed(f"vertex '{left[0].name}' waits for an input that never comes")
@@ -364,6 +375,7 @@ def graph_of(vertices: Sequence[Vertex], options: Options) -> Graph:
     """
     n = len(vertices)
     column = {v.name: i for i, v in enumerate(vertices)}
+    # The width of the input columns; -1 fills rows of vertices with fewer inputs.
     width = max(1, *(len(v.inputs) for v in vertices)) if vertices else 1
     inputs = np.full((1, n, width), -1, dtype=np.int64)
     outputs = np.zeros((1, n), dtype=np.int64)

@@ -100,6 +100,7 @@ def tune(
     """
     try:
         spec = derive(options.flink)
+    # Flink would not start with these sizes: the operator leaves them alone.
     except MemoryRefused:
         return Tuning()
     if tm_memory <= 0:
@@ -149,7 +150,9 @@ def network_segments(
         # One channel to the peer, and the floating buffers of the gate.
         return per_channel + floating
     if ship in ("FORWARD", "RESCALE"):
+        # RESCALE connects each subtask with a share of its peers.
         return math.ceil(connected / parallelism) * per_channel + floating
+    # All other strategies connect every subtask with all peers.
     return connected * per_channel + floating
 
 
@@ -169,6 +172,7 @@ def compensated(heap: int, per_tm: int, slots_before: int, slots_now: int) -> in
     Returns:
         Bytes per TaskManager.
     """
+    # TaskManagers, rounded up.
     before, after = math.ceil(slots_before / per_tm), math.ceil(slots_now / per_tm)
     return int(max(1.0, before / after) * heap)
 
@@ -178,6 +182,7 @@ def _network(options: Options, names: Sequence[str], inputs: Inputs, new: Sequen
     per_channel = int(conf.get("taskmanager.network.memory.buffers-per-channel", "2"))
     floating = int(conf.get("taskmanager.network.memory.floating-buffers-per-gate", "8"))
     segment = memory_bytes(conf.get(f"{TM}segment-size", "32 kb"), f"{TM}segment-size")
+    # Parallelism after the scaling: buffers are sized for it.
     of = dict(zip(names, new, strict=True))
     segments = 0
     for name, into in zip(names, inputs, strict=True):
@@ -191,16 +196,15 @@ def _network(options: Options, names: Sequence[str], inputs: Inputs, new: Sequen
 def _managed(options: Options, spec: FlinkMemory, used: float, budget: _Budget) -> int:
     if _whole(used) <= 0:
         return 0
+    # Any amount beyond the other needs goes to managed memory (RocksDB's cache).
     if options.tuning_maximize_managed:
         return budget.take(budget.remaining)
     return budget.take(spec.managed)
 
 
 def _with_overhead(used: float, options: Options) -> int:
+    # As Java's cast to long: towards zero.
     return int(_whole(used) * (1 + options.tuning_overhead))
-
-
-# Any amount beyond the other needs goes to managed memory (RocksDB's cache).
 
 
 def _whole(x: float) -> int:

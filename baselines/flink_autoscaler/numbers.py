@@ -33,6 +33,7 @@ def round3(x: float) -> float:
         The rounded number.
     """
     size = abs(x)
+    # WHOLE * 1000 stays below 2^53, so that n is exact.
     if not size < WHOLE:  # NaN, infinite, or without decimals
         return x
     n = np.floor(size * 1000.0)
@@ -41,6 +42,7 @@ def round3(x: float) -> float:
         n -= 1.0
     elif (n + 1.0) / 1000.0 <= size:
         n += 1.0
+    # The tie (n + 1/2) / 1000, written as one quotient of whole numbers, hence correctly rounded.
     if size >= (2.0 * n + 1.0) / 2000.0:
         n += 1.0
     if n == 0.0:
@@ -62,6 +64,7 @@ def round_half_up(x: float) -> float:
         return 0.0
     if x >= LONG_MAX:
         return LONG_MAX
+    # x - whole is exact, other than x + 0.5.
     whole = np.floor(x)
     return float(whole + 1.0 if x - whole >= 0.5 else whole)
 
@@ -91,6 +94,7 @@ def ceiling_text(x: float) -> str:
     Returns:
         The text.
     """
+    # As in `ceil2`, with three decimals.
     n = np.floor(x * 1000.0)
     while n / 1000.0 < x:
         n += 1.0
@@ -119,6 +123,7 @@ def hash_order(names: Sequence[str]) -> list[int]:
 
 def _spread(text: str) -> int:
     """Return Java's hash code of a text, its upper half mixed into the lower one."""
+    # Java's String.hashCode over UTF-16 units, modulo 2^32; HashMap mixes in the upper half.
     units, code = text.encode("utf-16-be"), 0
     for high, low in zip(units[::2], units[1::2], strict=True):
         code = (31 * code + 256 * high + low) % (1 << 32)

@@ -43,6 +43,7 @@ class Daily:
         Returns:
             True from the first to the last millisecond of the range, both included.
         """
+        # Quartz' DailyCalendar counts milliseconds of the day.
         since = ((at.hour * 60 + at.minute) * 60 + at.second) * 1000 + ms
         return self.start_ms <= since <= self.end_ms
 
@@ -78,6 +79,7 @@ class Cron:
         last = calendar.monthrange(at.year, at.month)[1]
         # L is the last day of the month, L-3 three days before, W the nearest weekday.
         text, weekday = self.month_day.removesuffix("W"), self.month_day.endswith("W")
+        # A day beyond the end of a month counts as its last day.
         day = last - int(text[2:] or 0) if text.startswith("L") else min(int(text), last)
         if not weekday:
             return at.day == day
@@ -100,6 +102,8 @@ class Cron:
             return today == _named(day, DAYS) and (at.day - 1) // 7 + 1 == int(nth)
         day = self.week_day.removesuffix("L")
         last = calendar.monthrange(at.year, at.month)[1]
+        # "L" alone is Saturday, the last day of Quartz' week; with a day it is the last one of the
+        # month.
         return today == _named(day or "7", DAYS) and (not day or at.day > last - 7)
 
 
@@ -125,6 +129,7 @@ def excluded(given: tuple[Period, ...], unix_ms: int) -> bool:
     Returns:
         True where every part of one period holds at that time (UTC).
     """
+    # Times of both kinds are in UTC.
     at = datetime.fromtimestamp(unix_ms // 1000, UTC)
     return any(all(part.holds(at, unix_ms % 1000) for part in period) for period in given)
 
@@ -175,6 +180,7 @@ def _cron(text: str) -> Cron:
     if len(texts) not in (6, 7):
         raise ValueError("it has neither 6 nor 7 fields")
     month_day, week_day = texts[3], texts[5]
+    # "?" means no condition; Quartz demands it for exactly one of the two days.
     if (month_day == "?") == (week_day == "?"):
         # Quartz supports no day of month together with a day of week.
         raise ValueError("exactly one of day of month and day of week must be ?")
@@ -184,6 +190,7 @@ def _cron(text: str) -> Cron:
     )
     sets = []
     for i, (name, low, high) in enumerate(FIELDS):
+        # The year, the seventh field, is optional.
         field = texts[i] if i < len(texts) else "*"
         free = field == "?" or (i == 3 and special_month) or (i == 5 and special_week)
         sets.append(_values("*" if free else field, name, low, high))
@@ -214,6 +221,7 @@ def _values(field: str, name: str, low: int, high: int) -> frozenset[int]:
                 raise ValueError(f"'{part}' ends before it starts")
             # Continue past the end and wrap around by the modulo below.
             last += high - low + 1
+        # Modulo the length of the field, so that wrapped ranges start over at its lowest value.
         allowed.update((v - low) % (high - low + 1) + low for v in range(first, last + 1, every))
     return frozenset(allowed)
 

@@ -74,6 +74,8 @@ class FlinkAutoscalerConfig(ConfigModel):
     @model_validator(mode="after")
     def _readable(self) -> FlinkAutoscalerConfig:
         try:
+            # Checked here, so that a wrong key fails when the policy is configured, not in its
+            # first pass.
             options = Options.of(self.flink_configuration)
             options.check()
             if options.busy_aggregator == "MIN":
@@ -114,11 +116,13 @@ class FlinkAutoscaler(ExplainingPolicy):
         # The operator's default is off; choosing this policy switches it on.
         # An explicit false still switches it off.
         self._off = "enabled" in self.options.given and not self.options.enabled
+        # Placeholders until `reset` knows the jobs.
         self._start(0, 0, 2)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._graph, self._fixed = _graph(jobs, self.options)
         j, v = len(jobs), jobs.max_vertices
+        # A masked reset keeps the arrays: the other jobs go on.
         if mask is None or self._out.new.shape != (j, v):
             self._start(j, v, int(self._graph.highest.max(initial=1)) + 2)
             return
@@ -152,11 +156,13 @@ class FlinkAutoscaler(ExplainingPolicy):
                 snapshot, wanted, snapshot.memory_level, _no_reason if self.explain else None
             )
         m, out = self._memory, self._out
+        # Present values of gauges, as the operator reads them, not means over the metrics window.
         seen = self._seen(snapshot)
         # Room before the pass: compiled code appends without growing arrays.
         m.room()
         memory, interval_ms = m.arrays(), round(self.config.interval_s * 1000)
         batch.run_batch(self._graph, seen, self.settings, interval_ms, memory, out)
+        # The gate may hold a due rescale back; only accepted ones enter the history.
         accepted = self._gate(snapshot, seen)
         batch.apply(self._graph, seen, out, accepted, memory)
         self.counters[:, 0] += accepted
@@ -167,6 +173,7 @@ class FlinkAutoscaler(ExplainingPolicy):
         # Overrides are stored in the job's configuration, so they outlive the pass that set them.
         stored = seen.running[:, None] & (m.overrides > 0) & ~seen.fixed
         np.copyto(wanted, m.overrides, where=stored)
+        # Overrides may predate a change of the job's bounds.
         held = np.clip(wanted, tables.min_parallelism[row], tables.max_parallelism[row])
         np.copyto(wanted, held, where=stored)
         why = self._why(accepted) if self.explain else None
@@ -199,6 +206,7 @@ class FlinkAutoscaler(ExplainingPolicy):
             f"AutoScaler.{name}": float(value)
             for name, value in zip(COUNTERS, self.counters[job], strict=True)
         }
+        # Names as the operator registers them with Flink's metric system.
         for v, vertex in enumerate(names):
             start = f"AutoScaler.jobVertexID.{vertex}"
             for e, metric in enumerate(EVALUATED):
@@ -238,6 +246,7 @@ class FlinkAutoscaler(ExplainingPolicy):
         # applied to the present gauge.
         known = (mean > 0) & (hottest > mean)
         lead = np.where(known, hottest / np.where(known, mean, 1.0), 1.0)
+        # A job that never ran: far in the past, so that its window counts as stable.
         since = np.nan_to_num(snapshot.running_since_s, nan=-EVER)
         return batch.Seen(
             snapshot.topology.row,
@@ -245,6 +254,7 @@ class FlinkAutoscaler(ExplainingPolicy):
             _ms(since),
             snapshot.running,
             snapshot.parallelism,
+            # Fixed vertices are those that no policy may scale, and those that the options exclude.
             self._fixed[snapshot.topology.row],
             *(
                 np.ascontiguousarray(array)
@@ -271,11 +281,13 @@ class FlinkAutoscaler(ExplainingPolicy):
         # Without quota or periods every due rescale passes, and no loop in Python is needed.
         if not quota and not o.excluded_periods:
             return accepted
+        # Excluded periods are given in UTC; snapshots count from the start of the run.
         start_ms = round(self.config.unix_start_s * 1000)
         for j in np.flatnonzero(accepted).tolist():
             spec, n = snapshot.topology.spec(j), int(self._graph.n[seen.row[j]])
             shared = spec.slot_sharing
             groups = ["all" if shared else name for name in snapshot.topology.names(j)]
+            # Sizes in bytes, as Flink's configuration has them.
             memory = round(float(spec.taskmanager.memory_mib) * MIB)
             slots = {"taskmanager.numberOfTaskSlots": str(spec.taskmanager.slots)}
             accepted[j] = may_act(o, start_ms + int(seen.now_ms[j])) and not exceeds_quota(
@@ -284,6 +296,7 @@ class FlinkAutoscaler(ExplainingPolicy):
                 float(spec.taskmanager.cores),
                 memory,
                 groups,
+                # Only the job's own vertices: rows are padded to the widest job.
                 seen.parallelism[j, :n].tolist(),
                 self._out.new[j, :n].tolist(),
             )
@@ -323,8 +336,10 @@ def _graph(jobs: Topology, options: Options) -> tuple[Graph, Bools]:
     visits = np.zeros((k, v), dtype=np.int64)
     for i, spec in enumerate(jobs.specs):
         order = spec.topological_order()
+        # Events and failures depend on the order of visits, that of a Java HashMap.
         visits[i, : len(order)] = hash_order([vertex.name for vertex in order])
         for at, vertex in enumerate(order):
+            # Key groups matter only where an input is keyed.
             hashed[i, at] = any(edge.ship == "HASH" for edge in vertex.inputs)
             excluded[i, at] = vertex.name in options.excluded_vertices
             for u in tables.upstream[i, at]:
@@ -338,6 +353,7 @@ def _graph(jobs: Topology, options: Options) -> tuple[Graph, Bools]:
         hashed,
         tables.key_groups,
         tables.partitions,
+        # The tighter of the job file's bounds and the autoscaler's.
         np.maximum(tables.min_parallelism, options.min_parallelism),
         np.minimum(tables.max_parallelism, options.max_parallelism),
         visits,

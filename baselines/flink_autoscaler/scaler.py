@@ -95,14 +95,14 @@ def align(
         low: Lower limit.
         high: Upper limit.
         mode: One of the modes of 1.15.0 (LEGACY_*), which may fall back below the wanted
-            parallelism or
-            block, or of main, which keep the wanted one where no other fits.
+            parallelism or block, or of main, which keep the wanted one where no other fits.
 
     Returns:
         The parallelism, and whether the alignment limits it.
     """
     if mode == OFF or new == p:
         return new, False
+    # A source spreads partitions, any other vertex key groups.
     groups = partitions if partitions > 0 else max_parallelism
     cap = min(groups, max_parallelism, high)
     balanced = mode in (BALANCED, LEGACY_MAXIMIZE)
@@ -122,6 +122,7 @@ def align(
                 q += 1
             break
         q -= 1
+    # The lower limit wins over alignment, and a scale-up must not become a scale-down.
     q = max(q, low)
     if (up and q <= p) or (not up and q >= p):
         return p, True
@@ -147,6 +148,7 @@ def scale(
     # Java's cast of a double to an int: NaN is 0, infinity is Integer.MAX_VALUE.
     wanted = min(np.ceil(factor * p), float(INT_MAX))
     raw = 0 if np.isnan(wanted) else int(wanted)
+    # Never more subtasks than key groups.
     new = min(max(low, raw), min(max_parallelism, high))
     if partitions <= 0 and not hashed:
         return new, False
@@ -165,6 +167,7 @@ def coefficient(before: Ints, rates: Floats, least: int, lowest: float) -> float
         return 1.0
     # The baseline is the rate of one task: as measured at parallelism 1, else from the smallest.
     baseline, smallest = np.nan, -1
+    # From the newest on: of several scalings from parallelism 1 the latest counts.
     for i in range(n - 1, -1, -1):
         if before[i] == 1:
             baseline, smallest = rates[i], -1
@@ -211,9 +214,11 @@ def delay(
     delayed.outside[j, v, count] = outside
     count += 1
     delayed.size[j, v] = count
+    # Until an interval has passed since the first recommendation, the vertex waits.
     start = now - interval
     if start < delayed.first_ms[j, v]:
         return 0, False
+    # Recommendations older than the interval leave at the front.
     drop = 0
     while delayed.ts_ms[j, v, drop] < start:
         drop += 1
@@ -302,6 +307,7 @@ def scale_vertex(
     )
     events = LIMITED if limited else 0
     if new == p:
+        # A vertex at its target forgets waiting scale-downs.
         delayed.size[j, v] = 0
         return p, False, np.nan, events, True
     expected = round3(rate / p * new if s.final_expected else rate * factor)
@@ -350,11 +356,11 @@ def scale_vertices(
 
     Returns:
         1 where a vertex changes and is outside its thresholds, 0 where none does, -1 where Flink
-        fails;
-        vertices it would have visited later then stay unchanged.
+        fails; vertices it would have visited later then stay unchanged.
     """
     k, due = at.graph, 0  # v is a vertex, p its running parallelism
     for v in range(graph.n[k]):
+        # Vertices that are not visited keep their parallelism.
         out.new[v], out.outside[v], out.expected[v] = parallelism[v], False, np.nan
         out.events[v] = 0
     for v in graph.visits[k, : graph.n[k]]:
@@ -373,6 +379,7 @@ def scale_vertices(
         )
         out.new[v], out.outside[v], out.expected[v], out.events[v] = new, outside, expected, events
         if not fine:
+            # Flink's exception ends the loop: those before it have their recommendations.
             return -1
         if new != p and outside:
             due = 1

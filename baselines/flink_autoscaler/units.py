@@ -49,12 +49,13 @@ def duration_ms(text: str, key: str) -> int:
     """
     number, unit = _parsed(text, key, "a duration such as '15 min'")
     if not unit:
-        # Units in singular and plural: "hour" and "hours".
         return number
+    # Units in singular and plural: "hour" and "hours".
     for plural in (unit, unit.removesuffix("s")):
         if plural in _MS:
             return number * _MS[plural]
         if plural in _NS:
+            # Whole milliseconds: Java's Duration.toMillis cuts the rest.
             return number * _NS[plural] // 1_000_000
     raise ConfigError(
         f"'{unit}' is not a unit of time",
@@ -106,6 +107,7 @@ def memory_text(size: int) -> str:
 
 
 def _parsed(text: str, key: str, what: str) -> tuple[int, str]:
+    # Flink ignores case and surrounding spaces.
     found = _PARTS.fullmatch(text.strip().lower())
     if found is None:
         raise ConfigError(f"is not {what}", key=key, value=text)

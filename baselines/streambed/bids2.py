@@ -102,6 +102,9 @@ def fillings(operators: Sequence[Operator], high: int) -> Iterator[Allocation]:
 
     For a linear model each further slot is best given to the vertex that limits, so the whole
     series costs one pass. `bids2` solves the program; this is for tables of many of its solutions.
+
+    Returns:
+        An iterator over allocations, in increasing numbers of slots.
     """
     _check_rates(operators)
     for tasks in _filled(operators, [o.least for o in operators], high):

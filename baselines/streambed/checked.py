@@ -70,8 +70,7 @@ def held(
 
     Returns:
         The surface's slots where they carry the rate with no more than the head-room to spare, else
-        the
-        job file's; None where the job file allows no slots that carry the rate.
+        the job file's; None where the job file allows no slots that carry the rate.
     """
     free = with_unlimited_sources(spec)
     fewest = smallest(free, rates_per_s[0], level)

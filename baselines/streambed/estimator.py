@@ -199,8 +199,7 @@ def in_whole_periods(config: EstimatorConfig, spec: JobSpec) -> EstimatorConfig:
 
     Returns:
         The configuration; unchanged where the job has no window that fires, or where all of them
-        fire
-        together less often than every `LONGEST_PERIOD_S`.
+        fire together less often than every `LONGEST_PERIOD_S`.
     """
     period = int(period_s(compile_jobs([spec]), 0))
     if period == 0 or period > LONGEST_PERIOD_S:
@@ -228,12 +227,9 @@ def observation_of(snapshot: MetricsSnapshot, *, read: bool = False) -> Observed
     Args:
         snapshot: Snapshot of one job.
         read: Count as achieved the input of the vertices after the sources, not the sources'
-            output.
-            The buffers between hold seconds of work, so until they are full a source seems to
-            achieve
-            more than the job carries. StreamBed's phases are long enough to ignore that, short ones
-            are
-            not.
+            output. The buffers between hold seconds of work, so until they are full a source seems
+            to achieve more than the job carries. StreamBed's phases are long enough to ignore that,
+            short ones are not.
 
     Returns:
         Achieved source rate and the rates of every other vertex.

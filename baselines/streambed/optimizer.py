@@ -64,6 +64,9 @@ class Optimizer:
 
         The budget of one task per vertex is measured again each time, and its rates replace those
         of its profile; other budgets use the profile's latest rates.
+
+        Returns:
+            The budget's best configuration, with its predicted and measured throughput.
         """
         spec = self.testbed.spec
         self.co_calls += 1

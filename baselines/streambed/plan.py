@@ -299,6 +299,9 @@ def answer(
 
     On the simulator the plan's slots carry the rate by the throughput of the job file, with at most
     the head-room to spare (`check`).
+
+    Returns:
+        Slots, profile, parallelism and cost.
     """
     model, planned = learned.model, config.overprovisioning * rate_per_s
     profiles = [

@@ -44,8 +44,7 @@ class MeasuredEnv(EnvCore):
         episodes: begins episodes on a backend.
         config: clock, reward; of the simulation only the averaging of metrics.
         guardrails: name, path or content of the guardrails inside the environment; None: none but
-            the
-            slots of the place.
+            the slots of the place.
         journal: takes every decision; None: no journal.
     """
 

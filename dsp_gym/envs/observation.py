@@ -130,8 +130,8 @@ class ObservationEncoder:
             rows: (n,) jobs to encode; None: all.
 
         Returns:
-            The rows, the memory, the column at which the job's features begin, and observations
-            (J, layout.size) with mask and adjacency filled in.
+            The rows, the memory, the column at which the job's features begin, and observations (J,
+            layout.size) with mask and adjacency filled in.
         """
         return self._every if rows is None else rows, self._held(), self._job_at, self._fixed.copy()
 

@@ -67,8 +67,8 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
     Args:
         job: a job: shipped name, path or content of a job file, or a `JobSpec`.
         config: an experiment's name, path or content; its env, loads and guardrails are used.
-        load: the load of the episodes, in place of the config's: shipped name, path or content of
-            a load file, an object of `dsp_gym.loads.spec`, or a list of these to draw from.
+        load: the load of the episodes, in place of the config's: shipped name, path or content of a
+            load file, an object of `dsp_gym.loads.spec`, or a list of these to draw from.
         reward: weights of the reward's terms that differ, such as {"slo": 8.0}, or all of them as
             `RewardWeights`.
         slo_s: bound on the p95 latency in seconds, in place of the job file's.

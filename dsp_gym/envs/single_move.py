@@ -18,7 +18,10 @@ OF_A_VERTEX = LOGITS - 2
 
 
 def choices_of(vertices: int) -> int:
-    """Count the choices.
+    """Count the choices of a single move.
+
+    Returns:
+        One for holding, and a fixed number for each vertex.
 
     >>> choices_of(3)
     25

@@ -118,8 +118,8 @@ def bound(t: JobFacts, seen: SnapshotArrays, bounds: VertexBounds, work: Working
             if t.kind[k, v] != SOURCE:
                 cores += to_p
                 mib += to_p * t.subtask_mib[k, to_level + 1]
-        # Over the quota: take back what the decision adds to the running configuration, which is
-        # not shrunk. Which vertex would shrink is for a policy to decide.
+        # Over the quota: take back all additions to the running configuration, which is not shrunk:
+        # the vertex to shrink is for a policy to choose.
         if cores > bounds.cores or mib > bounds.mib:
             for v in range(vertices):
                 least, most = t.min_parallelism[k, v], t.max_parallelism[k, v]

@@ -201,14 +201,17 @@ def lift(
     fill, hit = seen.job[JOB.window_fill], seen.vertex[VERTEX.cache_hit_rate]
     jobs, vertices = p.shape
     for j in range(jobs):
+        # Jobs that are down cannot rescale: their decisions pass unchanged.
         if seen.status[j] != RUNNING:
             continue
         k = t.row[j]
+        # 1e-9 absorbs rounding of the share of the window that is covered.
         measured = fill[j] >= floor.min_fill - 1e-9
         lasting = is_due(seen.job[JOB.t_s, j], short.since_s[j], floor.patience_s)  # no for NaN
         may_raise = measured and (floor.patience_s == 0.0 or lasting)
         keeps = floor.keep and seen.job[JOB.latency_p95_s, j] > t.slo_s[k]  # False for NaN
         for v in range(vertices):
+            # A kind below 0 is padding of jobs with fewer vertices.
             if t.kind[k, v] < 0:
                 continue
             now_level, chosen = seen.memory_level[j, v], required.memory_level[j, v]
@@ -222,6 +225,7 @@ def lift(
                 if level[j, v] < least_level:
                     level[j, v] = least_level
                     work.trips[j] = True
+            # Sources and fixed vertices have one possible parallelism: nothing to raise.
             if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
                 continue
             # 1e-9 absorbs rounding: 3.0000000001 required tasks are 3.
@@ -231,7 +235,9 @@ def lift(
                 # As much memory as the model chose: its tasks for that memory are enough.
                 if level[j, v] >= chosen and chosen > now_level:
                     tasks = min(tasks, np.ceil(required.parallelism[j, v] * floor.margin - 1e-9))
+            # The floor never asks for more than a vertex may have.
             least = min(int(tasks), t.max_parallelism[k, v])
+            # Before the shortage has lasted, the floor only forbids going further down.
             if not may_raise:
                 least = min(least, seen.parallelism[j, v])
             if keeps and level[j, v] <= now_level:
@@ -260,6 +266,7 @@ def _notice(
             continue  # the requirement is unknown
         k, is_short = t.row[j], False
         for v in range(t.n[k]):
+            # The same rounding as in `lift`: both must see the same shortage.
             tasks = int(np.ceil(required.horizontal[j, v] * floor.margin - 1e-9))
             least = min(tasks, t.max_parallelism[k, v])
             is_short = is_short or seen.parallelism[j, v] < least

@@ -320,6 +320,9 @@ def build_for(policy: Policy, config: GuardrailsConfig | str | Path | None) -> C
 
     An out-of-distribution check without bounds takes those of the policy's training; around a
     policy without training it does nothing.
+
+    Returns:
+        The chain; None where none is configured.
     """
     if config is None:
         return None

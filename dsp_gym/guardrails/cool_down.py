@@ -104,6 +104,7 @@ class CoolDown(Restriction):
 def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
     """Return 1 for more tasks or memory, -1 for less, 0 for neither or a trade between them."""
     tasks, memory = np.sign(p - p_before), np.sign(level - level_before)
+    # More of one and less of the other, as Justin trades tasks for memory: no direction.
     if tasks * memory < 0:
         return 0
     return int(tasks + memory if tasks == 0 or memory == 0 else tasks)
@@ -121,6 +122,7 @@ def rest(
     p, level = work.parallelism, work.memory_level
     t_s, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     for j in range(p.shape[0]):
+        # NaN before the first start: comparisons with it are false, and nothing is held back.
         age = t_s[j] - since[j]
         for v in range(t.n[t.row[j]]):
             now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
@@ -157,6 +159,7 @@ def _remember(facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Last
             now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
             p_seen, level_seen = moves.parallelism[j, v], moves.level[j, v]
             if moves.seen[j] and (now != p_seen or now_level != level_seen):
+                # The move took effect when the job came up with it, not when it was decided.
                 moves.moved[j, v] = _direction(now, now_level, p_seen, level_seen)
                 moves.moved_s[j, v] = since[j]
             moves.parallelism[j, v], moves.level[j, v] = now, now_level

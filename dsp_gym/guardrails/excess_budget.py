@@ -228,6 +228,9 @@ class ExcessBudget(Restriction):
         A job whose configuration does not carry the load, or is dearer than the budget of cost
         allows while its twin's carries it, first gets the configuration of the twin: the fallback
         alone may need many steps from where the policy has left it, or be content to stay there.
+
+        Returns:
+            Configurations (J, V), with the fallback's reasons.
         """
         decided, own = self._shadow.decided(snapshot), self._memory.arrays(FallbackRuns)
         fallen, share = self._memory.handle(FallbackRuns), self._dear
@@ -319,6 +322,7 @@ class ExcessBudget(Restriction):
 
 
 @njit(cache=True, nogil=True)
+# Given by the configuration, else the last outage seen, else the job file's median.
 def _rescale_s(given: float, seen: float, median: float) -> float:
     if not np.isnan(given):
         return given
@@ -387,6 +391,7 @@ def _part(counted: ExcessCounts, t_s: float, window_s: float, j: int) -> int:
     size = counted.part.shape[1]
     newest = int(t_s * size / window_s)
     b = newest % size
+    # Counts of a part that has left the window are overwritten when its place comes round again.
     if counted.part[j, b] != newest:
         counted.part[j, b], counted.saved_s[j, b] = newest, 0.0
         counted.cost[j, b], counted.outage_s[j, b] = 0.0, 0.0
@@ -484,6 +489,7 @@ def _drive(
         if over[j]:
             continue
         for v in range(t.n[k]):
+            # The driver's decision becomes the twin's configuration at once.
             p, level = driven[0][j, v], driven[1][j, v]
             anew = anew or p != own.parallelism[j, v] or level != own.level[j, v]
             own.parallelism[j, v], own.level[j, v] = p, level

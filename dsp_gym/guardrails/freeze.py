@@ -73,7 +73,7 @@ def find_frozen(t: JobFacts, seen: SnapshotArrays, limit_s: float, frozen: Bools
             if t.kind[t.row[j], v] == SOURCE and not np.isnan(pending[j, v] + growth[j, v]):
                 waiting += pending[j, v]
                 growing += growth[j, v]
-                # Arrivals are what is read and what the backlog grows by.
+                # Arrivals: records read plus the growth of the backlog.
                 arriving += max(0.0, records_in[j, v] + growth[j, v])
         down = seen.status[j] != RUNNING
         frozen[j] = down or (growing < 0 and waiting > limit_s * arriving)

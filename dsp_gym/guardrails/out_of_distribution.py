@@ -152,8 +152,7 @@ def outside(
 
     Returns:
         Flags (J,) by feature, in the order of the bounds; a feature of many vertices is outside if
-        it
-        is for one of them.
+        it is for one of them.
 
     >>> outside({"swing": np.array([0.5, 2.0])}, {"swing": (0.0, 1.0)}, np.ones((2, 1), bool))
     {'swing': array([False,  True])}
@@ -182,8 +181,7 @@ def quantile_box(
 
     Returns:
         Lower and upper bound by feature, in the feature's unit; features without a finite sample
-        are
-        left out.
+        are left out.
 
     >>> quantile_box({"busy_ms_per_s": np.array([0.0, 1000.0])}, tail=0.0)
     {'busy_ms_per_s': (-100.0, 1100.0)}

@@ -146,8 +146,7 @@ class ShippedPass:
             parallelism: (J, V) the working copy, changed in place.
             level: (J, V) likewise.
             otherwise: runs a guardrail that is not compiled on the working copy, and flags the jobs
-                it
-                changed.
+                it changed.
 
         Returns:
             (guardrails, J) flags, True where the decision was changed; and whether any is set.
@@ -190,7 +189,7 @@ class ShippedPass:
         moves = self._no_moves if self._cool_down is None else self._cool_down.table()
         short = self._none_short if self._floor is None else self._floor.table()
         fallen, counts = self._nothing_counted if self._budget is None else self._budget.tables()
-        # Tables change only at `reset` and `restore`: identity tells whether the handle still
+        # Tables change only at `reset` and `restore`: identity shows whether the handle still
         # holds.
         held, known = (moves, short, fallen, counts), self._memory
         same = known is not None and all(a is b for a, b in zip(known, held, strict=True))

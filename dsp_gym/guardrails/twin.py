@@ -247,7 +247,7 @@ def _imagine(
             out, demand = room.vertex[:, j, v], rates[RATES.demand, j, v]
             rate = rates[RATES.true_rate_per_task, j, v] * own.parallelism[j, v]
             arriving, busy = out[VERTEX.records_in_per_s], out[VERTEX.busy_ms_per_s]
-            # Scale what was measured: records by the twin's throughput over the job's, busy time by
+            # Scale the measurements: records by the twin's throughput over the job's, busy time by
             # its load per task over the job's.
             if not (arriving > 0.0 and busy > 0.0 and demand >= 0.0):
                 continue
@@ -298,8 +298,7 @@ def suits(snapshot: MetricsSnapshot, fallen: Handle[FallbackRuns], cost_share: f
 
     Returns:
         (J,) flags: it carries the offered load, and costs little more than the twin's unless the
-        twin
-        does not carry that load; False where the need is unknown.
+        twin does not carry that load; False where the need is unknown.
     """
     found = np.zeros(len(snapshot), np.bool_)
     _suit(snapshot.topology.handle, snapshot.arrays, fallen, cost_share, found)

@@ -58,6 +58,7 @@ def blocked_share(results: float, free: float, taken_per_s: float) -> float:
     waiting = results - free
     if waiting <= 0.0:
         return 0.0
+    # More than can leave in a second: blocked throughout.
     if waiting >= taken_per_s:
         return 1.0
     return waiting / taken_per_s
@@ -74,17 +75,18 @@ def fired_share(since: float, missing: float, periods: float) -> float:
     Args:
         since: records taken in since it last fired.
         missing: records still to come in before all ended periods have fired; below 0 where records
-            of
-            the open period came in, too.
+            of the open period came in, too.
         periods: number of periods that have ended and not fired, at least 1.
 
     Returns:
         0..1; -1 where no period fires.
     """
+    # Records per ended period: those in since the last firing, and those still missing.
     of_one = (since + missing) / periods
     # Relative and absolute slack: `since` is a sum of many small additions.
     if since < of_one - (1e-6 * since + 1e-9):
         return -1.0
+    # `since` may include records of the open period, whose share stays in the window.
     return 1.0 if of_one >= since else max(0.0, of_one / since)
 
 
@@ -172,6 +174,7 @@ def carried(
         slide[v] = max(1, int(tables.slide_s[k, v]))
     is_source = tables.kind[k] == SOURCE
     period = max(1, period_s(tables, k))
+    # Between FEWEST_PERIODS and PERIODS periods, and no less than LEAST_S seconds.
     periods_meant = max(FEWEST_PERIODS, min(PERIODS, LONGEST_S // period))
     quarter = period * max(periods_meant, math.ceil(LEAST_S / period))
     # Records of each vertex: waiting in its buffers, results not yet taken, results of the open
@@ -187,6 +190,7 @@ def carried(
             after += queue.sum()
         elif tick >= 2 * quarter:
             before += queue.sum()
+        # 1e300 stands for no limit: sinks have none.
         allowed[:] = 1e300
         share[:] = 0.0
         # Backwards: how much each vertex may process, given the room after it.
@@ -206,6 +210,8 @@ def carried(
                 if u < 0:
                     break
                 part = in_share[v, i]
+                # Room for input u, in the share of its edge: what is taken in this second and what
+                # is free.
                 allowed[u] = min(allowed[u], (take + free) * part)
                 share[u] = max(share[u], blocked_share(outbox[u], free * part, take * part))
         # Forwards: what it does process. A source's queue is its log, so the backlog is in `queue`.
@@ -222,6 +228,8 @@ def carried(
             queue[v] = have - done
             now[v] = done * selectivity[v]
             if fires[v]:
+                # Results that left in this second go on to the vertices after it; new ones join the
+                # open pane.
                 outbox[v] -= emit[v]
                 pane[v] += now[v]
                 now[v] = emit[v]
@@ -230,6 +238,8 @@ def carried(
                 behind[v] += rate_per_s * ratio[v] - done
                 if (tick + 1) % slide[v] == 0:
                     periods[v] += 1.0
+                    # A period has ended: all that was offered in it and has not come in is missing
+                    # for it.
                     missing[v] = behind[v]
                 while periods[v] > 0.0:
                     fired = fired_share(since[v], missing[v], periods[v])

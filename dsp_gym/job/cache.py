@@ -241,7 +241,7 @@ class _Law:
 
     def hit(self, time: Floats, life: Floats) -> Floats:
         """Return the share of lookups that find their block in the cache."""
-        # A block younger than the characteristic time can be hit only by a lookup of its own life.
+        # A block younger than the characteristic time can be hit only by a lookup during its life.
         young = np.minimum(time, life)
         old_enough = self._at(young, self.hits) * (1.0 - young / life)
         return np.asarray(old_enough + self._at(young, self.hits_sum) / life)

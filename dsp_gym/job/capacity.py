@@ -93,6 +93,8 @@ def _held(tables: JobTables, k: int, v: int, input_per_s: float) -> float:
     # Without a window the state has had time to see every key.
     content = math.inf
     if tables.window[k, v] != NO_WINDOW:
+        # Records in a full window: rate times length. A record counts once, `panes` multiplies
+        # later.
         content = input_per_s * tables.length_s[k, v]
     prefilled = tables.prefilled[k, v] == 1
     return float(entries(tables.keys[k, v], content, tables.panes[k, v], prefilled))
@@ -114,6 +116,7 @@ def working_set(tables: JobTables, k: int, v: int, parallelism: int, input_per_s
     """
     held = _held(tables, k, v, input_per_s)
     entry_mib, unshared_mib = tables.entry_mib[k, v], tables.unshared_mib[k, v]
+    # Keys are spread evenly: each subtask holds 1 / p of the entries.
     return float(working_set_mib(held, entry_mib, unshared_mib, float(parallelism)))
 
 
@@ -134,10 +137,12 @@ def read_shares(
     Returns:
         Both as 0..1.
     """
+    # Stateless vertices read nothing: all of their reads count as served.
     if tables.stateful[k, v] == 0:
         return 1.0, 0.0
     count = _held(tables, k, v, input_per_s)
     working = working_set(tables, k, v, parallelism, input_per_s)
+    # Per-level columns are shifted by one: column 0 is level -1, no managed memory.
     hit = hit_rate(tables.hit[k, v, level + 1], tables.cache_mib[k, v, level + 1], working)
     memtable = memtable_share(
         tables.memtable_mib[k, v, level + 1], count * tables.entry_mib[k, v] / parallelism
@@ -165,6 +170,7 @@ def block_reads(
     if tables.stateful[k, v] == 0:
         return 1.0, 0.0
     count = _held(tables, k, v, input_per_s)
+    # Live state of one subtask, MiB.
     state = count * tables.entry_mib[k, v] / parallelism
     flushed, files = tables.flush_mib[k, v, level + 1], tables.level0_files[k, v]
     compacted = compacted_blocks(flushed, state, files, tables.blocks_per_entry[k, v])
@@ -192,6 +198,8 @@ def vertex_capacity(
     lookups, compacted = block_reads(tables, k, v, parallelism, level, input_per_s)
     # Subtasks share a disk: misses and compactions grow dearer with their number.
     shared = tables.miss_factor[k, v, parallelism]
+    # The time of one record in one subtask, s: CPU, then reads that hit or miss, then writes with
+    # the compactions they cause.
     seconds = service_s(
         tables.cpu_s[k, v],
         tables.reads[k, v],
@@ -214,6 +222,8 @@ def slots_in_use(tables: JobTables, k: int, parallelism: Ints) -> int:
     Returns:
         Slots, at least 1.
     """
+    # With slot sharing a slot holds one subtask of each vertex, so the widest vertex counts;
+    # without, each subtask takes a slot.
     total = 0
     for v in range(tables.n[k]):
         if tables.kind[k, v] == SOURCE:
@@ -222,6 +232,7 @@ def slots_in_use(tables: JobTables, k: int, parallelism: Ints) -> int:
             total = max(total, parallelism[v])
         else:
             total += parallelism[v]
+    # The fullest TaskManager is full as soon as there are as many subtasks as it has slots.
     return int(max(1, min(total, tables.slots[k])))
 
 
@@ -236,7 +247,9 @@ def _carries(
 ) -> bool:
     """Return whether every vertex keeps up with that load."""
     for v in range(tables.n[k]):
+        # ratio: records that reach the vertex per record of load.
         needed = rate * tables.ratio[k, v]
+        # Sources run on TaskManagers that are not crowded.
         factor = 1.0 if tables.kind[k, v] == SOURCE else crowd
         capacity, _ = vertex_capacity(tables, k, v, parallelism[v], levels[v], needed)
         if capacity * factor < needed:
@@ -250,6 +263,7 @@ def _vertices_per_s(tables: JobTables, k: int, parallelism: Ints, levels: Ints) 
     # `crowd` is the speed that contention leaves, 0..1.
     crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
     low, high = 0.0, math.inf
+    # high becomes the load that the weakest vertex would carry with empty state.
     for v in range(tables.n[k]):  # an empty window is the best case
         ratio = tables.ratio[k, v]
         if ratio > 0:
@@ -277,11 +291,13 @@ def _carries_bursts(
     n = tables.n[k]
     crowd = 1.0 - tables.contention[k] * (slots_in_use(tables, k, parallelism) - 1)
     capacity, buffer = np.zeros(n), np.zeros(n)
+    # Capacities at this load: state, and with it the service time, depends on it.
     for v in range(n):
         free, _ = vertex_capacity(
             tables, k, v, parallelism[v], levels[v], rate * tables.ratio[k, v]
         )
         capacity[v] = free * (1.0 if tables.kind[k, v] == SOURCE else crowd)
+        # Every subtask has buffers: more subtasks hold more records.
         buffer[v] = tables.buffer_records[k, v] * parallelism[v]
     blocked[:] = 0.0
     # The common case is cheap: no window overfills the buffers after it.
@@ -295,11 +311,13 @@ def _mst(tables: JobTables, k: int, parallelism: Ints, levels: Ints) -> tuple[fl
     """Return the MST, and the share of the time each window is blocked at it, (V,)."""
     blocked = np.zeros(tables.n[k])
     high = _vertices_per_s(tables, k, parallelism, levels)
+    # A limit of 0 or infinity leaves nothing to bisect.
     if not 0.0 < high < math.inf or _carries_bursts(
         tables, k, parallelism, levels, high * _JUST_BELOW, blocked
     ):
         return high, blocked
     low = 0.0
+    # Larger loads only lengthen queues, so what is carried at a load is carried below it.
     for _ in range(_BURST_STEPS):
         rate = 0.5 * (low + high)
         if _carries_bursts(tables, k, parallelism, levels, rate, blocked):
@@ -360,6 +378,7 @@ def mst(
     Raises:
         ConfigError: A vertex is unknown, or a number is outside its bounds.
     """
+    # Given values replace those of the job file.
     start_p, start_level = starting_configuration(spec)
     p_of = start_p | _checked(spec, dict(parallelism or {}), _check_parallelism)
     level_of = start_level | _checked(spec, dict(levels or {}), _check_level)
@@ -368,6 +387,7 @@ def mst(
     p = np.array([p_of[vertex.name] for vertex in order])
     level = np.array([level_of[vertex.name] for vertex in order])
     rate, blocked = _mst(tables, 0, p, level)
+    # The contention of `_vertices_per_s`, for the capacities that are reported.
     crowd = 1.0 - tables.contention[0] * (slots_in_use(tables, 0, p) - 1)
     loads = []
     for v, vertex in enumerate(order):
@@ -405,6 +425,7 @@ def _checked(
 
 def _check_parallelism(spec: JobSpec, name: str, value: int) -> None:
     vertex = spec.vertex(name)
+    # Its own number is accepted, so that a whole configuration can be passed.
     if vertex.kind == "source" or not vertex.scalable:
         if value != vertex.parallelism:
             raise ConfigError(
@@ -413,6 +434,7 @@ def _check_parallelism(spec: JobSpec, name: str, value: int) -> None:
                 remedy="Leave it out.",
             )
         return
+    # Flink cannot use more subtasks of a vertex than it has key groups.
     cap = min(vertex.max_parallelism, spec.max_parallelism_per_vertex)
     if not 1 <= value <= cap:
         why = (

@@ -76,9 +76,8 @@ def adaptive(spec: JobSpec, level: int) -> JobSpec:
 
     Returns:
         A job of one memory level that rescales in place, never slower than by the redeployments of
-        its
-        job file; without managed memory a task costs as much as with it, because its slot holds the
-        memory all the same.
+        its job file; without managed memory a task costs as much as with it, because its slot holds
+        the memory all the same.
     """
     memory = spec.memory
     if not 0 <= level < memory.levels:
@@ -107,8 +106,7 @@ def found_in_place(spec: JobSpec, levels: Mapping[str, int]) -> JobSpec:
 
     Returns:
         The job with one level, where it runs at level 0; else with all of them. It rescales in
-        place
-        either way.
+        place either way.
     """
     return rescaled_in_place(_level_0_alone(spec, levels))
 

@@ -66,8 +66,7 @@ def random_dag(seed: int, name: str | None = None, vertices: int | None = None) 
         seed: Any number from 0 on.
         name: Name of the job; `random-dag-SEED` when None.
         vertices: Number of vertices, at least 2; None: drawn, from 4 to 8. Given, operators pass on
-            as
-            many records as they read, since few would come through many in a row.
+            as many records as they read, since few would come through many in a row.
 
     Returns:
         A document that `JobSpec` accepts.

@@ -55,8 +55,7 @@ def entries(keys: float, content: float, panes: float, prefilled: bool) -> float
     Args:
         keys: distinct keys.
         content: records that are in the window (or have arrived, without a window); infinity where
-            the
-            state has had time to see every key.
+            the state has had time to see every key.
         panes: windows each record belongs to.
         prefilled: every key has a value, whichever records have arrived.
 

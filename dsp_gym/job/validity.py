@@ -251,8 +251,7 @@ def distances_at(
 
     Returns:
         (N, Q) for the quantities that the job file's section `fitted` names; none without one.
-        Rates
-        and skew count above their range only.
+        Rates and skew count above their range only.
     """
     return _distances(spec, slots_taken(spec, parallelism), parallelism, managed_mib, rate_per_s)
 

@@ -151,7 +151,7 @@ class _Ticks:
 
     def _sum(self, spec: Sum, node: int) -> Rates:
         total = np.zeros(self.count)
-        # Places count all nodes depth first (`nodes`), so each part has streams of its own.
+        # Places count all nodes depth first (`nodes`), so each part has separate streams.
         place = node + 1
         for part in spec.parts:
             total += self.rates(part, place)

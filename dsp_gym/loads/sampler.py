@@ -77,11 +77,12 @@ class LoadSampler:
         # A draw number beyond the range wraps around: training never runs out of seeds.
         seeds = chosen.seeds
         seed = index if seeds is None else seeds.from_ + index % len(seeds)
-        # The choice of a load must not shift the seeds, so it has a stream of its own.
+        # The choice of a load must not shift the seeds, so it has a separate stream.
         place = 0
         if len(chosen.loads) > 1:
             share = philox(index, 0, CHOICE).random()
             place = int(np.searchsorted(self._shares[split], share, side="right"))
+        # Rounding may leave the last cumulated share below 1.
         entry = chosen.loads[min(place, len(chosen.loads) - 1)]
         return LoadCell(entry.name, entry.load, seed)
 
@@ -96,6 +97,7 @@ class LoadSampler:
             One list per load with one cell per seed.
         """
         chosen = self._split(split)
+        # A split without seeds has one draw per load.
         span = range(1) if chosen.seeds is None else range(chosen.seeds.from_, chosen.seeds.to)
         if seeds is not None and not 1 <= seeds <= len(span):
             raise LoadError(f"the {split} split has {len(span)} seeds", key="seeds", value=seeds)

@@ -55,6 +55,7 @@ Rate = Annotated[float, Field(ge=0)]
 
 
 def _as_range(value: object) -> object:
+    # A number alone stands for a range of this one value: it needs no draw.
     return (value, value) if isinstance(value, int | float) else value
 
 
@@ -114,6 +115,7 @@ class Step(_Form):
     def _check_times(self) -> Step:
         times = [t_s for t_s, _ in self.steps]
         if times[0] != 0:
+            # Strictly: two rates for one time would leave the load undefined.
             raise ValueError(f"the first step is at {times[0]:g} s, expected 0")
         if any(later <= earlier for earlier, later in pairwise(times)):
             raise ValueError(f"step times must increase, found {times}")
@@ -269,6 +271,7 @@ class InstalledLoad(_Form):
 
     @model_serializer(mode="wrap")
     def _flat(self, serialised: SerializerFunctionWrapHandler) -> dict[str, object]:
+        # Flat again, as it was in the file, so that dumps can be read.
         whole = serialised(self)
         return {**{name: one for name, one in whole.items() if name != "config"}, **whole["config"]}
 
@@ -299,7 +302,9 @@ def own_load(spec: InstalledLoad) -> OwnLoad:
 _Shipped = Constant | Step | Ramp | Diurnal | Burst | FlashCrowd | MarkovModulated | TraceLoad | Sum
 
 FORMS = tuple(
-    str(get_args(member.model_fields["form"].annotation)[0]) for member in get_args(_Shipped)
+    # The literal of each form's `form` field is its name.
+    str(get_args(member.model_fields["form"].annotation)[0])
+    for member in get_args(_Shipped)
 )
 """Forms that ship with the library."""
 
@@ -314,11 +319,13 @@ def _made(form: str, keys: Mapping[str, object]) -> InstalledLoad:
 
 
 def _installed(value: object, shipped: ValidatorFunctionWrapHandler) -> object:
+    # A load that was made already is not validated a second time.
     return value if isinstance(value, InstalledLoad) else _beside(value, shipped)
 
 
 _beside = INSTALLED.beside("form", FORMS, _made)
 
+# The checker sees a plain union; pydantic needs the annotations at run time.
 if TYPE_CHECKING:
     LoadSpec = _Shipped | InstalledLoad
 else:
@@ -335,6 +342,7 @@ class LoadConfig(ConfigModel):
     load: LoadSpec = Field(description="the load itself")
 
 
+# `Sum` contains itself through `LoadSpec`, which is complete only now.
 Sum.model_rebuild()
 LoadConfig.model_rebuild()
 
@@ -345,6 +353,7 @@ def nodes(spec: LoadSpec) -> Iterator[LoadSpec]:
     Returns:
         An iterator over loads.
     """
+    # The order is part of the format: a node's place selects its random numbers.
     yield spec
     if isinstance(spec, Sum):
         for part in spec.parts:
@@ -369,4 +378,5 @@ def is_seeded(spec: LoadSpec) -> bool:
 
 
 def _is_drawn(peak: Peak) -> bool:
+    # A range of one value is no draw.
     return peak.at_s[0] < peak.at_s[1] or peak.magnitude[0] < peak.magnitude[1]

@@ -122,6 +122,7 @@ def _overlaps(first: LoadSplit, second: LoadSplit) -> Iterator[str]:
     yield from _shared_seeds(first, second)
     for one, other in product(first.loads, second.loads):
         yield from _shared_trace_time(one, other)
+        # Equal loads without a seed would be the same test in both splits.
         if one.load == other.load and not is_seeded(one.load) and not _traces(one.load):
             yield (
                 f"the load '{one.name}' is in both and the same for every seed; "
@@ -130,6 +131,7 @@ def _overlaps(first: LoadSplit, second: LoadSplit) -> Iterator[str]:
 
 
 def _shared_seeds(first: LoadSplit, second: LoadSplit) -> Iterator[str]:
+    # Seeds that shape no load may be shared.
     if any(not any(is_seeded(entry.load) for entry in split.loads) for split in (first, second)):
         return
     one, other = first.seeds, second.seeds
@@ -140,6 +142,7 @@ def _shared_seeds(first: LoadSplit, second: LoadSplit) -> Iterator[str]:
 def _shared_trace_time(one: WeightedLoad, other: WeightedLoad) -> Iterator[str]:
     # Traces are compared by file stem, wherever they lie: copies are the same recording.
     for a, b in product(_traces(one.load), _traces(other.load)):
+        # Half-open windows: one may begin where the other ends.
         a_to, b_to = (math.inf if x.to_s is None else x.to_s for x in (a, b))
         if Path(a.path).stem == Path(b.path).stem and a.from_s < b_to and b.from_s < a_to:
             yield (

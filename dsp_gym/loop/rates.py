@@ -162,7 +162,7 @@ def traverse(
             if arriving > 0.0:
                 selectivity[j, v] = leaving / arriving
             if t.kind[k, v] == SOURCE:
-                # The offered rate is what is read and what the backlog grows by, if there is a log.
+                # The offered rate: records read plus the growth of the backlog, if there is a log.
                 read = arriving
                 if offered and t.has_log[k] == 1 and not np.isnan(growth[j, v]):
                     read = max(0.0, arriving + growth[j, v])

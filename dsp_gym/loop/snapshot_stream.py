@@ -131,8 +131,7 @@ class SnapshotReader:
 
         Returns:
             A snapshot of one row; its topology is that of the snapshot before where no fixed fact
-            has
-            changed.
+            has changed.
 
         Raises:
             SchemaError: The document is no snapshot, or contradicts itself.

@@ -76,8 +76,7 @@ def settle_turn(
     Args:
         snapshot: J jobs.
         guarded: the decision that was enacted; None: none was, as in shadow mode, so later events
-            are
-            not the policy's doing.
+            are not the policy's doing.
         guardrails: the guardrails of the turn.
     """
     if guardrails is None:

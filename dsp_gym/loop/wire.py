@@ -88,8 +88,7 @@ def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
     Args:
         job: The job.
         key: Name of the job on the wire; by default its name in the job file. Rows of one batch
-            that
-            run the same job file need different keys.
+            that run the same job file need different keys.
 
     Returns:
         A JSON-able document; unknown is null.

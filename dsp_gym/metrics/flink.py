@@ -88,6 +88,7 @@ def _latency(prefix: str, ends: tuple[str, ...], doc: str) -> tuple[Metric, ...]
             f"{prefix}_p{_percent(q)}_ms",
             "operator",
             ends,
+            # States of one subtask are read alike; the slowest of them is what the task waits for.
             merge="max",
             quantile=q,
             scale=1e-6,
@@ -244,6 +245,7 @@ def prometheus_names(metric: Metric) -> str:
     >>> prometheus_names(BY_NAME["records_in_total"])
     'flink_taskmanager_job_task_(numRecordsIn)'
     """
+    # `dict.fromkeys` removes duplicates and keeps the order.
     ends = dict.fromkeys(re.sub(r"\W", "_", end) for end in metric.flink)
     between = "(?:.+_)?" if metric.scope == "operator" else ""
     return f"{_PREFIX[metric.scope]}{between}({'|'.join(ends)})"
@@ -266,13 +268,14 @@ def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
     return _vertex_of(task_name, tuple(vertices))
 
 
-@lru_cache(maxsize=8192)
 # Cached: collectors ask for the same tasks at every scrape.
+@lru_cache(maxsize=8192)
 def _vertex_of(task_name: str, vertices: tuple[str, ...]) -> str | None:
     known = {cleaned(vertex): vertex for vertex in vertices}
     # A chain's operators are joined by " -> ", which becomes several underscores.
     for part in re.split(r"__+", cleaned(task_name)):
         name = re.sub(r"^(Source|Sink):_", "", part.strip("_"))
+        # Sinks of Flink's newer interface split into a writer and a committer.
         vertex = known.get(name) or known.get(re.sub(r":_(Writer|Committer)$", "", name))
         if vertex is not None:
             return vertex
@@ -287,8 +290,7 @@ def names_in(task_name: str) -> list[str]:
 
     Returns:
         One for each recognisable operator of the chain, in its order, printable and not longer than
-        120
-        characters.
+        120 characters.
 
     >>> names_in("Source: bids -> Flat Map -> Sink: out: Writer")
     ['bids', 'Flat Map', 'out']
@@ -299,6 +301,7 @@ def names_in(task_name: str) -> list[str]:
         name = re.sub(r":[ _](Writer|Committer)$", "", name)
         for choice in (name, *re.split(r"__+", cleaned(name))):
             short = choice.strip("_ ")[:120]
+            # Only names that lead back to this task are offered.
             if short and short.isprintable() and vertex_of(task_name, (short,)) == short:
                 found.append(short)
                 break

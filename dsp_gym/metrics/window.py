@@ -67,8 +67,7 @@ def increase(times: Floats, values: Floats) -> tuple[Floats, Floats]:
 
     Returns:
         Increase (P,) and the seconds between a column's first and last known value (P,); both NaN
-        where
-        fewer than two values are known.
+        where fewer than two values are known.
     """
     rose = np.full(values.shape[1], np.nan)
     seconds = np.full(values.shape[1], np.nan)
@@ -98,8 +97,7 @@ def snapshot_of(
         topology: the jobs.
         observed: the observations of each job beside its samples.
         samples: samples of each job, at least of the last `window_s` + one sample; older ones and
-            those
-            from before the restart are left out here.
+            those from before the restart are left out here.
         window: the metrics window, over which samples are averaged.
 
     Returns:

@@ -4,6 +4,12 @@ A fluid model: records are real numbers. The notation of all functions here: n v
 topological order, u a vertex upstream of v, c their fixed columns (V, len(C)) and x their state (V,
 len(X)). The order of additions is part of the result: `dsp_gym.simulation.stride` repeats it
 operation by operation and must arrive at the same bits.
+
+How these functions are compiled, here and in the package: `error_model="numpy"` divides without
+testing for zero, so that loops can become vector code; divisors that may be zero are guarded.
+`borrows` spares counting references to arrays, which would cost more than a small function's work.
+`inline="always"` merges a function into its caller before types are found: calls in the loop over
+seconds vanish.
 """
 
 from __future__ import annotations
@@ -104,7 +110,7 @@ def process(
             if c[v, C.has_log] == 0.0:  # a generator that is held back emits less
                 offered = min(offered, x[v, X.allowed])
             # `offer` follows the records from the log as if nothing waited: the difference to what
-            # really came (`behind`) tells a window when all of its period has arrived.
+            # really came (`behind`) shows a window when all of its period has arrived.
             x[v, X.arrived] += offered
             x[v, X.offer] = offered * c[v, C.selectivity]
             have = x[v, X.pending] + offered
@@ -143,7 +149,7 @@ def process(
         x[v, X.now] = out
         x[v, X.records_in] += done
         x[v, X.records_out] += out
-        # Less than its capacity because of the vertices after it: what is not busy is
+        # Less than its capacity because of the vertices after it: all time that is not busy is
         # backpressured. The factor spares a vertex that stops at its own capacity, apart from
         # rounding.
         if left > 0.0 and x[v, X.allowed] < capacity * 0.999999:

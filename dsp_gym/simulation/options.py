@@ -28,7 +28,7 @@ STREAM = 0x6C6167
 
 
 class Measurement(ConfigModel):
-    """How a collector sees a job."""
+    """A collector's view of a job."""
 
     window_s: int = Field(120, ge=SAMPLE_S, le=3600, description="metrics window (Justin: 120 s)")
     stabilization_s: int = Field(

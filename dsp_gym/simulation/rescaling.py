@@ -87,6 +87,7 @@ def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Paramete
     # Restoring adds the time to read all state back from the checkpoint.
     s.phase_left_s[j] = outage_draw(t, k, rng.uniform(word)) + total_mib / t.restore_mib_s[k]
     s.rescale_failed[j] = 0
+    # A failed rescale costs its outage, and restarts the old configuration.
     if rng.uniform(other) < par.failed_rescale:
         s.rescale_failed[j] = 1
         keep_configuration(t, s, k, j)

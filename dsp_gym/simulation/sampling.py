@@ -91,6 +91,7 @@ def keep_sample(
     size, gauge = ring.shape[0], par.gauge_samples
     at = taken % size
     before = at - 1 if at > 0 else size - 1
+    # The ring is cyclic: `oldest` is the sample that leaves the gauges' span.
     oldest = at - gauge if at >= gauge else at - gauge + size
     spans = min(taken + 1, gauge)
     noisy = par.noise_cv + par.service_cv > 0
@@ -99,6 +100,7 @@ def keep_sample(
         records = x[v, X.records_in] - x[v, X.last_in]
         if c[v, C.window] == NO_WINDOW:
             x[v, X.content] += records
+        # busy_per is the busy time of the whole vertex per record: records x s / s is a share.
         busy = min(1.0, records * x[v, X.busy_per] / SAMPLE_S)
         back = min(1.0 - busy, x[v, X.sample_back] / SAMPLE_S)
         factor = 1.0
@@ -165,6 +167,7 @@ def keep_sample(
 def bring(c: Row, x: Row, misses: float) -> None:
     """Put blocks that missed the cache into it, for a vertex with columns c and state x."""
     if misses > 0.0:
+        # Each subtask has a cache; a miss brings a block, or an entry where that is larger.
         brought = misses / x[X.tasks] * max(BLOCK_MIB, c[C.entry_mib])
         x[X.cached] = min(x[X.cache], x[X.cached] + brought)
 

@@ -67,8 +67,8 @@ def lanes(vertices: int) -> Floats:
 
     Returns:
         (V + 1, len(Q), LANES). In row n, the first after the n vertices of a job, `done` is the
-        load,
-        `now` the records taken from the log, `wait_s` the job's latency and `due` the backlog.
+        load, `now` the records taken from the log, `wait_s` the job's latency and `due` the
+        backlog.
     """
     return np.empty((vertices + 1, len(Q), LANES))
 
@@ -104,6 +104,7 @@ def each_second(
     waits = False
     last = load.shape[0] - 1
     for i in range(seconds):
+        # Before its start and after its end the load keeps its first and last value.
         rate = load[max(0, min(tick + i, last))]
         limit(n, c, upstream, in_share, x)
         taken, backlog, latency, waits = process(n, c, upstream, x, rate, tick + i)
@@ -145,6 +146,7 @@ def quiet_stride(
     last = load.shape[0] - 1
     for i in range(SAMPLE_S):
         q[n, Q.done, i] = load[max(0, min(tick + i, last))]
+        # Row n sums over the vertices: taken records, latency and backlog start from zero.
         q[n, Q.now, i] = q[n, Q.wait_s, i] = q[n, Q.due, i] = 0.0
     for v in range(n):
         if c[v, C.kind] == SOURCE:
@@ -153,6 +155,7 @@ def quiet_stride(
             row, column = v, Q.done
         else:
             row, column = _arrivals(c, upstream, v, q)
+        # Loaded before the loop: stores into q might change x, as far as the compiler knows.
         allowed, selectivity = x[v, X.allowed], c[v, C.selectivity]
         load_per, delay_s = x[v, X.load_per], BURSTINESS * x[v, X.service_s]
         into, out = x[v, X.records_in], x[v, X.records_out]
@@ -162,6 +165,7 @@ def quiet_stride(
         for i in range(SAMPLE_S):
             done = q[row, column, i]
             fits &= done <= allowed
+            # The delay of a queue grows with utilization u as u / (1 - u) (`flow.process`).
             part = min(done * load_per, MAX_LOAD)
             q[v, Q.wait_s, i] = q[row, Q.wait_s, i] + (HOP_S + delay_s * part / (1.0 - part))
             results = done * selectivity
@@ -169,6 +173,7 @@ def quiet_stride(
             into += done
             out += results
         q[v, Q.sums, SUMS.into], q[v, Q.sums, SUMS.out] = into, out
+        # Only behind a window does the offer differ from what the vertex puts out.
         if q[v, Q.sums, SUMS.held] > 0.0 or _fires(c, v):
             _offer(c, x, v, q)
         entered = fits and c[v, C.window] != NO_WINDOW
@@ -199,21 +204,25 @@ def _limits(n: int, c: Floats, upstream: Ints, in_share: Floats, x: Floats, q: F
         x[v, X.blocked] = 0.0
         q[v, Q.sums, SUMS.room] = NO_LIMIT
     for v in range(n - 1, -1, -1):
+        # Windows emit into `room`, all other vertices are limited by `allowed`.
         room = q[v, Q.sums, SUMS.room]
         # Exactly zero, not nearly: with any record waiting, `process` would take another path.
         if x[v, X.queue] != 0.0 or x[v, X.pending] != 0.0 or x[v, X.outbox] > room:
             return False
         take, selectivity = x[v, X.capacity], c[v, C.selectivity]
+        # A firing window keeps its results in the outbox: they do not limit what it takes in.
         if selectivity > 0.0 and not _fires(c, v):
             take = min(take, x[v, X.allowed] / selectivity)
         x[v, X.allowed] = take
         if c[v, C.kind] != SOURCE:
+            # No record waits, so all of the buffer is free.
             free = max(0.0, x[v, X.buffer])
             for k in range(upstream.shape[1]):
                 u = upstream[v, k]
                 if u < 0:
                     break
                 part = in_share[v, k]
+                # In a second u may send what is taken and what is free, in the share of this edge.
                 x[u, X.allowed] = min(x[u, X.allowed], (take + free) * part)
                 q[u, Q.sums, SUMS.room] = min(q[u, Q.sums, SUMS.room], free * part)
     return True
@@ -224,6 +233,7 @@ def _read_log(n: int, c: Floats, x: Floats, v: int, q: Floats) -> None:
     """Read the log of source v in each second; the arguments are those of `quiet_stride`."""
     share, arrived = c[v, C.source_share], x[v, X.arrived]
     for i in range(SAMPLE_S):
+        # The log is empty: a source reads what is offered, in the same second.
         offered = q[n, Q.done, i] * share
         arrived += offered
         q[n, Q.now, i] += offered
@@ -239,10 +249,10 @@ def _arrivals(c: Floats, upstream: Ints, v: int, q: Floats) -> tuple[int, int]:
 
     Returns:
         Row and column of the lane that holds the records: that of the only input where the vertex
-        is
-        no window and nothing was held back.
+        is no window and nothing was held back.
     """
     u = upstream[v, 0]
+    # From a window on downwards, what comes in and what is due differ.
     held = q[u, Q.sums, SUMS.held] > 0.0 or _fires(c, u)
     alone = upstream.shape[1] == 1 or upstream[v, 1] < 0
     q[v, Q.sums, SUMS.held] = 1.0 if held else 0.0
@@ -269,7 +279,7 @@ def _arrivals(c: Floats, upstream: Ints, v: int, q: Floats) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True, inline="always")
 def _fires(c: Floats, v: int) -> bool:
-    """Whether vertex v, with fixed columns c (V, len(C)), is a window that holds results back."""
+    """Return whether vertex v, with fixed columns c (V, len(C)), is a window that fires."""
     return bool(c[v, C.window] != NO_WINDOW and c[v, C.window] != SESSION)
 
 
@@ -280,6 +290,7 @@ def _offer(c: Floats, x: Floats, v: int, q: Floats) -> None:
     Before the first window this is what the vertex puts out. The arguments are those of
     `quiet_stride`.
     """
+    # behind: records offered to the job that have not come in here yet.
     behind, selectivity = x[v, X.behind], c[v, C.selectivity]
     for i in range(SAMPLE_S):
         behind += q[v, Q.due, i] - q[v, Q.done, i]
@@ -309,6 +320,7 @@ def _through_window(c: Floats, x: Floats, v: int, tick: int, q: Floats) -> bool:
         done = q[v, Q.done, i]
         if fires:
             fits &= x[v, X.outbox] <= room
+            # Results of the last firing leave at once, as there is room for all of them.
             x[v, X.emit] = x[v, X.outbox]
         x[v, X.behind] += q[v, Q.due, i] - done
         now = hold(c, x, v, done, q[v, Q.now, i], ends)
@@ -335,6 +347,7 @@ def _commit(n: int, c: Floats, x: Floats, q: Floats) -> None:
     """
     end = SAMPLE_S - 1
     for v in range(n):
+        # Sums replace their columns; nothing was added to x before, so a stride can be given up.
         x[v, X.records_in], x[v, X.records_out] = q[v, Q.sums, SUMS.into], q[v, Q.sums, SUMS.out]
         held = q[v, Q.sums, SUMS.held] > 0.0
         if c[v, C.kind] == SOURCE:

@@ -79,10 +79,8 @@ class Frontiers(NamedTuple):
 
         Returns:
             (J, G) places of the cheapest configurations, of the largest where none carries the
-            load, and
-            the share of the next minute's seconds that are expected late there, as by `late_share`;
-            -1 and
-            NaN where the job is still unknown.
+            load, and the share of the next minute's seconds that are expected late there, as by
+            `late_share`; -1 and NaN where the job is still unknown.
         """
         places, late = np.full(rates_per_s.shape, -1), np.full(rates_per_s.shape, np.nan)
         _grid(self, np.ascontiguousarray(rates_per_s), noise, places, late)

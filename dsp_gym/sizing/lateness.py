@@ -40,9 +40,12 @@ def late_share(load: float, capacity: float, noise: float) -> float:
     Returns:
         At least 0.
     """
+    # The bounds keep the spread positive for loads near zero.
     spread = noise * max(load, 0.05 * capacity, 1e-300)
     # P(load > capacity) of a Gaussian: the complementary error function over sqrt(2).
     share = 0.5 * math.erfc((capacity - load) / (spread * math.sqrt(2.0)))
+    # Above the capacity a backlog is left to later minutes: each per cent counts 8 % more, up to
+    # six times the share.
     over = max(0.0, load / max(capacity, 1e-300) - 1.0)
     return share * (1.0 + min(5.0, 8.0 * over))
 
@@ -97,4 +100,5 @@ def rescale_late_s(
     Returns:
         Seconds.
     """
+    # During the outage the load adds to the backlog.
     return outage_s + catch_up_s(load, capacity, backlog + load * outage_s, in_time_s, lost_s)

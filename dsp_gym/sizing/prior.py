@@ -44,8 +44,7 @@ class Prior(NamedTuple):
 
         Returns:
             The prior of each of the K distinct jobs; that of `none` where one of them has no times
-            per
-            record, such as a job known from its snapshots alone.
+            per record, such as a job known from its snapshots alone.
 
         Raises:
             PolicyError: A file has another graph or other bounds than its job.

@@ -113,6 +113,7 @@ class ServiceModel:
         """
         # L + 1 levels from none on, and the exponent.
         size = prior.tables.cache_mib.shape[2] + 1
+        # A masked reset keeps the memories: other rows go on.
         if mask is None or self._memories is None:
             self._memories = (
                 RowMemory(
@@ -143,6 +144,8 @@ class ServiceModel:
             seen.minutes[rows] = _FILE_MINUTES
             seen.is_known[rows] = 1
             levels = prior.tables.start_level[jobs.row]
+            # The Gaussian begins at the start level; levels farther off are less certain, by the
+            # random walk.
             for j in np.flatnonzero(rows).tolist():
                 for v in range(jobs.max_vertices):
                     begin(times, doubt, j, v, int(levels[j, v]) + 1, self._rules)
@@ -152,6 +155,7 @@ class ServiceModel:
         prior = self._known_prior
         if "tables" not in self._handles:
             self._handles["tables"] = handle(prior.tables)
+        # Compiled code gets the whole knowledge at once; it is changed in place.
         tables: Handle[JobTables] = self._handles["tables"]  # type: ignore[assignment]  # stored just above
         learn(snapshot.topology.handle, tables, snapshot.arrays, self.believed)
 
@@ -161,6 +165,7 @@ class ServiceModel:
         # Made once: handles stay valid until a memory is replaced.
         if "believed" not in self._handles:
             prior = self._known_prior
+            # Without a job file contention is unknown: it is part of the times then.
             contention = prior.tables.contention if prior.is_filed else np.zeros(len(prior.ratio))
             self._handles["believed"] = handle(
                 Believed(
@@ -199,9 +204,10 @@ class ServiceModel:
 
         Returns:
             (J, V) seconds of the hottest task per record of the whole vertex divided by p, and the
-            standard
-            error of their logarithm; NaN where the vertex was not seen yet.
+            standard error of their logarithm; NaN where the vertex was not seen yet.
         """
+        # NaN stays where the compiled loop passes over a vertex: sources, and vertices not seen
+        # yet.
         seconds, errors = np.full(parallelism.shape, np.nan), np.full(parallelism.shape, np.nan)
         _expected_times(jobs.handle, self.believed, parallelism, level, seconds, errors)
         return seconds, errors
@@ -217,6 +223,7 @@ class ServiceModel:
         """
         n, places = self._own(j)
         (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
+        # Copies: the arrays of the memory go on changing.
         covariance = doubt.covariance[j, :n].reshape(n, size, size)
         found = {name: values[j, :n] for name, values in seen._asdict().items()}
         found |= {name: values[j, :n][:, places] for name, values in times._asdict().items()}
@@ -239,17 +246,21 @@ class ServiceModel:
                 values[j, :n] = learned[name]
             for name, values in times._asdict().items():
                 values[j, :n, places] = learned[name].T
+            # A view in matrix form: the memory holds covariances as rows of size * size numbers.
             covariance = doubt.covariance[j, :n].reshape(n, size, size)
             covariance[:, places[:, None], places] = learned["covariance"]
             # Times are ratios to the prior: move them by the ratio of the two priors.
             unit, then = self._unit(j), learned["unit"]
             known = (unit > 0.0) & (then > 0.0)
             ratio = np.divide(unit, then, out=np.ones_like(unit), where=known)
+            # The logarithm turns the ratio into a shift; the exponent, the last place, is not
+            # affected.
             times.mean[j, :n, : len(places) - 1] += np.log(ratio)
 
     def _own(self, j: int) -> tuple[int, Ints]:
         """Return the number of a job's vertices, and its places: levels, then the exponent."""
         jobs, last = self._known_jobs, self._tables[1].mean.shape[2] - 1
+        # Columns of the batch between them belong to jobs with more levels.
         levels = int(jobs.facts.levels[jobs.row[j]])
         return len(jobs.names(j)), np.array([*range(levels + 1), last])
 
@@ -274,6 +285,7 @@ class ServiceModel:
         assert self._memories is not None
         for name, memory in zip(("seen", "times", "doubt"), self._memories, strict=True):
             memory.restore(state[name])
+        # Restoring may replace arrays: handles to the old ones are dropped.
         self._handles = Handles()
 
     @property
@@ -318,13 +330,14 @@ def _offset(known: Believed, j: int, v: int, column: int) -> float:
     if c.is_filed or times.tried[j, v, column] > 0.0:
         return 0.0
     nearest = -1
-    # The nearest tried level tells about the cache.
+    # The nearest tried level shows how well the cache does.
     for a in range(size - 1):
         tried = times.tried[j, v, a] > 0.0
         if tried and (nearest < 0 or abs(a - column) < abs(nearest - column)):
             nearest = a
     if nearest < 0:
         return 0.0
+    # An unknown hit rate belongs to a vertex that reads no state: no misses to save.
     hit = times.hit[j, v, nearest]
     missed = 0.0 if math.isnan(hit) else 1.0 - hit
     # Less memory: as fast where the cache hits nearly always, else clearly slower.
@@ -339,6 +352,7 @@ def _offset(known: Believed, j: int, v: int, column: int) -> float:
 def _doubt_between(doubt: Doubt, j: int, v: int, one: int, other: int, size: int) -> float:
     """Return the variance of the difference of two places of a vertex's Gaussian."""
     cov = doubt.covariance[j, v]
+    # Var(x - y) = Var x + Var y - 2 Cov(x, y).
     both = cov[one * size + one] + cov[other * size + other]
     return float(both - 2.0 * cov[one * size + other])
 
@@ -357,8 +371,7 @@ def carried_per_s(known: Believed, t: JobFacts, j: int, v: int, p: int, column: 
 
     Returns:
         Records/s over all sources; infinite for a vertex that gets no input or is no limit, NaN
-        where
-        the vertex was not seen yet.
+        where the vertex was not seen yet.
     """
     k = t.row[j]
     records = known.records_per_s[k, v, column, p]
@@ -367,11 +380,14 @@ def carried_per_s(known: Believed, t: JobFacts, j: int, v: int, p: int, column: 
     if t.kind[k, v] == SOURCE:
         return records / ratio if known.rules.is_filed and ratio > 0.0 else math.inf
     if known.seen.is_known[j, v] == 0:
+        # A vertex that cannot be rescaled is assumed to keep up until it has been seen.
         fixed = t.min_parallelism[k, v] == t.max_parallelism[k, v]
         return math.inf if fixed else math.nan
+    # No input: no limit.
     if not ratio > 0.0:
         return math.inf
     # The prior's records/s over the learned slowdown exp(x[level] + a ln p), as job load.
+    # The last place of the mean is the exponent a.
     mean = known.times.mean[j, v]
     slower = mean[column] + mean[mean.shape[0] - 1] * math.log(p) + _offset(known, j, v, column)
     return float(records / ratio * math.exp(-slower))
@@ -391,6 +407,7 @@ def believed(known: Believed, t: JobFacts, j: int, parallelism: Ints, level: Int
     Returns:
         Records/s over all sources; NaN where a vertex was not seen yet.
     """
+    # Slots in use on the fullest TaskManager, as `dsp_gym.job.capacity.slots_in_use`.
     k, slots = t.row[j], 0
     for v in range(t.n[k]):
         if t.kind[k, v] != SOURCE:
@@ -399,9 +416,11 @@ def believed(known: Believed, t: JobFacts, j: int, parallelism: Ints, level: Int
     slow = crowd(known.contention[k], max(1, min(slots, known.slots[k])))
     least = math.inf
     for v in range(t.n[k]):
+        # level + 1: column 0 is level -1.
         one = carried_per_s(known, t, j, v, parallelism[v], level[v] + 1)
         if math.isnan(one):
             return math.nan
+        # The weakest vertex limits the job; sources run on TaskManagers that are not crowded.
         least = min(least, one if t.kind[k, v] == SOURCE else one * slow)
     return float(least)
 
@@ -441,7 +460,9 @@ def _expected_times(
             p, column = parallelism[j, v], level[j, v] + 1
             mean, cov = known.times.mean[j, v], known.doubt.covariance[j, v]
             log_p = math.log(p)
+            # As in `carried_per_s`: ln of the slowdown against the prior.
             slower = mean[column] + mean[last] * log_p + _offset(known, j, v, column)
+            # p / (records/s of all p tasks): seconds of one task per record that it processes.
             seconds[j, v] = p / known.records_per_s[k, v, column, p] * math.exp(slower)
             # Variance of x[level] + a ln p: the two variances and twice their covariance.
             variance = cov[column * size + column] + log_p * log_p * cov[last * size + last]

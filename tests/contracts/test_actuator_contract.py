@@ -1,4 +1,4 @@
-"""What every actuator keeps. A new one subclasses `ActuatorContract`."""
+"""The contract of every actuator. A new one subclasses `ActuatorContract`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every backend keeps. A new one subclasses `BackendContract`."""
+"""The contract of every backend. A new one subclasses `BackendContract`."""
 
 from __future__ import annotations
 

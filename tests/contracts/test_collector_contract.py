@@ -1,4 +1,4 @@
-"""What every collector keeps. A new one subclasses `CollectorContract`."""
+"""The contract of every collector. A new one subclasses `CollectorContract`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every guardrail keeps, alone and in a chain; laws over random jobs are in properties."""
+"""The contract of every guardrail, alone and in a chain; laws over random jobs: properties."""
 
 from __future__ import annotations
 

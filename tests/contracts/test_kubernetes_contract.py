@@ -1,4 +1,4 @@
-"""What this project relies on of a Kubernetes API server.
+"""The behaviour of a Kubernetes API server that this project relies on.
 
 Every case runs against the fake. With `KUBEBUILDER_ASSETS` or `DSP_GYM_TEST_KUBECONFIG` also
 against a real one, see `tests/real_kubernetes.py`.

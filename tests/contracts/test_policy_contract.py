@@ -1,4 +1,4 @@
-"""What every policy keeps: a batch is its jobs, state continues, bounds hold, inputs stay."""
+"""The contract of every policy: batches equal single jobs, state continues, bounds hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One environment, many, and the control loop are the same thing."""
+"""A single environment, a vector of them and the control loop give the same results."""
 
 from __future__ import annotations
 

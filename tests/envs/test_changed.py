@@ -1,4 +1,4 @@
-"""What `gymnasium.make` changes about a scenario by keyword."""
+"""Keywords of `gymnasium.make` that change a scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording as an environment: nothing that is decided changes what is seen."""
+"""A recording as an environment: decisions do not change the observations."""
 
 from __future__ import annotations
 

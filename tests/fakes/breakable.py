@@ -1,4 +1,4 @@
-"""A TCP forwarder that can be cut, or answers 500: what fails in the middle, network or server."""
+"""A TCP forwarder that can be cut or answer 500, for failures in the middle of a request."""
 
 from __future__ import annotations
 

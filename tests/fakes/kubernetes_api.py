@@ -1,4 +1,4 @@
-"""A fake Kubernetes API server over plain HTTP, as far as this project depends on a real one.
+"""A fake Kubernetes API server over plain HTTP, with the features this project depends on.
 
 What it does is pinned by `tests/contracts/test_kubernetes_contract.py`, which also runs against a
 real server. Beyond that it counts requests and can be killed, frozen, slowed and made to fail.

@@ -1,4 +1,4 @@
-"""Requests to the fake API server: who may, what is meant, and the answer."""
+"""Requests to the fake API server: authorization, routing and answers."""
 
 from __future__ import annotations
 

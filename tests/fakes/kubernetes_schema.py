@@ -1,4 +1,4 @@
-"""Kinds a fake API server knows, with as much of their schemas as the product meets."""
+"""Kinds that the fake API server knows, with the parts of their schemas the product uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of a fake API server: versions, generations, history, and what a write does to them."""
+"""Objects of a fake API server: versions, generations, history, and the effects of writes."""
 
 from __future__ import annotations
 

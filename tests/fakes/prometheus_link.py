@@ -1,4 +1,4 @@
-"""Between a process and a real Prometheus: what comes through may be late, old, partial or NaN."""
+"""A link to a real Prometheus whose answers may be late, old, partial or NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stepped job to which everything happens that happens to one in production, at drawn times."""
+"""A stepped job with every kind of production trouble, at random times."""
 
 from __future__ import annotations
 

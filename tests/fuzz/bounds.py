@@ -1,4 +1,4 @@
-"""What an input of a megabyte may cost."""
+"""Bounds of the cost of reading an input of a megabyte."""
 
 from __future__ import annotations
 

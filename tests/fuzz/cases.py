@@ -1,4 +1,4 @@
-"""Input that nobody should send: valid documents changed for the worse, and plain noise.
+"""Invalid input: valid documents with random damage, and plain noise.
 
 A case is made from a number, the same from the same: `content(reader, 7)` can be looked at again.
 """

@@ -1,4 +1,4 @@
-"""Every reader of what comes from outside: how it is called, and valid documents of it.
+"""Every reader of external input: how it is called, and valid documents for it.
 
 A reader takes the bytes of a file, a request or an answer. It gives a result or one of its errors;
 anything else is a fault of ours.

@@ -1,4 +1,4 @@
-"""Whatever comes in: a result or one of our errors, and neither time nor memory without bound."""
+"""Any input gives a result or one of our errors, within bounds of time and memory."""
 
 from __future__ import annotations
 

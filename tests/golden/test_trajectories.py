@@ -1,4 +1,4 @@
-"""Seeded trajectories of the simulation and the environment: did behaviour move unnoticed?
+"""Seeded trajectories of simulation and environment, to notice unintended changes of behaviour.
 
 A moved number here means that the same seed gives another trajectory: raise the version of the
 environment ids if it was meant.

@@ -1,4 +1,4 @@
-"""Rescaling a job on a real Flink, and everything that can go wrong on the way."""
+"""Rescaling a job on a real Flink, with every failure on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training, whole: learning, resuming bit for bit, and what is deployed equals what was trained."""
+"""Whole trainings: learning, exact resumption, and deployed agents that equal the trained ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backtest of the history that a real Prometheus has of several jobs."""
+"""A backtest of several jobs' history in a real Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A calibration from a dataset made of a recording is the calibration from the recording."""
+"""Calibrating from a dataset of a recording equals calibrating from the recording."""
 
 from __future__ import annotations
 

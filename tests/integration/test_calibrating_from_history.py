@@ -1,4 +1,4 @@
-"""A job file is fitted to what a job left in Prometheus, and what that cannot tell is said."""
+"""A job file fitted to a job's history in Prometheus, with notes on what it cannot determine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people type and name by mistake, over all commands.
+"""Typical mistakes in arguments and files, over all commands.
 
 `tests/bad_snapshots.py` has the cases of `decide` and `simulate`, `tests/unit/test_bad_input.py`
 more files of jobs, loads and experiments.

@@ -1,4 +1,4 @@
-"""The history of a job from a real Prometheus: in chunks, once, and what is odd is named."""
+"""The history of a job from a real Prometheus: in chunks, once, with irregularities reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real job seen through Prometheus and through Flink itself, while parts of it die."""
+"""A real job observed through Prometheus and through Flink, while parts of it fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds as a user makes them: what is new is made, what is wrong is said, nothing stays half."""
+"""Builds from the command line: incremental, with clear errors, never half published."""
 
 from __future__ import annotations
 

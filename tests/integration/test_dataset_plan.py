@@ -1,4 +1,4 @@
-"""What Spark is asked to do: each thing once, and nothing that stands in its optimiser's way."""
+"""The plan given to Spark: every step once, and nothing that hinders its optimiser."""
 
 from __future__ import annotations
 

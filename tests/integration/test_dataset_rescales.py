@@ -1,4 +1,4 @@
-"""Rescales found in data where they are known: simulations, real Flink, an 18 h run of Demeter."""
+"""Rescales found in data with known ones: simulations, real Flink, an 18 h run of Demeter."""
 
 from __future__ import annotations
 

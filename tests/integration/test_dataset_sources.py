@@ -1,4 +1,4 @@
-"""Every kind of source becomes rows of one schema; what is wrong with one is said."""
+"""Every kind of source becomes rows of one schema; defects of a source are reported."""
 
 from __future__ import annotations
 

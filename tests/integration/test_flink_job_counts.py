@@ -1,4 +1,4 @@
-"""The Java of flink-jobs answers what is worked out here, by hand or by a second program.
+"""Results of the Java in flink-jobs against values by hand or by a second program.
 
 Whole programs run over the first records of their sources inside one Java process, so that every
 result is known; tests/integration/test_flink_jobs.py runs the same programs on a cluster.

@@ -1,4 +1,4 @@
-"""The jobs of configs/jobs/flink-*.yaml on a real Flink run, keep count, and cost what is said."""
+"""The jobs of configs/jobs/flink-*.yaml on a real Flink: exact counts, and costs as declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate after a week beside a job whose autoscaler is good, but not as good as it could be."""
+"""The gate after a week beside a job with a good, but not optimal, autoscaler."""
 
 from pathlib import Path
 

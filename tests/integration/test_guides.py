@@ -1,4 +1,4 @@
-"""Each guide that changes the package: its edits are made on a copy, and its programs run there."""
+"""Each guide that changes the package: its edits on a copy, and its programs."""
 
 from __future__ import annotations
 

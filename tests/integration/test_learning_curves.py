@@ -1,4 +1,4 @@
-"""Learning curves, whole: interrupted and gone on with, kept apart, and compared by the claim."""
+"""Whole learning curves: interrupted and resumed, kept apart, and compared by the claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's plugin and a running dsp-gym: what one wants is where the other goes."""
+"""The operator's plugin with a running dsp-gym: the target of one is the action of the other."""
 
 from __future__ import annotations
 

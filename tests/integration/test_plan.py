@@ -1,4 +1,4 @@
-"""The capacity estimator on a real Flink: it finds what the job is known to carry."""
+"""The capacity estimator on a real Flink: it finds the known capacity of the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same numbers whatever the processor can do and however many threads are allowed."""
+"""The same numbers on every processor and with any number of threads."""
 
 from __future__ import annotations
 

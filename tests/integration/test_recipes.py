@@ -1,4 +1,4 @@
-"""Every recipe of the documentation runs, and what it leaves can be imported."""
+"""Every recipe of the documentation runs, and its result can be imported."""
 
 from __future__ import annotations
 

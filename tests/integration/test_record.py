@@ -1,4 +1,4 @@
-"""`dsp-gym record` on a real Flink: whatever happens, a recording that opens and no job left."""
+"""`dsp-gym record` on a real Flink: in any case a readable recording, and no job left behind."""
 
 from __future__ import annotations
 

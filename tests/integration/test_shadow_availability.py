@@ -1,4 +1,4 @@
-"""A day of shadow in which everything goes wrong: no crash, flat memory, nothing unexplained."""
+"""A day of shadow mode with all kinds of faults: no crash, flat memory, nothing unexplained."""
 
 from __future__ import annotations
 

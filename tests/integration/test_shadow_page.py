@@ -1,4 +1,4 @@
-"""The live page in a real browser: what it shows is the status, and it follows without a reload."""
+"""The live page in a real browser: it shows the status, and updates without a reload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shadow beside a job takes: memory, and nothing that only training or Spark needs."""
+"""Resources of a shadow: little memory, and no imports for training or Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages and `--help` show works at the first try, as printed, in a fresh folder.
+"""Commands that pages and `--help` show work as printed, in a fresh folder.
 
 Files that only a reader has are made first. What cannot run here, or takes longer than a minute, is
 listed with its reason. `make test` runs what is quick, `make validate` the rest.

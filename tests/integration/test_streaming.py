@@ -1,4 +1,4 @@
-"""Files that arrive one by one make the dataset that one build of all of them makes."""
+"""A dataset built from files that arrive one by one equals one built from all at once."""
 
 from __future__ import annotations
 

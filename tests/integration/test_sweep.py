@@ -1,4 +1,4 @@
-"""Cells on executors: the same results as here, whatever happens to an executor."""
+"""Cells on executors: results as in this process, whatever happens to an executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds side by side: the agents of one process, whatever happens to a worker."""
+"""Seeds trained side by side equal those of one process, whatever happens to a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transitions are what the environment gave, to the last bit."""
+"""Transitions equal the environment's output to the last bit."""
 
 from __future__ import annotations
 

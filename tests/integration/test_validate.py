@@ -1,4 +1,4 @@
-"""`dsp-gym validate` on a real Flink: two policies, a tiny load, no record lost or done twice."""
+"""`dsp-gym validate` on a real Flink: two policies, a tiny load, every record processed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold after every round, and what must hold at any time.
+"""Conditions that hold after every round, and conditions that hold at any time.
 
 A `Violation` ends the nemesis. What only has to come about is a sentence until it has.
 """

@@ -1,4 +1,4 @@
-"""Round after round: faults, an end of all of them, a look at everything."""
+"""Rounds of the nemesis: faults, their end, and all checks."""
 
 from __future__ import annotations
 

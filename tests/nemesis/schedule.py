@@ -1,4 +1,4 @@
-"""What goes wrong when: a pure function of a seed and the number of a round."""
+"""The schedule of faults: a pure function of a seed and the number of a round."""
 
 from __future__ import annotations
 

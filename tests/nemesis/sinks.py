@@ -1,4 +1,4 @@
-"""What an exactly-once sink has made visible: every count of every word once, in order."""
+"""The visible output of an exactly-once sink: every count of every word once, in order."""
 
 from __future__ import annotations
 

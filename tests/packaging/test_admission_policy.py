@@ -1,4 +1,4 @@
-"""The admission policy of `deploy/`, by evaluating its CEL: what the acting account may change."""
+"""The admission policy of `deploy/`: its CEL evaluated for changes by the acting account."""
 
 from __future__ import annotations
 

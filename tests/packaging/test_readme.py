@@ -1,4 +1,4 @@
-"""What the README and the list of commands show works as shown."""
+"""Commands in the README and in the list of commands work as shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images say what they are made of: the step of the Dockerfile, on an environment here."""
+"""The images list their contents: the Dockerfile's step, run on an environment here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting is quick, because what is heavy is imported where it is used.
+"""Starting is quick, because heavy imports are delayed until they are used.
 
 How long it takes: `dsp-gym bench start`.
 """

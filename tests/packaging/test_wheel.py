@@ -1,4 +1,4 @@
-"""The wheel works where the checkout is not: exact names, data inside, extras absent."""
+"""The wheel works without the checkout: exact names, data inside, extras absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions of Flink's autoscaler against its rules written out once more, for any window."""
+"""Decisions of Flink's autoscaler against a second implementation of its rules, for any window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer does not depend on who else asks: together as alone, bit for bit."""
+"""A decision does not depend on the other rows of a batch, bit for bit."""
 
 from __future__ import annotations
 

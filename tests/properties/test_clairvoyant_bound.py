@@ -1,4 +1,4 @@
-"""No policy that keeps the SLO costs less than the bound, whatever the job, load and decisions."""
+"""No policy that keeps the SLO costs less than the bound, for any job, load and decisions."""
 
 from __future__ import annotations
 

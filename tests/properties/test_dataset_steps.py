@@ -1,4 +1,4 @@
-"""The steps of the data pipeline equal a plain reference, whatever is wrong with the rows.
+"""The steps of the data pipeline equal a plain reference, for any defects of the rows.
 
 Inputs are drawn by Hypothesis and go through Spark together, each as a run of its own.
 """

@@ -1,4 +1,4 @@
-"""Metrics out of their range are no evidence: everybody keeps the configuration and says so."""
+"""Implausible metrics are no evidence: every policy keeps the configuration and says why."""
 
 from __future__ import annotations
 

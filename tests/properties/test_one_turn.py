@@ -1,4 +1,4 @@
-"""The same snapshots get the same guarded decisions in the gym, the loops, `decide` and HTTP."""
+"""Equal snapshots get equal guarded decisions in the gym, the loops, `decide` and HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is recorded is read again, row by row; what is lost is said."""
+"""Recorded data is read back row by row; losses are reported."""
 
 from __future__ import annotations
 

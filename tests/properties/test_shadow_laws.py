@@ -1,4 +1,4 @@
-"""In shadow mode guardrails look at what runs: who would change nothing is left alone."""
+"""In shadow mode guardrails judge the running configuration: a policy that holds is left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two leaders, one resource: whatever is late, lost, frozen or taken away, no write is stale.
+"""Two leaders, one resource: no stale write, whatever is late, lost, frozen or taken away.
 
 Each call of an instance waits until the test delivers it, so every interleaving of calls, status
 writes of the operator, lost answers, writes that arrive late, crashes and passing time can come up.

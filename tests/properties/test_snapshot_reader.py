@@ -1,4 +1,4 @@
-"""A reader that knows the job reads every document as one that does not."""
+"""Readers with and without knowledge of the job read documents alike."""
 
 from __future__ import annotations
 

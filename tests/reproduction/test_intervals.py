@@ -1,4 +1,4 @@
-"""The 90 % intervals of predicted rates, held to measurements that no fit has seen."""
+"""The 90 % intervals of predicted rates against measurements that no fit has used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Justin (section 3, Figure 4): what Read, Write and Update sustain."""
+"""Justin (section 3, Figure 4): the sustainable rates of Read, Write and Update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Justin (section 5, Figure 5): where DS2 and Justin end on Nexmark, and what it saves."""
+"""Justin (section 5, Figure 5): final configurations of DS2 and Justin on Nexmark, and savings."""
 
 from __future__ import annotations
 

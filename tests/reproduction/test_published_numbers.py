@@ -1,4 +1,4 @@
-"""The page of published numbers: every study passes its bars, and says what the page says."""
+"""The page of published numbers: every study passes its bars and matches the page."""
 
 from __future__ import annotations
 

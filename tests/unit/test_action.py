@@ -1,4 +1,4 @@
-"""What moves lead to, which are valid, and what a teacher's decision looks like as an action."""
+"""Results of moves, valid moves, and a teacher's decision as an action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent of capacity actions says of its decisions, and when it can only hold."""
+"""An agent of capacity actions: reasons of its decisions, and states in which it must hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning from a dataset: what is imitated, what decisions were worth, doing better than they."""
+"""Learning from a dataset: selection, values of decisions, and improvement on them."""
 
 from __future__ import annotations
 

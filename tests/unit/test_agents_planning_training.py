@@ -1,4 +1,4 @@
-"""Training the planning policy: what it counts, which price it takes, the folder it leaves."""
+"""Training the planning policy: its counts, its choice of price, its folder."""
 
 from __future__ import annotations
 

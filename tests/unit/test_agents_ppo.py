@@ -1,4 +1,4 @@
-"""The native learner computes what Stable-Baselines3 computes, whatever the cores."""
+"""The native learner computes the results of Stable-Baselines3, on any number of cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policies that ship: small, found by name, and they decide without what trained them."""
+"""The shipped policies: small, found by name, and independent of training packages."""
 
 from __future__ import annotations
 

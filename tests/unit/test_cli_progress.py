@@ -1,4 +1,4 @@
-"""What a command without a terminal says about its progress."""
+"""Progress of a command without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code on disk is used while it is what the sources say, and no longer."""
+"""Machine code on disk is used exactly as long as it matches the sources."""
 
 from __future__ import annotations
 

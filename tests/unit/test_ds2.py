@@ -1,4 +1,4 @@
-"""When DS2's scaling manager acts, and on what."""
+"""The conditions under which DS2's scaling manager acts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy may cost above its fallback, on a job one can follow by hand."""
+"""The excess budget over a fallback, on a job simple enough to check by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came from outside and ended in a fault of ours: each kind by its name."""
+"""External input that once ended in an internal fault: each kind by its name."""
 
 from __future__ import annotations
 

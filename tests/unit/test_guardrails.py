@@ -1,4 +1,4 @@
-"""What each guardrail does, on a job one can follow by hand."""
+"""The effect of each guardrail, on a job simple enough to check by hand."""
 
 from __future__ import annotations
 

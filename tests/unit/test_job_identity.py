@@ -1,4 +1,4 @@
-"""Which job a dataset, a policy or a result is of."""
+"""The identity of the job behind a dataset, a policy or a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Justin's branches, one by one, as the paper writes them and as the code runs."""
+"""Justin's branches, one by one, by the paper and by its code."""
 
 from __future__ import annotations
 

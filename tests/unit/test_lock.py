@@ -1,4 +1,4 @@
-"""A folder has one writer; a killed one holds nothing."""
+"""A folder has one writer; a killed writer blocks no other."""
 
 from __future__ import annotations
 

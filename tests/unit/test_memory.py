@@ -1,4 +1,4 @@
-"""Memory of a subtask: levels, and what RocksDB makes of them."""
+"""Memory of a subtask: levels, and RocksDB's use of them."""
 
 from __future__ import annotations
 

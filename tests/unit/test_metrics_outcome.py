@@ -1,4 +1,4 @@
-"""An outcome told from metrics is the truth as far as metrics tell it."""
+"""An outcome derived from metrics is true within the limits of metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The counter-based generator: known answers, and the laws its users lean on."""
+"""The counter-based generator: known answers, and properties its users rely on."""
 
 from __future__ import annotations
 

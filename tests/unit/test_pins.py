@@ -1,4 +1,4 @@
-"""A pinned policy is the one that was meant, or it decides nothing."""
+"""A pinned policy is the intended one, or it decides nothing."""
 
 from __future__ import annotations
 

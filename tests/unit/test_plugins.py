@@ -1,4 +1,4 @@
-"""What other distributions offer can be named as what ships, and is refused with what to do."""
+"""Plugins of other distributions are named like shipped parts, and refused with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a long command says of its progress where nobody sees a bar."""
+"""Progress of a long command without a progress bar."""
 
 import re
 import time

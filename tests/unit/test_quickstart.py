@@ -1,4 +1,4 @@
-"""The first thing to run: a small agent, on a job and on loads that it was not trained on."""
+"""The quickstart: a small agent, on a job and on loads that it was not trained on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials are hidden wherever they stand, and nothing else is."""
+"""Credentials are hidden in every place, and nothing else is."""
 
 from __future__ import annotations
 

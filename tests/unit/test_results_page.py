@@ -1,4 +1,4 @@
-"""docs/results.md: what is committed is what the figures say, and a missing figure is no fault."""
+"""docs/results.md: the committed page matches the figures; a missing figure is no error."""
 
 from __future__ import annotations
 

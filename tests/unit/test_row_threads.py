@@ -1,4 +1,4 @@
-"""Work over rows on threads covers every row once, and free threads take what is left."""
+"""Work over rows on threads covers every row once, and idle threads take over the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenarios: a job or a config becomes everything an environment is built from."""
+"""Scenarios: from a job or a config to all parts of an environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mechanisms and faults of the simulation: each does what it says, and only where it is on."""
+"""Mechanisms and faults of the simulation: their effects, and no effect where they are off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of a simulated job: windows, delays, gauges, noise and gaps."""
+"""Observations of a simulated job: windows, delays, gauges, noise and gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of each second and each sample: the bin of a latency, the noise of a sample."""
+"""Records of each second and sample: the bin of a latency, the noise of a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quiet strides: which seconds are computed at once; any other stride leaves no trace."""
+"""Quiet strides: seconds computed at once; any other stride leaves no trace."""
 
 from __future__ import annotations
 

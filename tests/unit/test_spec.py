@@ -1,4 +1,4 @@
-"""What a job file may say."""
+"""The contents of a job file, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON and YAML from outside are bounded: in levels, in text, and in what aliases stand for."""
+"""JSON and YAML from outside are bounded: in levels, in text, and in expanded aliases."""
 
 from __future__ import annotations
 

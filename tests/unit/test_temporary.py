@@ -1,4 +1,4 @@
-"""What a write that was killed leaves in a folder goes with the next write of another process."""
+"""Leftovers of a killed write are removed by the next write of another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tracker beside the work: a store that fails or never answers costs a record, no result."""
+"""A tracker beside the work: failures of its store lose a record, never a result."""
 
 from __future__ import annotations
 

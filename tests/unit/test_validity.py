@@ -1,4 +1,4 @@
-"""How far a question lies outside what a job was fitted to, and what that does to the answer."""
+"""The distance of a question from a job's fit, and its effect on the answer."""
 
 from __future__ import annotations
 

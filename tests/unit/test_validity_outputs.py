@@ -1,4 +1,4 @@
-"""Commands, scorecards and the status say how far an answer lies from the fit."""
+"""Commands, scorecards and the status report the distance of an answer from the fit."""
 
 from __future__ import annotations
 

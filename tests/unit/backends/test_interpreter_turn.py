@@ -1,4 +1,4 @@
-"""Of several loops one computes at a time, and a server that hangs keeps nobody from it."""
+"""One of several loops computes at a time, and a hanging server blocks none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model's job as the metrics of a real one would tell of it."""
+"""The model's job as seen through the metrics of a real one."""
 
 from __future__ import annotations
 

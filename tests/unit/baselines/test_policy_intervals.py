@@ -1,4 +1,4 @@
-"""A policy that acts every minute does so in a real loop, whose turns are milliseconds off."""
+"""A policy that acts every minute does so in a real loop, whose turns vary by milliseconds."""
 
 from __future__ import annotations
 

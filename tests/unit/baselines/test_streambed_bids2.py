@@ -1,4 +1,4 @@
-"""BIDS2 by hand, and what it says of graphs that it cannot place."""
+"""BIDS2 by hand, and its refusals of graphs that it cannot place."""
 
 from __future__ import annotations
 

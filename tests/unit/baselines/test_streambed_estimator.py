@@ -1,4 +1,4 @@
-"""The capacity estimator: its search by hand, and what it takes from metrics."""
+"""The capacity estimator: its search by hand, and its use of metrics."""
 
 from __future__ import annotations
 

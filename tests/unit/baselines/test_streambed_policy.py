@@ -1,4 +1,4 @@
-"""StreamBed as a policy: it jumps to its plan, holds it, and plans anew when demand has left it."""
+"""StreamBed as a policy: it jumps to its plan, holds it, and replans when demand leaves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit saw, the line of its error by distance, and the section of a job file."""
+"""Evidence of a fit: its data, its error by distance, and the section of a job file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of weeks of steady parts a fit gets a few dozen, and what they cannot tell is said."""
+"""A fit gets a few dozen of weeks of steady parts, and reports what they cannot determine."""
 
 from __future__ import annotations
 

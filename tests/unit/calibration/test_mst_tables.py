@@ -1,4 +1,4 @@
-"""Measured throughput tables: what is read, what is fitted, and the job file made of it."""
+"""Measured throughput tables: reading, fitting, and the resulting job file."""
 
 from __future__ import annotations
 

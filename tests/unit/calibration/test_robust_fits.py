@@ -1,4 +1,4 @@
-"""Fits that are not fooled: by drift, by unsteady runs, by runs that cannot tell, by bad values."""
+"""Robust fits: against drift, unsteady runs, uninformative runs and bad values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop on a real job: journaled whole, and not ended by what goes wrong."""
+"""The loop on a real job: journaled completely, and not ended by failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy beside others: asked in isolation, replaced when it fails, in nobody's way."""
+"""A policy beside others: called in isolation, replaced when it fails, blocking none of them."""
 
 from __future__ import annotations
 

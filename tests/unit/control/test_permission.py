@@ -1,4 +1,4 @@
-"""What may be enacted when, and what is taken back."""
+"""Permission to enact: its conditions, and roll-backs."""
 
 from __future__ import annotations
 

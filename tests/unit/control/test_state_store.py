@@ -1,4 +1,4 @@
-"""What a run remembers outlives its process: rests, canary counts, roll-backs, budgets."""
+"""State of a run outlives its process: rests, canary counts, roll-backs, budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One thread does it all, unless it is held up."""
+"""One thread does all the work, unless it is held up."""
 
 from __future__ import annotations
 

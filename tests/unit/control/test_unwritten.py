@@ -1,4 +1,4 @@
-"""Disks that take nothing: what is not on disk first is not asked of a job."""
+"""Full disks: no request to a job before its record is on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dataset says about its transitions, and who may learn from it."""
+"""Encoding of a dataset's transitions, and the experiments that may learn from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minari datasets are whole or not there, wherever the folder is named from."""
+"""Minari datasets are complete or absent, for any name of the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publication: whatever ends a build, the dataset is whole."""
+"""Publication: the dataset is complete, however a build ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An interrupted evaluation continues where it ended, with the scorecard of one that was not."""
+"""An interrupted evaluation continues, with the scorecard of an uninterrupted one."""
 
 from __future__ import annotations
 

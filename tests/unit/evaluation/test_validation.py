@@ -1,4 +1,4 @@
-"""What a validation's file may say, and what is refused before anything runs."""
+"""The file of a validation, and its refusals before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each training has a folder of its own, and older ones are found."""
+"""Each training has a separate folder, and older ones are found."""
 
 from __future__ import annotations
 

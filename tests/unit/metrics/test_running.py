@@ -1,4 +1,4 @@
-"""When a job ran undisturbed, told by its counters."""
+"""Undisturbed running of a job, by its counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page says to the script that draws its charts."""
+"""The data that a page passes to the script of its charts."""
 
 import json
 import math

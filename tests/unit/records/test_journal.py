@@ -1,4 +1,4 @@
-"""A journal keeps what was synced, finds what was damaged, and goes on where it stopped."""
+"""A journal keeps synced entries, finds damage, and continues after its last entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording is whole after every run, says what it lacks, and is the same when written again."""
+"""A recording is complete after every run, lists its gaps, and is reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged journals: what is restored bit for bit, what is replaced, and what nothing restores."""
+"""Damaged journals: entries restored bit for bit, replaced, or lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings and a journal of a real Flink travel with the package."""
+"""Recordings and a journal of a real Flink are part of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal read as it grows."""
+"""A growing journal, read while it is written."""
 
 from __future__ import annotations
 

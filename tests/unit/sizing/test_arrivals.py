@@ -1,4 +1,4 @@
-"""The load of the last minute: exact from counters, whatever happened in it."""
+"""The load of the last minute: exact from counters through restarts and gaps."""
 
 from __future__ import annotations
 

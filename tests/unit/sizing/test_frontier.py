@@ -1,4 +1,4 @@
-"""The cheapest configuration for a load: monotone, true in the simulator, and of no scale."""
+"""The cheapest configuration for a load: monotone, true in the simulator, free of scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What restarts cost beside their outage, learned while a backlog keeps a job at its limit."""
+"""The cost of restarts beside their outage, learned while a backlog keeps a job at its limit."""
 
 from __future__ import annotations
 

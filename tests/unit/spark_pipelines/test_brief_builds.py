@@ -1,4 +1,4 @@
-"""Which builds are so small that the JVM's second compiler would not pay."""
+"""Builds too small for the JVM's second compiler to pay."""
 
 from __future__ import annotations
 

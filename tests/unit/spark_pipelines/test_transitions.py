@@ -1,4 +1,4 @@
-"""What an executor needs to encode decisions: tables, no simulator."""
+"""Inputs of an executor that encodes decisions: tables, no simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""agents/studies/claim.py: who the agents are held against."""
+"""agents/studies/claim.py: the policies that agents are compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dsp-gym bench backtest`: the fleet that is measured, and that all of it is replayed."""
+"""`dsp-gym bench backtest`: the measured fleet is replayed completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a figure says of its machine."""
+"""The description of the machine behind a figure."""
 
 import os
 

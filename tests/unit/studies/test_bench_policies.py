@@ -1,4 +1,4 @@
-"""`dsp-gym bench policies`: which policies it times, and on what."""
+"""`dsp-gym bench policies`: the timed policies and their inputs."""
 
 from __future__ import annotations
 

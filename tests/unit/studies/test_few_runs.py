@@ -1,4 +1,4 @@
-"""Draws of a few runs, and the bars they are held to."""
+"""Draws of a few runs, and their bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of guardrails: its runs, and how they are compared."""
+"""The study of guardrails: its runs and their comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the study of three real jobs makes of a backtest's document."""
+"""The study of three real jobs, from a backtest's document."""
 
 from __future__ import annotations
 

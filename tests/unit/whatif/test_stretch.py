@@ -1,4 +1,4 @@
-"""Where the model starts, what it is offered, and whose configurations it follows."""
+"""The model run forward: its start, its load, and the configurations it follows."""
 
 from __future__ import annotations
 

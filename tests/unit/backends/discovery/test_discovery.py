@@ -1,4 +1,4 @@
-"""From what Flink says of a running job to a job file."""
+"""From Flink's description of a running job to a job file."""
 
 from __future__ import annotations
 

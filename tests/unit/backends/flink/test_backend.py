@@ -1,4 +1,4 @@
-"""A real job as a backend: it waits and polls, and says when nothing may be asked of the job."""
+"""A real job as a backend: waiting, polling, and reporting when rescaling is impossible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster refuses before anything is started; the rest is tests/integration."""
+"""Refusals of a cluster before anything is started; the rest is tested in tests/integration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of one real job, and what is shown while something is out of reach."""
+"""Snapshots of one real job, also while something is out of reach."""
 
 from __future__ import annotations
 

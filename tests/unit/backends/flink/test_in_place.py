@@ -1,4 +1,4 @@
-"""Requirements as Flink and Justin's endpoint take them, and what becomes of a failure."""
+"""Requirements as Flink and Justin's endpoint take them, and the handling of failures."""
 
 from __future__ import annotations
 

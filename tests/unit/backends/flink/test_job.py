@@ -1,4 +1,4 @@
-"""A job followed by name, as a cluster's documents tell it."""
+"""A job followed by name through a cluster's documents."""
 
 from __future__ import annotations
 

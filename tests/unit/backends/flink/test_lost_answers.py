@@ -1,4 +1,4 @@
-"""Answers that are lost after a submission: what has gone on from a savepoint is never repeated."""
+"""Lost answers to a submission: a job that has resumed from a savepoint is never repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples from Prometheus: what its answers become, and what happens when it gives none."""
+"""Samples from Prometheus, and the handling of missing answers."""
 
 from __future__ import annotations
 

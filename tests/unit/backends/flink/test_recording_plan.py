@@ -1,4 +1,4 @@
-"""A plan names each run once, and says before anything starts what is wrong with it."""
+"""A recording plan names each run once, and reports mistakes before anything starts."""
 
 from __future__ import annotations
 

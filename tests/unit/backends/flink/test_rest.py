@@ -1,4 +1,4 @@
-"""What no healthy Flink answers comes from a small server here; the rest is tested for real."""
+"""Answers that no healthy Flink gives, from a small server; the rest is tested for real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples from Flink's REST interface: what is polled, kept, and left out."""
+"""Samples from Flink's REST interface: the polled, the kept and the left out."""
 
 from __future__ import annotations
 

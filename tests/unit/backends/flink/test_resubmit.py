@@ -1,4 +1,4 @@
-"""What is checked before a job is touched, where savepoints are found, and what a person types."""
+"""Resubmission: checks before a job is touched, places of savepoints, and typed confirmations."""
 
 from __future__ import annotations
 

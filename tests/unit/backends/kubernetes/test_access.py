@@ -1,4 +1,4 @@
-"""What an account may do: proven by the server's own word, once more every ten minutes."""
+"""Rights of an account: confirmed by the server, again every ten minutes."""
 
 from __future__ import annotations
 

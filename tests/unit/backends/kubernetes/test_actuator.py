@@ -1,4 +1,4 @@
-"""Rescaling through the resource: what is written, when nothing is, and how it is taken back."""
+"""Rescaling through the resource: its writes, its refusals, and its roll-back."""
 
 from __future__ import annotations
 

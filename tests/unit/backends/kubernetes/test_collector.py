@@ -1,4 +1,4 @@
-"""A job of the operator: what is seen of it, through Flink, its metrics, and the resource."""
+"""A job of the operator observed through Flink, its metrics, and the resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places that name no server, and settings that cannot be."""
+"""Places that name no server, and impossible settings."""
 
 from __future__ import annotations
 

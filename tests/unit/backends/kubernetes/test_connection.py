@@ -1,4 +1,4 @@
-"""A place on Kubernetes: what is wrong is said before the first decision."""
+"""A place on Kubernetes: mistakes are reported before the first decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes beside a job of the operator: as which job policies see it."""
+"""Episodes beside a job of the operator: the job as policies observe it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may write, and what is too old to be written: the stamp on the resource, lease and token."""
+"""Fencing of writes: the stamp on the resource, the lease and the token."""
 
 from __future__ import annotations
 

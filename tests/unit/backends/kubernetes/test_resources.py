@@ -1,4 +1,4 @@
-"""What a FlinkDeployment says, and when nothing may be written to it."""
+"""Contents of a FlinkDeployment, and the states in which it must not be written."""
 
 from __future__ import annotations
 

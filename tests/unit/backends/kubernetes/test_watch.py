@@ -1,4 +1,4 @@
-"""Resources are followed through whatever becomes of the API server."""
+"""Resources are followed through all failures of the API server."""
 
 from __future__ import annotations
 

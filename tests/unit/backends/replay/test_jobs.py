@@ -1,4 +1,4 @@
-"""A replayed run shows what was seen, whatever is asked of it."""
+"""A replayed run shows the recorded observations, whatever is decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of simulated jobs: what a collector could have seen, and nothing else."""
+"""Samples of simulated jobs: those a collector could have taken, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are wrong each in a way of its own."""
+"""Malformed requests, each with a single defect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories of clients' jobs: bounded in bytes, and none in use is given up."""
+"""Histories of clients' jobs: bounded in bytes, and none in use is dropped."""
 
 from __future__ import annotations
 

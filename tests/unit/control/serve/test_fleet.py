@@ -1,4 +1,4 @@
-"""Loops beside every job whose resource has certain labels: who is watched, and what is told."""
+"""Loops beside every job whose resource has certain labels: selection and reports."""
 
 from __future__ import annotations
 

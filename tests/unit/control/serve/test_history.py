@@ -1,4 +1,4 @@
-"""The curves of the last decisions, and what a day has cost."""
+"""The curves of the last decisions, and the cost of a day."""
 
 from __future__ import annotations
 

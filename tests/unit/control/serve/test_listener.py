@@ -1,4 +1,4 @@
-"""Connections: one deadline for a whole request, room for those who are quick, order kept."""
+"""Connections: one deadline per request, room for quick clients, order kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that is given back: only what equals a file may be dropped."""
+"""Memory that is given back: only copies of a file's content may be dropped."""
 
 from __future__ import annotations
 

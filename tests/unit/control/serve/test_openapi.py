@@ -1,4 +1,4 @@
-"""What is served is what the OpenAPI document says, whatever is asked."""
+"""Served answers match the OpenAPI document for any request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of many loops on few threads: on time, whatever the others wait for."""
+"""Steps of many loops on few threads: on time, even while others wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is served over HTTP, to whom, and within which bounds."""
+"""The HTTP server: its routes, its authorization and its bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a loop: per vertex what runs, what is wanted and why; conditions that hold."""
+"""The status of a loop: configurations and reasons per vertex, and active conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is served of twins that another process drives beside the journal."""
+"""Served data of twins that another process drives beside the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A validation continues where it was ended, and its figures come from what is kept."""
+"""An interrupted validation continues, and its figures come from the kept results."""
 
 from __future__ import annotations
 
