@@ -5,14 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.simulation.state import (
-    LATENCY_BINS,
-    LATENCY_MAX_S,
-    LATENCY_MIN_S,
-    OUTCOME,
-    histogram_quantile,
-    simulated_outcome,
-)
+from dsp_gym.simulation.outcome import histogram_quantile, simulated_outcome
+from dsp_gym.simulation.state import LATENCY_BINS, LATENCY_MAX_S, LATENCY_MIN_S, OUTCOME
 from tests.simulating import constant, exact, line
 
 EDGES = np.geomspace(LATENCY_MIN_S, LATENCY_MAX_S, LATENCY_BINS + 1)
