@@ -258,8 +258,8 @@ def _between(offered: Floats, values: Floats, rate_per_s: float) -> float:
 @njit(cache=True, nogil=True)
 def _expected(s: Solved, own: Ints, state: int, own_weight: float, j: int, count: int) -> Floats:
     """Compute the expected value of each configuration after the next minute, (count,)."""
-    # Values were solved with the job's history until then; transitions seen since are added here,
-    # so that the row is as recent as the load. Weights are normalised at the end.
+    # The row of the present state is added up here, as values are solved for hours: it includes the
+    # job's transitions up to the last minute, its latest OWN minutes like the chain of the values.
     row = s.weights[state].copy()
     if own_weight > 0.0:
         for i in range(SINCE_SOLVED, own.shape[0] - 1):
