@@ -15,7 +15,7 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.text import first_line
-from spark_pipelines.days import DAY_S, UNIX_FROM_S, day_of
+from spark_pipelines.days import DAY_S, FROM_MS, UNIX_FROM_S, day_of
 from spark_pipelines.steps.cells import Rows
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ _BATCH_ROWS = 1 << 20
 
 _CHUNK_ROWS = 4 << 20
 """Files with more rows are read in several chunks, of whole row groups."""
-
-_TIMES_TO = 1e11
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ def _runs(chunk: Chunk, t_s: Floats) -> tuple[Ints, list[str], Bools | None]:
     file, days = chunk.file, chunk.scan.days
     if not file.by_day and days is None:
         return np.zeros(len(t_s), dtype=np.int64), [file.run], None
-    timed = (t_s >= 0) & (t_s <= _TIMES_TO)
+    timed = (t_s >= 0) & (t_s <= FROM_MS)
     number = np.floor(np.where(timed, t_s, 0.0) / DAY_S).astype(np.int64)
     number = np.where(t_s >= UNIX_FROM_S, number + 1, -1 - number)  # on the run's own clock below
     number[~timed] = 0  # no day has this number

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.flink.local.distribution import find_java
+from dsp_gym.config.environment import variables
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import DatasetError, FlinkError, MissingExtraError
 
@@ -154,7 +155,7 @@ def _started(
     for key, value in _chosen(settings, defaults, is_local).items():
         builder = builder.config(key, value)
     try:
-        with _environment(JAVA_HOME=str(java.path)):
+        with variables(JAVA_HOME=str(java.path)):
             return builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
         raise DatasetError(
@@ -244,21 +245,6 @@ def _is_news(record: logging.LogRecord) -> bool:
         "KeyboardInterrupt while sending command.",
         "Exception while sending command.",
     )
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Variables for what is started in the block; what comes after it has its own."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 # Spark's launcher asks for a module that the wheel's slimmed-down image does not hold, and of which

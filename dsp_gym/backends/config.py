@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, Url
 
 __all__ = ["PlaceConfig"]
 
@@ -19,10 +19,10 @@ class PlaceConfig(ConfigModel):
     home: Path | None = Field(
         None, description="folder of a local cluster (`dsp-gym flink up`); none: the default one"
     )
-    rest_url: str | None = Field(
+    rest_url: Url | None = Field(
         None, description="Flink's REST interface; none: that of the local cluster"
     )
-    prometheus_url: str | None = Field(
+    prometheus_url: Url | None = Field(
         None, description="a Prometheus that scrapes it; none: that of the local cluster"
     )
     prometheus_account: Path | None = Field(
@@ -61,13 +61,6 @@ class PlaceConfig(ConfigModel):
         description="longest wait for one step of a rescale, s; a savepoint of a saturated job has "
         "taken 14 s",
     )
-
-    @field_validator("rest_url", "prometheus_url")
-    @classmethod
-    def _is_url(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError("a URL begins with http:// or https://")
-        return None if url is None else url.rstrip("/")
 
     @model_validator(mode="after")
     def _is_complete(self) -> PlaceConfig:

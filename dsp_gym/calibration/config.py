@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart, memory_of
+from dsp_gym.config.environment import with_data_folder
 from dsp_gym.config.files import find, load_model
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, did_you_mean
@@ -104,7 +104,7 @@ class CalibrationConfig(ConfigModel):
         Returns:
             Folders in the configured order.
         """
-        return tuple(_folder(name) for name in self.recordings)
+        return tuple(Path(with_data_folder(name)) for name in self.recordings)
 
     def dataset_folders(self) -> tuple[Path, ...]:
         """List the datasets' folders, with the data folder filled in.
@@ -112,7 +112,7 @@ class CalibrationConfig(ConfigModel):
         Returns:
             Folders in the configured order.
         """
-        return tuple(_folder(name) for name in self.datasets)
+        return tuple(Path(with_data_folder(name)) for name in self.datasets)
 
 
 def load_calibration(name: str | Path) -> CalibrationConfig:
@@ -131,11 +131,6 @@ def load_calibration(name: str | Path) -> CalibrationConfig:
     return (
         config.model_copy(update={"job": str(beside)}) if is_path and beside.is_file() else config
     )
-
-
-def _folder(name: str) -> Path:
-    data = os.environ.get("DSP_GYM_DATA", "../shared/data")
-    return Path(name.replace("${DSP_GYM_DATA}", data))
 
 
 GridPoint = tuple[float, float]

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
 
-__all__ = ["ConfigModel"]
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+__all__ = ["ConfigModel", "Url"]
+
+
+def _checked_url(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("a URL begins with http:// or https://")
+    return url.rstrip("/")
+
+
+Url = Annotated[str, AfterValidator(_checked_url)]
+"""An address of HTTP, without a slash at its end."""
 
 
 class ConfigModel(BaseModel):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import os
 import re
 import shutil
 import warnings
@@ -28,6 +27,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from dsp_gym.arrays import Floats32
 from dsp_gym.config import files
+from dsp_gym.config.environment import variables
 from dsp_gym.config.temporary import only_writer
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.reader import Dataset
@@ -353,15 +353,10 @@ def _aside(root: Path) -> Iterator[Path]:
     aside = (root / ASIDE).absolute()
     shutil.rmtree(aside, ignore_errors=True)  # of an export that was killed
     aside.mkdir()
-    before = os.environ.get(MINARI_FOLDER)
-    os.environ[MINARI_FOLDER] = str(aside)
     try:
-        yield aside
+        with variables(**{MINARI_FOLDER: str(aside)}):
+            yield aside
     finally:
-        if before is None:
-            del os.environ[MINARI_FOLDER]
-        else:
-            os.environ[MINARI_FOLDER] = before
         shutil.rmtree(aside, ignore_errors=True)
 
 

@@ -7,11 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dsp_gym.pages import Html, details, heading, judged, number, shaded, table
+from spark_pipelines.days import is_unix
 
 __all__ = ["action_parts", "coverage_parts", "feature_parts", "headline", "split_parts"]
-
-FROM_UNIX_S = 3.2e8
-"""A time in s from which on it is one of a calendar, not of a run's own clock."""
 
 SPLITS = ("train", "validation", "test")
 
@@ -202,7 +200,7 @@ def _day(day: str) -> str:
 
 
 def _moment(t_s: float) -> str:
-    if t_s >= FROM_UNIX_S:
+    if is_unix(t_s):
         return datetime.fromtimestamp(t_s, UTC).strftime("%Y-%m-%d %H:%M")
     minutes = int(t_s // 60)
     return f"{minutes // 60}:{minutes % 60:02d} h"

@@ -133,7 +133,7 @@ def _raw(
     """The samples, read by Spark itself."""
     from pyspark.sql import functions as f
 
-    from spark_pipelines.days import day_of_column
+    from spark_pipelines.days import FROM_MS, day_of_column
     from spark_pipelines.schema import RAW
 
     config: ArchivesSource = facts.detail["config"]
@@ -142,7 +142,7 @@ def _raw(
     first = {piece.file.as_uri(): piece.partitions[0][1] for piece in pieces if piece.file}
     of_file = f.create_map(*(f.lit(text) for pair in sorted(first.items()) for text in pair))
     t_s = f.col(config.columns.get("t_s", "t_s"))
-    own = f.when(t_s.between(0, 1e11), day_of_column(t_s))
+    own = f.when(t_s.between(0, FROM_MS), day_of_column(t_s))
     # Of `_metadata` Spark would make a whole struct for every row, asked for or not.
     its_first = f.element_at(of_file, _as_uri(f.input_file_name()))
     # Spark does not quote every letter of a path that Python does.

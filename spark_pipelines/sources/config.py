@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
+from dsp_gym.config.environment import with_data_folder
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, DatasetError, did_you_mean
@@ -44,8 +44,7 @@ def expanded(path: str, shipped: str | None = None) -> Path:
     Returns:
         An absolute path; whether it exists is not checked.
     """
-    data = os.environ.get("DSP_GYM_DATA", "../shared/data")
-    filled = path.replace("${DSP_GYM_DATA}", data)
+    filled = with_data_folder(path)
     return (Path(filled) if shipped is None else folder_of(shipped, filled)).absolute()
 
 

@@ -12,7 +12,7 @@ from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.parquet import write_parquet
-from spark_pipelines.days import day_of, is_unix
+from spark_pipelines.days import FROM_MS, day_of, is_unix
 from spark_pipelines.sources import Partition, Piece, TimeBase
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def clock_of(first_s: float, last_s: float, where: str) -> TimeBase:
     Raises:
         DatasetError: The times are in milliseconds, or on two clocks.
     """
-    if last_s >= 1e11:
+    if last_s >= FROM_MS:
         raise DatasetError(
             f"{where}: times reach {last_s:.0f}, which are milliseconds, or milli- and seconds "
             "mixed",

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, Url
 
 __all__ = ["RESOURCE_NAME", "KubernetesPlace"]
 
@@ -48,7 +48,7 @@ class KubernetesPlace(ConfigModel):
         description="labels of several resources, such as team=ads,tier!=test; `dsp-gym shadow` "
         "watches each, those to come included",
     )
-    prometheus_url: str | None = Field(
+    prometheus_url: Url | None = Field(
         None, description="a Prometheus that scrapes the TaskManagers"
     )
     prometheus_account: Path | None = Field(
@@ -56,7 +56,7 @@ class KubernetesPlace(ConfigModel):
         description="file with the account that Prometheus asks for, `user:password` or a bearer "
         "token; none: that of the URL, or of the file that NETRC names",
     )
-    rest_url: str | None = Field(
+    rest_url: Url | None = Field(
         None,
         description="Flink's REST interface; none: only the resource and metrics are read; {name} "
         "in it stands for the resource's name, as in http://{name}-rest:8081",
@@ -109,13 +109,6 @@ class KubernetesPlace(ConfigModel):
         description="way to enact memory levels: none = they stay; job-arguments = in "
         "spec.job.args of a job of this project, which the operator answers with a full upgrade",
     )
-
-    @field_validator("rest_url", "prometheus_url")
-    @classmethod
-    def _is_url(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError("a URL begins with http:// or https://")
-        return None if url is None else url.rstrip("/")
 
     @field_validator("selector")
     @classmethod
