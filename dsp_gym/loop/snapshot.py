@@ -192,17 +192,18 @@ class MetricsSnapshot(_Memo):
     def __len__(self) -> int:
         return len(self.topology)
 
-    def take(self, jobs: Ints) -> MetricsSnapshot:
+    def take(self, jobs: Ints, topology: Topology | None = None) -> MetricsSnapshot:
         """Some of the jobs.
 
         Args:
             jobs: (n,) rows.
+            topology: of these jobs; None: it is made, which takes longer than all the rest.
 
         Returns:
             A snapshot of n jobs with copies of the values.
         """
         values = {name: getattr(self, name)[jobs] for name in PER_JOB + PER_VERTEX}
-        return MetricsSnapshot(topology=self.topology.take(jobs), **values)
+        return MetricsSnapshot(topology=topology or self.topology.take(jobs), **values)
 
     def kept(self, key: object) -> object | None:
         """A quantity that follows from this snapshot.
