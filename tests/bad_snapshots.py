@@ -75,7 +75,7 @@ DECIDE = {
         "decide --policy ds2 --input journal/journal-000000000000.jsonl",
         "journal-000000000000.jsonl, line 1",
         "is a document of another kind",
-        "dsp-gym scorecard",
+        "dsp-gym backtest",
         "jq -c 'select(.kind == \"snapshot\").body'",
     ),
     "list": decide("[]\n", "line 1: holds a list, expected a JSON object"),

@@ -35,7 +35,7 @@ LEFT_OUT = {
         r"^dsp-gym record (?!.*--plan)",
         r"^dsp-gym run ",
         r"^dsp-gym shadow (?!.*(--replay|--simulated))",
-        r"^dsp-gym scorecard runs/promotion",
+        r"^dsp-gym backtest runs/promotion",
         r"--backend flink",
         r"^dsp-gym (calibrate flink-q11 |mst q11\.yaml)",  # of its recording
         r"^dsp-gym simulate orders\.yaml",  # which a calibration wrote
@@ -54,14 +54,14 @@ LEFT_OUT = {
     "a registry of models": (r"models:/|run:RUN_ID",),
     "a name of the reader's": (r"EXPERIMENT|runs/NAME|/path/to",),
     "measured data that does not ship": (
-        r"\.csv|\bq5\.yaml|--series exported",
-        r"backtest --(prometheus|autoscaler|dataset)",
+        r"\.csv|\bq5\.yaml|backtest exported",
+        r"backtest --prometheus",
         r"\.\./shared/data",
         r"traces.jsonl",
         r"^dsp-gym validate",
     ),
     "a source that the guide's own test installs": (r"\bmine\.yaml|runs/datasets/mine",),
-    "it goes on until it is stopped": (r"--every \d+|--speed 60",),
+    "it goes on until it is stopped": (r"--every \d+|--speed 60|--follow$|--follow ",),
     "longer than a minute": (
         r"core-v[12]|^dsp-gym leaderboard$",
         r"^dsp-gym leaderboard submit",  # on all of core-v2; test_cli_submit.py enters a small one
