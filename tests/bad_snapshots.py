@@ -75,7 +75,7 @@ DECIDE = {
         "decide journal/journal-000000000000.jsonl --policy ds2",
         "journal-000000000000.jsonl, line 1",
         "is a document of another kind",
-        "dsp-gym scorecard",
+        "dsp-gym backtest",
         "jq -c 'select(.kind == \"snapshot\").body'",
     ),
     "list": decide("[]\n", "line 1: holds a list, expected a JSON object"),

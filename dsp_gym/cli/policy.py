@@ -249,7 +249,7 @@ def promote(
     uri: RegistryOption = DEFAULT_URI,
     as_json: JsonOption = False,
 ) -> None:
-    """Move an alias to a version, and show its verdict of `dsp-gym scorecard`."""
+    """Move an alias to a version, and show its verdict of `dsp-gym backtest`."""
     from dsp_gym.trackers.mlflow import promote as move
 
     found = move(address, alias, uri)

@@ -153,7 +153,7 @@ class RunConfig(ConfigModel):
     )
     gate: GateConfig = Field(
         default_factory=GateConfig,
-        description="evidence that `dsp-gym scorecard` needs for the verdict promote",
+        description="evidence that `dsp-gym backtest` needs for the verdict promote",
     )
     seed: int = Field(0, ge=0, description="seed of policies that draw")
 

@@ -174,18 +174,19 @@ class MetricsSnapshot:
     def __len__(self) -> int:
         return len(self.topology)
 
-    def take(self, jobs: Ints) -> MetricsSnapshot:
+    def take(self, jobs: Ints, topology: Topology | None = None) -> MetricsSnapshot:
         """Copy some of the jobs.
 
         Args:
             jobs: (n,) rows.
+            topology: of these jobs; None: it is made, which takes longer than all the rest.
 
         Returns:
             A snapshot of n jobs with copies of the values.
         """
         # Copies: a view would keep the whole batch alive.
         values = {name: getattr(self, name)[jobs] for name in PER_JOB + PER_VERTEX}
-        return MetricsSnapshot(topology=self.topology.take(jobs), **values)
+        return MetricsSnapshot(topology=topology or self.topology.take(jobs), **values)
 
     def kept(self, key: object) -> object | None:
         """Return a quantity derived from this snapshot, if it was kept.

@@ -57,7 +57,7 @@ _FIXED: dict[int, tuple[JobSpec, bytes]] = {}
 """Results of `_fixed` by the identity of the job, whose hash would take as long."""
 
 _ELSEWHERE = {
-    "dsp-gym/journal": "It is a line of a journal: `dsp-gym scorecard` reads its folder. The "
+    "dsp-gym/journal": "It is a line of a journal: `dsp-gym backtest` reads its folder. The "
     "snapshots are in it: jq -c 'select(.kind == \"snapshot\").body' SEGMENT.jsonl",
     "dsp-gym/decision": "It is a decision: give the snapshot that it answers.",
     "dsp-gym/snapshot": "It is a snapshot: give the decision that answers it.",

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from dsp_gym.calibration.fit import fit
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.whatif.history import History
 from dsp_gym.whatif.rescales import counted
@@ -26,6 +25,8 @@ def fitted(history: History) -> History:
     if not history.parts:
         spec = with_outages(history.spec, history)
         return replace(history, spec=spec)
+    from dsp_gym.calibration.fit import fit  # SciPy, which a followed journal does without
+
     found = fit(history.spec, history.parts)
     notes = [f"the fit leaves out the part at {part}" for part in found.outliers]
     unknown = tuple(one.name for one in found.parameters if not one.identified)

@@ -215,7 +215,7 @@ class Stretch:
             own = self.rows[name]
             if isinstance(charge.policy, IncumbentReplay) and self._measured is not None:
                 self._measured.take(self._outage_s(charge.policy, own), place)
-            part = seen if len(self.charges) == 1 else seen.take(own)
+            part = seen if len(self.charges) == 1 else seen.take(own, self._topologies[name])
             try:
                 wanted = take_turn(part, charge.policy.decide, charge.guardrails)
             except DspGymError as error:

@@ -34,7 +34,7 @@ LEFT_OUT = {
         r"^dsp-gym (discover|calibrate http\S+) ",
         r"^dsp-gym record (?!.*--plan)",
         r"^dsp-gym shadow \S+( --|$)",
-        r"^dsp-gym scorecard runs/promotion",
+        r"^dsp-gym backtest runs/promotion",
         r"--testbed flink",
         r"^dsp-gym (calibrate flink-q11 |plan q11\.yaml)",  # of its recording
         r"^dsp-gym simulate orders\.yaml",  # which a calibration wrote
@@ -53,14 +53,14 @@ LEFT_OUT = {
     "a registry of models": (r"models:/|run:RUN_ID",),
     "a name of the reader's": (r"EXPERIMENT|runs/NAME|/path/to",),
     "measured data that does not ship": (
-        r"\.csv|\bq5\.yaml|--series exported",
-        r"backtest --(prometheus|autoscaler|dataset)",
+        r"\.csv|\bq5\.yaml|backtest exported",
+        r"backtest --prometheus",
         r"\.\./shared/data",
         r"traces.jsonl",
         r"^dsp-gym validate",
     ),
     "a source that the guide's own test installs": (r"\bmine\.yaml|runs/datasets/mine",),
-    "it goes on until it is stopped": (r"--every \d+|--speed 60",),
+    "it goes on until it is stopped": (r"--every \d+|--speed 60|--follow$|--follow ",),
     "longer than a minute": (
         r"core-v[12]",
         r"^dsp-gym tune agent|^dsp-gym tune justin-paper",
