@@ -34,9 +34,9 @@ def allowed_range(
 ) -> tuple[Ints, Ints]:
     """Find the lowest and the highest parallelism of every vertex, (1, V) each.
 
-    Guardrails clamp each vertex by itself, so what they make of the least and of the most that the
-    job file allows is the range. A quota couples vertices; it leaves each what it would leave it if
-    it alone grew beyond the decision. To be asked before the decision is committed.
+    Guardrails clamp each vertex by itself, so the range is what they make of the least and the most
+    that the job file allows. A quota couples vertices: each has the room that is left if no other
+    vertex grows. Call it before the decision is committed.
 
     Args:
         chain: the guardrails; None: none.

@@ -80,7 +80,7 @@ def connected(
         clock: Unix seconds, and how a real job is waited for.
         on_event: receives every step of the actuator.
         substitute: a recording or a simulation in place of the configuration's cluster.
-        followed: an API server that is shared with the runs of other jobs; None: it is not.
+        followed: an API server that other jobs share; None: it is connected to here.
 
     Returns:
         The job as a backend; it has an actuator only in a mode that acts.

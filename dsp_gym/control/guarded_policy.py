@@ -193,10 +193,10 @@ class GuardedPolicy:
             self._own.reset(jobs, seeds)
 
     def memories(self) -> tuple[RowMemory, ...] | None:
-        """List all that policy, guardrails and replacement remember, where that is rows.
+        """List the per-job memories of policy, guardrails and replacement.
 
         Returns:
-            The memories; None where they are not known to be all, or a decision may take long.
+            The memories; None where not all are known, or a decision may take long.
         """
         if self._worker is not None or self._can.memories is None:
             return None

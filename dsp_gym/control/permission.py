@@ -23,14 +23,14 @@ __all__ = ["Held", "Permission", "RollBack"]
 
 _DAY_S = 86_400
 _SAME_S = 30.0
-"""A change is written down so long after its snapshot at most; a later one is another change."""
+"""Longest time between a snapshot and the record of its change; a later one is another change."""
 
 _LEAST_OUTCOMES = 3
 """Intervals after a change before it is judged: one may hold nothing but the outage."""
 
 _CATCH_UP = 3.0
-"""Late seconds that a second of an outage may leave: a job busy three quarters of its time, which
-has a quarter to spare, works it off in as many.
+"""Late seconds that are forgiven for each second of an outage: a job that is busy three quarters
+of its time works off the backlog of one second in three.
 """
 
 
@@ -151,13 +151,13 @@ class _Interval(NamedTuple):
 
 
 class RollBack:
-    """Watches a change that was enacted, and says when the numbers from before are to come back.
+    """Watches a change that was enacted, and says when the numbers from before must come back.
 
-    A job that does not run again is rolled back whatever was changed. More seconds outside the
-    objective speak only against a change that took tasks or memory away: fewer tasks again would
-    make the others worse. They speak while the job is late; not those of the restart, nor those in
-    which it works off what the restart left, nor any once the job has caught up: to go back is one
-    more restart.
+    A job that does not run again is rolled back, whatever was changed. Late seconds count only
+    against a change that took tasks or memory away: after another change, fewer tasks would make
+    the job later still. The seconds of the restart do not count, nor those in which the job works
+    off the backlog of the restart. Once the job has caught up none count: a roll-back is one more
+    restart.
     """
 
     def __init__(self, config: RollBackConfig | None = None) -> None:

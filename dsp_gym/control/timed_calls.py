@@ -10,7 +10,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
 from dsp_gym.control.thread_pool import DaemonPool
 
@@ -27,33 +29,6 @@ MOST_OF_ONE = 4
 
 class LateError(Exception):
     """No answer within the time limit."""
-
-
-class _Call:
-    def __init__(self, name: str, function: Callable[[], object]) -> None:
-        self.name, self.function = name, function
-        self.is_done = False
-        self.error: BaseException | None = None
-        self._ends = threading.Lock()  # what an event does, at a third of its time
-        self._ends.acquire()
-
-    def run(self) -> None:
-        try:
-            self.function()
-        except BaseException as error:  # a policy that calls sys.exit ends its call, not the loop
-            self.error = error
-
-    def end(self) -> None:
-        self.is_done = True
-        self._ends.release()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the end, once.
-
-        Returns:
-            Whether it ended within that time.
-        """
-        return self._ends.acquire(timeout=timeout_s)
 
 
 class Workers:
@@ -73,28 +48,34 @@ class Workers:
         self._lock = threading.Lock()
         self._at_work: Counter[str] = Counter()
 
-    def begin(self, name: str, function: Callable[[], object]) -> _Call | None:
+    def begin(self, name: str, function: Callable[[], T]) -> Future[T] | None:
         """Call a function in a thread.
 
         Returns:
-            The call under way; None where every thread is at work, or too many are under that name.
+            Its answer to come; None where every thread is at work, or too many are under that name.
         """
-        call = _Call(name, function)
         with self._lock:
             if self._at_work[name] >= self._most_of_one or self._at_work.total() >= self._most:
                 return None
             self._at_work[name] += 1
-        self._pool.do(lambda: self._made(call))
-        return call
+        answer: Future[T] = Future()
+        self._pool.do(lambda: self._called(name, function, answer))
+        return answer
 
-    def _made(self, call: _Call) -> Callable[[], None]:
-        call.run()
-        return lambda: self._ended(call)
+    def _called(
+        self, name: str, function: Callable[[], T], answer: Future[T]
+    ) -> Callable[[], None]:
+        try:
+            give = partial(answer.set_result, function())
+        except BaseException as error:  # a policy that calls sys.exit ends its call, not the loop
+            give = partial(answer.set_exception, error)
 
-    def _ended(self, call: _Call) -> None:
-        with self._lock:
-            self._at_work[call.name] -= 1
-        call.end()
+        def ended() -> None:
+            with self._lock:
+                self._at_work[name] -= 1
+            give()
+
+        return ended
 
 
 _SHARED = Workers()
@@ -112,7 +93,7 @@ class Worker:
 
     def __init__(self, name: str, workers: Workers | None = None) -> None:
         self._name, self._workers = name, workers or _SHARED
-        self._last: _Call | None = None
+        self._last: Future[Any] | None = None
 
     def call(self, function: Callable[[], T], timeout_s: float) -> T:
         """Call a function in a thread.
@@ -125,16 +106,15 @@ class Worker:
                 calls keep every thread.
             BaseException: What the function raised.
         """
-        if self._last is not None and not self._last.is_done:
+        if self._last is not None and not self._last.done():
             raise LateError("it is still at work on an earlier decision")
-        answers: list[T] = []
-        call = self._workers.begin(self._name, lambda: answers.append(function()))
-        if call is None:
+        answer = self._workers.begin(self._name, function)
+        if answer is None:
             raise LateError("earlier decisions, for other jobs, keep every thread it may have")
-        self._last = call
-        if not call.wait(timeout_s):
-            raise LateError(f"it did not answer within {timeout_s:g} s")
-        self._last = None
-        if call.error is not None:
-            raise call.error
-        return answers[0]
+        self._last = answer
+        try:
+            return answer.result(timeout_s)
+        except TimeoutError:
+            if answer.done():  # just now, or the function raised it
+                return answer.result()
+            raise LateError(f"it did not answer within {timeout_s:g} s") from None

@@ -23,7 +23,7 @@ from dsp_gym.loop.topology import Topology
 __all__ = ["MOST_OF_A_BATCH", "SharedGraph", "SharedGraphs", "BatchedPolicies"]
 
 MOST_OF_A_BATCH = 16
-"""Jobs that are decided about in one call: the next ones gain little."""
+"""Most jobs that are decided about in one call; more would gain little."""
 
 _MOST_TABLES = 64
 """Policies for several jobs that are kept."""

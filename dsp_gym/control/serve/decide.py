@@ -48,8 +48,8 @@ MOST_AT_ONCE = 65_536
 """Bytes of a body that is read beside others: reading a larger one would keep them waiting."""
 
 FIRST_WEIGHED = 16
-"""Answers after which a history is weighed again, which takes some ms; up to as many more, so that
-jobs that ask together are not weighed together."""
+"""Answers after which a history is weighed again, and up to as many more: weighing takes some ms,
+and jobs that ask together should not be weighed together."""
 
 WAIT_S = 0.5
 """Longest wait for the decision before on the same job, s."""
