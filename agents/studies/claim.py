@@ -166,7 +166,7 @@ def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> Clai
         cost_change_upper=float(money.upper),
         slo_s_change=float(late.estimate),
         slo_s_change_upper=float(late.upper),
-        holds=bool(money.is_below(-CHEAPER) and late.upper <= 0),
+        holds=bool(money.upper < -CHEAPER and late.upper <= 0),
     )
 
 

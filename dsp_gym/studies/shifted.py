@@ -16,12 +16,12 @@ from collections.abc import Sequence
 
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import ConfigError, did_you_mean
-from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate
 from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.frontier.estimate import PolicyFrontier, estimate_cell
 from dsp_gym.evaluation.frontier.play import play_shift
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.shift import Shift
+from dsp_gym.evaluation.statistics import BootstrapEstimate
 
 __all__ = ["main", "ratios", "shifts_of", "swept"]
 

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate, Resampling, estimate_of
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.run import PLAN
+from dsp_gym.evaluation.statistics import BootstrapEstimate, Resampling, estimate_of
 
 __all__ = [
     "AgainstRule",

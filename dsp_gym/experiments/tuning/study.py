@@ -322,7 +322,7 @@ def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
 
 
 def _storage(database: Path) -> optuna.storages.RDBStorage:
-    """Return the study's file, open only while it is read or written: Optuna never closes a pool."""
+    """Open the study's file for each reading and writing alone: Optuna never closes a pool."""
     from optuna.storages import RDBStorage
     from sqlalchemy import NullPool
 

@@ -120,7 +120,7 @@ class ValidationCase:
         )
 
     def with_outage(self, outage_s: tuple[float, float, float] | None) -> ValidationCase:
-        """Return the same case with the p10, p50 and p90 of its outages, s; None: the case itself."""
+        """Return the case with the p10, p50 and p90 of its outages, s; None: the case itself."""
         if outage_s is None:
             return self
         rescale = self.spec.rescale.model_copy(update={"outage_s": outage_s})
@@ -296,7 +296,7 @@ def _simulated_job(job: ValidatedJob, cluster: ClusterSettings, reports: Path) -
 
 
 def _shape(config: ValidationConfig, name: str, traces: TraceLibrary) -> Floats:
-    """Return a load by real second, as a multiple of the reference rate; it ends at its last second."""
+    """Return a load by real second, as a multiple of the reference rate."""
     load = next(one.load for one in config.loads if one.name == name)
     slow = rates(load, seed=0, duration_s=float(config.seconds * config.compression), traces=traces)
     return np.asarray(slow.reshape(config.seconds, config.compression).mean(axis=1))
