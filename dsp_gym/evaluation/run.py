@@ -165,7 +165,7 @@ def _parts(
 
 
 def _shipped(batch: RunBatch, engine: Engine) -> ShippedWork[RunBatch]:
-    """Return the batch with what stands in files here written out."""
+    """Return the batch with its policy and guardrails read from their files."""
     entrant, config = batch.entrant, batch.config
     _, policy, _ = resolve(entrant.policy)
     if isinstance(entrant.guardrails, str):
@@ -230,7 +230,7 @@ def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
 
 
 def _with_bound(cells: list[ScorecardCell], runs: Runs, possible: Possible) -> list[ScorecardCell]:
-    """Return the cells with the possible saving, and the bound as a policy of its own."""
+    """Return the cells with the possible saving, and the bound as one more policy."""
     found = [
         {"bound": float(bound), "peak": float(peak)}
         for bound, peak in zip(possible.bound, possible.peak, strict=True)

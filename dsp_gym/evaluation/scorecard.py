@@ -188,7 +188,7 @@ class Scorecard(ConfigModel):
     validity: tuple[RunValidity, ...] = Field(
         (),
         exclude_if=lambda value: not value,
-        description="one per policy and job whose file tells of a fit",
+        description="one per policy and job whose file reports a fit",
     )
 
     @property

@@ -2,7 +2,7 @@
 
 After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
 NeurIPS 2021 (rliable): interquartile means, stratified bootstrap, probability of improvement.
-Scores stand in arrays of shape (loads, seeds). Frontiers resample jobs and loads as weights, and
+Scores are arrays of shape (loads, seeds). Frontiers resample jobs and loads as weights, and
 every policy gets the same ones (the pigeonhole bootstrap; Owen, Annals of Applied Statistics 2007),
 so what makes a job or a load hard for everyone cancels; trainings are resampled, too.
 """

@@ -312,7 +312,7 @@ class AgentConfig(ConfigModel):
     def _check_stock(self) -> AgentConfig:
         if not self.is_stock:
             if self.params:
-                raise ValueError(f"params are not of {self.algorithm}; its keys stand beside it")
+                raise ValueError(f"params are not of {self.algorithm}; its keys are beside it")
             return self
         if self.network.encoder != "mlp":
             raise ValueError(f"{self.algorithm} has plain layers; set network.encoder: mlp")

@@ -312,7 +312,7 @@ def _runs_of(
     def table(
         found: Sequence[Entrant], trainings: int, value: Callable[[ScorecardCell], float]
     ) -> Table:
-        # Runs stand in the order of jobs, loads and seeds; entrants in that of trainings, settings.
+        # Runs are in the order of jobs, loads and seeds; entrants in that of trainings, settings.
         shape = (trainings, len(found) // trainings, *map(len, axes))
         values = [value(run) for one in found for run in by_label[one.name]]
         whole = np.moveaxis(np.array(values, dtype=np.float64).reshape(shape), 0, 3)

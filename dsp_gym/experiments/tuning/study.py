@@ -82,7 +82,7 @@ def tune(
     """Search for for parameters.
 
     The parameters as they are come first, and are the answer if nothing better is found. Every
-    trial draws from a random stream of its own, so an interrupted and resumed search tries the same
+    trial draws from its own random stream, so an interrupted and resumed search tries the same
     parameters.
 
     Args:

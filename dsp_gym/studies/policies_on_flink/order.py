@@ -79,7 +79,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def figures_of(plan: PlannedValidation, found: Sequence[CaseFigures]) -> dict[str, object]:
-    """Everything that docs/validation.md tells.
+    """Return everything that docs/validation.md shows.
 
     Args:
         plan: What was to be run.
