@@ -174,7 +174,7 @@ def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> Clai
         slo_s_change=float(late.estimate),
         slo_s_change_upper=float(late.upper),
         # One-sided: the whole interval lies below -10 %, and lateness does not grow.
-        holds=bool(money.is_below(-CHEAPER) and late.upper <= 0),
+        holds=bool(money.upper < -CHEAPER and late.upper <= 0),
     )
 
 

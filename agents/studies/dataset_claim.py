@@ -116,7 +116,7 @@ def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> Change:
         "teacher": float(teacher.mean()),
         "clone": float(theirs.mean()),
         "change": found.estimate,
-        "interval": [found.interval.low, found.interval.high],
+        "interval": [found.low, found.high],
         "by_seed": (theirs.mean(axis=0) / teacher.mean() - 1).tolist(),
     }
 

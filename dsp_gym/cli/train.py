@@ -17,13 +17,12 @@ from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
-from dsp_gym.cli.tracked import store_of, tell_missing
+from dsp_gym.cli.tracked import NOWHERE, store_of, tell_missing, tracker_of
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from dsp_gym.experiments.experiment import ExperimentConfig, TrackingConfig
-    from dsp_gym.trackers import Tracker
+    from dsp_gym.experiments.experiment import ExperimentConfig
 
 __all__ = ["register"]
 
@@ -98,9 +97,11 @@ def train(
     `--out` with checkpoints is left alone without `--resume` or `--overwrite`.
     """
     experiment = _experiment(config, seed, track)
-    # By name: the library stands below the agents, and works without them and without torch.
+    # By name: the library is below the agents, and works without them and without torch.
     training: Any = importlib.import_module("agents.training")
-    tracker = _tracker(experiment.tracking, experiment.name)
+    tracking = experiment.tracking
+    store = tracking.uri if tracking.enabled else NOWHERE
+    tracker = tracker_of(store, tracking.experiment or experiment.name)
     decisions = _decisions(experiment)
     try:
         with (
@@ -123,7 +124,7 @@ def train(
         again += f" --master {master}" if master is not None else ""
         typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    tell_missing(tracker, experiment.tracking.uri)
+    tell_missing(tracker, tracking.uri)
     if as_json:
         print_json(result)
     else:
@@ -205,20 +206,6 @@ def _currency(experiment: ExperimentConfig) -> str:
 
     family = () if experiment.family is None else experiment.family.names()[:1]  # they are alike
     return one_currency(load_job(name) for name in (*experiment.jobs, *family))
-
-
-def _tracker(tracking: TrackingConfig, name: str) -> Tracker | None:
-    """Open the tracker of the experiment; none where MLflow is not installed."""
-    from dsp_gym.errors import MissingExtraError
-    from dsp_gym.trackers import open_tracker
-
-    if not tracking.enabled:
-        return None
-    try:
-        return open_tracker(tracking.uri, tracking.experiment or name)
-    except MissingExtraError as error:
-        typer.echo(f"The run is not recorded: {error}", err=True)
-        return None
 
 
 @contextmanager

@@ -11,20 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.batch_of_runs import RunBatch, Runs, play
+from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.job.deployment import Scheduler, deployed
-from dsp_gym.job.sizing import reference_cost_per_s, sized
+from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.job.spec import CURRENCY, JobSpec
-from dsp_gym.loads.sampler import LoadSampler
+from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange, WeightedLoad
 from dsp_gym.loop.topology import Topology
 from dsp_gym.pages import money
-from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
-from dsp_gym.policies.registry import make
-from dsp_gym.simulation.options import SimulationOptions
 
 __all__ = ["DAY", "Deployment", "compare_deployments", "verdict"]
 
@@ -73,8 +70,12 @@ def compare_deployments(
     spec = spec.model_copy(update={"source": source})
     kinds: list[tuple[Scheduler, int | None]] = [("default", None)]
     kinds += [("adaptive", level) for level in range(spec.memory.levels)]
-    jobs = Topology.of([deployed(spec, scheduler, level) for scheduler, level in kinds])
-    cost, late, rescales = _a_day(jobs, np.tile(_rates(load, rate_per_s), (len(jobs), 1)))
+    specs = tuple(deployed(spec, scheduler, level) for scheduler, level in kinds)
+    sampler = LoadSampler(_day(load), None)
+    ((cell,),) = sampler.cells("test", 1)
+    rates = np.tile(rate_per_s * sampler.rates(cell, _DAY_S), (len(specs), 1))
+    cost, late, rescales = _a_day(specs, cell, rates)
+    jobs = Topology.of(specs)
     # One unit for all: what the job costs as it is deployed by default.
     unit = float(reference_cost_per_s(jobs.tables, jobs.row, _HEADROOM)[0])
     price = cost + late_weight * late * unit
@@ -114,33 +115,29 @@ def verdict(found: tuple[Deployment, ...]) -> str:
     )
 
 
-def _rates(load: str, rate_per_s: float) -> Floats:
-    """Return records/s of a day, second by second."""
+def _day(load: str) -> LoadSet:
     split = LoadSplit(
         loads=(WeightedLoad.model_validate(load),),
         seeds=SeedRange.model_validate({"from": 0, "to": 1}),
     )
-    sampler = LoadSampler(LoadSet(test=split), None)
-    ((cell,),) = sampler.cells("test", 1)
-    return np.asarray(rate_per_s * sampler.rates(cell, _DAY_S))
+    return LoadSet(test=split)
 
 
-def _a_day(jobs: Topology, rates: Floats) -> tuple[Floats, Floats, Floats]:
+def _a_day(specs: tuple[JobSpec, ...], load: LoadCell, rates: Floats) -> tuple[Floats, ...]:
     """Return money, late seconds and rescales of a day under the best plan, (J,) each."""
-    row, tables = jobs.row, jobs.tables
-    seeds = np.zeros(len(jobs), np.int64)
-    simulated = SimulatedJobs(jobs, SimulationOptions())
-    start = sized(
-        tables, row, rates[:, 0].copy(), _HEADROOM, np.ones(len(jobs)), tables.start_level[row]
+    count = len(specs)
+    runs = Runs(specs, np.arange(count), (load,) * count, np.zeros(count, np.int64), rates)
+    plan = Entrant(policy=PLAN, name=PLAN)
+    config = BenchmarkConfig(
+        policies=(plan,),
+        reference=None,
+        jobs=tuple(spec.job for spec in specs[:1]),
+        loads=_day(load.name),
+        episode_s=_DAY_S,
+        interval_s=_INTERVAL_S,
+        start_headroom=_HEADROOM,
     )
-    simulated.reset(seeds, rates, parallelism=start)
-    policy = make(PLAN)
-    if (know_future := capabilities_of(policy).know_future) is not None:
-        know_future(simulated.topology, FutureLoad(rates, _INTERVAL_S))
-    loop = ControlLoop(simulated, policy, None, _INTERVAL_S)
-    loop.reset(seeds)
-    total = np.zeros((3, len(jobs)))
-    for _ in range(_DAY_S // _INTERVAL_S):
-        outcome = loop.step().outcome
-        total += [outcome.cost, outcome.slo_s, outcome.rescales]
-    return total[0], total[1], total[2]
+    cells = play(RunBatch(plan, runs, config, drawn=(), bounding=False)).cells
+    return tuple(
+        np.array([cell.metrics[name] for cell in cells]) for name in ("cost", "slo_s", "rescales")
+    )

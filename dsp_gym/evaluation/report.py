@@ -304,7 +304,7 @@ def _explained(scorecard: Scorecard) -> str:
         text += (
             " The share of the possible saving is 0 % for the cheapest fixed configuration that "
             "carries the peak and 100 % at the bound, which no policy that keeps the SLO can pass; "
-            "the late share of the time stands beside it, because lateness saves money too."
+            "read it beside the late share of the time, because lateness saves money too."
         )
     return text
 

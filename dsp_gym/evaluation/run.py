@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from dsp_gym.evaluation.batch_of_runs import (
     versions,
 )
 from dsp_gym.evaluation.config import BOUND, BenchmarkConfig, Entrant
+from dsp_gym.evaluation.kept import KeptResults
 from dsp_gym.evaluation.scorecard import RunValidity, Scorecard, ScorecardCell, score
 from dsp_gym.evaluation.shipped_work import ShippedWork, one_thread, ship
 from dsp_gym.guardrails.chain import build_for
@@ -35,7 +35,7 @@ from dsp_gym.job.cost import one_currency
 from dsp_gym.policies.capabilities import CostBounds, capabilities_of
 from dsp_gym.policies.registry import is_installed, make, resolve
 
-__all__ = ["PLAN", "Keep", "OnRuns", "cells_of", "decisions_of", "evaluate"]
+__all__ = ["PLAN", "OnRuns", "cells_of", "decisions_of", "evaluate"]
 
 PLAN = "clairvoyant"
 """The policy that knows the load, and its label."""
@@ -48,17 +48,6 @@ OnRuns = Callable[[str, float, int], None]
 """Told of progress: a policy's label, runs done (a part of one counts), runs in all."""
 
 
-class Keep(Protocol):
-    """Results kept while an evaluation runs; see `dsp_gym.evaluation.kept`."""
-
-    def read(self, batch: RunBatch) -> list[BatchResult]:
-        """Return kept results of parts of a batch; they do not overlap."""
-        ...
-
-    def write(self, batch: RunBatch, result: BatchResult) -> None:
-        """Keep the result of a batch."""
-
-
 def evaluate(
     config: BenchmarkConfig,
     *,
@@ -66,7 +55,7 @@ def evaluate(
     observer: OnStep | None = None,
     engine: Engine = HERE,
     told: OnRuns | None = None,
-    kept: Keep | None = None,
+    kept: KeptResults | None = None,
 ) -> Scorecard:
     """Run a benchmark.
 
@@ -114,7 +103,7 @@ def cells_of(
     base_dir: str | Path | None = None,
     engine: Engine = HERE,
     told: OnRuns | None = None,
-    kept: Keep | None = None,
+    kept: KeptResults | None = None,
 ) -> tuple[ScorecardCell, ...]:
     """Run a benchmark and keep the measured values alone: no timelines, rows or comparison.
 
@@ -139,7 +128,7 @@ def _parts(
     engine: Engine,
     observer: OnStep | None,
     told: OnRuns | None,
-    kept: Keep | None,
+    kept: KeptResults | None,
 ) -> list[BatchResult]:
     """Return the results of all batches, in their order; what was kept is not played again."""
     found = [[] if kept is None else list(kept.read(batch)) for batch in batches]
@@ -176,7 +165,7 @@ def _parts(
 
 
 def _shipped(batch: RunBatch, engine: Engine) -> ShippedWork[RunBatch]:
-    """Return the batch with what stands in files here written out."""
+    """Return the batch with its policy and guardrails read from their files."""
     entrant, config = batch.entrant, batch.config
     _, policy, _ = resolve(entrant.policy)
     if isinstance(entrant.guardrails, str):
@@ -243,7 +232,7 @@ def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
 def _with_bound(
     cells: list[ScorecardCell], runs: Runs, possible: CostBounds
 ) -> list[ScorecardCell]:
-    """Return the cells with the possible saving, and the bound as a policy of its own."""
+    """Return the cells with the possible saving, and the bound as one more policy."""
     found = [
         {"bound": float(bound), "peak": float(peak)}
         for bound, peak in zip(possible.bound, possible.peak, strict=True)

@@ -188,7 +188,7 @@ class Scorecard(ConfigModel):
     validity: tuple[RunValidity, ...] = Field(
         (),
         exclude_if=lambda value: not value,
-        description="one per policy and job whose file tells of a fit",
+        description="one per policy and job whose file reports a fit",
     )
 
     @property
@@ -331,15 +331,13 @@ def _saving(cells: Sequence[ScorecardCell], how: _Resampling) -> Saving | None:
     table = np.array(list(saved.values()))  # (loads, seeds, 2)
     if table[..., 1].mean() <= 0:
         return None
-    share, interval = ratio_of_means(
-        table[..., 0], table[..., 1], n=how.n, confidence=how.confidence
-    )
-    return Saving(share=share, low=interval.low, high=interval.high)
+    found = ratio_of_means(table[..., 0], table[..., 1], n=how.n, confidence=how.confidence)
+    return Saving(share=found.value, low=found.low, high=found.high)
 
 
 def _estimate(scores: Floats, how: _Resampling) -> IntervalEstimate:
-    interval = stratified_bootstrap(scores, mean, n=how.n, confidence=how.confidence)
-    return IntervalEstimate(value=float(scores.mean()), low=interval.low, high=interval.high)
+    found = stratified_bootstrap(scores, mean, n=how.n, confidence=how.confidence)
+    return IntervalEstimate(value=found.value, low=found.low, high=found.high)
 
 
 def _differences(
@@ -368,8 +366,8 @@ def _differences(
         )
         differences[name] = Difference(
             estimate=found.estimate,
-            low=found.interval.low,
-            high=found.interval.high,
+            low=found.low,
+            high=found.high,
             lower=found.lower,
             upper=found.upper,
         )

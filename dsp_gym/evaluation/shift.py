@@ -54,7 +54,7 @@ class Shift(ConfigModel):
     @model_validator(mode="after")
     def _check_outage(self) -> Shift:
         if self.scheduler == "adaptive" and self.outage != 1.0:
-            raise ValueError("the adaptive scheduler has outages of its own; leave outage at 1")
+            raise ValueError("the adaptive scheduler has its own outages; leave outage at 1")
         return self
 
     def job(self, spec: JobSpec) -> JobSpec:

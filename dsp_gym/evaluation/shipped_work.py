@@ -68,7 +68,7 @@ def ship(work: Work, policy: PolicyConfig, *, shares_disk: bool) -> ShippedWork[
 
 
 def one_thread(simulation: SimulationOptions) -> SimulationOptions:
-    """Return the options for a place where every core has work of its own.
+    """Return the options for a place where every core has other work.
 
     Returns:
         A copy with one thread; results do not depend on it.

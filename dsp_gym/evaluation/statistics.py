@@ -2,7 +2,9 @@
 
 After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
 NeurIPS 2021 (rliable): interquartile means, stratified bootstrap, probability of improvement.
-Scores stand in arrays of shape (loads, seeds).
+Scores are arrays of shape (loads, seeds). Frontiers resample jobs and loads as weights, and
+every policy gets the same ones (the pigeonhole bootstrap; Owen, Annals of Applied Statistics 2007),
+so what makes a job or a load hard for everyone cancels; trainings are resampled, too.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +20,11 @@ from numpy.typing import ArrayLike
 from dsp_gym.arrays import Floats, Ints
 
 __all__ = [
-    "Interval",
+    "BootstrapEstimate",
     "PairedDifference",
+    "Resampling",
     "Statistic",
+    "estimate_of",
     "interquartile_mean",
     "mean",
     "paired_difference",
@@ -35,15 +39,12 @@ Statistic = Callable[[Array], Array]
 _TRIM = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A two-sided percentile interval."""
+class BootstrapEstimate(NamedTuple):
+    """A value with its two-sided percentile interval."""
 
+    value: float
     low: float
     high: float
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +53,19 @@ class PairedDifference:
 
     Attributes:
         estimate: The difference in the scores as they are.
-        interval: Two-sided interval.
+        low: Lower end of the two-sided interval.
+        high: Upper end of the same.
         lower: One-sided bound: the difference is at least this, at the stated confidence.
         upper: One-sided bound: the difference is at most this, at the stated confidence.
         confidence: Of the interval, and of each bound taken alone.
     """
 
     estimate: float
-    interval: Interval
+    low: float
+    high: float
     lower: float
     upper: float
     confidence: float
-
-    def is_below(self, margin: float) -> bool:
-        """Check whether the difference is below the margin, one-sided, at the stated confidence.
-
-        Returns:
-            True where the upper end of the interval lies below the margin.
-        """
-        return self.upper < margin
 
 
 def mean(values: ArrayLike) -> Array:
@@ -108,8 +103,8 @@ def stratified_bootstrap(
     n: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
-) -> Interval:
-    """Return a percentile interval of a statistic over all scores, resampling seeds in each load.
+) -> BootstrapEstimate:
+    """Estimate a statistic over all scores, seeds resampled within each load.
 
     The loads are taken as given, their seeds as drawn at random (Agarwal et al., section 3).
 
@@ -121,11 +116,12 @@ def stratified_bootstrap(
         seed: Seed of the resampling.
 
     Returns:
-        The interval of the statistic.
+        The statistic with its interval.
     """
     scores = _checked(values, dimensions=2)
     drawn = _drawn("stratified", n, *scores.shape, seed)
-    return _interval(statistic(scores.ravel()[drawn]), confidence)
+    value = float(statistic(scores.reshape(-1)))
+    return _estimate(value, statistic(scores.ravel()[drawn]), confidence)
 
 
 def paired_difference(
@@ -175,7 +171,8 @@ def paired_difference(
     low, high, lower, upper = _quantiles(draws, ends, confidence)
     return PairedDifference(
         estimate=float(difference(one.reshape(-1), other.reshape(-1))),
-        interval=Interval(low, high),
+        low=low,
+        high=high,
         lower=lower,
         upper=upper,
         confidence=confidence,
@@ -184,7 +181,7 @@ def paired_difference(
 
 def ratio_of_means(
     part: ArrayLike, whole: ArrayLike, *, n: int = 2000, confidence: float = 0.95, seed: int = 0
-) -> tuple[float, Interval]:
+) -> BootstrapEstimate:
     """Mean of one score over the mean of another, with its bootstrap interval.
 
     Loads are resampled and, within each, its seeds; both scores get the same ones.
@@ -197,13 +194,13 @@ def ratio_of_means(
         seed: Seed of the resampling.
 
     Returns:
-        The ratio, and its interval.
+        The ratio with its interval.
     """
     one, other = _checked(part, dimensions=2), _checked(whole, dimensions=2)
     drawn = _drawn("nested", n, *one.shape, seed).reshape(n, *one.shape)
     below = other.ravel()[drawn].mean(axis=(1, 2))
     draws = one.ravel()[drawn].mean(axis=(1, 2))[below != 0] / below[below != 0]
-    return float(one.mean() / other.mean()), _interval(draws, confidence)
+    return _estimate(float(one.mean() / other.mean()), draws, confidence)
 
 
 @lru_cache(maxsize=4)
@@ -232,9 +229,9 @@ def _drawn(
     return places
 
 
-def _interval(draws: Array, confidence: float) -> Interval:
+def _estimate(value: float, draws: Array, confidence: float) -> BootstrapEstimate:
     ends = [(1 - confidence) / 2, (1 + confidence) / 2]
-    return Interval(*_quantiles(draws, ends, confidence))
+    return BootstrapEstimate(value, *_quantiles(draws, ends, confidence))
 
 
 def _quantiles(draws: Array, ends: list[float], confidence: float) -> list[float]:
@@ -252,3 +249,65 @@ def _checked(values: ArrayLike, dimensions: int | None = None) -> Array:
     if np.isnan(scores).any():
         raise ValueError("scores hold NaN: a run without a result must be left out, or named")
     return scores
+
+
+class Resampling(NamedTuple):
+    """Resampled runs as weights; the first row is the runs as they are."""
+
+    jobs: Floats  # (n + 1, jobs), each row sums to 1
+    loads: Floats  # (n + 1, loads), likewise
+
+    @classmethod
+    def of(cls, jobs: int, loads: int, n: int, seed: int = 0) -> Resampling:
+        """Resample jobs and loads, each by itself.
+
+        Args:
+            jobs: How many there are.
+            loads: How many there are.
+            n: Resamplings.
+            seed: The same for every policy that is compared.
+
+        Returns:
+            n + 1 rows of weights each.
+        """
+        stream = np.random.Generator(np.random.Philox(seed))
+
+        def weights(count: int) -> Floats:
+            drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
+            return np.vstack([np.ones(count), drawn]) / count
+
+        return cls(weights(jobs), weights(loads))
+
+    def trainings(self, count: int, seed: int = 1) -> Floats:
+        """Resample trainings of one policy.
+
+        Args:
+            count: How many there are.
+            seed: Apart from that of jobs and loads.
+
+        Returns:
+            (n + 1, trainings) weights; each row sums to 1.
+        """
+        n = len(self.jobs) - 1
+        stream = np.random.Generator(np.random.Philox(seed))
+        drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
+        return np.asarray(np.vstack([np.ones(count), drawn]) / count)
+
+
+def estimate_of(values: Floats | None, confidence: float) -> BootstrapEstimate | None:
+    """Read an interval off resampled values.
+
+    Args:
+        values: (n + 1,) the value of the runs as they are, then of each resampling; NaN where one
+            has none.
+        confidence: Of the interval, 0..1.
+
+    Returns:
+        The value and its interval; None where there is no value.
+    """
+    if values is None or not np.isfinite(values[0]):
+        return None
+    draws = values[1:][np.isfinite(values[1:])]
+    if not len(draws):
+        return None
+    return _estimate(float(values[0]), draws, confidence)

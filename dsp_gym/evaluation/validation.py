@@ -43,7 +43,7 @@ class ValidatedJob(ConfigModel):
     )
     rescaling: Rescaling = Field(
         "savepoint",
-        description="savepoint: stopped with a savepoint and submitted anew, parallelism and "
+        description="savepoint: stopped with a savepoint and submitted again, parallelism and "
         "memory; in-place: by the adaptive scheduler, parallelism alone, all slots alike",
     )
 

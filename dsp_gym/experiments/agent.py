@@ -307,7 +307,7 @@ class AgentConfig(ConfigModel):
     def _check_stock(self) -> AgentConfig:
         if not self.needs.plain_layers:
             if self.params:
-                raise ValueError(f"params are not of {self.algorithm}; its keys stand beside it")
+                raise ValueError(f"params are not of {self.algorithm}; its keys are beside it")
             return self
         if self.network.encoder != "mlp":
             raise ValueError(f"{self.algorithm} has plain layers; set network.encoder: mlp")

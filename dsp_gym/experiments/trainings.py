@@ -102,7 +102,7 @@ def _made(home: Path, now: datetime) -> Path:
 
 
 def _lead(home: Path, name: str) -> None:
-    """Let the link lead to a training; one that something else stands in place of is left out."""
+    """Let the link lead to a training, unless something else has its name."""
     link, aside = home / LATEST, home / f".{LATEST}.{os.getpid()}"
     if link.exists() and not link.is_symlink():
         return

@@ -138,7 +138,7 @@ class Families(ConfigModel):
         """Return the loads that rules are tuned on.
 
         Returns:
-            The seen families with seeds of their own; None where there are none.
+            The seen families with other seeds; None where there are none.
         """
         return None if self.tuning_seeds is None else self._tuning(self.tuning_seeds)
 
@@ -248,7 +248,7 @@ class FrontierConfig(RunSettings):
             seeds: Most seeds of a family.
 
         Returns:
-            A frontier with a fingerprint of its own, unless no family has more seeds.
+            A frontier with another fingerprint, unless no family has more seeds.
         """
         families = {}
         for name in ("seen", "unseen", "recorded"):

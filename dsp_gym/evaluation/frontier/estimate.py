@@ -6,16 +6,16 @@ mean over jobs, so that a large job counts no more than a small one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate, Resampling, estimate_of
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.run import PLAN
+from dsp_gym.evaluation.statistics import BootstrapEstimate, Resampling, estimate_of
 
 __all__ = [
     "AgainstRule",
@@ -26,6 +26,8 @@ __all__ = [
     "estimate_cell",
     "points_of",
 ]
+
+_Estimate = BootstrapEstimate | None
 
 WORST_SHARE = 0.05
 """Share of the runs behind the column of the worst runs."""
@@ -152,65 +154,90 @@ def estimate_cell(
     draws = Resampling.of(len(runs.jobs), len(runs.loads), resamples)
     swept = {one.policy: _Frontiers.of(one, draws) for one in runs.policies}
     costs = {name: {level: one.cost(level) for level in lateness} for name, one in swept.items()}
-    rules = [one.policy for one in runs.policies if one.rule]
-    # The best rule is chosen on the runs as they are, not anew in each resampling: what is compared
-    # is a policy one could have named.
-    named = {level: _cheapest({name: costs[name][level] for name in rules}) for level in lateness}
-    best = {level: None if name is None else costs[name][level] for level, name in named.items()}
+    rules = tuple(one.policy for one in runs.policies if one.rule)
     on_jobs = {one.policy: _job_costs(one, runs.jobs, lateness) for one in runs.policies}
-    rule_on_jobs = _cheapest_rules(runs.jobs, lateness, [on_jobs[name] for name in rules])
-    points = {one.policy: points_of(one) for one in runs.policies}
-    least = {level: costs.get(PLAN, {}).get(level) for level in lateness}
-    told = {
-        level: level if (name := named[level]) is None else _reached(points[name], level)
-        for level in lateness
-    }
+    cell = _Cell(
+        lateness=tuple(lateness),
+        confidence=confidence,
+        rules=rules,
+        costs=costs,
+        points={one.policy: points_of(one) for one in runs.policies},
+        on_jobs=on_jobs,
+        rule_on_jobs=_cheapest_rules(runs.jobs, lateness, [on_jobs[name] for name in rules]),
+    )
+    return tuple(cell.frontier(one) for one in runs.policies)
 
-    def estimated(values: Floats | None) -> BootstrapEstimate | None:
-        return estimate_of(values, confidence)
 
-    def against(policy: str, rule: str, level: float) -> AgainstRule:
-        late = _reached(points[rule], level)
-        mine, other = (_at(points[name], "rescales", late) for name in (policy, rule))
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """The costs of all policies of a cell, to compare one with the others."""
+
+    lateness: tuple[float, ...]
+    confidence: float
+    rules: tuple[str, ...]  # labels of the tuned rules
+    costs: Mapping[str, Mapping[float, Floats]]  # (n + 1,) by policy and level
+    points: Mapping[str, tuple[FrontierPoint, ...]]
+    on_jobs: Mapping[str, dict[str, dict[float, float | None]]]
+    rule_on_jobs: dict[str, dict[float, float | None]]
+
+    def frontier(self, runs: PolicyRuns) -> PolicyFrontier:
+        """Compare one policy with the others."""
+        name, mine, points = runs.policy, self.costs[runs.policy], self.points[runs.policy]
+        best = {level: self.best_rule(level) for level in self.lateness}
+        least = {level: self.costs.get(PLAN, {}).get(level) for level in self.lateness}
+        shown = {level: self.compared_at(level) for level in self.lateness}
+
+        def at_each(value: Callable[[float], Floats | None]) -> dict[float, _Estimate]:
+            return {level: estimate_of(value(level), self.confidence) for level in self.lateness}
+
+        return PolicyFrontier(
+            policy=name,
+            rule=runs.rule,
+            points=points,
+            cost=at_each(lambda level: mine[level]),
+            ratio=at_each(lambda level: _ratio(mine[level], best[level])),
+            closed=at_each(lambda level: _closed(mine[level], best[level], least[level])),
+            regret=at_each(lambda level: _regret(mine[level], least[level])),
+            worst={level: _at(points, "worst", late) for level, late in shown.items()},
+            rescales={level: _at(points, "rescales", late) for level, late in shown.items()},
+            against={
+                rule: {level: self.against(name, rule, level) for level in self.lateness}
+                for rule in self.rules
+                if rule != name
+            },
+            by_job=self.on_jobs[name],
+            dearest_job={
+                level: _dearest_job(self.on_jobs[name], self.rule_on_jobs, level)
+                for level in self.lateness
+            },
+            trainings={level: _by_training(runs, level) for level in self.lateness},
+        )
+
+    def best_name(self, level: float) -> str | None:
+        # Chosen on the runs as they are, not once more in each resampling: what is compared is a
+        # policy one could have named.
+        return _cheapest({name: self.costs[name][level] for name in self.rules})
+
+    def best_rule(self, level: float) -> Floats | None:
+        """Return the costs of the cheapest tuned rule; None where each is later."""
+        name = self.best_name(level)
+        return None if name is None else self.costs[name][level]
+
+    def compared_at(self, level: float) -> float:
+        """Return the lateness at which worst runs and rescales are read."""
+        name = self.best_name(level)
+        return level if name is None else _reached(self.points[name], level)
+
+    def against(self, policy: str, rule: str, level: float) -> AgainstRule:
+        """Compare a policy with one tuned rule."""
+        late = _reached(self.points[rule], level)
+        mine, other = (_at(self.points[name], "rescales", late) for name in (policy, rule))
+        ratio = _ratio(self.costs[policy][level], self.costs[rule][level])
         return AgainstRule(
-            estimated(_ratio(costs[policy][level], costs[rule][level])),
+            estimate_of(ratio, self.confidence),
             mine / other if mine is not None and other else None,
             late,
         )
-
-    found = []
-    for one in runs.policies:
-        mine = costs[one.policy]
-        found.append(
-            PolicyFrontier(
-                policy=one.policy,
-                rule=one.rule,
-                points=points[one.policy],
-                cost={level: estimated(mine[level]) for level in lateness},
-                ratio={level: estimated(_ratio(mine[level], best[level])) for level in lateness},
-                closed={
-                    level: estimated(_closed(mine[level], best[level], least[level]))
-                    for level in lateness
-                },
-                regret={level: estimated(_regret(mine[level], least[level])) for level in lateness},
-                worst={level: _at(points[one.policy], "worst", told[level]) for level in lateness},
-                rescales={
-                    level: _at(points[one.policy], "rescales", told[level]) for level in lateness
-                },
-                against={
-                    rule: {level: against(one.policy, rule, level) for level in lateness}
-                    for rule in rules
-                    if rule != one.policy
-                },
-                by_job=on_jobs[one.policy],
-                dearest_job={
-                    level: _dearest_job(on_jobs[one.policy], rule_on_jobs, level)
-                    for level in lateness
-                },
-                trainings={level: _by_training(one, level) for level in lateness},
-            )
-        )
-    return tuple(found)
 
 
 def _cheapest(costs: Mapping[str, Floats]) -> str | None:

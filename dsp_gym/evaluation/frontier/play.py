@@ -17,7 +17,7 @@ from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.kept import KeptResults
-from dsp_gym.evaluation.run import Keep, OnRuns, cells_of, decisions_of
+from dsp_gym.evaluation.run import OnRuns, cells_of, decisions_of
 from dsp_gym.evaluation.scorecard import ScorecardCell
 from dsp_gym.evaluation.shift import Shift
 from dsp_gym.job.sizing import reference_cost_per_s
@@ -232,7 +232,7 @@ def play_cell(
     base_dir: str | Path | None = None,
     engine: Engine = HERE,
     told: OnRuns | None = None,
-    kept: Keep | None = None,
+    kept: KeptResults | None = None,
 ) -> CellRuns:
     """Play every policy at every setting on the jobs and loads of one cell.
 
@@ -260,7 +260,7 @@ def play_shift(
     policies: Sequence[SweptPolicy] | None = None,
     engine: Engine = HERE,
     told: OnRuns | None = None,
-    kept: Keep | None = None,
+    kept: KeptResults | None = None,
 ) -> CellRuns:
     """Play policies under one of the shifts, on unseen jobs and generated loads.
 
@@ -312,7 +312,7 @@ def _runs_of(
     def table(
         found: Sequence[Entrant], trainings: int, value: Callable[[ScorecardCell], float]
     ) -> Table:
-        # Runs stand in the order of jobs, loads and seeds; entrants in that of trainings, settings.
+        # Runs are in the order of jobs, loads and seeds; entrants in that of trainings, settings.
         shape = (trainings, len(found) // trainings, *map(len, axes))
         values = [value(run) for one in found for run in by_label[one.name]]
         whole = np.moveaxis(np.array(values, dtype=np.float64).reshape(shape), 0, 3)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate, Resampling, estimate_of
 from dsp_gym.evaluation.frontier.estimate import points_of
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
+from dsp_gym.evaluation.statistics import BootstrapEstimate, Resampling, estimate_of
 
 __all__ = [
     "PricedPolicy",

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dsp_gym.evaluation.frontier.board import BoardCell, FrontierBoard
-from dsp_gym.evaluation.frontier.bootstrap import BootstrapEstimate
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import DearestJob, PolicyFrontier
 from dsp_gym.evaluation.results import Table
 from dsp_gym.evaluation.run import PLAN
+from dsp_gym.evaluation.statistics import BootstrapEstimate
 from dsp_gym.pages import money, number, percent
 
 __all__ = [

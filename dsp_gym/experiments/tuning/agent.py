@@ -114,5 +114,5 @@ class AgentObjective:
 
 
 def _training() -> Any:
-    """By name: the library stands below the agents, and works without them and without torch."""
+    """Import by name: the library is below the agents, and works without them and torch."""
     return importlib.import_module("agents.training")

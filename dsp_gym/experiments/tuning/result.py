@@ -28,7 +28,7 @@ def provenance(
         at_once: Trials of a round; left out of the record when one.
 
     Returns:
-        The record, as it stands in the policy's file.
+        The record, as it is written in the policy's file.
     """
     return {
         **about,

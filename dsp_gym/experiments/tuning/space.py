@@ -1,6 +1,6 @@
 """Search spaces: for each policy a function that picks its parameters.
 
-Search spaces stand beside the policies and are found like them, through entry points; so a
+Search spaces are beside the policies and are found like them, through entry points; so a
 policy of another distribution can offer its own.
 """
 

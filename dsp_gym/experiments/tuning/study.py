@@ -82,7 +82,7 @@ def tune(
     """Search for for parameters.
 
     The parameters as they are come first, and are the answer if nothing better is found. Every
-    trial draws from a random stream of its own, so an interrupted and resumed search tries the same
+    trial draws from its own random stream, so an interrupted and resumed search tries the same
     parameters.
 
     Args:
@@ -322,7 +322,7 @@ def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
 
 
 def _storage(database: Path) -> optuna.storages.RDBStorage:
-    """Return the study's file, open only while in use: Optuna never closes a pool."""
+    """Open the study's file only while it is in use: Optuna never closes a pool."""
     from optuna.storages import RDBStorage
     from sqlalchemy import NullPool
 

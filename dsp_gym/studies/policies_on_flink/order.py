@@ -79,7 +79,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def figures_of(plan: PlannedValidation, found: Sequence[CaseFigures]) -> dict[str, object]:
-    """Everything that docs/validation.md tells.
+    """Return everything that docs/validation.md shows.
 
     Args:
         plan: What was to be run.
@@ -172,7 +172,7 @@ def _spread(complete: Sequence[CaseFigures]) -> float | None:
 
 
 def _agents(config: ValidationConfig, complete: Sequence[CaseFigures]) -> list[dict[str, object]]:
-    """Return each agent against the rule of the lowest real price, by job, over all loads."""
+    """Compare each agent with the rule of the lowest real price, by job over all its loads."""
     rows: list[dict[str, object]] = []
     for label in dict.fromkeys(one.case.job.label for one in complete):
         of_job = [one for one in complete if one.case.job.label == label]

@@ -15,7 +15,7 @@ __all__ = ["PublishedRun", "PublishedRuns"]
 
 
 class PublishedRun(NamedTuple):
-    """What figures tell of one real run."""
+    """The figures of one real run."""
 
     cost: float
     late_s: float

@@ -1,4 +1,4 @@
-"""A run on a real Flink: a job of its own, from its submission to the last record."""
+"""A run of one job on a real Flink, from its submission to the last record."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def drive(
     kept: KeptRuns,
     tell: Callable[[float], None] = lambda seconds: None,
 ) -> RealRun:
-    """Let a policy scale a real job of its own.
+    """Let a policy scale its own real job.
 
     Args:
         run: Which policy, job and load.

@@ -68,7 +68,7 @@ def drained(source: SampleSource, spec: JobSpec, patience_s: float) -> CountedRe
         patience_s: Longest wait.
 
     Returns:
-        The last count; `arrived` tells whether all of it has.
+        The last count; `arrived` says whether all of it has.
     """
     until = time.monotonic() + patience_s
     while True:

@@ -24,6 +24,7 @@ from dsp_gym.config.files import parse, write_atomic
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, LoadError, did_you_mean
+from dsp_gym.evaluation.kept import file_hashes
 from dsp_gym.evaluation.validation import ComparedPolicy, ValidatedJob, ValidationConfig
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.job.catalog import load_job
@@ -120,7 +121,7 @@ class ValidationCase:
         )
 
     def with_outage(self, outage_s: tuple[float, float, float] | None) -> ValidationCase:
-        """Return the case with the p10, p50, p90 of its outages, s; None: the case itself."""
+        """Return the case with the p10, p50 and p90 of its outages, s; None: the case itself."""
         if outage_s is None:
             return self
         rescale = self.spec.rescale.model_copy(update={"outage_s": outage_s})
@@ -362,14 +363,12 @@ class KeptRuns:
         return self.file(run).with_suffix(".journal")
 
     def depends_on(self, run: ValidationRun) -> str:
-        """Return hash of everything that a real run depends on, but the version of this program.
+        """Hash everything that a real run depends on, but the version of this program.
 
         Returns:
             16 hexadecimal digits.
         """
         _, policy, _ = resolve(run.policy.policy)
-        path = policy.params.get("path")
-        files = sorted(Path(path).rglob("*")) if isinstance(path, str) else []
         given = {"seconds", "compression", "interval_s", "window", "latency_s", "cluster"}
         document = {
             "job": run.case.job.model_dump(mode="json"),
@@ -377,7 +376,7 @@ class KeptRuns:
             "start": str(run.case.start),
             "rates": bytes_sha256(np.round(run.case.rates, 6).tobytes()),
             "policy": policy.model_dump(mode="json", by_alias=True),
-            "files": [bytes_sha256(file.read_bytes()) for file in files if file.is_file()],
+            "files": file_hashes(policy),
             "guardrails": run.policy.model_dump(mode="json", include={"guardrails"}),
             "config": self.config.model_dump(mode="json", include=given),
         }

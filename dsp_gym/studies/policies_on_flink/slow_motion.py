@@ -159,7 +159,7 @@ class SlowGuardedPolicy(GuardedPolicy):
         self._job = Topology.of([slowed(spec, times)])
 
     def reset(self, jobs: Topology, seeds: Ints) -> None:
-        """Start anew on the job's file, slowed, whatever is known of `jobs`."""
+        """Start again on the job's file, slowed, whatever is known of `jobs`."""
         super().reset(self._job, seeds)
 
     def warm_up(self, snapshot: MetricsSnapshot) -> None:

@@ -503,7 +503,7 @@ def test_a_shift_or_a_tuning_seed_is_another_frontier_and_a_policy_under_it_is_n
         ({"shifts": {**SHIFTS, "shifts": [{"name": "as they are"}]}}, "two shifts are named"),
         (
             {"shifts": {**SHIFTS, "shifts": [{"name": "x", "scheduler": "adaptive", "outage": 2}]}},
-            "outages of its own",
+            "its own outages",
         ),
         ({"loads": {"tuning_seeds": {"from": 1, "to": 3}}}, "overlap"),
         ({"policies": [{"policy": "ds2", "rule": True, "fallback": "x"}]}, "fallback 'x'"),

@@ -35,7 +35,8 @@ def test_a_bootstrap_interval_covers_the_true_mean_as_often_as_it_says():
     for trial in range(trials):
         # Loads differ widely; the strata take that out.
         values = draws(1, trial).normal(0, 1, (4, 25)) + np.array([[-30.0], [-10], [10], [30]])
-        hits += 0.0 in stratified_bootstrap(values, mean, n=400, confidence=0.9, seed=trial)
+        found = stratified_bootstrap(values, mean, n=400, confidence=0.9, seed=trial)
+        hits += found.low <= 0.0 <= found.high
     # Four standard errors around 0.9, less the percentile bootstrap's small-sample narrowness.
     assert 0.82 <= hits / trials <= 0.97
 
@@ -67,19 +68,19 @@ def test_pairing_takes_out_what_makes_a_load_hard():
     theirs = hardness + stream.normal(0, 1, (20, 5))
     paired = paired_difference(ours, theirs)
     shuffled = paired_difference(ours, theirs[stream.permutation(20)])
-    width = paired.interval.high - paired.interval.low
-    assert width < 0.1 * (shuffled.interval.high - shuffled.interval.low)
+    width = paired.high - paired.low
+    assert width < 0.1 * (shuffled.high - shuffled.low)
     assert paired.estimate == pytest.approx(-5, abs=0.5)
-    assert -5 in paired.interval
-    assert paired.is_below(-4)
-    assert not paired.is_below(-5)
+    assert paired.low <= -5 <= paired.high
+    assert paired.upper < -4
+    assert not paired.upper < -5
     assert paired.lower > -6
-    assert not shuffled.is_below(-4)
+    assert not shuffled.upper < -4
 
 
 def test_one_sided_bounds_are_tighter_than_the_two_sided_interval():
     found = paired_difference(draws(5).standard_normal((20, 4)), np.zeros((20, 1)))
-    assert found.interval.low < found.lower < found.estimate < found.upper < found.interval.high
+    assert found.low < found.lower < found.estimate < found.upper < found.high
 
 
 def test_a_one_sided_bound_is_wrong_no_more_often_than_it_says():
@@ -87,7 +88,8 @@ def test_a_one_sided_bound_is_wrong_no_more_often_than_it_says():
     wrong = sum(
         paired_difference(
             draws(6, trial).normal(0, 1, (30, 1)), np.zeros((30, 1)), n=400, confidence=0.9
-        ).is_below(0)
+        ).upper
+        < 0
         for trial in range(trials)
     )
     # Ten per cent of 200 is 20, with a standard deviation of 4.2.
@@ -106,8 +108,8 @@ def test_a_training_seed_that_is_bad_everywhere_widens_the_crossed_interval():
     # Five training seeds, 50 loads: the effect is the seed's, so 250 scores are not 250 chances.
     effect = np.broadcast_to(np.array([-2.0, -1.0, 0.0, 1.0, 2.0]), (50, 5))
     theirs = np.zeros((50, 1))
-    crossed = paired_difference(effect, theirs, seeds="crossed").interval
-    nested = paired_difference(effect, theirs, seeds="nested").interval
+    crossed = paired_difference(effect, theirs, seeds="crossed")
+    nested = paired_difference(effect, theirs, seeds="nested")
     assert crossed.high - crossed.low > 4 * (nested.high - nested.low)
     # Theory: the mean of five draws from a population of standard deviation sqrt(2).
     assert crossed.high - crossed.low == pytest.approx(2 * 1.96 * np.sqrt(2 / 5), rel=0.1)
