@@ -224,9 +224,10 @@ class MetricsSnapshot:
 
         def __getattr__(self, name):
             """The metrics of a snapshot of blocks are views, each made when it is first read."""
-            if "arrays" not in vars(self):
+            known = self.__dict__
+            if "arrays" not in known:
                 raise AttributeError(name)
-            view = vars(self)[name] = _viewed(self.arrays, name)
+            view = known[name] = _viewed(known["arrays"], name)
             return view
 
     def __reduce__(self) -> tuple[object, tuple[Topology, SnapshotArrays]]:
@@ -286,7 +287,7 @@ def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSna
         The snapshot; its `arrays` are those given.
     """
     snapshot = object.__new__(MetricsSnapshot)
-    vars(snapshot).update(topology=topology, arrays=arrays)
+    snapshot.__dict__.update(topology=topology, arrays=arrays, _found={})
     return snapshot
 
 
