@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -130,10 +129,7 @@ def _unreadable(folder: Path, why: object) -> SchemaError:
 
 def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> None:
     """A checkpoint continues the experiment it was made by."""
-    # Before there was a choice, it was PPO by Stable-Baselines3; other new keys had their defaults.
-    given = flatten(saved)
-    learner = {"agent.learner": "sb3"} if given.get("agent.kind", "ppo") == "ppo" else {}
-    before = _defaults(saved) | learner | given
+    before = flatten(saved)
     now = flatten(config.model_dump(mode="json", by_alias=True))
     for key in sorted(before.keys() | now.keys()):
         if key.startswith(FREE_KEYS) or before.get(key) == now.get(key):
@@ -144,15 +140,6 @@ def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> 
             value=now.get(key),
             remedy="Give the value back, choose another --out, or leave --resume out.",
         )
-
-
-def _defaults(saved: Tree) -> dict[str, object]:
-    """Values of all keys, those that the saved configuration does not name by default."""
-    try:
-        whole = ExperimentConfig.model_validate(saved)
-    except ValidationError:  # of a release that refuses what was allowed then
-        return {}
-    return flatten(whole.model_dump(mode="json", by_alias=True))
 
 
 def _split(value: object, path: str, arrays: dict[str, NDArray[np.generic]]) -> object:

@@ -291,7 +291,7 @@ class MdpPolicy(ExplainingPolicy):
         """Continues from the values of `state()`."""
         self._arrivals.restore(state["arrivals"])
         self._model.restore(state["model"])
-        self._warming.restore(state.get("warming", {}))  # states of earlier releases have none
+        self._warming.restore(state["warming"])
         for name, memory in (
             ("watch", self._watch),
             ("minutes", self._minutes),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.frontier.board import FrontierBoard
     from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
     from dsp_gym.evaluation.frontier.entry import EntryDocument
-    from dsp_gym.policies.local_module import Code
+    from dsp_gym.policies.local_module import LocalPolicy
 
 __all__ = ["submit", "tell_unlike", "with_entries"]
 
@@ -124,16 +124,16 @@ def submit(
 
 
 @contextmanager
-def _known(policy: str, name: str | None) -> Iterator[tuple[str, Code | None]]:
+def _known(policy: str, name: str | None) -> Iterator[tuple[str, LocalPolicy | None]]:
     """The label of a policy, and its code where it is code, which the registry knows meanwhile."""
     from dsp_gym.errors import PolicyError
-    from dsp_gym.policies.local_module import code_of, offered
+    from dsp_gym.policies.local_module import offer_local, parse_local_policy
     from dsp_gym.policies.registry import POLICY_FILE
 
-    code = code_of(policy)
+    code = parse_local_policy(policy)
     if code is not None:
         label = name or code.attribute.replace("_", "-").lower()
-        with offered({label: code}, [Path.cwd()]):
+        with offer_local({label: code}, [Path.cwd()]):
             yield label, code
         return
     if not (Path(policy) / POLICY_FILE).is_file():
@@ -170,7 +170,7 @@ def _swept(
 
 
 def _document(
-    board: FrontierBoard, config: FrontierConfig, mine: SweptPolicy, code: Code | None
+    board: FrontierBoard, config: FrontierConfig, mine: SweptPolicy, code: LocalPolicy | None
 ) -> EntryDocument:
     from dsp_gym.config.files import parse
     from dsp_gym.evaluation.frontier.board import frontier_fingerprint
@@ -200,7 +200,7 @@ def _document(
     return parse(EntryDocument, document, "dsp-gym leaderboard submit")
 
 
-def _source(policy: str, code: Code | None) -> Path | None:
+def _source(policy: str, code: LocalPolicy | None) -> Path | None:
     """What goes into the entry: a folder, or the one file of a module that is no package's."""
     import sys
 
@@ -210,7 +210,9 @@ def _source(policy: str, code: Code | None) -> Path | None:
     return file if file.stem == code.module else None
 
 
-def _card(policy: str, code: Code | None, document: EntryDocument, board: FrontierBoard) -> str:
+def _card(
+    policy: str, code: LocalPolicy | None, document: EntryDocument, board: FrontierBoard
+) -> str:
     """The trained policy's own card, or what its code says of itself; then what was played."""
     import inspect
     import sys
@@ -280,12 +282,12 @@ def with_entries(
     from dsp_gym.evaluation.frontier.board import currency_of
     from dsp_gym.evaluation.frontier.config import FrontierConfig
     from dsp_gym.evaluation.frontier.entry import read_entries
-    from dsp_gym.policies.local_module import offered
+    from dsp_gym.policies.local_module import offer_local
 
     if folder is None:
         yield config
         return
-    codes: dict[str, Code] = {}
+    codes: dict[str, LocalPolicy] = {}
     places, added = [], []
     for where, entry, code in read_entries(folder, frontier, currency_of(config)):
         if code is not None and not run_code:
@@ -303,7 +305,7 @@ def with_entries(
         added.append(entry.swept(str(where / "policy") if code is None else entry.name))
     document = config.model_dump(mode="json", by_alias=True)
     document["policies"] += [one.model_dump(mode="json", by_alias=True) for one in added]
-    with offered(codes, places):
+    with offer_local(codes, places):
         yield parse(FrontierConfig, document, f"{frontier} with the entries of {folder}")
 
 

@@ -19,7 +19,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def digest_of(folder: Path) -> str:
-    """Digest of a policy's folder; hidden files do not count.
+    """Compute the digest of a policy's folder; hidden files do not count.
 
     Returns:
         `sha256:` and 64 hexadecimal digits.
@@ -39,13 +39,13 @@ def digest_of(folder: Path) -> str:
 
 
 def split_pin(named: str) -> tuple[str, str | None]:
-    """Takes the name of a policy and its digest apart.
+    """Split the name of a policy into name and digest.
 
     Returns:
         The name without a pin, and the digest; None without a pin.
 
     Raises:
-        PolicyError: What follows the name is no digest.
+        PolicyError: The text after the name is no digest.
 
     >>> split_pin("ds2")
     ('ds2', None)
@@ -63,10 +63,10 @@ def split_pin(named: str) -> tuple[str, str | None]:
 
 
 def refuse_other_digest(folder: Path, digest: str, named: str) -> None:
-    """Refuses a folder that differs from the pinned one.
+    """Refuse a folder that differs from the pinned one.
 
     Raises:
-        PolicyError: Its content is another, or is not there.
+        PolicyError: Its content differs, or the folder is not there.
     """
     if not folder.is_dir():
         raise PolicyError(

@@ -1,4 +1,4 @@
-"""The questions to a policy that can plan capacity ahead, and its answers."""
+"""Requests for a capacity plan, and the plans that answer them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PlannerBackend = Literal["simulated", "flink"]
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is to be planned, and where it may be tried."""
+    """The job and rate to plan for, and where budgets may be tried."""
 
     spec: JobSpec
     rate_per_s: float  # over all sources
@@ -31,7 +31,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProfilePlan:
-    """What the rate takes with slots of one memory profile."""
+    """Slots of one memory profile that reach the rate."""
 
     memory_level: int
     managed_mib: float  # of one slot

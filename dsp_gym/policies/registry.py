@@ -40,15 +40,15 @@ POLICY_FILE = "policy.json"
 """What makes a folder a trained policy."""
 
 MOST_BYTES = 512 * 1024
-"""Of that file; those of the shipped policies have six thousand."""
+"""Largest size of that file; those of the shipped policies have six thousand."""
 
 TRAINED = "learned"
-"""Any trained policy: the document of its folder names the installed policy that reads it, and one
-that names none is read by the policy of this name. Without a folder: the shipped configuration."""
+"""Any trained policy. The document of its folder names the installed policy that reads it; a
+document without such a name is read by this policy. Without a folder: the shipped one."""
 
 
 def make(policy: str | Path | PolicyConfig) -> Policy:
-    """The policy of a name, a YAML file, the folder of a learned policy, or a configuration.
+    """Make the policy of a name, a YAML file, a trained policy's folder, or a configuration.
 
     Returns:
         The policy, to be reset before its first decision; `name` is the one it was asked for by.
@@ -85,7 +85,7 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
 
 
 def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
-    """The same with the configuration as it is written."""
+    """Find the same with the configuration as it is written."""
     if isinstance(policy, PolicyConfig):
         return policy.policy, policy, f"parameters of policy '{policy.policy}'"
     text, digest = split_pin(str(policy))
@@ -108,7 +108,7 @@ def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
 
 
 def _as_trained(config: PolicyConfig) -> PolicyConfig:
-    """A trained policy with the installed policy that reads it; any other as it is."""
+    """Give a trained policy to the installed policy that reads it; leave any other as it is."""
     config = _unpinned(config)
     if config.policy != TRAINED:
         return config
@@ -121,7 +121,7 @@ def _as_trained(config: PolicyConfig) -> PolicyConfig:
 
 
 def _unpinned(config: PolicyConfig) -> PolicyConfig:
-    """A policy without the digest of its folder, which must be the folder's."""
+    """Check the digest of a policy's folder, and leave it out of the configuration."""
     named = config.params.get("path")
     path, digest = split_pin(named) if isinstance(named, str) else (None, None)
     if path is None or digest is None:
@@ -131,7 +131,7 @@ def _unpinned(config: PolicyConfig) -> PolicyConfig:
 
 
 def is_pinned(policy: str | Path | PolicyConfig) -> bool:
-    """Whether its name says all about a policy: a digest, or one that travels with a package.
+    """Check whether its name fixes a policy: by a digest, or because a package ships it.
 
     Returns:
         False for a trained policy from a folder that is named without its digest.
@@ -145,17 +145,17 @@ def is_pinned(policy: str | Path | PolicyConfig) -> bool:
 
 
 def _shipped_best() -> Path:
-    """The file that says which of the shipped policies is meant where no folder is named."""
+    """Return the file that names the shipped policy to take where no folder is named."""
     return files.configs_root() / "policies" / f"{TRAINED}.yaml"
 
 
 def _reader_of(folder: Path) -> str:
-    """The installed policy that reads a folder: the one that its document names."""
+    """Return the installed policy that reads a folder: the one that its document names."""
     try:
         content = (folder / POLICY_FILE).read_bytes()
         document = None if len(content) > MOST_BYTES else parse_json(content)
     except (OSError, ValueError):
-        return TRAINED  # which says what is wrong with the file
+        return TRAINED  # its reader says what is wrong with the file
     named = document.get("policy", TRAINED) if isinstance(document, dict) else TRAINED
     if not isinstance(named, str) or named not in _INSTALLED:
         raise PolicyError(
@@ -169,7 +169,7 @@ def _reader_of(folder: Path) -> str:
 
 
 def folder_of(policy: PolicyConfig) -> Path | None:
-    """The folder of a trained policy.
+    """Return the folder of a trained policy.
 
     Returns:
         The folder that its parameters name; None for one that is not trained, or is shipped.
@@ -182,7 +182,7 @@ def folder_of(policy: PolicyConfig) -> Path | None:
 
 
 def is_trained(policy: PolicyConfig) -> bool:
-    """Whether a policy was made by `dsp-gym train`.
+    """Check whether a policy was made by `dsp-gym train`.
 
     Returns:
         True for one from a folder, and for those that are shipped.
@@ -231,12 +231,12 @@ def installed() -> tuple[str, ...]:
 
 
 def forget() -> None:
-    """Looks anew at the next call for what is installed."""
+    """Look for installed policies again at the next call."""
     _INSTALLED.forget()
 
 
 def is_installed(name: str) -> bool:
-    """Whether a distribution offers a policy of that name.
+    """Check whether a distribution offers a policy of that name.
 
     Returns:
         True where the name is registered; the class is not imported.

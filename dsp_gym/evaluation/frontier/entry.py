@@ -28,7 +28,7 @@ from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
 from dsp_gym.job.spec import CURRENCY
 from dsp_gym.loads.splits import LoadSet, LoadSplit
-from dsp_gym.policies.local_module import Code, code_of
+from dsp_gym.policies.local_module import LocalPolicy, parse_local_policy
 from dsp_gym.policies.pins import digest_of
 
 __all__ = [
@@ -160,7 +160,7 @@ def write_entry(
 
 def read_entries(
     folder: Path, frontier: str, currency: str
-) -> list[tuple[Path, EntryDocument, Code | None]]:
+) -> list[tuple[Path, EntryDocument, LocalPolicy | None]]:
     """The entries below a folder, by name.
 
     Args:
@@ -220,10 +220,10 @@ def _read(file: Path) -> EntryDocument:
     return parse(EntryDocument, data, file)
 
 
-def _code(document: EntryDocument, file: Path) -> Code | None:
+def _code(document: EntryDocument, file: Path) -> LocalPolicy | None:
     if document.code is None:
         return None
-    code = code_of(document.code)
+    code = parse_local_policy(document.code)
     if code is None:
         raise SchemaError("is no module:Policy", file=file, key="code", value=document.code)
     return code
