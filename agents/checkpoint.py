@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -136,11 +135,7 @@ def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> 
     Raises:
         ConfigError: Another key differs; the first in alphabetical order is named.
     """
-    # Old checkpoints do not name a learner: Stable-Baselines3's PPO was the only one. Other keys
-    # introduced since then have their defaults.
-    given = flatten(saved)
-    learner = {"agent.learner": "sb3"} if given.get("agent.kind", "ppo") == "ppo" else {}
-    before = _defaults(saved) | learner | given
+    before = flatten(saved)
     now = flatten(config.model_dump(mode="json", by_alias=True))
     for key in sorted(before.keys() | now.keys()):
         if key.startswith(FREE_KEYS) or before.get(key) == now.get(key):
@@ -151,15 +146,6 @@ def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> 
             value=now.get(key),
             remedy="Give the value back, choose another --out, or leave --resume out.",
         )
-
-
-def _defaults(saved: Tree) -> dict[str, object]:
-    """Return the values of all keys; defaults for those the saved configuration does not name."""
-    try:
-        whole = ExperimentConfig.model_validate(saved)
-    except ValidationError:  # of a release that refuses a value allowed at the time
-        return {}
-    return flatten(whole.model_dump(mode="json", by_alias=True))
 
 
 def _split(value: object, path: str, arrays: dict[str, NDArray[np.generic]]) -> object:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from agents.sb3_vec import Sb3VecEnv
 from agents.stages import BatchLearner, OnStage, TrainingInterrupted
 from agents.stock import StockActor, lstm_width
 from agents.validation import validate
-from dsp_gym.arrays import Floats32
+from dsp_gym.arrays import Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.capacity.action import HOLD
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
@@ -275,8 +274,7 @@ class Learner:
         if agent.offline is not None:
             self._learn_offline(agent.offline, normalise=agent.warm_start is None)
         elif agent.warm_start is None and not agent.needs.plain_layers:
-            seen = _wander if self.shape.choices is None else _hold_mostly
-            self._normalise(seen(self.batch))
+            self._normalise(_calibrated(self.batch))
         # Learning starts on the first episodes of the seed's streams, whether or not anything came
         # before: results do not depend on the length of calibration.
         self.env.seed(self.seed)
@@ -385,13 +383,12 @@ def by_feature(observations: Floats32, vertices: int) -> tuple[Floats32, Floats3
     return vertex[observations[:, layout.mask].reshape(-1) > 0], observations[:, layout.job]
 
 
-def _wander(batch: Any) -> Floats32:
-    """Collect observations of jobs under random valid moves."""
+def _calibrated(batch: AutoscaleBatch) -> Floats32:
+    """Collect observations of jobs under random valid moves, or re-targeted now and then."""
     rng = np.random.Generator(np.random.Philox(key=int(batch.base_seeds[0])))
     seen = []
     for _ in range(CALIBRATION_STEPS):
-        actions = rng.integers(0, [7, 3] * batch.vertices, (len(batch), 2 * batch.vertices))
-        step = batch.step(actions)
+        step = batch.step(_drawn(batch, rng))
         seen.append(step.observation)
         done = step.terminated | step.truncated
         if done.any():
@@ -399,20 +396,14 @@ def _wander(batch: Any) -> Floats32:
     return np.concatenate(seen)
 
 
-def _hold_mostly(batch: AutoscaleBatch) -> Floats32:
-    """Collect observations of jobs that are re-targeted now and then."""
-    rng = np.random.Generator(np.random.Philox(key=int(batch.base_seeds[0])))
-    seen = []
-    for _ in range(CALIBRATION_STEPS):
-        masks = batch.action_masks()
-        wanted = rng.random(masks.shape) * masks
-        acts = rng.random(len(batch)) < CALIBRATION_ACTS
-        step = batch.step(np.where(acts, wanted.argmax(axis=1), HOLD)[:, None])
-        seen.append(step.observation)
-        done = step.terminated | step.truncated
-        if done.any():
-            batch.reset(done)
-    return np.concatenate(seen)
+def _drawn(batch: AutoscaleBatch, rng: np.random.Generator) -> Ints:
+    """Draw random moves of all vertices, or for a few jobs a capacity."""
+    if batch.config.action == "vertex":
+        return rng.integers(0, [7, 3] * batch.vertices, (len(batch), 2 * batch.vertices))
+    masks = batch.action_masks()
+    wanted = rng.random(masks.shape) * masks
+    acts = rng.random(len(batch)) < CALIBRATION_ACTS
+    return np.where(acts, wanted.argmax(axis=1), HOLD)[:, None]
 
 
 def _due(steps: int, rollout: int, every: int) -> bool:

@@ -292,7 +292,7 @@ class MdpPolicy(ExplainingPolicy):
         """Continue from the values of `state()`."""
         self._arrivals.restore(state["arrivals"])
         self._model.restore(state["model"])
-        self._warming.restore(state.get("warming", {}))  # absent from states of earlier releases
+        self._warming.restore(state["warming"])
         for name, memory in (
             ("watch", self._watch),
             ("minutes", self._minutes),

@@ -23,7 +23,7 @@ from dsp_gym.evaluation.labels import label_of
 from dsp_gym.evaluation.results import Report, ReportPart, Results, Table
 from dsp_gym.evaluation.run import OnRuns
 from dsp_gym.pages import money, number, percent
-from dsp_gym.policies.local_module import Code, code_of, offered
+from dsp_gym.policies.local_module import LocalPolicy, offer_local, parse_local_policy
 from dsp_gym.policies.registry import POLICY_FILE
 
 __all__ = ["EntryComparison", "entry_comparison"]
@@ -35,7 +35,7 @@ class _Submitted(NamedTuple):
     """A policy as it was named."""
 
     policy: str
-    code: Code | None  # none: a folder
+    code: LocalPolicy | None  # none: a folder
 
     @property
     def source(self) -> Path | None:
@@ -155,7 +155,7 @@ def entry_comparison(whole: FrontierComparison, given: str) -> Iterator[EntryCom
         raise ConfigError(
             "names no policy", file=file, key="policy", remedy="Write policy: FOLDER there."
         )
-    code = code_of(named)
+    code = parse_local_policy(named)
     if code is None and not (Path(named) / POLICY_FILE).is_file():
         raise PolicyError(
             "is neither the folder of a trained policy nor module:Policy",
@@ -175,7 +175,7 @@ def entry_comparison(whole: FrontierComparison, given: str) -> Iterator[EntryCom
             remedy="Write a YAML file with policy and name; small letters, digits, '-' and '.'.",
         )
     policy = named if code is None else name
-    with offered({} if code is None else {name: code}, [] if code is None else [Path.cwd()]):
+    with offer_local({} if code is None else {name: code}, [] if code is None else [Path.cwd()]):
         place = file or "--entry"
         mine = parse(SweptPolicy, {**document, "policy": policy, "name": name}, place)
         yield EntryComparison(whole, mine, _Submitted(named, code))

@@ -155,8 +155,7 @@ class CapacityFloor(Restriction):
         return {"memory": self._memory.state(), "policy": self._shadow.state()}
 
     def restore(self, state: State) -> None:
-        if "memory" in state:  # an earlier release kept none
-            self._memory.restore(state["memory"])
+        self._memory.restore(state["memory"])
         self._shadow.restore(state["policy"])
 
 

@@ -291,12 +291,11 @@ class ExcessBudget(Restriction):
         }
 
     def restore(self, state: State) -> None:
-        kept = {name: values for name, values in state["memory"].items() if name in FALLEN}
-        self._memory.restore(kept)  # older saved states
+        self._memory.restore(state["memory"])
         self._counts.restore(state["counts"])
         self._known = None
         self._shadow.restore(state["policy"])
-        self._driver.restore(state["driver"] if "driver" in state else state["policy"])
+        self._driver.restore(state["driver"])
 
     @property
     def replacement(self) -> str:

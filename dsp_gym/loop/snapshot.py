@@ -226,9 +226,10 @@ class MetricsSnapshot:
 
         def __getattr__(self, name):
             """Make the view of a metric of a snapshot of blocks when it is first read."""
-            if "arrays" not in vars(self):
+            known = self.__dict__
+            if "arrays" not in known:
                 raise AttributeError(name)
-            view = vars(self)[name] = _viewed(self.arrays, name)
+            view = known[name] = _viewed(known["arrays"], name)
             return view
 
     def __reduce__(self) -> tuple[object, tuple[Topology, SnapshotArrays]]:
@@ -289,7 +290,7 @@ def snapshot_of_arrays(topology: Topology, arrays: SnapshotArrays) -> MetricsSna
     """
     # Past the constructor, which would make forty views that few callers read.
     snapshot = object.__new__(MetricsSnapshot)
-    vars(snapshot).update(topology=topology, arrays=arrays)
+    snapshot.__dict__.update(topology=topology, arrays=arrays, _found={})
     return snapshot
 
 

@@ -1,4 +1,4 @@
-"""A policy from a module that no distribution offers, `module:Policy`, for the time of a run.
+"""A policy from a local module, `module:Policy`, which no distribution offers, for one run.
 
 Importing a module executes it. So only a command whose user names the module does so; no
 configuration and no folder of a policy can.
@@ -18,11 +18,11 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError
 from dsp_gym.policies.registry import GROUP, forget
 
-__all__ = ["Code", "code_of", "offered"]
+__all__ = ["LocalPolicy", "parse_local_policy", "offer_local"]
 
 
-class Code(NamedTuple):
-    """The place of a policy's code."""
+class LocalPolicy(NamedTuple):
+    """A policy's class in a module."""
 
     module: str
     attribute: str
@@ -31,40 +31,42 @@ class Code(NamedTuple):
         return f"{self.module}:{self.attribute}"
 
 
-def code_of(text: str) -> Code | None:
-    """Take `module:Policy` apart.
+def parse_local_policy(text: str) -> LocalPolicy | None:
+    """Split `module:Policy` into module and name.
 
     Returns:
-        The module and the name in it; None where the text is no such name, such as a path.
+        The module and the name in it; None for any other text, such as a path.
 
-    >>> code_of("my_rule:HalfBusy"), code_of("runs/q11/policy")
-    (Code(module='my_rule', attribute='HalfBusy'), None)
+    >>> parse_local_policy("my_rule:HalfBusy"), parse_local_policy("runs/q11/policy")
+    (LocalPolicy(module='my_rule', attribute='HalfBusy'), None)
     """
     module, colon, attribute = text.partition(":")
     names = [*module.split("."), attribute]
-    return Code(module, attribute) if colon and all(map(str.isidentifier, names)) else None
+    return LocalPolicy(module, attribute) if colon and all(map(str.isidentifier, names)) else None
 
 
 @contextmanager
-def offered(codes: Mapping[str, Code], folders: Sequence[Path]) -> Iterator[None]:
-    """Offer code under names, as an installed distribution would, workers included.
+def offer_local(policies: Mapping[str, LocalPolicy], folders: Sequence[Path]) -> Iterator[None]:
+    """Offer the policies of local modules under names, as an installed distribution would.
+
+    Worker processes see them, too.
 
     Args:
-        codes: Code by the name of its policy.
-        folders: Folders to search for modules, before installed packages.
+        policies: the module of each policy, by the name of the policy.
+        folders: searched for modules before the installed packages.
 
     Yields:
         Nothing; within the block the registry knows the names.
 
     Raises:
-        PolicyError: A module cannot be imported, or its content is no policy with a `Config`.
+        PolicyError: A module cannot be imported, or its object is no policy class with a `Config`.
     """
     # A folder with entry points on sys.path is a distribution to importlib.metadata; worker
     # processes inherit the path, so they find it too.
     with TemporaryDirectory(prefix="dsp-gym-code-") as name:
         info = Path(name) / "dsp_gym_code-0.dist-info"
         info.mkdir()
-        entries = "".join(f"{policy} = {code}\n" for policy, code in codes.items())
+        entries = "".join(f"{policy} = {code}\n" for policy, code in policies.items())
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dsp-gym-code\nVersion: 0\n")
         (info / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}", encoding="utf-8")
         before = list(sys.path)
@@ -72,7 +74,7 @@ def offered(codes: Mapping[str, Code], folders: Sequence[Path]) -> Iterator[None
         importlib.invalidate_caches()
         forget()
         try:
-            for code in codes.values():
+            for code in policies.values():
                 _check(code)
             yield
         finally:
@@ -80,8 +82,8 @@ def offered(codes: Mapping[str, Code], folders: Sequence[Path]) -> Iterator[None
             forget()
 
 
-def _check(code: Code) -> None:
-    """Refuse code that the registry could not make a policy of."""
+def _check(code: LocalPolicy) -> None:
+    """Refuse an object from which the registry cannot make a policy."""
     try:
         found = getattr(importlib.import_module(code.module), code.attribute)
     except Exception as error:  # the module's own code may raise anything

@@ -39,7 +39,7 @@ def digest_of(folder: Path) -> str:
 
 
 def split_pin(named: str) -> tuple[str, str | None]:
-    """Take the name of a policy and its digest apart.
+    """Split the name of a policy into name and digest.
 
     Returns:
         The name without a pin, and the digest; None without a pin.
@@ -66,7 +66,7 @@ def refuse_other_digest(folder: Path, digest: str, named: str) -> None:
     """Refuse a folder that differs from the pinned one.
 
     Raises:
-        PolicyError: Its content is another, or it does not exist.
+        PolicyError: Its content differs, or the folder is not there.
     """
     if not folder.is_dir():
         raise PolicyError(

@@ -1,4 +1,4 @@
-"""The questions to a policy that can plan capacity ahead, and its answers."""
+"""Requests for a capacity plan, and the plans that answer them."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.outcome import OUTCOME_FIELDS
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -363,7 +364,7 @@ def test_the_control_loop_and_the_environment_agree_step_by_step(guardrails):
             )
         np.testing.assert_array_equal(here.guarded.parallelism, there.guarded.parallelism)
         np.testing.assert_array_equal(here.guarded.memory_level, there.guarded.memory_level)
-        for name in here.outcome.__slots__:
+        for name in OUTCOME_FIELDS:
             np.testing.assert_array_equal(
                 getattr(here.outcome, name), getattr(there.outcome, name), err_msg=name
             )

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from dsp_gym.cli import app
 from dsp_gym.errors import PolicyError
 from dsp_gym.evaluation.frontier import play
-from dsp_gym.policies.local_module import code_of, offered
+from dsp_gym.policies.local_module import offer_local, parse_local_policy
 from dsp_gym.policies.registry import is_installed, make
 from tests.frontiers import FRONTIER
 
@@ -180,17 +180,20 @@ def test_no_configuration_can_name_code(here):
 
 
 def test_code_is_known_by_its_name_within_the_block_alone(here):
-    code = code_of("my_rule:half_busy")
-    with offered({"a-rule": code}, [here]):
+    code = parse_local_policy("my_rule:half_busy")
+    with offer_local({"a-rule": code}, [here]):
         assert make("a-rule").name == "a-rule"
     assert not is_installed("a-rule")
-    with pytest.raises(PolicyError, match="cannot be imported"), offered({"b": code_of("n:o")}, []):
+    with (
+        pytest.raises(PolicyError, match="cannot be imported"),
+        offer_local({"b": parse_local_policy("n:o")}, []),
+    ):
         pass
 
 
 @pytest.mark.parametrize("text", ["runs/q11/policy", "models:/q11@a", "a:b:c", "C:\\x", ":a"])
 def test_a_path_is_no_code(text):
-    assert code_of(text) is None
+    assert parse_local_policy(text) is None
 
 
 def test_entries_are_of_a_frontier_and_there_are_some(here):

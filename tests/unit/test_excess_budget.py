@@ -255,25 +255,6 @@ def test_a_job_that_is_taken_over_first_gets_the_configuration_of_the_twin():
     assert allowed(guards, jammed(840.0, (1, 1)), own((1, 1)))[0] == (6, 6, 1)
 
 
-def test_a_budget_saved_by_an_earlier_release_is_read():
-    guards = budget(outage_share=0.05)
-    seen = fallback_snapshot(600.0)
-    guards.commit(seen, guards.allow(seen, own((5, 4))))
-    state = guards.state()
-    mine = state["excess_budget"]
-    for name in ("since_s", "offered_per_s", "backlog", "handed", "needed", "until_s"):
-        del mine["memory"][name]
-    mine["memory"]["credited_s"] = [0.0]
-    del mine["counts"]["saved_s"], mine["driver"]
-    for name, values in mine["counts"].items():
-        mine["counts"][name] = [values[0][:24]]
-    other = budget(outage_share=0.05)
-    other.restore(state)
-    seen = fallback_snapshot(660.0)
-    other.commit(seen, other.allow(seen, own((5, 4))))
-    assert other.guardrails[0].spent(seen)[1][0] > 0.0
-
-
 def test_what_nobody_enacted_spends_no_budget():
     acted, watched = budget(outage_share=0.05), budget(outage_share=0.05)
     decided = {"acted": [], "watched": []}

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from dsp_gym.envs.reward import TERM_TABLE, TERMS, RewardWeights, reward, reward_terms
-from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.outcome import OUTCOME_FIELDS, Outcome
 from dsp_gym.simulation.outcome import simulated_outcome
 from dsp_gym.simulation.state import OUTCOME
 
 
 def outcome(**values: float) -> Outcome:
-    columns = {name: np.array([values.get(name, 0.0)]) for name in Outcome.__slots__}
+    columns = {name: np.array([values.get(name, 0.0)]) for name in OUTCOME_FIELDS}
     return Outcome(**columns)
 
 

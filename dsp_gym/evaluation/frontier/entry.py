@@ -29,7 +29,7 @@ from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns, entrants
 from dsp_gym.job.spec import CURRENCY
 from dsp_gym.loads.splits import LoadSet, LoadSplit
-from dsp_gym.policies.local_module import Code, code_of, offered
+from dsp_gym.policies.local_module import LocalPolicy, offer_local, parse_local_policy
 from dsp_gym.policies.pins import digest_of
 from dsp_gym.records.hashes import document_sha256, file_sha256
 
@@ -103,7 +103,7 @@ class SubmittedEntry:
 
     folder: Path
     document: EntryDocument
-    code: Code | None  # none: the policy is a folder, of which nothing is executed
+    code: LocalPolicy | None  # none: the policy is a folder, of which nothing is executed
     is_named: bool  # its own folder was named, so its code may run
 
     def swept(self) -> SweptPolicy:
@@ -255,7 +255,7 @@ def entered(
         ConfigError: Two entries, or an entry and a policy of the frontier, share a name.
     """
     playing = tuple(one for one in entries if one.code is None or one.is_named)
-    codes: dict[str, Code] = {}
+    codes: dict[str, LocalPolicy] = {}
     for one in playing:
         if one.code is None:
             continue
@@ -271,7 +271,7 @@ def entered(
         return
     document = config.model_dump(mode="json", by_alias=True)
     document["policies"] += [one.swept().model_dump(mode="json", by_alias=True) for one in playing]
-    with offered(codes, [one.folder / POLICY for one in playing if one.code is not None]):
+    with offer_local(codes, [one.folder / POLICY for one in playing if one.code is not None]):
         yield parse(FrontierConfig, document, "the frontier with its entries"), playing
 
 
@@ -285,10 +285,10 @@ def _read(file: Path) -> EntryDocument:
     return parse(EntryDocument, data, file)
 
 
-def _code(document: EntryDocument, file: Path) -> Code | None:
+def _code(document: EntryDocument, file: Path) -> LocalPolicy | None:
     if document.code is None:
         return None
-    code = code_of(document.code)
+    code = parse_local_policy(document.code)
     if code is None:
         raise SchemaError("is no module:Policy", file=file, key="code", value=document.code)
     return code
