@@ -79,7 +79,7 @@ def a_policy(name, costs, rule=False):
 
 @pytest.fixture
 def frontier(tmp_path):
-    """A small result in the form that `dsp-gym leaderboard` writes."""
+    """A small result in the form that `dsp-gym evaluate` writes."""
     policies = [
         a_policy("justin-artifact-tuned", [(10, 12), (8, 12), (8, 10)], rule=True),
         a_policy("learned", [(9, None), (6, 9), (5, 8)]) | {"trainings": {"0.02": [7.4, 7.6]}},
@@ -101,7 +101,7 @@ def frontier(tmp_path):
         "name": "core-v2",
         "fingerprint": "0" * 16,
         "part_of": "1111",
-        "command": "dsp-gym leaderboard core-v2 --seeds 1",
+        "command": "dsp-gym evaluate core-v2 --seeds 1",
         "versions": {"dsp-gym": "1"},
         "config": {"lateness": [0.03, 0.01, 0.02]},
         "cells": cells,
@@ -144,7 +144,7 @@ def test_a_frontier_fills_the_readme_and_the_cards(elsewhere, frontier, monkeypa
     text = elsewhere.README.read_text("utf-8")
     assert text.count(elsewhere.BEGIN) == text.count(elsewhere.END) == 1
     assert elsewhere.readme_part() in text
-    assert "```sh\ndsp-gym leaderboard core-v2 --seeds 1\n```" in text
+    assert "```sh\ndsp-gym evaluate core-v2 --seeds 1\n```" in text
     assert "the frozen benchmark `core-v2` (fingerprint 1111):\n1 seed of each load" in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "% late" not in line]
     names = [line.split(" |")[0].removeprefix("| ") for line in rows]

@@ -43,6 +43,13 @@ def test_a_shipped_experiment_is_meant_by_its_name():
     assert made.base_dir is not None
 
 
+def test_sections_for_training_are_left_alone_and_an_unknown_one_is_refused():
+    trained = {**CONFIG, "agent": {"kind": "of another program"}, "family": {"graphs": 3}}
+    assert scenario(config=trained).env == scenario(config=CONFIG).env
+    with pytest.raises(ConfigError, match="Did you mean 'guardrails'"):
+        scenario(config={**CONFIG, "guardrail": "floor"})
+
+
 def test_nothing_to_build_from_is_refused():
     with pytest.raises(ConfigError, match="neither a job nor a config"):
         scenario()

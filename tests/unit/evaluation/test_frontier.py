@@ -554,3 +554,11 @@ def test_core_v2_keeps_apart_what_it_tests_and_measures_what_it_measured():
         "learned-ppo",
     ]
     assert frontier_fingerprint(core) == "9b995f590e683e38"
+
+
+def test_the_results_of_a_frontier_can_be_played_again(tmp_path):
+    cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.01, 8.0)]})
+    file = tmp_path / "small/results.json"
+    file.parent.mkdir()
+    file.write_text(render_json(board_of("small", config(), played(cell), {})))
+    assert read_comparison(str(file)) == ("small", config())
