@@ -146,7 +146,7 @@ def spark_session(
 def _chosen(
     settings: Mapping[str, str], defaults: Mapping[str, str], is_local: bool
 ) -> dict[str, str]:
-    """The settings to start Spark with: what is set in code wins over the user's file."""
+    """Choose the settings to start Spark with: what code sets wins over the user's file."""
     ours = {**SETTINGS, **defaults}
     if is_local:
         ours.setdefault(_PARTITIONS, str(_PER_CORE * len(os.sched_getaffinity(0))))
@@ -188,25 +188,25 @@ class _Interrupts:
             raise KeyboardInterrupt
 
     def allow(self) -> None:
-        """From here on it interrupts; a JVM that is left while it starts would never end."""
+        """Interrupt from here on; a JVM that is left while it starts would never end."""
         self._allowed = True
         self.listen()  # Spark has put its own handler in place of this one
         self.check()
 
     def listen(self) -> None:
-        """Becomes the handler; only the main thread can have one."""
+        """Become the handler; only the main thread can have one."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self)
 
     def check(self) -> None:
-        """Interrupts where an earlier one was lost: in a finalizer Python only prints it."""
+        """Interrupt where an earlier one was lost: in a finalizer Python only prints it."""
         if self._pressed:
             raise KeyboardInterrupt
 
 
 @contextmanager
 def _interruptible() -> Iterator[_Interrupts]:
-    """Handles Ctrl-C in the main thread; what comes after the block has the handler before it."""
+    """Handle Ctrl-C in the main thread until the block ends."""
     found, before = _Interrupts(), signal.getsignal(signal.SIGINT)
     found.listen()
     try:
@@ -217,7 +217,7 @@ def _interruptible() -> Iterator[_Interrupts]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Py4J logs a trace of what it raises as well: a call that Ctrl-C or the end of the JVM cut."""
+    """Drop Py4J's traces of calls that Ctrl-C or the end of the JVM cut: it raises them as well."""
     return record.msg not in (
         "KeyboardInterrupt while sending command.",
         "Exception while sending command.",
@@ -226,7 +226,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Variables for what is started in the block; what comes after it has its own."""
+    """Set variables for what is started in the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
