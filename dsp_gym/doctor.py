@@ -65,7 +65,7 @@ class Finding:
 
 
 def diagnose() -> list[Finding]:
-    """Looks at everything, in the order a reader would ask.
+    """Check everything, in the order a reader would ask.
 
     Returns:
         One finding per check.
@@ -82,7 +82,7 @@ def diagnose() -> list[Finding]:
 
 
 def has_problems(findings: list[Finding]) -> bool:
-    """Whether anything found has to be put right.
+    """Find out whether anything has to be put right.
 
     Returns:
         True where at least one finding has the status `problem`.
@@ -104,7 +104,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def _requirements() -> Iterator[tuple[str, str | None]]:
-    """Each requirement of ours, as the distribution's name and the extra it belongs to."""
+    """List each requirement as the distribution's name and the extra it belongs to."""
     try:
         lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -160,7 +160,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _flink() -> Iterator[Finding]:
-    """What a local Flink cluster, its jobs and the data pipeline need; all of it is optional."""
+    """Check the needs of a local Flink, its jobs and the data pipeline; all of it is optional."""
     needs: tuple[tuple[str, str, Callable[[], str]], ...] = (
         ("java", "java", _java),
         ("flink", "libraries", _libraries),
@@ -181,7 +181,7 @@ def _java() -> str:
 
 
 def _spark_java() -> str:
-    """The Java that Spark uses: it may come from a wheel, which Flink cannot use."""
+    """Check the Java that Spark uses: it may come from a wheel, which Flink cannot use."""
     # By name: the library stands below the pipeline.
     java: Any = importlib.import_module("spark_pipelines.session")
     return str(java.java_home().origin)
@@ -197,7 +197,7 @@ def _prometheus() -> str:
 
 
 def _compiled_code_cache() -> Finding:
-    """Numba keeps compiled code beside the source, else in the user's cache folder."""
+    """Check where Numba keeps compiled code: beside the source, else in the user's cache folder."""
     beside = Path(__file__).parent / "simulation" / "__pycache__"
     user = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "numba"
     named = os.environ.get("NUMBA_CACHE_DIR")
@@ -215,7 +215,7 @@ def _compiled_code_cache() -> Finding:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Tries it, in the folder or the nearest one above it: permissions alone do not tell."""
+    """Try to write, in the folder or the nearest one above it: permissions alone do not say."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     try:
         with tempfile.TemporaryFile(dir=existing):
@@ -257,7 +257,7 @@ def _names() -> Iterator[Finding]:
 
 
 def other_owners(name: str, owners: Mapping[str, list[str]]) -> list[str]:
-    """The other distributions that ship a top-level package of this name.
+    """List the other distributions that ship a top-level package of this name.
 
     Returns:
         Names of distributions, sorted; empty where only dsp-gym ships it.

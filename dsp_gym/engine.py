@@ -75,7 +75,7 @@ class Engine(Protocol):
         *,
         patient: bool = False,
     ) -> Iterator[tuple[int, Result]]:
-        """Does every cell once; a cell that was lost with its worker is done again elsewhere.
+        """Do every cell once; a cell that was lost with its worker is done again elsewhere.
 
         Args:
             do: A function of a module, called with a cell and a function that reports news.
@@ -95,7 +95,7 @@ class Engine(Protocol):
 
 
 def cores() -> int:
-    """Counts the cores this process may use.
+    """Count the cores this process may use.
 
     Returns:
         At least 1.
@@ -105,7 +105,7 @@ def cores() -> int:
 
 
 def worth(decisions: int) -> int:
-    """Chooses how many processes pay for some work.
+    """Choose how many processes pay for some work.
 
     Args:
         decisions: Of all cells together.
@@ -117,7 +117,7 @@ def worth(decisions: int) -> int:
 
 
 def batch_size(engine: Engine, cells: int) -> int:
-    """Chooses batches so small that every slot gets some, and large enough to pay.
+    """Choose batches small enough for every slot to get some, and large enough to pay.
 
     Returns:
         Cells in one batch, at most `BATCH`.
@@ -161,7 +161,7 @@ class LocalEngine:
         self.close()
 
     def close(self) -> None:
-        """Ends the workers."""
+        """End the workers."""
         self._idle.clear()
         while self._started:
             self._started.pop().end()
@@ -174,7 +174,7 @@ class LocalEngine:
         *,
         patient: bool = False,
     ) -> Iterator[tuple[int, Result]]:
-        """Does every cell; see `Engine.map`. A single cell is done in this process.
+        """Do every cell; see `Engine.map`. A single cell is done in this process.
 
         Yields:
             The place of each cell and its result, as they are done.
@@ -226,7 +226,7 @@ class _Worker:
             self.connection.send(list(on_cores))
 
     def end(self) -> int:
-        """Kills the process.
+        """Kill the process.
 
         Returns:
             Its exit status; negative is the number of a signal.
@@ -255,7 +255,7 @@ class _Spread(Generic[Cell, News, Result]):
     def run(
         self, do: Callable[[Cell, Tell[News]], Result], cells: Sequence[Cell], workers: int
     ) -> Iterator[tuple[int, Result]]:
-        """Hands out cells until all are done."""
+        """Hand out cells until all are done."""
         waiting, lost = deque(range(len(cells))), Counter[int]()
         stopping = False
         try:
@@ -299,7 +299,7 @@ class _Spread(Generic[Cell, News, Result]):
     def _answer(
         self, connection: Connection, lost: Counter[int], waiting: deque[int], stopping: bool
     ) -> tuple[int, Result] | None:
-        """Takes a message of a worker: a result, or None for everything else."""
+        """Take a message of a worker: a result, or None for everything else."""
         worker, place = self.busy[connection]
         try:
             kind, value = connection.recv()
@@ -334,7 +334,7 @@ _NEWS, _RESULT, _RAISED = "news", "result", "raised"
 
 
 def serve(handle: int) -> None:
-    """Does cells for another process until it is gone: the program of a worker.
+    """Do cells for another process until it is gone: the program of a worker.
 
     Args:
         handle: The descriptor of the connection.
@@ -377,7 +377,7 @@ def serve(handle: int) -> None:
 
 
 def _told(error: Exception) -> Exception:
-    """An error that another process can read, with the place it comes from."""
+    """Add its traceback to an error that another process will read."""
     if not isinstance(error, DspGymError):
         error.add_note("".join(traceback.format_exception(error)))
     return error
@@ -385,7 +385,7 @@ def _told(error: Exception) -> Exception:
 
 @contextmanager
 def _interrupts(patient: bool) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; the second one raises `KeyboardInterrupt`.
+    """Note whether Ctrl-C was pressed; the second one raises `KeyboardInterrupt`.
 
     Without patience, and outside the main thread, it stays as it was.
     """

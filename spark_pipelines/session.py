@@ -169,7 +169,7 @@ def _started(
 def _chosen(
     settings: Mapping[str, str], defaults: Mapping[str, str], is_local: bool
 ) -> dict[str, str]:
-    """The settings to start Spark with: what is set in code wins over the user's file."""
+    """Choose the settings to start Spark with: what code sets wins over the user's file."""
     ours = {**SETTINGS, **defaults}
     if is_local:
         ours.setdefault(_PARTITIONS, str(_PER_CORE * len(os.sched_getaffinity(0))))
@@ -211,7 +211,7 @@ class _Interrupts:
             raise KeyboardInterrupt
 
     def allow(self) -> None:
-        """From here on it interrupts; a JVM that is left while it starts would never end."""
+        """Interrupt from here on; a JVM that is left while it starts would never end."""
         self._allowed = True
         self.listen()  # Spark has put its own handler in place of this one
         self.check()
@@ -229,7 +229,7 @@ class _Interrupts:
 
 @contextmanager
 def _interruptible() -> Iterator[_Interrupts]:
-    """Handle Ctrl-C in the main thread; what comes after the block has the handler before it."""
+    """Handle Ctrl-C in the main thread until the block ends."""
     found, before = _Interrupts(), signal.getsignal(signal.SIGINT)
     found.listen()
     try:
@@ -240,7 +240,7 @@ def _interruptible() -> Iterator[_Interrupts]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Py4J logs a trace of what it raises as well: a call that Ctrl-C or the end of the JVM cut."""
+    """Drop Py4J's traces of calls that Ctrl-C or the end of the JVM cut: it raises them as well."""
     return record.msg not in (
         "KeyboardInterrupt while sending command.",
         "Exception while sending command.",

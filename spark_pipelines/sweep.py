@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 def spark_engine(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkEngine]:
-    """A Spark session to spread work over; see `spark_session`.
+    """Open a Spark session to spread work over; see `spark_session`.
 
     Yields:
         The engine, whose session ends with the block.
@@ -164,7 +164,7 @@ def _answer(future: Future[_Answer[News, Result] | DspGymError]) -> _Answer[News
 
 
 def _cause(text: str) -> str:
-    """The telling line of a Java stack trace."""
+    """Find the line of a Java stack trace that names the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line and not line.startswith("at ")]
     return (telling or lines or ["no reason given"])[-1]

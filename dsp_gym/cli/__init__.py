@@ -75,11 +75,11 @@ def _options(
         typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
-    """Both options act elsewhere: `debug` in `Commands`, `version` in its callback."""
+    """Declare both options; `debug` acts in `Commands`, `version` in its callback."""
 
 
 def _with(modules: Sequence[str]) -> typer.Typer:
-    """The command line with the commands of some modules."""
+    """Build the command line with the commands of some modules."""
     made = typer.Typer(
         name="dsp-gym",
         cls=Commands,
@@ -104,7 +104,7 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def main() -> None:
-    """Runs the command line: the entry point of `dsp-gym`.
+    """Run the command line: the entry point of `dsp-gym`.
 
     It builds the named command only, which saves a fifth of a second. Help, completion and unknown
     names need the name and the help of all of them, not their options.
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def _use_one_thread_of_blas(named: str) -> None:
-    """Keeps NumPy's and SciPy's linear algebra to one thread, unless the user says otherwise.
+    """Keep NumPy's and SciPy's linear algebra to one thread, unless the user says otherwise.
 
     The matrices of policies and planners are small: more threads mostly wait for each other, which
     takes two to four times the processor time. Compiled code has threads of its own. PyTorch, which
@@ -126,7 +126,7 @@ def _use_one_thread_of_blas(named: str) -> None:
 
 
 def _named() -> str:
-    """The command on the line to run or to complete; empty where none is, or not wholly typed."""
+    """Find the command to run or to complete; empty where none is, or not wholly typed."""
     words = sys.argv[1:]
     if "_DSP_GYM_COMPLETE" in os.environ:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
@@ -135,7 +135,7 @@ def _named() -> str:
 
 
 def _outline() -> typer.Typer:
-    """All commands by name and help, for listing only: typer takes long to read their options."""
+    """Build all commands by name and help, to list them: typer takes long to read their options."""
     made = _with(_MODULES)
     for command in made.registered_commands:
         command.callback = _stub(command.callback)
@@ -147,7 +147,7 @@ def _outline() -> typer.Typer:
 
 
 def _stub(command: Callable[..., object] | None) -> Callable[[], None]:
-    """A command of the same name and help without options."""
+    """Make a command of the same name and help without options."""
 
     def stub() -> None: ...
 

@@ -227,7 +227,7 @@ def _show(document: _Document) -> None:
 
 
 def _figure(value: float | None) -> str | None:
-    """A large number as a whole one, a small one with three digits.
+    """Write a large number as a whole one, a small one with three digits.
 
     >>> _figure(1234.5), _figure(0.12345), _figure(None)
     ('1,234', '0.123', None)

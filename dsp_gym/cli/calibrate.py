@@ -98,50 +98,38 @@ _JobOption = Annotated[
     ),
 ]
 
-_DaysOption = Annotated[
-    float | None,
-    typer.Option(min=0.001, max=366, help="Prometheus: days of history. Default: 14."),
-]
-
-_QueryOption = Annotated[
-    str | None, typer.Option(help="Throughput and operators: the query in the tables.")
-]
-
-_SlotsPerTaskmanagerOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Throughput and operators: slots of each TaskManager then. Default: 16."
-    ),
-]
-
-_PolicyOption = Annotated[
-    str | None,
-    typer.Option(help="Outages: the policy whose rescales give the cost of a restart."),
-]
-
-_SlotMemoryMibOption = Annotated[
-    float | None,
-    typer.Option(min=256, help="Series: TaskManager process memory / slots. Default: 4096."),
-]
-
-_ReportOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.html", help="Write the errors of the fit as an HTML page."),
-]
-
 
 def calibrate(
     sources: _SourcesArgument,
     job: _JobOption = None,
-    days: _DaysOption = None,
+    days: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=366, help="Prometheus: days of history. Default: 14."),
+    ] = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
-    query: _QueryOption = None,
-    slots_per_taskmanager: _SlotsPerTaskmanagerOption = None,
-    policy: _PolicyOption = None,
-    slot_memory_mib: _SlotMemoryMibOption = None,
+    query: Annotated[
+        str | None, typer.Option(help="Throughput and operators: the query in the tables.")
+    ] = None,
+    slots_per_taskmanager: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Throughput and operators: slots of each TaskManager then. Default: 16."
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Outages: the policy whose rescales give the cost of a restart."),
+    ] = None,
+    slot_memory_mib: Annotated[
+        float | None,
+        typer.Option(min=256, help="Series: TaskManager process memory / slots. Default: 4096."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the fitted job file here.")] = None,
-    report: _ReportOption = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write the errors of the fit as an HTML page."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a job file to recordings, to a running job's metrics, or to measured tables."""

@@ -8,7 +8,7 @@ __all__ = ["shipped"]
 
 
 def shipped(kind: str) -> Callable[[str], list[str]]:
-    """Completes the names of shipped configurations; paths are left to the shell.
+    """Complete the names of shipped configurations; paths are left to the shell.
 
     Use as ``typer.Argument(autocompletion=shipped("jobs"))``.
 

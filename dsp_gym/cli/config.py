@@ -14,7 +14,7 @@ __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command group."""
+    """Add the command group."""
     group = typer.Typer(
         help="Check configuration files; print their JSON Schema.", no_args_is_help=True
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,6 @@ from dsp_gym.cli.tracked import tell_missing
 from dsp_gym.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from dsp_gym.datasets.manifest import DatasetManifest
     from dsp_gym.experiments.experiment import TrackingConfig
     from dsp_gym.trackers import Tracker
 
@@ -69,30 +68,6 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="dataset")
 
 
-_ConfigArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A shipped dataset, or the path of a YAML file.",
-        autocompletion=shipped("datasets"),
-    ),
-]
-
-_OutOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/datasets/NAME.")
-]
-
-_MasterOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Spark's master, such as spark://host:7077. Default: this machine's cores.",
-    ),
-]
-
-_RebuildOption = Annotated[
-    bool, typer.Option("--rebuild", help="Build every partition, not only changed ones.")
-]
-
 _FollowOption = Annotated[
     float | None,
     typer.Option(
@@ -103,22 +78,36 @@ _FollowOption = Annotated[
     ),
 ]
 
-_TrackOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URI|none",
-        help="MLflow store, where MLflow is installed. Default: the configuration's.",
-    ),
-]
-
 
 def build(
-    config: _ConfigArgument,
-    out: _OutOption = None,
-    master: _MasterOption = None,
-    rebuild: _RebuildOption = False,
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped dataset, or the path of a YAML file.",
+            autocompletion=shipped("datasets"),
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/datasets/NAME.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Spark's master, such as spark://host:7077. Default: this machine's cores.",
+        ),
+    ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build every partition, not only changed ones.")
+    ] = False,
     follow: _FollowOption = None,
-    track: _TrackOption = None,
+    track: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI|none",
+            help="MLflow store, where MLflow is installed. Default: the configuration's.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build a dataset, or only its new and changed parts.
@@ -243,22 +232,8 @@ def export(
     typer.echo(f"\nread them with MINARI_DATASETS_PATH={out.absolute()}")
 
 
-class _Built(Protocol):
-    """The result of a build, as the pipeline returns it."""
-
-    folder: Path
-    manifest: DatasetManifest
-    is_new: bool
-    made: int
-    kept: int
-    lost: Sequence[object]
-    accounting: Mapping[str, int]
-    notes: Sequence[str]
-    seconds: Mapping[str, float]
-
-
 def _pipeline(module: str) -> Any:
-    """A module of the pipeline, by name: the library stands below it."""
+    """Import a module of the pipeline by name: the library stands below it."""
     try:
         importlib.import_module("pyspark")
     except ModuleNotFoundError:
@@ -268,7 +243,7 @@ def _pipeline(module: str) -> Any:
 
 @contextmanager
 def _progress() -> Iterator[object]:
-    """A bar on stderr over the stages; a line per stage without a terminal."""
+    """Draw a bar on stderr over the stages; without a terminal, print a line per stage."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     from dsp_gym.cli.progress import bar
@@ -304,7 +279,7 @@ def _progress() -> Iterator[object]:
 
 
 def _tracker(tracking: TrackingConfig) -> Tracker | None:
-    """The tracker of the config; none where it is off, or MLflow is not installed."""
+    """Open the tracker of the configuration; None where it is off or MLflow is not installed."""
     from dsp_gym.trackers import open_tracker
 
     if not tracking.enabled:
@@ -315,7 +290,7 @@ def _tracker(tracking: TrackingConfig) -> Tracker | None:
         return None
 
 
-def _record(tracker: Tracker, name: str, built: _Built) -> str | None:
+def _record(tracker: Tracker, name: str, built: Any) -> str | None:
     manifest = built.manifest
     tracker.start(name, {"kind": "dataset", "folder": str(built.folder), **manifest.versions})
     status = "FAILED"
@@ -341,7 +316,7 @@ def _record(tracker: Tracker, name: str, built: _Built) -> str | None:
     return None if tracker.problem is not None else tracker.run_id
 
 
-def _summary(built: _Built) -> dict[str, Any]:
+def _summary(built: Any) -> dict[str, Any]:
     manifest = built.manifest
     return {
         "folder": built.folder,

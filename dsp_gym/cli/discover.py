@@ -53,39 +53,6 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=_EXAMPLES)(discover)
 
 
-_FlinkOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Flink's REST interface. With --selector, {name} is the resource's name.",
-    ),
-]
-
-_PrometheusOption = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Prometheus of the cluster, if Flink is out of reach."),
-]
-
-_SelectorOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LABELS|NAME",
-        help="FlinkDeployments with these labels, such as team=ads, or the one of this name.",
-    ),
-]
-
-_JobsOption = Annotated[
-    str | None,
-    typer.Option(metavar="A,B,C", help="Names of jobs in Flink. Default: all running jobs."),
-]
-
-_OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing job files.")]
-
-_SloLatencySOption = Annotated[
-    float | None,
-    typer.Option(min=0.001, help="Bound on p95 end-to-end latency, s. Default: 2."),
-]
-
 _PricesOption = Annotated[
     str | None,
     typer.Option(
@@ -97,19 +64,42 @@ _PricesOption = Annotated[
 
 
 def discover(
-    flink: _FlinkOption = None,
-    prometheus: _PrometheusOption = None,
-    selector: _SelectorOption = None,
+    flink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Flink's REST interface. With --selector, {name} is the resource's name.",
+        ),
+    ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Prometheus of the cluster, if Flink is out of reach."),
+    ] = None,
+    selector: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABELS|NAME",
+            help="FlinkDeployments with these labels, such as team=ads, or the one of this name.",
+        ),
+    ] = None,
     namespace: NamespaceOption = "default",
     kubeconfig: KubeconfigOption = None,
-    jobs: _JobsOption = None,
+    jobs: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Names of jobs in Flink. Default: all running jobs."),
+    ] = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the job files.")] = Path(
         "jobs"
     ),
-    overwrite: _OverwriteOption = False,
-    slo_latency_s: _SloLatencySOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace existing job files.")
+    ] = False,
+    slo_latency_s: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Bound on p95 end-to-end latency, s. Default: 2."),
+    ] = None,
     prices: _PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:

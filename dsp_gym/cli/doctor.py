@@ -11,7 +11,7 @@ __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog="Examples:\n\n  dsp-gym doctor\n\n  dsp-gym doctor --json")(doctor)
 
 

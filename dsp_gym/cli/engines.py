@@ -55,7 +55,7 @@ def open_engine(
 
 @contextmanager
 def cells_bar(what: str) -> Iterator[Callable[[str, float, int], None]]:
-    """A progress bar on stderr over cells of work; a line a minute without a terminal.
+    """Draw a progress bar on stderr over cells of work; without a terminal, print a line a minute.
 
     Args:
         what: The cells in the plural: runs, episodes.

@@ -73,7 +73,7 @@ class Commands(TyperGroup):
     """The group of all commands, which turns errors into messages."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer's own context class is private
-        """Lets `--debug` stand anywhere, as people add it to the end of a line that failed.
+        """Let `--debug` stand anywhere: people add it to the end of a line that failed.
 
         Returns:
             The arguments that typer did not consume.
@@ -83,7 +83,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as above
-        """Runs the command that was asked for.
+        """Run the command, and turn its errors into messages.
 
         Returns:
             The command's own result.
@@ -112,7 +112,7 @@ class Commands(TyperGroup):
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """A service manager's SIGTERM ends a command as Ctrl-C does, with what it has kept."""
+    """End a command on a service manager's SIGTERM as on Ctrl-C, with what it has kept."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         handler = signal.getsignal(signal.SIGINT)
@@ -131,7 +131,7 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 def as_user_error(error: Exception) -> DspGymError | None:
-    """The error as one the user can put right, or None when it is a fault of ours.
+    """Turn an error into one that the user can put right.
 
     Returns:
         The error to show in place of a traceback; None for a fault of the program.
@@ -157,7 +157,7 @@ def as_user_error(error: Exception) -> DspGymError | None:
 
 
 def _belongs_to_typer(error: Exception) -> bool:
-    """Usage errors, exits and a closed pipe are shown by typer itself."""
+    """Recognise usage errors, exits and a closed pipe, which typer shows itself."""
     if isinstance(error, OSError):
         return error.errno == errno.EPIPE
     return type(error).__module__.partition(".")[0] == "typer"

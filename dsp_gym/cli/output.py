@@ -63,7 +63,7 @@ def plain(value: object) -> Any:
 
 
 def refuse_unwritable(file: Path, option: str) -> None:
-    """Looks at where a page is to be written before the work that fills it.
+    """Refuse a file that could not be written, before the work that fills it.
 
     Args:
         file: The page.
@@ -84,7 +84,7 @@ def refuse_unwritable(file: Path, option: str) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural unless it is one.
+    """Write a number with its noun, in the plural unless it is one.
 
     Returns:
         The number and the noun, such as `2 policies`.

@@ -57,7 +57,6 @@ _JobArgument = Annotated[
     ),
 ]
 
-_RateOption = Annotated[float | None, typer.Option(help="Records/s over all sources to plan for.")]
 
 _SlotsOption = Annotated[
     int | None,
@@ -94,10 +93,6 @@ _MaxSlotsOption = Annotated[
     ),
 ]
 
-_PolicyOption = Annotated[
-    str | None,
-    typer.Option(help="A policy that can plan: a name or a YAML file. Default: streambed."),
-]
 
 _TestbedOption = Annotated[
     str | None,
@@ -127,13 +122,18 @@ _OutOption = Annotated[
 
 def plan(
     job: _JobArgument,
-    rate: _RateOption = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Records/s over all sources to plan for.")
+    ] = None,
     configuration: ConfigurationOption = None,
     slots: _SlotsOption = None,
     slot_memory_mib: _SlotMemoryMibOption = None,
     memory: _MemoryOption = None,
     max_slots: _MaxSlotsOption = None,
-    policy: _PolicyOption = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="A policy that can plan: a name or a YAML file. Default: streambed."),
+    ] = None,
     testbed: _TestbedOption = None,
     load: _LoadOption = None,
     out: _OutOption = None,

@@ -80,14 +80,6 @@ def show(
     typer.echo(f"\n{text}" if text else "")
 
 
-_ModelArgument = Annotated[
-    Path,
-    typer.Argument(
-        help="What model.save(...) of Stable-Baselines3 wrote, or torch.save(...) of a state_dict.",
-        metavar="FILE",
-    ),
-]
-
 _ExperimentOption = Annotated[
     str | None,
     typer.Option(
@@ -96,25 +88,6 @@ _ExperimentOption = Annotated[
     ),
 ]
 
-_JobOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Instead: the job of gymnasium.make(..., job=JOB).", autocompletion=shipped("jobs")
-    ),
-]
-
-_ActionOption = Annotated[
-    Literal["vertex", "capacity"], typer.Option(help="With --job: the action space.")
-]
-
-_OutOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder to create. Default: policies/FILE's name."),
-]
-
-_OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the policy in that folder.")
-]
 
 _MaskedOption = Annotated[
     bool | None,
@@ -125,10 +98,6 @@ _MaskedOption = Annotated[
     ),
 ]
 
-_ActivationOption = Annotated[
-    str | None,
-    typer.Option(help="tanh or relu. Default: as the file says, else as the library's own."),
-]
 
 _NormalisationOption = Annotated[
     Path | None,
@@ -140,14 +109,35 @@ _NormalisationOption = Annotated[
 
 
 def import_(
-    model: _ModelArgument,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="File of model.save(...) of Stable-Baselines3, or of torch.save(state_dict).",
+            metavar="FILE",
+        ),
+    ],
     experiment: _ExperimentOption = None,
-    job: _JobOption = None,
-    action: _ActionOption = "vertex",
-    out: _OutOption = None,
-    overwrite: _OverwriteOption = False,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead: the job of gymnasium.make(..., job=JOB).", autocompletion=shipped("jobs")
+        ),
+    ] = None,
+    action: Annotated[
+        Literal["vertex", "capacity"], typer.Option(help="With --job: the action space.")
+    ] = "vertex",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to create. Default: policies/FILE's name."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the policy in that folder.")
+    ] = False,
     masked: _MaskedOption = None,
-    activation: _ActivationOption = None,
+    activation: Annotated[
+        str | None,
+        typer.Option(help="tanh or relu. Default: as the file says, else as the library's own."),
+    ] = None,
     normalisation: _NormalisationOption = None,
     as_json: JsonOption = False,
 ) -> None:

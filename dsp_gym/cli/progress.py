@@ -24,7 +24,7 @@ _TELLING = 0.01
 
 @contextmanager
 def bar(*columns: ProgressColumn, transient: bool = True, lines: bool = True) -> Iterator[Progress]:
-    """A bar on stderr; without a terminal a line a minute.
+    """Draw a bar on stderr; without a terminal, print a line a minute.
 
     Args:
         columns: Of the bar.
@@ -54,7 +54,7 @@ def bar(*columns: ProgressColumn, transient: bool = True, lines: bool = True) ->
 
 
 def _tell(shown: Progress, ended: threading.Event) -> None:
-    """Writes a line for each task under way, until the work has ended."""
+    """Write a line for each task under way, until the work has ended."""
     begun = time.monotonic()
     while not ended.wait(LINE_EVERY_S):
         for task in shown.tasks:
@@ -63,7 +63,7 @@ def _tell(shown: Progress, ended: threading.Event) -> None:
 
 
 def _line(task: Task, taken_s: float) -> str:
-    """How far a task is, after so many seconds."""
+    """Describe how far a task is, after so many seconds."""
     done, total = task.completed, task.total
     said = task.description.strip()
     if total and done:
@@ -80,7 +80,7 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def long_bar() -> Iterator[Progress]:
-    """Share done, time left, and the newest `figures`, a field its tasks must have.
+    """Show the share done, the time left, and the newest `figures`, a field its tasks must have.
 
     Without a terminal it draws nothing: ask `bar.console.is_terminal`, and print lines instead.
 
@@ -92,7 +92,7 @@ def long_bar() -> Iterator[Progress]:
 
 
 def long_columns() -> tuple[ProgressColumn, ...]:
-    """The columns of `long_bar`.
+    """List the columns of `long_bar`.
 
     Returns:
         Columns that fit 80 characters; figures that do not are cut.
@@ -110,7 +110,7 @@ def long_columns() -> tuple[ProgressColumn, ...]:
 
 
 def cells_columns() -> tuple[ProgressColumn, ...]:
-    """The columns of a bar over cells of work.
+    """List the columns of a bar over cells of work.
 
     Returns:
         Columns that fit 80 characters; what does not is cut. `said` tells how many are done: the
@@ -128,7 +128,7 @@ def cells_columns() -> tuple[ProgressColumn, ...]:
 
 
 def _text(form: str, width: int) -> ProgressColumn:
-    """A column that is at most so wide, so that those beside it are never cut for it."""
+    """Make a column of a largest width, so that those beside it are never cut for it."""
     from rich.progress import TextColumn
     from rich.table import Column
 

@@ -123,7 +123,7 @@ def _show_plan(config: RecordConfig, spec: JobSpec, as_json: bool) -> None:
 
 
 def _duration(seconds: float) -> str:
-    """Whole minutes and seconds.
+    """Write whole minutes and seconds.
 
     >>> _duration(75.4)
     '1 min 15 s'

@@ -26,7 +26,7 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog=_EXAMPLES)(reproduce)
 
 

@@ -34,7 +34,7 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Add the command."""
     app.command(epilog=_EXAMPLES)(rollout)
 
 
@@ -87,7 +87,7 @@ def rollout(
 
 
 def _summary(manifest: RolloutManifest) -> list[dict[str, str | int]]:
-    """Per policy and job: episodes, decisions, and episodes that ended early."""
+    """Count episodes, decisions and episodes that ended early, by policy and job."""
     found: dict[tuple[str, str], dict[str, str | int]] = {}
     for cell in manifest.cells:
         row = found.setdefault(

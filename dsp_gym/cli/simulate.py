@@ -72,26 +72,6 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=_EXAMPLES)(simulate)
 
 
-_JobArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A shipped job (dsp-gym list jobs), or a job file.", autocompletion=shipped("jobs")
-    ),
-]
-
-_PoliciesOption = Annotated[
-    str, typer.Option(metavar="A,B,C", help="Policies: names, YAML files or folders.")
-]
-
-_GuardrailsOption = Annotated[
-    str | None, typer.Option(help="Guardrails: a shipped name, or a YAML file.")
-]
-
-_StartOption = Annotated[
-    str,
-    typer.Option(help="job: the job file's configuration; sized: one that carries the first rate."),
-]
-
 _PlotOption = Annotated[
     Path | None,
     typer.Option(
@@ -103,14 +83,28 @@ _PlotOption = Annotated[
 
 
 def simulate(
-    job: _JobArgument,
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped job (dsp-gym list jobs), or a job file.", autocompletion=shipped("jobs")
+        ),
+    ],
     load: Annotated[str, typer.Option(help="A shipped load, or a load file.")] = "constant",
-    policies: _PoliciesOption = "static",
-    guardrails: _GuardrailsOption = None,
+    policies: Annotated[
+        str, typer.Option(metavar="A,B,C", help="Policies: names, YAML files or folders.")
+    ] = "static",
+    guardrails: Annotated[
+        str | None, typer.Option(help="Guardrails: a shipped name, or a YAML file.")
+    ] = None,
     duration: Annotated[str, typer.Option(help="Simulated time, such as 90s, 30m or 1h.")] = "1h",
     interval: Annotated[str, typer.Option(help="Time between decisions.")] = "60s",
     seed: Annotated[int, typer.Option(min=0, help="Seed of load, outages and noise.")] = 0,
-    start: _StartOption = "job",
+    start: Annotated[
+        str,
+        typer.Option(
+            help="job: the job file's configuration; sized: one that carries the first rate."
+        ),
+    ] = "job",
     plot: _PlotOption = None,
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print decisions as CSV.")] = False,

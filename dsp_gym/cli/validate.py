@@ -58,10 +58,6 @@ _ConfigArgument = Annotated[
     ),
 ]
 
-_RunsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Finished real runs. Default: runs/validations/NAME."),
-]
 
 _CalibrationsOption = Annotated[
     Path,
@@ -80,10 +76,6 @@ _JobsOption = Annotated[
     ),
 ]
 
-_SimulateOption = Annotated[
-    bool,
-    typer.Option("--simulate", help="Start no Flink; compare the existing runs."),
-]
 
 _PublishedOption = Annotated[
     Path | None,
@@ -94,20 +86,24 @@ _PublishedOption = Annotated[
     ),
 ]
 
-_OutOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")
-]
-
 
 def validate(
     config: _ConfigArgument,
-    runs: _RunsOption = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Finished real runs. Default: runs/validations/NAME."),
+    ] = None,
     calibrations: _CalibrationsOption = Path("docs/figures/validation"),
     jobs: _JobsOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show the runs and start nothing.")] = False,
-    simulate: _SimulateOption = False,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate", help="Start no Flink; compare the existing runs."),
+    ] = False,
     published: _PublishedOption = None,
-    out: _OutOption = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare policies on a real Flink with the same comparison in simulation.
@@ -271,7 +267,7 @@ def _show(found: list[CaseFigures]) -> None:
 def _shown(
     runs: Sequence[RealRun | PublishedRun | ValidationTotals], price: float
 ) -> list[str | None]:
-    """Means over runs, for people; None without any."""
+    """Write means over runs; None without any."""
     if not runs:
         return [None] * 4
     count = len(runs)
@@ -284,7 +280,7 @@ def _shown(
 
 
 def _hours(seconds: float) -> str:
-    """Hours and minutes.
+    """Write hours and minutes.
 
     >>> _hours(5400), _hours(90)
     ('1 h 30 min', '2 min')

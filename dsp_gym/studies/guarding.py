@@ -55,10 +55,10 @@ class Stuck:
         self.name = "stuck"
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        """It remembers nothing."""
+        """Forget nothing: there is no memory."""
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """Holds.
+        """Hold.
 
         Returns:
             The running configuration.
@@ -85,7 +85,7 @@ class RandomTargets(Stuck):
         self._rng = np.random.default_rng(1)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """Draws.
+        """Draw a move.
 
         Returns:
             A decision that keeps no bound.
@@ -110,7 +110,7 @@ class Inverted(Stuck):
         self._right.reset(jobs, seeds, mask)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        """Asks DS2 and does the opposite.
+        """Ask DS2 and do the opposite.
 
         Returns:
             A decision of at least one task a vertex.
@@ -153,7 +153,7 @@ class GuardedRuns(NamedTuple):
     trips: Mapping[str, Floats]  # decisions changed per day, by guardrail
 
     def dearer(self, others: GuardedRuns) -> float:
-        """Compares costs with those of other runs of the same jobs, loads and seeds.
+        """Compare costs with those of other runs of the same jobs, loads and seeds.
 
         Returns:
             Cost above theirs, a share of it: the geometric mean over the runs, so that a large job
@@ -162,7 +162,7 @@ class GuardedRuns(NamedTuple):
         return float(np.exp(np.log(self.cost / others.cost).mean()) - 1.0)
 
     def later(self, others: GuardedRuns) -> float:
-        """Compares lateness with that of other runs of the same jobs, loads and seeds.
+        """Compare lateness with that of other runs of the same jobs, loads and seeds.
 
         Returns:
             Share of the time late above theirs, the mean over the runs.
@@ -178,7 +178,7 @@ class _Played(NamedTuple):
 
 
 def _started(config: BenchmarkConfig, headroom: float | None = None) -> _Played:
-    """The runs of a benchmark's split; with a headroom they carry the highest rate at that use."""
+    """Start the runs of a split; with a headroom they carry the highest rate at that use."""
     specs = [benchmark_job(name, config) for name in config.jobs]
     sampler = LoadSampler(config.loads)
     cells = [cell for row in sampler.cells(config.split, config.seeds) for cell in row]
@@ -196,7 +196,7 @@ def _started(config: BenchmarkConfig, headroom: float | None = None) -> _Played:
 
 
 def _chain_of(policy: Policy, guardrails: GuardrailsConfig | str | None) -> Chain | None:
-    """The chain around a policy, without words."""
+    """Build the chain around a policy, without words."""
     chain = None if guardrails is None else build_for(policy, guardrails)
     if chain is not None:
         chain.explain = False
@@ -204,7 +204,7 @@ def _chain_of(policy: Policy, guardrails: GuardrailsConfig | str | None) -> Chai
 
 
 def made(policy: str) -> Policy:
-    """A policy by name, broken or not.
+    """Make a policy by name, broken or not.
 
     Returns:
         The policy, to be reset.
@@ -281,7 +281,7 @@ def watch_beside(
 
 
 def benchmark_of(name: str, cell: str | None = None, *, train: bool = False) -> BenchmarkConfig:
-    """The runs of a benchmark, or of one cell of a frontier.
+    """Find the runs of a benchmark, or of one cell of a frontier.
 
     Args:
         name: A benchmark; with a cell, a frontier.
@@ -309,7 +309,7 @@ def benchmark_of(name: str, cell: str | None = None, *, train: bool = False) -> 
 
 
 def _narrowed(config: BenchmarkConfig, chosen: argparse.Namespace) -> BenchmarkConfig:
-    """Fewer jobs, loads or seeds, as asked."""
+    """Keep fewer jobs, loads or seeds, as asked."""
     changes: dict[str, object] = {"seeds": chosen.seeds}
     if chosen.jobs:
         changes["jobs"] = tuple(chosen.jobs)
@@ -322,7 +322,7 @@ def _narrowed(config: BenchmarkConfig, chosen: argparse.Namespace) -> BenchmarkC
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a table: a row for each policy under each chain."""
+    """Print a table: a row for each policy under each chain."""
     parser = argparse.ArgumentParser(prog="python -m dsp_gym.studies.guarding", description=__doc__)
     parser.add_argument("benchmark")
     parser.add_argument("--cell", help="of a frontier, as unseen-jobs-unseen-loads")
@@ -362,7 +362,7 @@ def _counted(trips: Mapping[str, Floats]) -> str:
 
 
 def _watched(policy: str, chain: str, config: BenchmarkConfig) -> str:
-    """Interventions per day beside healthy jobs: the mean and the most of any run."""
+    """Count interventions per day beside healthy jobs: the mean and the most of any run."""
     days = config.episode_s / 86_400
     found = {name: each / days for name, each in watch_beside(made(policy), chain, config).items()}
     changed = np.sum(list(found.values()), axis=0)
@@ -375,7 +375,7 @@ def _watched(policy: str, chain: str, config: BenchmarkConfig) -> str:
 def _row(
     policy: str, chain: str, found: GuardedRuns, alone: GuardedRuns, fallback: GuardedRuns
 ) -> str:
-    """A row of the table: means over all runs, and paired differences."""
+    """Make a row of the table: means over all runs, and paired differences."""
     cells = [policy, chain, f"{found.cost.mean():.2f}", f"{100 * found.late.mean():.2f} %"]
     for others in (alone, fallback):
         cells.append(

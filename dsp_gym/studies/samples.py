@@ -54,7 +54,7 @@ def main(
 def _recorder(
     cluster: LocalCluster, name: str, out: Path, running: threading.Event | None = None
 ) -> Recorder:
-    """The recorder of a plan; it sets `running` when a job runs."""
+    """Make the recorder of a plan; it sets `running` when a job runs."""
     plan = files.load_model(RecordConfig, "recordings", name)
     writer = open_recording(plan, out / "recordings" / name, cluster)
 

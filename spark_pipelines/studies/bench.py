@@ -158,7 +158,7 @@ def _table(
     t_s: Floats,
     rng: np.random.Generator,
 ) -> pa.Table:
-    """Samples of one job at some seconds, in the columns of `schema.RAW`."""
+    """Make samples of one job at some seconds, in the columns of `schema.RAW`."""
     import pyarrow as pa
 
     shape = (len(t_s), len(series))
@@ -251,7 +251,7 @@ def bench_spark(
 
 
 def _cold_build(folder: Path) -> None:
-    """A build in a process of its own, as after `dsp-gym dataset build`: Spark's start included."""
+    """Build in a new process, as `dsp-gym dataset build` does: Spark's start included."""
     code = (
         "import sys; from pathlib import Path; from spark_pipelines.studies import bench; "
         "bench._build(Path(sys.argv[1]), Path(sys.argv[1]) / 'built')"
@@ -260,7 +260,7 @@ def _cold_build(folder: Path) -> None:
 
 
 def _timed(once: Callable[[], object], runs: int, warm_ups: int) -> list[float]:
-    """Seconds of each run."""
+    """Time each run, in seconds."""
     for _ in range(warm_ups):
         once()
     seconds = []
@@ -282,7 +282,7 @@ def _rate(
 
 
 def _scan(folder: Path, rows: int) -> None:
-    """Every value of every column, decoded batch by batch."""
+    """Decode every value of every column, batch by batch."""
     from pyarrow import dataset
 
     files = dataset.dataset(folder / "samples", format="parquet")
@@ -312,7 +312,7 @@ def _aggregate(spark: SparkSession, folder: Path) -> None:
 
 
 def _grid(spark: SparkSession, folder: Path, quality: QualityConfig) -> DataFrame:
-    """The grid of all jobs' samples."""
+    """Make the grid of all jobs' samples."""
     from spark_pipelines.pipeline import known_metrics, parallelism
     from spark_pipelines.scan import COLUMNS, Scan, ScannedFile, chunks_of
     from spark_pipelines.sources.parquet_files import texts_of
@@ -330,7 +330,7 @@ def _grid(spark: SparkSession, folder: Path, quality: QualityConfig) -> DataFram
 
 
 def _build(folder: Path, out: Path) -> None:
-    """`dsp-gym dataset build` of the same rows: every check, table, file and report."""
+    """Build a dataset of the same rows: every check, table, file and report."""
     from spark_pipelines.build import build
     from spark_pipelines.config import DatasetConfig
 
@@ -369,7 +369,7 @@ def _session(cores: int) -> Iterator[SparkSession]:
 
 
 def _peak_mib(spark: SparkSession) -> float:
-    """The most memory that Spark's process has held; driver and executors are one here."""
+    """Read the most memory that Spark's process has held; driver and executors are one here."""
     gateway: Any = spark.sparkContext._gateway
     pid = gateway.jvm.java.lang.ProcessHandle.current().pid()
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():

@@ -229,7 +229,7 @@ DATA = {
     "dataset of nothing": case("dataset build empty.yaml", "empty.yaml: is empty"),
     "dataset in a file": case("dataset build q11-rollouts --out file", "file", "it is a file"),
     "column of an archive": case(
-        "dataset build in.yaml --out new --no-track",
+        "dataset build in.yaml --out new --track none",
         "archive/a.csv",
         "key 'value'",
         "has no column 'value'",
@@ -238,7 +238,7 @@ DATA = {
         archive___a__csv="t_s,vertex,subtask,metric,values\n0,map,0,busy,1\n",
     ),
     "words in an archive": case(
-        "dataset build in.yaml --out new --no-track",
+        "dataset build in.yaml --out new --track none",
         "archive/a.csv",
         "key 'value'",
         "expected a number",
@@ -247,7 +247,7 @@ DATA = {
         archive___a__csv="t_s,vertex,subtask,metric,value\n0,map,0,busy,fast\n",
     ),
     "archive of nothing": case(
-        "dataset build in.yaml --out new --no-track",
+        "dataset build in.yaml --out new --track none",
         "folder",
         "no file below it matches *.csv",
         in__yaml=ARCHIVE.replace("archive,", "folder,"),
@@ -390,7 +390,7 @@ def test_every_command_that_reads_something_is_tried() -> None:
     tried = {*(one.line.split()[0] for one in CASES.values())}
     commands = {info.name or info.callback.__name__ for info in app.registered_commands}  # type: ignore[union-attr]
     commands |= {str(group.name) for group in app.registered_groups}
-    assert commands - tried == {"jobs", "policies", "doctor"}
+    assert commands - tried == {"doctor"}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ _LONGEST_S = 300.0
 def command(folder: Path) -> list[str]:
     code = "from dsp_gym.cli import main; main()"
     config, out = str(folder / "datasets" / "d.yaml"), str(folder / "dataset")
-    rest = ["--out", out, "--master", "local[1]", "--no-track"]
+    rest = ["--out", out, "--master", "local[1]", "--track", "none"]
     return [sys.executable, "-c", code, "dataset", "build", config, *rest]
 
 

@@ -80,7 +80,7 @@ class Sheet:
         self.image: Image.Image = Image.new("RGB", (width, height), colour)
 
     def copy(self) -> Sheet:
-        """Copy the picture: one that looks the same so far.
+        """Copy the picture.
 
         Returns:
             The copy.
@@ -90,7 +90,7 @@ class Sheet:
         return copied
 
     def pixels(self) -> Pixels:
-        """The picture as an array.
+        """Convert the picture to an array.
 
         Returns:
             (height, width, 3) of uint8, the caller's own.
@@ -207,7 +207,7 @@ def _font(size: int, bold: bool) -> ImageFont.FreeTypeFont:
 
 @lru_cache(maxsize=8192)
 def _letters(words: str, size: int, bold: bool) -> tuple[Image.Image, int, int, int]:
-    """A line of text: its mask, what to add to x and y of its begin, and its width."""
+    """Draw a line of text: its mask, what to add to x and y of its begin, and its width."""
     from PIL import Image, ImageDraw
 
     font = _font(size, bold)
@@ -219,7 +219,7 @@ def _letters(words: str, size: int, bold: bool) -> tuple[Image.Image, int, int, 
 
 @lru_cache(maxsize=8192)
 def text_width(words: str, size: int, bold: bool = False) -> int:
-    """Width of a line of text.
+    """Measure the width of a line of text.
 
     Returns:
         Pixels.
@@ -230,7 +230,7 @@ def text_width(words: str, size: int, bold: bool = False) -> int:
 
 @lru_cache(maxsize=2048)
 def fitted(words: str, size: int, width: int, bold: bool = False) -> str:
-    """A text cut so that it fits.
+    """Cut a text so that it fits.
 
     Args:
         words: One line.

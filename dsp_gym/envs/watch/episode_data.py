@@ -42,7 +42,7 @@ class Scene:
     def of(
         cls, topology: Topology, job: int, load: str = "", length_s: float | None = None
     ) -> Scene:
-        """What is fixed about one row of a batch.
+        """Read what is fixed about one row of a batch.
 
         Args:
             topology: The jobs.
@@ -107,7 +107,7 @@ class Moment:
     def of(
         cls, snapshot: MetricsSnapshot, job: int, outcome: Outcome | None = None, said: str = ""
     ) -> Moment:
-        """One row of a batch at its snapshot.
+        """Read one row of a batch at its snapshot.
 
         Args:
             snapshot: Of the batch.
@@ -227,7 +227,7 @@ class Story:
         return self.moments[max(0, len(self.moments) - 2)]
 
     def series(self, name: str) -> Floats:
-        """One quantity over time.
+        """Read one quantity over time.
 
         Args:
             name: A field or property of `Moment` that is a number.
@@ -238,7 +238,7 @@ class Story:
         return self._table[_SERIES.index(name), : len(self.moments)]
 
     def cost(self) -> Floats:
-        """Money up to each moment; unknown costs count nothing.
+        """Sum the money up to each moment; unknown costs count nothing.
 
         Returns:
             (moments,) sums.
@@ -246,7 +246,7 @@ class Story:
         return np.asarray(np.cumsum(np.nan_to_num(self.series("cost"))))
 
     def late_share(self) -> Floats:
-        """How much of the time was late, up to each moment.
+        """Compute the late share of the time up to each moment.
 
         Returns:
             (moments,) from 0 to 1; NaN before the first interval.
@@ -256,7 +256,7 @@ class Story:
         return np.divide(late, seconds, out=np.full_like(late, np.nan), where=seconds > 0)
 
     def rescaled(self) -> Bools:
-        """Which moments end an interval that began with a rescale.
+        """Mark the moments that end an interval that began with a rescale.
 
         Returns:
             (moments,).

@@ -8,7 +8,7 @@ __all__ = ["bytes_of", "clock", "count", "duration", "percent"]
 
 
 def count(value: float) -> str:
-    """A count or a rate, thousands and millions shortened.
+    """Write a count or a rate, thousands and millions shortened.
 
     Returns:
         Three digits; "–" for NaN.
@@ -23,7 +23,7 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time, in the unit that suits it.
+    """Write a time in the unit that suits it.
 
     Returns:
         Up to three digits and the unit; "–" for NaN.
@@ -43,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A moment of an episode.
+    """Write a moment of an episode.
 
     Returns:
         Hours and minutes, or minutes and seconds of less than an hour.
@@ -59,7 +59,7 @@ def clock(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of the time.
+    """Write a share of the time.
 
     Returns:
         Percent, with one digit behind the point below ten; "–" for NaN.
@@ -74,7 +74,7 @@ def percent(share: float) -> str:
 
 
 def bytes_of(mib: float) -> str:
-    """An amount of memory.
+    """Write an amount of memory.
 
     Returns:
         MiB, or GiB from a thousand MiB on.

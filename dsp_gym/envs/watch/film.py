@@ -100,7 +100,7 @@ def _resized(pixels: Pixels, width: int) -> Image.Image:
 
 
 def _palette(samples: list[Image.Image]) -> Image.Image:
-    """An image with the colours of all samples, so that no frame needs its own colours.
+    """Make an image with the colours of all samples, so that all frames share one palette.
 
     The most frequent ones are kept as they are: grounds and text must not shift. The others are
     chosen so that rare ones, such as a red dot, have one near.

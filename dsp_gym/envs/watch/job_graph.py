@@ -122,7 +122,7 @@ class JobGraph:
     def _draw_strip(
         self, sheet: Sheet, corner: tuple[int, int], now: Moment, before: Moment
     ) -> None:
-        """A bar for each vertex, as high as it has tasks: there is no room for a graph."""
+        """Draw a bar for each vertex, as high as it has tasks: there is no room for a graph."""
         look, (width, height) = self.look, self.size
         pitch = width / len(self.scene.vertices)
         most = max(_TASKS_OF_STRIP, int(now.parallelism.max()))
@@ -176,7 +176,7 @@ class JobGraph:
                 sheet.text(at, "↑" if node.memory_change > 0 else "↓", look.lines[0], 14, bold=True)
 
     def _squares(self, sheet: Sheet, at: Point, node: _Node, colour: Colour) -> None:
-        """One square for each task, as far as there is room."""
+        """Draw one square for each task, as far as there is room."""
         room = self.node[0] - 28
         lines = 2 if self.node[1] >= 120 else 1
         side = next((s for s in (11, 9, 7, 5, 3) if node.tasks <= lines * (room // (s + 3))), 0)
@@ -190,7 +190,7 @@ class JobGraph:
             sheet.box(place, (side, side), colour, 2 if side > 4 else 0)
 
     def _dense(self, sheet: Sheet, corner: tuple[int, int], node: _Node) -> None:
-        """Name and busyness; below them tasks and memory, where there is room."""
+        """Write name and busyness; below them tasks and memory, where there is room."""
         (width, height), look, (x, y) = self.node, self.look, corner
         left, right = x + 9, x + width - 9
         has_two = height >= 36
@@ -213,7 +213,7 @@ class JobGraph:
         sheet.text((right, second), change, look.lines[0], size, bold=True, align="right")
 
     def _narrow(self, sheet: Sheet, corner: tuple[int, int], node: _Node) -> None:
-        """Tasks and busyness; the name above, memory and what changed below."""
+        """Write tasks and busyness; the name above, memory and changes below."""
         (width, height), look = self.node, self.look
         centre, y = corner[0] + width / 2, corner[1]
         name = fitted(node.name, 11, self._room)
@@ -231,7 +231,7 @@ class JobGraph:
         sheet.text(below, change or memory, colour, 11, bold=bool(change), align="centre")
 
     def _path(self, points: list[Point]) -> list[Point]:
-        """A smooth line from the right side of a vertex to the left side of another."""
+        """Draw a smooth line from the right side of a vertex to the left side of another."""
         half = self.node[0] / 2
         points = [
             (points[0][0] + half, points[0][1]),

@@ -153,7 +153,7 @@ class JobView:
 
 
 def draw_events(sheet: Sheet, at: tuple[int, int], look: Theme) -> None:
-    """The legend of what the panels mark, which ends at a point."""
+    """Draw the legend of what the panels mark, which ends at a point."""
     x = at[0] - sheet.text(at, "job down", look.quiet, 12, align="right") - 20
     sheet.box((x, at[1] - 9), (14, 10), mixed(look.paper, look.bad, 0.3))
     x -= 14
@@ -192,7 +192,7 @@ def draw_status(sheet: Sheet, right: tuple[int, int], status: Status, look: Them
 
 
 def axis_of(story: Story) -> TimeAxis:
-    """The time axis of an episode so far.
+    """Find the time axis of an episode so far.
 
     Returns:
         The whole episode; where its length is unknown or was exceeded, a length that doubles.
@@ -206,7 +206,7 @@ def axis_of(story: Story) -> TimeAxis:
 
 
 def events_of(story: Story) -> PanelEvents:
-    """When a job was rescaled, and when it was down.
+    """Find when a job was rescaled, and when it was down.
 
     Returns:
         Times of the intervals' begins, and spans from there; an outage that goes on from one
@@ -232,7 +232,7 @@ def _panel_corner(place: int) -> tuple[int, int]:
 
 
 def seconds(value: float) -> str:
-    """A latency in seconds, for an axis.
+    """Write a latency in seconds, for an axis.
 
     Returns:
         Three digits and the unit.

@@ -60,7 +60,7 @@ def arranged(inputs: Sequence[Sequence[int]]) -> Arrangement:
 def _chains(
     inputs: Sequence[Sequence[int]], layer: list[int]
 ) -> tuple[list[list[int]], dict[int, list[int]]]:
-    """Nodes along each edge, with a new one in each layer it passes; and every node's sources."""
+    """List the nodes along each edge, with a new one in each layer it passes, and all sources."""
     chains: list[list[int]] = []
     sources: dict[int, list[int]] = {node: [] for node in range(len(inputs))}
     for node, read in enumerate(inputs):
@@ -76,7 +76,7 @@ def _chains(
 
 
 def _in_order(columns: list[list[int]], sources: dict[int, list[int]]) -> None:
-    """Sorts each layer by the mean place of the neighbours in the layer before, then behind."""
+    """Sort each layer by the mean place of the neighbours in the layer before, then behind."""
     targets: dict[int, list[int]] = {}
     for node, read in sources.items():
         for one in read:

@@ -42,7 +42,7 @@ class TimeAxis:
     length_s: float
 
     def ticks(self, most: int) -> list[float]:
-        """Round times within the axis.
+        """List round times within the axis.
 
         Returns:
             Seconds since its begin, at most so many and the begin.
@@ -107,7 +107,7 @@ class CurvePanel:
         return self.size[1] - _TITLE - 8
 
     def column(self, t_s: float) -> float:
-        """Where a time lies.
+        """Find where a time lies.
 
         Returns:
             Pixels from the left end of the curves.
@@ -126,7 +126,7 @@ class CurvePanel:
         self._low, self._high = self._limits(values)
 
     def empty(self) -> Sheet:
-        """The panel without its curves.
+        """Draw the panel without its curves.
 
         Returns:
             A picture to draw on.
@@ -194,14 +194,14 @@ class CurvePanel:
         sheet.box((x - 4, y - 4), (8, 8), colour, 4)
 
     def _renew(self, columns: tuple[int, int]) -> None:
-        """Wipes what was drawn in some columns."""
+        """Wipe what was drawn in some columns."""
         if self._picture is None or self._ground is None:
             return
         box = (_TICKS + columns[0], _TITLE, _TICKS + columns[1], _TITLE + self.height)
         self._picture.image.paste(self._ground.image.crop(box), box[:2])
 
     def _mark(self, columns: tuple[int, int], events: PanelEvents) -> None:
-        """Shades the time the job was down, and draws a line at each rescale."""
+        """Shade the time the job was down, and draw a line at each rescale."""
         if not len(events.rescales_s) and not len(events.down_s):
             return
         shape = (self.height, columns[1] - columns[0])
@@ -219,7 +219,7 @@ class CurvePanel:
             self._picture.wash((_TICKS + columns[0], _TITLE), mask, colour, part)
 
     def _limits(self, values: Floats) -> tuple[float, float]:
-        """Round ends of the axis that hold the bound and the values that are known."""
+        """Choose round ends of the axis that hold the bound and the known values."""
         known = values[np.isfinite(values)]
         if self.scale == "log":
             bound = self.bound or 1.0
@@ -230,7 +230,7 @@ class CurvePanel:
         return 0.0, _round_up(float(known.max(initial=least)))
 
     def _row(self, values: Floats) -> Floats:
-        """Pixels from the upper end of the curves."""
+        """Convert values to pixels from the upper end of the curves."""
         low, high = self._low, self._high
         if self.scale == "log":
             kept = np.log(np.maximum(values, low))
@@ -240,7 +240,7 @@ class CurvePanel:
         return np.asarray((1 - (kept - low) / (high - low)) * (self.height - 3) + 1)
 
     def _drawn_ground(self) -> Sheet:
-        """The empty panel, kept, and a copy of it to draw on."""
+        """Draw the empty panel, keep it, and return a copy to draw on."""
         look, (width, height) = self.look, self.size
         ground = Sheet(width, height, look.paper)
         ground.box((0, 0), (width, height), look.sunk, 10)
@@ -270,7 +270,7 @@ class CurvePanel:
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 3, 4, 5, 6, 8 times a power of ten."""
+    """Round up to 1, 2, 3, 4, 5, 6 or 8 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(m * power for m in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if m * power >= value * 0.9999)
 

@@ -129,7 +129,7 @@ class SideBySide:
             panel.value(sheet, (x, y), written, colour)
 
     def _verdict(self, place: int) -> str:
-        """What the last policy does better or worse than the first so far."""
+        """Say what the last policy does better or worse than the first so far."""
         if len(self.names) == 1 or place < 1:
             return ""
         cost, other = float(self._costs[-1][place]), float(self._costs[0][place])
@@ -174,7 +174,7 @@ class SideBySide:
         return panel
 
     def _column_panels(self, name: str) -> list[CurvePanel]:
-        """A panel per policy with one scale for all."""
+        """Make a panel per policy with one scale for all."""
         every = np.concatenate([story.series(name) for story in self.stories])
         return [self._column_panel(k, name, every) for k in range(len(self.stories))]
 

@@ -17,7 +17,7 @@ _BUSY_COLUMNS = 20
 
 
 def as_text(story: Story) -> str:
-    """The last moment, and curves of those before it.
+    """Write the last moment, and curves of those before it.
 
     Args:
         story: Of the job, with a moment at least.
@@ -48,7 +48,7 @@ def as_text(story: Story) -> str:
 
 
 def sparkline(values: Floats, columns: int = _COLUMNS) -> str:
-    """The last values as bars, from zero to the highest.
+    """Draw the last values as bars, from zero to the highest.
 
     Args:
         values: At or above zero; NaN: unknown, a space.

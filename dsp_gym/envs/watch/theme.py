@@ -33,7 +33,7 @@ class Theme:
     lines: tuple[Colour, ...]  # one per policy or curve
 
     def of_busyness(self, share: float) -> Colour:
-        """From grey over green to red, as an operator feels about a vertex so busy.
+        """Choose a colour from grey over green to red, as an operator feels about a vertex so busy.
 
         Args:
             share: Of the time, 0 to 1; NaN: unknown.
@@ -51,7 +51,7 @@ class Theme:
 
 
 def mixed(first: Colour, second: Colour, share: float) -> Colour:
-    """A colour between two.
+    """Mix two colours.
 
     Args:
         first: At share 0.
@@ -71,7 +71,7 @@ def mixed(first: Colour, second: Colour, share: float) -> Colour:
 
 @cache
 def theme(scheme: Scheme = "dark") -> Theme:
-    """The colours of the pages in one of their schemes.
+    """Look up the colours of the pages in one of their schemes.
 
     Returns:
         Read from the pages' style sheet, so that a frame and a page agree.

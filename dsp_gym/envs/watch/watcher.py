@@ -57,7 +57,7 @@ class EpisodeWatcher:
         self.story.add(Moment.of(core.snapshot, job, step.outcome, said))
 
     def text(self) -> str:
-        """The episode as text.
+        """Write the episode as text.
 
         Returns:
             Lines.
@@ -65,7 +65,7 @@ class EpisodeWatcher:
         return as_text(self.story)
 
     def picture(self) -> Pixels:
-        """The episode as a picture.
+        """Draw the episode as a picture.
 
         Returns:
             (720, 1280, 3) of uint8.
@@ -118,7 +118,7 @@ class BatchWatcher:
             watcher.add(core, job, step)
 
     def pictures(self) -> tuple[Pixels, ...]:
-        """Every job's episode as a picture.
+        """Draw every job's episode as a picture.
 
         Returns:
             One (720, 1280, 3) of uint8 for each job.
@@ -127,7 +127,7 @@ class BatchWatcher:
 
 
 def watcher_of(render_mode: str | None) -> EpisodeWatcher | None:
-    """Keeps episodes for a render mode.
+    """Choose the watcher of a render mode.
 
     Args:
         render_mode: Of the environment.
@@ -156,7 +156,7 @@ def watcher_of(render_mode: str | None) -> EpisodeWatcher | None:
 
 
 def decided(step: BatchStep, job: int, story: Story) -> str:
-    """The decision of a step in words.
+    """Write the decision of a step in words.
 
     Args:
         step: The result of the step.

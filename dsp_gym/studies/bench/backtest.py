@@ -102,7 +102,7 @@ def _history(name: str, seed: int, days: float, interval_s: int) -> History:
 
 
 def _parts(history: History, names: list[str]) -> tuple[SteadyPart, ...]:
-    """What the model itself would have shown at some of the loads."""
+    """Compute what the model itself would have shown at some of the loads."""
     tasks = dict(zip(names, history.parallelism[0].tolist(), strict=True))
     level = dict(zip(names, history.memory_level[0].tolist(), strict=True))
     model = JobModel(history.spec, {})

@@ -107,7 +107,7 @@ class Running:
 
 
 def _two_free_ports() -> int:
-    """The lower of two neighbours that nobody listens on or talks from."""
+    """Find two neighbouring free ports; the lower one is returned."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port: int = free.getsockname()[1]
@@ -117,7 +117,7 @@ def _two_free_ports() -> int:
 
 @contextmanager
 def running(file: Path, arguments: list[str], out: Path, before: str = "") -> Iterator[Running]:
-    """`dsp-gym shadow` in a process, until the block ends.
+    """Run `dsp-gym shadow` in a process, until the block ends.
 
     Args:
         file: its configuration.
@@ -197,7 +197,7 @@ def beside(
 
 
 def memory_mib(pid: int) -> float:
-    """Resident memory of a process.
+    """Read the resident memory of a process.
 
     Returns:
         MiB.

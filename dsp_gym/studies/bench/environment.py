@@ -92,7 +92,7 @@ class MeasuredRate:
 def measure(
     name: str, unit: str, once: Callable[[], int], *, runs: int, threads: int, bar: float | None
 ) -> MeasuredRate:
-    """Times a piece of work that says how many units it did, for a second or more.
+    """Time a piece of work that returns how many units it did, for a second or more.
 
     Returns:
         Units per second over the runs.
@@ -112,7 +112,7 @@ def measure(
 
 
 def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
-    """Times the native batch and one environment, with and without guardrails, and days of one job.
+    """Time the native batch and one environment, with and without guardrails, and days of one job.
 
     Returns:
         Decisions per second of each, frames per second where Pillow is installed, and seconds for
@@ -144,7 +144,7 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
 
 
 def bench_frames(runs: int = 5) -> MeasuredRate:
-    """Times drawing: a decision a frame, the decision included.
+    """Time drawing: a decision a frame, the decision included.
 
     Returns:
         Frames per second.
@@ -165,7 +165,7 @@ def bench_frames(runs: int = 5) -> MeasuredRate:
 
 
 def bench_day(job: str, runs: int = 5) -> MeasuredRate:
-    """Times a simulated day of one job that the rule `RULE` scales once a minute.
+    """Time a simulated day of one job that the rule `RULE` scales once a minute.
 
     The load swings once around the job's reference rate. Loop, snapshots and decisions are
     included; reasons in words are not, as in evaluation.
@@ -196,7 +196,7 @@ def bench_day(job: str, runs: int = 5) -> MeasuredRate:
 
 
 def experiment(job: str = JOB, loads: Mapping[str, object] = DEFAULT_LOADS) -> dict[str, object]:
-    """The timed experiment as a document, guardrails left out.
+    """Build the timed experiment as a document, guardrails left out.
 
     Args:
         job: name of a job file.
@@ -215,7 +215,7 @@ def experiment(job: str = JOB, loads: Mapping[str, object] = DEFAULT_LOADS) -> d
 
 
 def _stepper(envs: AutoscaleVectorEnv, jobs: int) -> Callable[[], int]:
-    """Random actions, drawn before; most of them hold."""
+    """Draw random actions in advance; most of them hold."""
     rng = np.random.default_rng(0)
     size = 2 * envs.batch.vertices
     moves = rng.integers(0, 3, (64, jobs, size)) * (rng.random((64, jobs, size)) < MOVE_SHARE)

@@ -30,7 +30,7 @@ class Figure:
 
 
 def machine() -> dict[str, str | int | float]:
-    """Describes the machine of the figures.
+    """Describe the machine of the figures.
 
     Virtual cores may share a physical one and a host may serve others. Both show in the two rates:
     MiB of BLAKE2b per second by one thread, and by one thread per core together, as a multiple.
@@ -51,7 +51,7 @@ def machine() -> dict[str, str | int | float]:
 
 
 def hashed_mib_per_s(threads: int) -> float:
-    """Hashes blocks of 1 MiB for half a second, without the interpreter's lock.
+    """Hash blocks of 1 MiB for half a second, without the interpreter's lock.
 
     Args:
         threads: that hash at the same time.

@@ -50,7 +50,7 @@ INTERVAL_S = 60
 
 
 def rule_policies(names: Iterable[str] = ()) -> list[str]:
-    """The rule policies that are installed, or those of them that are named.
+    """List the installed rule policies, or those of them that are named.
 
     Returns:
         Names.
@@ -68,7 +68,7 @@ def rule_policies(names: Iterable[str] = ()) -> list[str]:
 def bench_policies(
     names: Iterable[str] = (), jobs: int = 1024, runs: int = 5
 ) -> list[MeasuredRate]:
-    """Times every rule policy: a batch of eight vertices, one job of sixteen.
+    """Time every rule policy: a batch of eight vertices, one job of sixteen.
 
     Returns:
         Decisions per second of each.
@@ -103,7 +103,7 @@ def bench_policies(
 
 
 def recorded(specs: Sequence[JobSpec], jobs: int) -> list[MetricsSnapshot]:
-    """Records jobs under a load that doubles and halves.
+    """Record jobs under a load that doubles and halves.
 
     Returns:
         Snapshots, one per minute.
@@ -123,7 +123,7 @@ def recorded(specs: Sequence[JobSpec], jobs: int) -> list[MetricsSnapshot]:
 
 
 def chain(vertices: int) -> JobSpec:
-    """A source, stateful and stateless operators in turn, a sink; carries its own load.
+    """Make a chain of a source, stateful and stateless operators in turn, and a sink.
 
     Returns:
         A job of that many vertices, `v0` to `vN`, driven by 20,000 records/s.

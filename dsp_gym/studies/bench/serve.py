@@ -61,7 +61,7 @@ _TOKEN = "bench-bench-bench"
 
 
 def bench_serve(answers: int = 10_000, leak: int = 50_000) -> list[Figure]:
-    """All figures.
+    """Measure all figures.
 
     Args:
         answers: of each policy and each number of clients.
@@ -82,7 +82,7 @@ def bench_serve(answers: int = 10_000, leak: int = 50_000) -> list[Figure]:
 
 
 def _answers(server: StatusServer, policy: str, clients: int, answers: int) -> list[Figure]:
-    """How many answers there are, how long they take, and what they cost both sides."""
+    """Measure the rate of answers, their time, and their cost on both sides."""
     before_s = time.process_time()
     found = _asked(server, policy, clients, answers)
     cpu_ms = 1000 * (time.process_time() - before_s)
@@ -104,7 +104,7 @@ def _answers(server: StatusServer, policy: str, clients: int, answers: int) -> l
 
 
 def _beside_slow(server: StatusServer) -> list[Figure]:
-    """Probes and decisions while many connections say nothing, and some say it slowly."""
+    """Time probes and decisions beside many silent and some slow connections."""
     host, port = _address(server.url)
     with ExitStack() as stack:
         for number in range(SLOW + SLOW_HEADERS):
@@ -130,7 +130,7 @@ def _beside_slow(server: StatusServer) -> list[Figure]:
 
 
 def _growth(server: StatusServer, answers: int) -> Figure:
-    """How much resident memory grows after the first tenth."""
+    """Measure the growth of resident memory after the first tenth."""
     first = len(_asked(server, RULE, CLIENTS, answers // 10).took_s)
     before = _resident_mib()
     more = len(_asked(server, RULE, CLIENTS, answers - first).took_s)
@@ -182,7 +182,7 @@ def _asked(server: StatusServer, policy: str, clients: int, answers: int) -> Ask
 
 
 def _request(policy: str, job: str) -> bytes:
-    """A request for a decision, with `T_S` for the time."""
+    """Write a request for a decision, with `T_S` for the time."""
     document = {**_snapshot(), "job": job, "t_s": int(T_S)}
     body = json.dumps(document).encode()
     head = (

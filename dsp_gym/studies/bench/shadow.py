@@ -59,7 +59,7 @@ TURN_S = 0.1
 
 
 def configuration(folder: Path) -> dict[str, object]:
-    """Writes the job file of a chain of sixteen vertices into the folder.
+    """Write the job file of a chain of sixteen vertices into a folder.
 
     Returns:
         A run's configuration with four policies on it.
@@ -82,7 +82,7 @@ def bench_shadow(
     jobs: Sequence[int] = JOBS,
     of_each: int = 10,
 ) -> list[Figure]:
-    """All figures.
+    """Measure all figures.
 
     Args:
         decisions: that are timed; 1,440 are a day.
@@ -106,7 +106,7 @@ def bench_shadow(
 def _beside(
     document: dict[str, object], folder: Path, jobs: int, starts: int, decisions: int
 ) -> list[Figure]:
-    """What a process takes beside so many jobs."""
+    """Measure a process beside so many jobs."""
     one, spec = jobs == 1, chain(LARGE)
     interval_s = max(5, math.ceil(TURN_S * jobs))
     found = [
@@ -172,7 +172,7 @@ def _decisions(document: dict[str, object], decisions: int) -> list[Figure]:
 
 
 def _replayed(folder: Path, hours: int) -> list[Figure]:
-    """How fast a process goes through a recording, and how long a week of it takes at that."""
+    """Measure how fast a process replays a recording, and compute the time of a week."""
     spec = load_job("flink-wordcount")
     by_hour = 0.6 + 0.35 * np.sin(2 * np.pi * np.arange(hours) / 24)
     steps = tuple((3600.0 * h, float(spec.source.rate_per_s * x)) for h, x in enumerate(by_hour))

@@ -46,7 +46,7 @@ _OF_TASKMANAGERS = tuple(
 
 @contextmanager
 def standing_in(jobs: int, tasks: dict[str, int]) -> Iterator[str]:
-    """Runs the servers while the block lasts.
+    """Run the servers while the block lasts.
 
     Args:
         jobs: how many there are.
@@ -66,7 +66,7 @@ def standing_in(jobs: int, tasks: dict[str, int]) -> Iterator[str]:
 
 
 def serve(jobs: int, tasks: dict[str, int]) -> None:
-    """Answers until the process is ended; prints the address first."""
+    """Print the address, and answer until the process is ended."""
     world = _World(jobs, tasks)
 
     class Handler(BaseHTTPRequestHandler):
@@ -97,7 +97,7 @@ def serve(jobs: int, tasks: dict[str, int]) -> None:
             self._answer({"status": {"allowed": asked["verb"] in READS}})
 
         def _hold(self, seconds: float) -> None:
-            """A watch in which nothing happens."""
+            """Hold a watch in which nothing happens."""
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Connection", "close")
@@ -123,7 +123,7 @@ def serve(jobs: int, tasks: dict[str, int]) -> None:
         request_queue_size = 256
 
         def handle_error(self, *_: object) -> None:
-            """Who asked has left."""
+            """Ignore a client that has left."""
 
     server = Server(("127.0.0.1", 0), Handler)
     sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}\n")
@@ -137,7 +137,7 @@ class _World:
         self._since_s = time.time() - 3600.0
 
     def resources(self) -> dict[str, object]:
-        """The list of all resources."""
+        """List all resources."""
         return {
             "metadata": {"resourceVersion": "1"},
             "items": [self._resource(name) for name in self._names],
@@ -178,7 +178,7 @@ class _World:
         }
 
     def series(self, query: str, until_s: float) -> list[str]:
-        """What a range selector selects, as JSON texts."""
+        """Select the series of a range selector, as JSON texts."""
         span_s = float(re.search(r"\[(\d+)ms\]", query)[1]) / 1000  # type: ignore[index]  # its own client asks
         first = int((until_s - span_s) // SAMPLE_S) + 1
         at = [n * SAMPLE_S for n in range(first, int(until_s // SAMPLE_S) + 1)]
@@ -217,14 +217,14 @@ class _World:
 
 @lru_cache(maxsize=64)
 def _known(names: str) -> tuple[str, ...]:
-    """The metrics of tasks that a pattern names."""
+    """List the metrics of tasks that a pattern names."""
     known = [*_PER_S, *_STEADY]
     return tuple(n for n in known if re.fullmatch(names, f"flink_taskmanager_job_task_{n}"))
 
 
 @lru_cache(maxsize=1024)
 def _selected(query: str, label: str) -> str:
-    """The pattern of a label in a selector; empty without one."""
+    """Read the pattern of a label in a selector; empty without one."""
     found = re.search(rf'[{{,]{label}=~("(?:[^"\\]|\\.)*")', query)
     return "" if found is None else re.sub(r"\\(?=-)", "", str(json.loads(found[1])))
 

@@ -19,7 +19,7 @@ _STARTS = {
 
 
 def bench_start(runs: int = 5) -> list[MeasuredRate]:
-    """Times a fresh interpreter, its own start included.
+    """Time a fresh interpreter, its own start included.
 
     Returns:
         Processor milliseconds of each import and command.
