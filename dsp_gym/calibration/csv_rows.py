@@ -10,11 +10,18 @@ from pathlib import Path
 from dsp_gym.config.text import decoded
 from dsp_gym.errors import ConfigError
 
-__all__ = ["read_rows"]
+__all__ = ["measured_rows", "read_rows"]
 
 
-def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a table with a header; fields are text.
+def read_rows(
+    file: Path, columns: Sequence[str] = (), remedy: str = "Name a CSV table with a header."
+) -> list[dict[str, str]]:
+    """Read the rows of a table with a header; fields are text.
+
+    Args:
+        file: the table.
+        columns: that it has to have.
+        remedy: what to do where it cannot be read.
 
     Returns:
         One dict per row; fields are text, empty if the cell is.
@@ -29,9 +36,7 @@ def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         rows = [{key: value or "" for key, value in row.items() if key} for row in reader]
     except (OSError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(
-            f"cannot be read: {why}", file=file, remedy="Name a CSV table with a header."
-        ) from error
+        raise ConfigError(f"cannot be read: {why}", file=file, remedy=remedy) from error
     missing = [column for column in columns if column not in header]
     if missing:
         raise ConfigError(
@@ -40,3 +45,16 @@ def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
             remedy=f"It needs the columns {', '.join(columns)}.",
         )
     return rows
+
+
+def measured_rows(file: Path) -> list[dict[str, str]]:
+    """Read the rows of a table of the folder of measured data.
+
+    Returns:
+        One dict per row, as `read_rows` gives it.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    remedy = "Name the folder of measured data: --data FOLDER, or DSP_GYM_DATA."
+    return read_rows(file, remedy=remedy)

@@ -10,7 +10,6 @@ are published, the cost of a cache miss. Q1's loss with parallelism is ContTune'
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from collections.abc import Sequence
@@ -20,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import typer
 
+from dsp_gym.calibration.csv_rows import measured_rows
 from dsp_gym.calibration.evidence import with_section
 from dsp_gym.config import files
 from dsp_gym.config.strict_yaml import parse_yaml
-from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import vertex_capacity
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.memory import level_mib
@@ -118,19 +117,10 @@ def power_of(data: Path) -> float:
     Returns:
         The exponent a, without unit; 0 would be perfect scaling.
     """
-    path = data / "nexmark_q1_mapper_scaling.csv"
     trials: dict[int, list[float]] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            for row in csv.DictReader(stream):
-                rate = float(row["processing_ability_events_per_s"])
-                trials.setdefault(int(row["parallelism"]), []).append(rate)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}",
-            file=path,
-            remedy="Name the folder of measured data: --data FOLDER, or DSP_GYM_DATA.",
-        ) from error
+    for row in measured_rows(data / "nexmark_q1_mapper_scaling.csv"):
+        rate = float(row["processing_ability_events_per_s"])
+        trials.setdefault(int(row["parallelism"]), []).append(rate)
     single = statistics.mean(trials[1])
     # Through e(1) = 1, as the form demands.
     pairs = [(math.log(p), math.log(statistics.mean(r) / p / single)) for p, r in trials.items()]

@@ -8,7 +8,6 @@ numbers from the curve that was left out.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.arrays import Floats
+from dsp_gym.calibration.csv_rows import measured_rows
 from dsp_gym.errors import ConfigError, MissingExtraError
 from dsp_gym.job.cache import Blocks, lru_curve
 from dsp_gym.job.spec import Popularity
@@ -123,10 +123,9 @@ def read_curves(data: Path) -> list[MeasuredCurve]:
     if not file.is_file():
         raise ConfigError("no measured curves", file=str(file), remedy="Name the folder of data.")
     rows: dict[str, list[tuple[float, float]]] = {}
-    with file.open(encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines):
-            point = (float(row["cache_bytes"]) / MIB, float(row["miss_ratio"]))
-            rows.setdefault(row["workload"], []).append(point)
+    for row in measured_rows(file):
+        point = (float(row["cache_bytes"]) / MIB, float(row["miss_ratio"]))
+        rows.setdefault(row["workload"], []).append(point)
     found = []
     for name, points in rows.items():
         size, miss = np.array(points).T

@@ -21,6 +21,7 @@ import numpy as np
 import typer
 
 from dsp_gym.arrays import Floats
+from dsp_gym.calibration.csv_rows import measured_rows
 from dsp_gym.calibration.evidence import (
     LeftOut,
     SeenRate,
@@ -49,7 +50,6 @@ from dsp_gym.studies.fitting.streambed_data import (
     StreambedRun,
     cells,
     read_runs,
-    read_table,
 )
 from dsp_gym.studies.fitting.streambed_model import QueryModel, spec_of
 
@@ -243,7 +243,7 @@ def single_task_evidence(data: Path, job: str) -> Evidence:
     query = job.removeprefix("streambed-")
     rows = [
         row
-        for row in read_table(data / "streambed_single_task_operators.csv")
+        for row in measured_rows(data / "streambed_single_task_operators.csv")
         if row["query"] == query and int(row["slot_memory_mb"]) >= ENOUGH_MIB
     ]
     measured = {

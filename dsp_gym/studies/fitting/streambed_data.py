@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dsp_gym.errors import ConfigError
+from dsp_gym.calibration.csv_rows import measured_rows
 
 __all__ = [
     "AT_SCALE",
@@ -24,7 +23,6 @@ __all__ = [
     "StreambedRun",
     "cells",
     "read_runs",
-    "read_table",
 ]
 
 CROWDED_MIB = (512, 1024)
@@ -202,10 +200,10 @@ def read_runs(data: Path) -> list[StreambedRun]:
         The runs in the file's order; rates in records/s, memory in MB per slot.
     """
     operators: dict[str, list[dict[str, str]]] = {}
-    for row in read_table(data / "streambed_operator_rates.csv"):
+    for row in measured_rows(data / "streambed_operator_rates.csv"):
         operators.setdefault(row["run_id"], []).append(row)
     runs = []
-    for row in read_table(data / "streambed_mst.csv"):
+    for row in measured_rows(data / "streambed_mst.csv"):
         if row["suspect"] == "1" or row["single_task"] == "1":
             continue
         ops = sorted(operators[row["run_id"]], key=lambda op: int(op["op_index"]))
@@ -242,20 +240,3 @@ def cells(
         for memory, slots in keys
         if (memory in memories if memories else memory >= ENOUGH_MIB)
     ]
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of one of its tables, fields as text.
-
-    Returns:
-        One mapping per row, from column to text.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}",
-            file=path,
-            remedy="Name the folder of measured data: --data FOLDER, or DSP_GYM_DATA.",
-        ) from error

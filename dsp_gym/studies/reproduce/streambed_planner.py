@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.calibration.csv_rows import measured_rows
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
@@ -16,7 +17,6 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 from dsp_gym.policies.registry import load_class, make
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
-from dsp_gym.studies.fitting.streambed_data import read_table
 from dsp_gym.studies.reproduce.registry import Check, needs, skipped
 
 __all__ = ["bids2_errors", "extrapolated", "streambed_planner"]
@@ -71,9 +71,9 @@ def bids2_errors(data: Path) -> list[float]:
     """
     capacity = load_class("streambed").linear_capacity
     operators: dict[int, list[dict[str, str]]] = {}
-    for row in read_table(data / "streambed_operator_rates.csv"):
+    for row in measured_rows(data / "streambed_operator_rates.csv"):
         operators.setdefault(int(row["run_id"]), []).append(row)
-    runs = read_table(data / "streambed_mst.csv")
+    runs = measured_rows(data / "streambed_mst.csv")
     singles = [run for run in runs if run["single_task"] == "1"]
     errors = []
     for run in runs:
