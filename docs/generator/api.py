@@ -21,6 +21,7 @@ PACKAGES = (
     "dsp_gym.simulation",
     "dsp_gym.metrics",
     "dsp_gym.evaluation",
+    "dsp_gym.whatif",
     "dsp_gym.calibration",
     "dsp_gym.datasets",
     "dsp_gym.records",
