@@ -165,7 +165,9 @@ def watched(tmp_path_factory):
     """The journal of half an hour in shadow mode beside a job that is far too small."""
     root = tmp_path_factory.mktemp("shadow")
     config = root / "run.yaml"
-    config.write_text(f"job: nexmark-q1\n{POLICIES}\ngate: {{min_days: 0.02, rescue: {{cut: 0.3}}}}\n")
+    config.write_text(
+        f"job: nexmark-q1\n{POLICIES}\ngate: {{min_days: 0.02, rescue: {{cut: 0.3}}}}\n"
+    )
     words = ["shadow", config, "--simulated", "diurnal", "--duration", "30m"]
     words += ["--journal", root / "journal"]
     done = CliRunner().invoke(app, [str(word) for word in words])
