@@ -22,6 +22,7 @@ PACKAGES = (
     "dsp_gym.metrics",
     "dsp_gym.evaluation",
     "dsp_gym.experiments",
+    "dsp_gym.whatif",
     "dsp_gym.calibration",
     "dsp_gym.datasets",
     "dsp_gym.records",

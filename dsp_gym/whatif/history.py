@@ -185,60 +185,56 @@ def gridded(
 ) -> History:
     """A history of slots of equal length, each of which begins with what is deployed in it.
 
+    Other arguments are fields of `History`.
+
     Args:
-        name: of the job.
-        spec: its model, or its graph and first numbers.
-        t_s: (K,) begin of each slot.
-        interval_s: its length.
         load_per_s: (K,) records/s that arrived.
         tasks: (K, V) as deployed when the slot begins.
         level: (K, V) likewise.
-        late: (K,) late share.
-        lag_s: (K,) backlog at its end, s.
-        latency_s: (K,) p95.
         outage_s: (K,) of the rescale with which the slot begins.
-        parts: what the model is fitted to.
-        notes: what to know about the history.
-        is_dated: whether times count from 1970.
 
     Returns:
         The history.
     """
-    slots, unknown = len(t_s), np.full(len(t_s), np.nan)
-    outages = unknown if outage_s is None else outage_s
-    order = spec.topological_order()
-    sources = [v for v, vertex in enumerate(order) if vertex.kind == "source"]
-    owed_s = np.concatenate([lag_s[:1], lag_s[:-1]])
-    pending = np.full((slots, len(order)), np.nan)
-    pending[:, sources] = (owed_s * load_per_s / max(len(sources), 1))[:, None]
-    before = np.maximum(np.arange(slots) - 1, 0)
-    changed = np.any(tasks != tasks[before], axis=1) | np.any(level != level[before], axis=1)
+    outages = np.full_like(t_s, np.nan) if outage_s is None else outage_s
+    before = np.maximum(np.arange(len(t_s)) - 1, 0)
+    moved = np.any((tasks != tasks[before]) | (level != level[before]), axis=1)
     return History(
         name=name,
         spec=spec,
         t_s=t_s,
         interval_s=float(interval_s),
-        seconds=np.full(slots, float(interval_s)),
+        seconds=np.full(len(t_s), float(interval_s)),
         arrived=np.maximum(load_per_s, 0.0) * interval_s,
         parallelism=tasks[before],
         memory_level=level[before],
         wanted=tasks,
         wanted_level=level,
-        settled=np.ones(slots, np.bool_),
+        settled=np.ones(len(t_s), np.bool_),
         late=late,
         lag_s=lag_s,
         latency_s=latency_s,
         cost_per_h=deployed_costs(spec, tasks, level),
-        rescales=changed.astype(np.float64),
-        pending=pending,
+        rescales=moved.astype(np.float64),
+        pending=_owed(spec, lag_s, load_per_s),
         outage_s=outages,
-        running_since_s=unknown,
-        age_s=np.zeros(slots),
+        running_since_s=np.full_like(t_s, np.nan),
+        age_s=np.zeros(len(t_s)),
         drawn_outages_s=tuple(outages[np.isfinite(outages)].tolist()),
         parts=parts,
         notes=tuple(notes),
         is_dated=is_dated,
     )
+
+
+def _owed(spec: JobSpec, lag_s: Floats, load_per_s: Floats) -> Floats:
+    """Records in the logs of the sources when a slot begins, (K, V); NaN at other vertices."""
+    order = spec.topological_order()
+    sources = [v for v, vertex in enumerate(order) if vertex.kind == "source"]
+    owed_s = np.concatenate([lag_s[:1], lag_s[:-1]])
+    pending = np.full((len(lag_s), len(order)), np.nan)
+    pending[:, sources] = (owed_s * load_per_s / max(len(sources), 1))[:, None]
+    return pending
 
 
 def deployed_costs(spec: JobSpec, tasks: Ints, level: Ints) -> Floats:

@@ -52,16 +52,7 @@ def history_of_run(run: ObservedRun, place: str | Path, spec: JobSpec | None = N
         ConfigError: The journal holds no configuration, or the model is of another job, or its
             prices are in another currency.
     """
-    config = None
-    if run.configuration is not None:
-        config = parse(RunConfig, dict(run.configuration), str(place))
-    if spec is None and config is None:
-        raise ConfigError(
-            "does not hold the configuration of its run",
-            file=place,
-            remedy="Name the job's file: --jobs FILE",
-        )
-    model = spec or job_of(config)  # type: ignore[arg-type]  # one of both is there
+    config, model = _configured(run, place, spec)
     order = _order(run, model, place)
     _refuse_currencies(run, model, place)
     after = run.next_up()[np.minimum(np.arange(len(run)) + 1, len(run) - 1)]
@@ -102,6 +93,22 @@ def history_of_run(run: ObservedRun, place: str | Path, spec: JobSpec | None = N
         watched=None if config is None else Watched(config, _decided(run, order), run.held),
     )
     return history if config is None else replace(history, window=config.window)
+
+
+def _configured(
+    run: ObservedRun, place: str | Path, spec: JobSpec | None
+) -> tuple[RunConfig | None, JobSpec]:
+    """The configuration of a run, and the job's model."""
+    if run.configuration is not None:
+        config = parse(RunConfig, dict(run.configuration), str(place))
+        return config, spec or job_of(config)
+    if spec is None:
+        raise ConfigError(
+            "does not hold the configuration of its run",
+            file=place,
+            remedy="Name the job's file: --jobs FILE",
+        )
+    return None, spec
 
 
 def _decided(run: ObservedRun, order: list[int]) -> dict[str, Decided]:

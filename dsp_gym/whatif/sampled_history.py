@@ -117,18 +117,14 @@ def slots_history(
     if not seen.emitted.any():
         raise _silent(name, float(edges[-1] - edges[0]))
     tasks, level, running = _configured(spec, deployed, seen.begin_s)
-    down = _down_share(deployed, edges)
     arrived = np.maximum(seen.emitted + seen.grown, 0.0) / interval_s
     load = bridged(np.where(seen.known, arrived, np.nan), interval_s)
     restarts = _restarts(deployed)
     load = np.where(_struck(restarts, edges), np.nan, load)
     lag_s = seen.pending / np.maximum(load, 0.1 * float(spec.source.rate_per_s))
-    outages = np.array([one.t_s - one.down_since_s for one in deployed])
-    outages[0] = np.nan
-    outages[[i for i, one in enumerate(deployed) if one in restarts]] = np.nan
-    began = np.concatenate([[False], np.diff(running) > 0])
+    known = [k > 0 and one not in restarts for k, one in enumerate(deployed)]
+    outages = np.where(known, [one.t_s - one.down_since_s for one in deployed], np.nan)
     late = _late(seen, lag_s, float(spec.slo.latency_s))
-    settled = _settled(deployed, edges)
     return gridded(
         name,
         spec,
@@ -137,11 +133,13 @@ def slots_history(
         load,
         tasks,
         level,
-        late=np.clip(down + (1 - down) * late, 0.0, 1.0),
+        late=_with_outages(late, _down_share(deployed, edges)),
         lag_s=lag_s,
         latency_s=seen.latency_s,
-        outage_s=np.where(began, outages[running], np.nan),
-        parts=_parts(spec, seen, interval_s, load, tasks, level, settled, latency),
+        outage_s=np.where(np.diff(running, prepend=running[0]) > 0, outages[running], np.nan),
+        parts=_parts(
+            spec, seen, interval_s, load, tasks, level, _settled(deployed, edges), latency
+        ),
         notes=(*notes, *_of_restarts(restarts)),
         is_dated=is_dated,
     )
@@ -181,6 +179,11 @@ def _late(seen: SampledSlots, lag_s: Floats, bound_s: float) -> Floats:
         return seen.late
     told = np.isfinite(lag_s) & seen.known
     return np.where(told, (lag_s > bound_s).astype(float), np.nan)
+
+
+def _with_outages(late: Floats, down: Floats) -> Floats:
+    """Late share of the slots, those seconds included in which the job was down."""
+    return np.asarray(np.clip(down + (1 - down) * late, 0.0, 1.0))
 
 
 def _configured(

@@ -188,14 +188,13 @@ class MeasuredJobs(SelfContained):
         if not self._has_latency:
             return age_s
         # The first record of a second is as old as the last one of the second before.
-        oldest_s = np.maximum(age_s, np.concatenate([self._log_age_s[None], age_s[:-1]]))
+        oldest_s: Floats = np.maximum(age_s, np.concatenate([self._log_age_s[None], age_s[:-1]]))
         # An outage ends with a second: its backlog would be younger or older than a real one's.
         before_s = np.concatenate([self._left_s[None], left_s[:-1]])
         just_up = np.isfinite(before_s) & np.isnan(left_s)
         oldest_s += np.where(just_up, np.nan_to_num(before_s) + self._shortened_s, 0.0)
         self._log_age_s, self._left_s = age_s[-1], left_s[-1].copy()
-        total_s: Floats = oldest_s + within_s
-        return total_s
+        return np.asarray(oldest_s + within_s)
 
     def _arrivals_per_s(self, second: int) -> Floats:
         """Arrivals in a second; a log without any is measured by a tenth of the job's rate."""

@@ -242,7 +242,7 @@ async function hours(s) {
   curves(found);
 }
 
-// ---- what policies did with twins of the job: another process drives them, see `dsp-gym twins` ----
+// ---- what policies did with twins of the job: another process drives them, see `dsp-gym backtest --follow` ----
 const PERIODS = { start: "since the start", today: "today" };
 let twinned = "", asked = 0;
 async function twins(s) {
