@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import typer
@@ -196,20 +197,29 @@ def stopping(stop: threading.Event) -> Iterator[Callable[[], bool]]:
     Yields:
         A function that returns whether a signal came.
     """
-    came = threading.Event()
+    came: list[int] = []
+    told: SimpleQueue[bool] = SimpleQueue()
 
     def handle(number: int, _: object) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        came.set()
-        stop.set()
+        came.append(number)
+        told.put(True)
 
+    def pass_on() -> None:
+        if told.get():
+            stop.set()
+
+    # The handler interrupts the main thread anywhere, also where that holds the lock of `stop` to
+    # wait for it: to set it there would wait for ever. `SimpleQueue.put` needs no such lock.
+    threading.Thread(target=pass_on, name="dsp-gym signals", daemon=True).start()
     before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield came.is_set
+        yield lambda: bool(came)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        told.put(False)
 
 
 def document(turn: Turn) -> dict[str, object]:
