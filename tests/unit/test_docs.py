@@ -109,21 +109,6 @@ def test_every_path_and_module_they_name_is_there(name):
         assert find_spec(name) is not None
 
 
-def test_every_module_that_the_changelog_says_moved_is_where_it_says():
-    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    moved = text.partition("### Moved")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`.*) \| `([\w.*]+)` \|$", moved, re.MULTILINE)
-    assert len(rows) > 30
-    for old, new in rows:
-        names = re.findall(r"`(\w+)`", old.partition(": ")[2])
-        for module in [f"{new}.{name}" for name in names] or [new.removesuffix(".*")]:
-            assert find_spec(module) is not None, module
-        gone = old.partition("`: ")[0].strip("`").removesuffix(".*")
-        for module in [f"{gone}.{name}" for name in names]:
-            file = ROOT / f"{module.replace('.', '/')}.py"
-            assert not file.exists() or "raise refusal(" in file.read_text(), module
-
-
 def test_every_page_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
     missing = [
