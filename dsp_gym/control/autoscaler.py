@@ -136,8 +136,7 @@ class JobAutoscaler:
         self._realizer.show(turn)
         if self._store is not None:
             self._store.save(turn.t_s)
-        if self._hooks.on_decision is not None:
-            self._hooks.on_decision(turn)
+        self._hooks.on_decision(turn)
         return turn
 
     def _scale(self, began_s: float, seen: MetricsSnapshot) -> Turn:
@@ -197,8 +196,7 @@ class JobAutoscaler:
             unwritten=self.writer.trouble,
             missing=self.writer.missing,
         )
-        if self._hooks.on_turn is not None:
-            self._hooks.on_turn(turn)
+        self._hooks.on_turn(turn)
         return turn
 
     def _turn_of(

@@ -63,11 +63,6 @@ class JournalWriter:
         )
 
     @property
-    def is_kept(self) -> bool:
-        """Whether there is a journal."""
-        return self._journal is not None
-
-    @property
     def folder(self) -> Path | None:
         """The journal's folder; None: there is no journal."""
         return None if self._journal is None else self._journal.folder
@@ -126,7 +121,7 @@ class JournalWriter:
             hidden = {key: redacted_values(value) for key, value in body.items()}
             t_s, told = self.clock(), {"event": event, **hidden}
             number = self("actuation", told, t_s, policy)
-            if number is None and self.is_kept:
+            if number is None and self._journal is not None:
                 self._kept.append((t_s, policy, told))
             return number
 

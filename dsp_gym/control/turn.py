@@ -56,10 +56,10 @@ class Turn:
 class Hooks:
     """What receives the turns of an autoscaler, and what ends it."""
 
-    on_decision: Callable[[Turn], None] | None = None
+    on_decision: Callable[[Turn], None] = lambda turn: None
     """Receives every decision when it is made; its outcome is not known yet."""
 
-    on_turn: Callable[[Turn], None] | None = None
+    on_turn: Callable[[Turn], None] = lambda turn: None
     """Receives every decision when its interval has passed."""
 
     on_event: OnEvent = ignored

@@ -151,7 +151,7 @@ def _fallback(acting: Judgement | None) -> Found:
 
 
 def _journaling(run: JobAutoscaler) -> Found:
-    if not run.writer.is_kept:
+    if run.writer.folder is None:
         return Found("False", "NotAsked", "no journal is kept")
     if run.writer.trouble is not None:
         said = f"{run.writer.trouble}; {run.writer.missing} entries are lost so far"

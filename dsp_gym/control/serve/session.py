@@ -115,13 +115,11 @@ def watched(hooks: Hooks, boards: list[StatusBoard], settle: Callable[[], None])
     def decided(turn: Turn) -> None:
         for board in boards:
             board.decided(turn)
-        if hooks.on_decision is not None:
-            hooks.on_decision(turn)
+        hooks.on_decision(turn)
 
     def passed(turn: Turn) -> None:
         settle()
-        if hooks.on_turn is not None:
-            hooks.on_turn(turn)
+        hooks.on_turn(turn)
 
     return replace(hooks, on_decision=decided, on_turn=passed)
 

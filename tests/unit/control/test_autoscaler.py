@@ -69,7 +69,7 @@ def journal(tmp_path):
 def started(living: Living, policy, journal, guardrails=None, **rest) -> JobAutoscaler:
     writer = JournalWriter(journal, "line", policy.name, living.clock)
     permission = Permission(rest.pop("mode", "active"))
-    hooks = Hooks(on_turn=rest.pop("on_turn", None))
+    hooks = Hooks(on_turn=rest.pop("on_turn", lambda turn: None))
     rest = {"permission": permission, "hooks": hooks, **rest}
     return JobAutoscaler(living.backend, [GuardedPolicy(policy, guardrails)], writer, **rest)
 
