@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.job.service import compiled
 
 __all__ = ["LABELS", "Plan", "Terms", "plan"]
@@ -139,7 +140,7 @@ def _nodes(steps: int, configurations: int, width: int) -> _Nodes:
     return _Nodes(np.zeros(shape), np.zeros(shape), parent, np.zeros(shape[:2], np.int64))
 
 
-@compiled
+@njit(cache=True, nogil=True, forceinline=True, borrows=True)
 def _add(nodes: _Nodes, k: int, c: int, m: float, b: float, came: int, hopeful: bool) -> bool:
     """Add a label to a node; return whether two labels became one."""
     nodes.size[k, c], merged = _keep(
