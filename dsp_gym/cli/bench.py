@@ -101,7 +101,7 @@ def bench(
             raise ConfigError(
                 f"does not apply to 'bench {what}'",
                 key=option,
-                value=str(value),
+                value=None if value is True else str(value),
                 remedy=f"It takes {', '.join(takes)}.",
             )
     names = None if policies is None else tuple(filter(None, policies.split(",")))

@@ -190,7 +190,7 @@ def _opened(where: Path) -> object:
 JOURNALS = [
     _journal("journal", lambda where: list(journal.read(where))),
     _journal("journal opened", _opened, share=0.4),
-    _journal("journal check", repair.check, share=0.1, is_bounded=False),
+    _journal("inspect", repair.check, share=0.1, is_bounded=False),
     _journal("journal rescales", rescales.savepoints_left),
     _journal("journal course", read_run, share=0.4),
 ]

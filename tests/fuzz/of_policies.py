@@ -146,7 +146,7 @@ def _summed(tree: Tree) -> bytes:
     return as_json({**body, "crc32": crc})
 
 
-# `journal check` reads it, and so does the start of a run.
+# `inspect` reads it, and so does the start of a run.
 MEMORY = [Reader("memory.json", _memory, _kept_memory, _summed, share=0.4, reads=2)]
 
 

@@ -127,7 +127,7 @@ def test_help_shows_what_the_whole_command_line_shows(
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("dsp-gym poli", ["policy", "policies"]),
+        ("dsp-gym poli", ["policy"]),
         ("dsp-gym policy", ["policy"]),
         ("dsp-gym policy ", ["import", "pull", "promote", "show"]),
         ("dsp-gym --debug record flink-w", ["flink-wordcount"]),

@@ -172,7 +172,7 @@ def test_the_installed_wheel_registers_its_environments(
 
 
 @pytest.mark.parametrize(
-    "line", [["--help"], ["jobs", "--json"], ["policies", "--json"], ["envs", "--json"]]
+    "line", [["--help"], *(["list", kind, "--json"] for kind in ("jobs", "policies", "envs"))]
 )
 def test_the_command_line_works_without_any_extra(
     installed: Path, tmp_path: Path, line: list[str]
