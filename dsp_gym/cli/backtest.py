@@ -247,7 +247,7 @@ def _write(found: Backtest, folder: Path, as_json: bool) -> None:
     written = write_report(found, folder)
     if as_json:
         return
-    typer.echo(f"{headline(found)}\n")
+    typer.echo(f"{headline(found)}\n\nAmounts in {found.currency} a month:\n")
     print_table(FLEET_COLUMNS, fleet_rows(found), right=FLEET_COLUMNS[1:])
     typer.echo()
     print_table(JOB_COLUMNS, job_rows(found), right=JOB_COLUMNS[1:])

@@ -248,15 +248,15 @@ def _filed(jobs: Sequence[str]) -> tuple[list[tuple[str, JobSpec]], list[str]]:
     from dsp_gym.job.catalog import load_job
     from dsp_gym.whatif.prometheus import job_files
 
-    found: list[tuple[str, JobSpec]] = []
-    for given in jobs:
+    found: dict[str, tuple[str, JobSpec]] = {}  # a file that is named replaces the folder's
+    for given in sorted(jobs, key=lambda one: not Path(one).is_dir()):
         if Path(given).is_dir():
-            found += [(spec.job, spec) for spec in job_files(Path(given))]
+            found |= {spec.job: (spec.job, spec) for spec in job_files(Path(given))}
             continue
         name, equals, file = given.rpartition("=")
         spec = load_job(file)
-        found.append((name if equals else spec.job, spec))
-    return found, []
+        found[spec.job] = (name if equals else spec.job, spec)
+    return list(found.values()), []
 
 
 def _running(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.backends.simulated.measured import MeasuredJobs
+from dsp_gym.backends.simulated.measured import REMEMBERED_S, MeasuredJobs
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.errors import DspGymError
 from dsp_gym.job.spec import JobSpec
@@ -146,6 +146,8 @@ class Stretch:
                 ages_s=iter(lambda: self._age_s, None),
                 has_latency=history.tells_latency,
                 down_share=history.down_share,
+                # Outages between scrapes are too long already: sinks add no memory to them.
+                remembers_s=REMEMBERED_S if history.arrivals else 1,
             )
         self._jobs = self._measured or self._simulated
         self._ends_s: Ints = np.empty(0, np.int64)

@@ -24,7 +24,7 @@ from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.rescaling import begin_outage
 from dsp_gym.simulation.state import SEEN, X
 
-__all__ = ["MeasuredJobs"]
+__all__ = ["REMEMBERED_S", "MeasuredJobs"]
 
 
 REMEMBERED_S = 10
