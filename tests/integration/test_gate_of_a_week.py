@@ -24,7 +24,7 @@ acting: autoscaler
 guardrails: deployed
 mode: active
 roll_back: {{slo_share: 1.0}}
-gate: {{min_days: {days}}}
+gate: {{min_days: {days}, max_later: {later}}}
 """
 
 LOAD = """
@@ -37,13 +37,14 @@ load:
 
 
 @pytest.mark.parametrize(
-    ("days", "seeds"), [(0.5, 4), pytest.param(7, 4, marks=pytest.mark.validate)]
+    ("days", "later", "seeds"),
+    [(0.5, 0.02, 4), pytest.param(7, 0.005, 4, marks=pytest.mark.validate)],
 )
 def test_the_gate_promotes_who_deserves_it_and_rejects_who_does_not(
-    days: float, seeds: int, tmp_path: Path
+    days: float, later: float, seeds: int, tmp_path: Path
 ):
     (tmp_path / "load.yaml").write_text(LOAD, encoding="utf-8")
-    config = parse(RunConfig, yaml.safe_load(RUN.format(days=days)), "run.yaml")
+    config = parse(RunConfig, yaml.safe_load(RUN.format(days=days, later=later)), "run.yaml")
     place = Substitute(load=str(tmp_path / "load.yaml"), duration_s=int(days * 86_400))
     with started(config, mode="active", substitute=place, journal=tmp_path / "journal") as loop:
         loop.run(steps=int(days * 1440))
