@@ -11,7 +11,8 @@ import typer
 
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import print_json, print_table
-from dsp_gym.errors import ConfigError, MissingExtraError
+from dsp_gym.cli.values import refuse_given
+from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from dsp_gym.studies.bench.environment import MeasuredRate
@@ -95,15 +96,9 @@ def bench(
 
     measure, takes = _PARTS[what]
     given = {"--runs": runs, "--jobs": jobs, "--policies": policies, "--rows": rows}
-    given["--quick"] = quick or None
-    for option, value in given.items():
-        if value is not None and option not in takes:
-            raise ConfigError(
-                f"does not apply to 'bench {what}'",
-                key=option,
-                value=None if value is True else str(value),
-                remedy=f"It takes {', '.join(takes)}.",
-            )
+    given |= {"--quick": quick}
+    foreign = {option: value for option, value in given.items() if option not in takes}
+    refuse_given(foreign, f"does not apply to 'bench {what}'", f"It takes {', '.join(takes)}.")
     names = None if policies is None else tuple(filter(None, policies.split(",")))
     document = {"machine": machine(), **measure(_Asked(runs, jobs, names, rows, quick))}
     if as_json:

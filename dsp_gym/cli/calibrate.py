@@ -13,6 +13,7 @@ import typer
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption
 from dsp_gym.cli.output import print_json, print_table
+from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -135,14 +136,14 @@ def calibrate(
     """Fit a job file to recordings, to a running job's metrics, or to measured tables."""
     written = _Written(out, report, as_json)
     kind, tables = _kind_of(sources)
-    _check_options(
-        kind,
-        {
-            "history": {"--job": job, "--days": days, "--labels": labels, "--account": account},
-            "throughput": {"--query": query, "--slots-per-taskmanager": slots_per_taskmanager},
-            "series": {"--policy": policy, "--slot-memory-mib": slot_memory_mib},
-        },
-    )
+    options: Mapping[str, Mapping[str, object]] = {
+        "history": {"--job": job, "--days": days, "--labels": labels, "--account": account},
+        "throughput": {"--query": query, "--slots-per-taskmanager": slots_per_taskmanager},
+        "series": {"--policy": policy, "--slot-memory-mib": slot_memory_mib},
+    }
+    for belongs, given in options.items():
+        if belongs != kind:
+            refuse_given(given, f"does not apply to a {kind}", f"It belongs to a {belongs}.")
     if kind == "calibration":
         from dsp_gym.calibration.config import load_calibration
 
@@ -169,19 +170,6 @@ def _kind_of(sources: Sequence[str]) -> tuple[str, dict[str, Path]]:
         )
     is_url = sources[0].startswith(("http://", "https://"))
     return "history" if is_url else "calibration", {}
-
-
-def _check_options(kind: str, options: Mapping[str, Mapping[str, object]]) -> None:
-    """Refuse options of another kind of source."""
-    for belongs, given in options.items():
-        for option, value in given.items():
-            if value is not None and belongs != kind:
-                raise ConfigError(
-                    f"does not apply to a {kind}",
-                    key=option,
-                    value=str(value),
-                    remedy=f"Leave it out; it belongs to a {belongs}.",
-                )
 
 
 def _needed(tables: Mapping[str, Path], *names: str) -> list[Path]:

@@ -17,7 +17,8 @@ from dsp_gym.cli.inspect import print_accounting, tables_of
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import plain, print_json, print_table
 from dsp_gym.cli.tracked import tell_missing
-from dsp_gym.errors import ConfigError, MissingExtraError
+from dsp_gym.cli.values import refuse_given
+from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from dsp_gym.experiments.experiment import TrackingConfig
@@ -126,10 +127,9 @@ def build(
     try:
         if follow is None:
             _build(pipeline, wanted, folder, master, rebuild, track, as_json)
-        elif rebuild or track is not None:
-            option = "--rebuild" if rebuild else "--track"
-            raise ConfigError("does not apply to --follow", key=option, remedy="Leave it out.")
         else:
+            given = {"--rebuild": rebuild, "--track": track}
+            refuse_given(given, "does not apply to --follow")
             looks = pipeline.follow(wanted, folder, every_s=follow or None, master=master)
             _follow(looks, folder, as_json)
     except KeyboardInterrupt:

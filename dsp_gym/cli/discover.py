@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +18,7 @@ from dsp_gym.cli.options import (
     NamespaceOption,
 )
 from dsp_gym.cli.output import counted, plain, print_json, print_table
-from dsp_gym.cli.values import names_of
+from dsp_gym.cli.values import names_of, refuse_given
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -110,8 +109,12 @@ def discover(
     """
     _check(out, flink, prometheus)
     choices = _choices(slo_latency_s, prices)
-    _belongs("--prometheus URL", prometheus, {"--labels": labels, "--account": account})
-    _belongs("--selector LABELS", selector, {"--kubeconfig": kubeconfig})
+    if prometheus is None:
+        given = {"--labels": labels, "--account": account}
+        refuse_given(given, "belongs to --prometheus URL", "Add it, or leave this out.")
+    if selector is None:
+        given = {"--kubeconfig": kubeconfig}
+        refuse_given(given, "belongs to --selector LABELS", "Add it, or leave this out.")
     cluster = WatchedCluster(flink, prometheus, selector, namespace, kubeconfig, labels, account)
     names = [] if jobs is None else names_of(jobs, "--jobs")
     found, failed = found_on(cluster, names)
@@ -205,12 +208,6 @@ def _check(out: Path, *urls: str | None) -> None:
         raise ConfigError(
             "is a file, not a folder", key="--out", value=str(out), remedy="Name a folder."
         )
-
-
-def _belongs(to: str, given: object, options: Mapping[str, object]) -> None:
-    for option, value in options.items():
-        if value is not None and given is None:
-            raise ConfigError(f"{option} belongs to {to}", remedy=f"Add {to}, or leave it out.")
 
 
 def _series(url: str, labels: str | None, account: Path | None) -> PatientSamples:

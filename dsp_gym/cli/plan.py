@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +14,7 @@ from dsp_gym.cli.mst import show_mst
 from dsp_gym.cli.options import ConfigurationOption, JsonOption
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.validity import print_validity
+from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -148,21 +149,18 @@ def plan(
     from dsp_gym.job.catalog import load_job
     from dsp_gym.policies.planner import PlanRequest
 
-    _check_options(
-        rate is not None,
-        {"--configuration": configuration, "--slot-memory-mib": slot_memory_mib},
-        {
+    if rate is None:
+        given: dict[str, object] = {
             "--memory": memory,
             "--max-slots": max_slots,
             "--policy": policy,
-            "--testbed": testbed,
-            "--load": load,
-            "--out": out,
-        },
-    )
-    if rate is None:
+        }
+        given |= {"--testbed": testbed, "--load": load, "--out": out}
+        refuse_given(given, "applies only with --rate", "Add --rate, or leave it out.")
         show_mst(load_job(job), configuration, slots, slot_memory_mib, as_json)
         return
+    fixed = {"--configuration": configuration, "--slot-memory-mib": slot_memory_mib}
+    refuse_given(fixed, "applies only without --rate")
     place, home = _testbed(testbed or "simulated")
     request = PlanRequest(
         load_job(job), rate, _levels(memory), slots, max_slots, place, home, out, _teller(as_json)
@@ -179,20 +177,6 @@ def plan(
     _print_validity(validity, found)
     if compared:
         _print_deployments(compared, day)
-
-
-def _check_options(
-    plans: bool, without_rate: Mapping[str, object], with_rate: Mapping[str, object]
-) -> None:
-    """Refuse options that do not apply with, or without, a rate."""
-    for option, value in (without_rate if plans else with_rate).items():
-        if value is not None:
-            raise ConfigError(
-                f"applies only {'without' if plans else 'with'} --rate",
-                key=option,
-                value=str(value),
-                remedy=f"Leave out {option}, or {'leave out' if plans else 'add'} --rate.",
-            )
 
 
 def _teller(as_json: bool) -> Callable[[str], None]:

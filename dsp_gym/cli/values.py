@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from dsp_gym.errors import ConfigError
 
-__all__ = ["assignments", "names_of", "seconds"]
+__all__ = ["assignments", "names_of", "refuse_given", "seconds"]
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
@@ -63,6 +64,23 @@ def names_of(text: str, option: str) -> list[str]:
             remedy=f"For instance: {option} ds2,learned",
         )
     return names
+
+
+def refuse_given(options: Mapping[str, object], why: str, remedy: str = "Leave it out.") -> None:
+    """Refuse options that do not apply to what a command was asked for.
+
+    Args:
+        options: Value by option; None or False: it was not given.
+        why: The reason, for the error.
+        remedy: The next step.
+
+    Raises:
+        ConfigError: One of them was given.
+    """
+    for option, value in options.items():
+        if value is not None and value is not False:
+            shown = None if value is True else str(value)
+            raise ConfigError(why, key=option, value=shown, remedy=remedy)
 
 
 def assignments(text: str | None) -> tuple[dict[str, int], dict[str, int]]:
