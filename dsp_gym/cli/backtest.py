@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dsp_gym.engine import Engine
     from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.whatif.policies import Entrant
+    from dsp_gym.whatif.policies import ReplayedPolicy
     from dsp_gym.whatif.result import Backtest, JobResult
 
 __all__ = ["register"]
@@ -167,7 +167,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=_EXAMPLES)(backtest)
 
 
-def _named(policies: str | None, guardrails: str) -> Sequence[Entrant] | None:
+def _named(policies: str | None, guardrails: str) -> Sequence[ReplayedPolicy] | None:
     from dsp_gym.errors import ConfigError
     from dsp_gym.whatif.policies import named_entrants
 
@@ -183,7 +183,7 @@ def _named(policies: str | None, guardrails: str) -> Sequence[Entrant] | None:
 
 def _run(
     read: Histories,
-    entrants: Sequence[Entrant] | None,
+    entrants: Sequence[ReplayedPolicy] | None,
     folder: Path | None,
     resume: bool,
     overwrite: bool,
@@ -206,7 +206,7 @@ def _run(
 
 def _played(
     read: Histories,
-    entrants: Sequence[Entrant] | None,
+    entrants: Sequence[ReplayedPolicy] | None,
     engine: Engine,
     kept: KeptResults | None,
 ) -> Backtest:

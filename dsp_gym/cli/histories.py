@@ -12,7 +12,7 @@ from dsp_gym.errors import ConfigError
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.prometheus_api import Labels
     from dsp_gym.job.spec import JobSpec
-    from dsp_gym.whatif.history import History
+    from dsp_gym.whatif.history import JobHistory
 
 __all__ = ["Histories", "Sources", "kind_of", "read_histories"]
 
@@ -52,7 +52,7 @@ class Histories:
 
     name: str  # for the folder of the results
     source: str  # in words
-    found: tuple[History, ...]
+    found: tuple[JobHistory, ...]
     left_out: tuple[str, ...] = ()
 
 
@@ -148,7 +148,7 @@ def _is(kind: str, folder: Path) -> bool:
     return holds_series(folder)
 
 
-def _read(kind: str, folder: Path, spec: JobSpec | None, interval_s: int) -> list[History]:
+def _read(kind: str, folder: Path, spec: JobSpec | None, interval_s: int) -> list[JobHistory]:
     if kind == "journal":
         from dsp_gym.whatif.follow import journals_in
         from dsp_gym.whatif.journal_history import journal_histories
@@ -231,7 +231,7 @@ def _fetched(
     labels: Labels,
     days: float,
     done: Callable[[int, int], None],
-) -> History:
+) -> JobHistory:
     from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
     from dsp_gym.whatif.history import since
     from dsp_gym.whatif.prometheus import fetched_history

@@ -86,8 +86,9 @@ def fired_share(since: float, missing: float, periods: float) -> float:
     # Relative and absolute slack: `since` is a sum of many small additions.
     if since < of_one - (1e-6 * since + 1e-9):
         return -1.0
-    # `since` may include records of the open period, whose share stays in the window.
-    return 1.0 if of_one >= since else max(0.0, of_one / since)
+    # `since` may include records of the open period, whose share stays in the window. A window that
+    # took in nothing since it last fired fires all of nothing.
+    return 1.0 if since <= max(0.0, of_one) else max(0.0, of_one / since)
 
 
 @compiled

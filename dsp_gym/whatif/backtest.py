@@ -18,15 +18,15 @@ from dsp_gym.evaluation.shipped_work import ShippedWork, ship
 from dsp_gym.job.cost import one_currency
 from dsp_gym.whatif.blocks import JobReplay, job_replay, shown_slots, thinned
 from dsp_gym.whatif.claims import fleet_saving, model_errors
-from dsp_gym.whatif.history import History, distinct
+from dsp_gym.whatif.history import JobHistory, distinct
 from dsp_gym.whatif.kept import KeptReplays
 from dsp_gym.whatif.model import fitted
-from dsp_gym.whatif.policies import Entrant, entrants_of_run
-from dsp_gym.whatif.replay import SEEDS, Replay
+from dsp_gym.whatif.policies import ReplayedPolicy, entrants_of_run
+from dsp_gym.whatif.replay import SEEDS, HistoryReplay, JobWork
 from dsp_gym.whatif.result import Backtest, FleetClaim, JobResult, Trust
-from dsp_gym.whatif.verdict import Terms, judged
+from dsp_gym.whatif.verdict import VerdictTerms, judged
 
-__all__ = ["JobWork", "backtest", "decisions_of", "job_result", "played", "terms_of", "work_of"]
+__all__ = ["backtest", "decisions_of", "job_result", "played", "terms_of", "work_of"]
 
 AT_ONCE = 200
 """Intervals between two words about progress."""
@@ -35,17 +35,8 @@ OnReplays = Callable[[str, float, int], None]
 """Told of progress: what is done, replays done (a part of one counts), replays in all."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JobWork:
-    """A history and the policies that it is replayed with."""
-
-    history: History
-    entrants: tuple[Entrant, ...]
-    seeds: int = SEEDS
-
-
 def work_of(
-    history: History, named: Sequence[Entrant] | None, seeds: int = SEEDS
+    history: JobHistory, named: Sequence[ReplayedPolicy] | None, seeds: int = SEEDS
 ) -> tuple[JobWork, dict[str, str]]:
     """Choose the policies of a history: those that are named, else those watched beside the job.
 
@@ -66,14 +57,14 @@ def work_of(
     return JobWork(history, entrants, seeds), failures
 
 
-def terms_of(history: History) -> Terms:
+def terms_of(history: JobHistory) -> VerdictTerms:
     """The bounds under which a job's policies are judged: those of its run, else the defaults.
 
     Returns:
         Bounds of the evidence and of the model's error.
     """
     watched = history.watched
-    return Terms(GateConfig() if watched is None else watched.config.gate, Trust())
+    return VerdictTerms(GateConfig() if watched is None else watched.config.gate, Trust())
 
 
 def decisions_of(work: Sequence[JobWork]) -> int:
@@ -86,10 +77,10 @@ def decisions_of(work: Sequence[JobWork]) -> int:
 
 
 def backtest(
-    histories: Sequence[History],
+    histories: Sequence[JobHistory],
     source: str,
     *,
-    entrants: Sequence[Entrant] | None = None,
+    entrants: Sequence[ReplayedPolicy] | None = None,
     seeds: int = SEEDS,
     engine: Engine = HERE,
     told: OnReplays = lambda label, done, total: None,
@@ -144,11 +135,11 @@ def backtest(
     )
 
 
-def _name(history: History) -> str:
+def _name(history: JobHistory) -> str:
     return history.name
 
 
-Outcome = tuple[History, JobReplay] | str
+Outcome = tuple[JobHistory, JobReplay] | str
 """A history with its fitted model and its replay; or why it cannot be used."""
 
 
@@ -183,7 +174,7 @@ class _Cell:
     """Work that can be done on another machine."""
 
     work: JobWork
-    policies: tuple[ShippedWork[Entrant], ...]
+    policies: tuple[ShippedWork[ReplayedPolicy], ...]
 
 
 def _shipped(work: JobWork, engine: Engine) -> _Cell:
@@ -205,7 +196,7 @@ def played(cell: _Cell, tell: Tell[float] = lambda _: False) -> Outcome:
         try:
             cell.work.history.usable()
             history = fitted(cell.work.history)
-            replay = Replay(entrants, cell.work.seeds)
+            replay = HistoryReplay(entrants, cell.work.seeds)
             while replay.follow(history, final=True, most=AT_ONCE):
                 tell(len(replay) / len(history))
             return history, job_replay(history, replay)
@@ -213,7 +204,7 @@ def played(cell: _Cell, tell: Tell[float] = lambda _: False) -> Outcome:
             return str(problem)
 
 
-def job_result(history: History, replay: JobReplay, terms: Terms) -> JobResult:
+def job_result(history: JobHistory, replay: JobReplay, terms: VerdictTerms) -> JobResult:
     """Judge every policy of a job.
 
     Args:

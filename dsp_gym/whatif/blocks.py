@@ -11,8 +11,8 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.job.cost import HOURS_A_MONTH
-from dsp_gym.whatif.history import DAY_S, History
-from dsp_gym.whatif.replay import PolicyRun, Replay
+from dsp_gym.whatif.history import DAY_S, JobHistory
+from dsp_gym.whatif.replay import HistoryReplay, PolicyRun
 from dsp_gym.whatif.result import Line, ObservedJob, ReplayedRescale
 
 __all__ = ["JobReplay", "PolicyReplay", "job_replay", "observed_job", "shown_slots", "thinned"]
@@ -57,7 +57,7 @@ class JobReplay(ConfigModel):
     observed: ObservedJob = Field(description="the deployed configurations")
 
 
-def job_replay(history: History, replay: Replay) -> JobReplay:
+def job_replay(history: JobHistory, replay: HistoryReplay) -> JobReplay:
     """Sums up a replay.
 
     Args:
@@ -83,7 +83,7 @@ def job_replay(history: History, replay: Replay) -> JobReplay:
     )
 
 
-def _policy(history: History, run: PolicyRun, at: Ints, block: Ints) -> PolicyReplay:
+def _policy(history: JobHistory, run: PolicyRun, at: Ints, block: Ints) -> PolicyReplay:
     values = {name: run.of(name) for name in run.values}
     starts = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1])
     line = {
@@ -107,7 +107,7 @@ def _policy(history: History, run: PolicyRun, at: Ints, block: Ints) -> PolicyRe
     )
 
 
-def observed_job(history: History, model: PolicyRun, at: Ints) -> ObservedJob:
+def observed_job(history: JobHistory, model: PolicyRun, at: Ints) -> ObservedJob:
     """The observed figures of some slots, beside the model's with the deployed configurations.
 
     Args:
@@ -143,7 +143,7 @@ def _over(above: Floats, below: Floats) -> float:
     return float(above.sum() / max(float(below.sum()), 1e-9))
 
 
-def shown_slots(history: History) -> Ints:
+def shown_slots(history: JobHistory) -> Ints:
     """The first slot of each drawn point.
 
     Returns:
@@ -152,7 +152,7 @@ def shown_slots(history: History) -> Ints:
     return np.arange(0, len(history), max(1, -(-len(history) // SHOWN)))
 
 
-def thinned(history: History, at: Ints, values: Mapping[str, Floats]) -> Line:
+def thinned(history: JobHistory, at: Ints, values: Mapping[str, Floats]) -> Line:
     """Curves over the drawn points: the highest latency and lag, the mean of the others.
 
     Args:

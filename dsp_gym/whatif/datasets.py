@@ -13,7 +13,7 @@ from dsp_gym.calibration.datasets import Tables
 from dsp_gym.errors import DatasetError, MetricsError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.whatif.history import History
+from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, slots_history
 from dsp_gym.whatif.slots import SampledSlots
 
@@ -47,7 +47,7 @@ class _Outage:
     seconds: float  # NaN: not known
 
 
-def dataset_histories(dataset: Tables, spec: JobSpec | None = None) -> list[History]:
+def dataset_histories(dataset: Tables, spec: JobSpec | None = None) -> list[JobHistory]:
     """The histories of the jobs in a dataset.
 
     On a Unix clock the days of a job are one history; each run on a clock of its own is one.
@@ -133,7 +133,7 @@ def _history(
     dataset: Tables,
     *,
     dated: bool,
-) -> History:
+) -> JobHistory:
     windows = dataset.manifest.config.get("windows", {})
     interval_s, window_s = int(windows.get("interval_s", 60)), int(windows.get("window_s", 120))
     names = [vertex.name for vertex in spec.topological_order()]

@@ -18,12 +18,12 @@ from dsp_gym.records.tail import JournalTail
 from dsp_gym.whatif.backtest import job_result, terms_of, work_of
 from dsp_gym.whatif.blocks import job_replay, observed_job
 from dsp_gym.whatif.claims import model_errors
-from dsp_gym.whatif.history import DAY_S, History
+from dsp_gym.whatif.history import DAY_S, JobHistory
 from dsp_gym.whatif.journal import JournalReader
 from dsp_gym.whatif.journal_history import history_of_run
 from dsp_gym.whatif.model import fitted
-from dsp_gym.whatif.policies import Entrant
-from dsp_gym.whatif.replay import SEEDS, PolicyRun, Replay
+from dsp_gym.whatif.policies import ReplayedPolicy
+from dsp_gym.whatif.replay import SEEDS, HistoryReplay, PolicyRun
 from dsp_gym.whatif.result import JobResult, Trust
 
 __all__ = ["Follower", "Following", "journals_in", "twins_document"]
@@ -58,13 +58,13 @@ class Follower:
 
     def __init__(self, folder: Path, seeds: int = SEEDS, trust: Trust | None = None) -> None:
         self.folder, self.seeds, self.trust = folder, seeds, trust or Trust()
-        self.history: History | None = None
-        self.replay: Replay | None = None
+        self.history: JobHistory | None = None
+        self.replay: HistoryReplay | None = None
         self.is_behind = False
         """Whether there is more to go through."""
         self._tail = JournalTail(folder)
         self._reader = JournalReader(folder)
-        self._entrants: tuple[Entrant, ...] = ()
+        self._entrants: tuple[ReplayedPolicy, ...] = ()
         self._failures: dict[str, str] = {}
         self._configuration: object = None
 
@@ -99,7 +99,7 @@ class Follower:
         if self.replay is None or run.configuration != self._configuration:
             work, self._failures = work_of(history, None, self.seeds)
             begun = 0 if self.replay is None else self.replay.begun
-            self.replay = Replay(work.entrants, self.seeds)
+            self.replay = HistoryReplay(work.entrants, self.seeds)
             self.replay.begun = begun
             self._configuration = run.configuration
         replay = self.replay
@@ -181,7 +181,7 @@ class Following:
 
 
 def twins_document(
-    history: History, replay: Replay, failures: Mapping[str, str], trust: Trust
+    history: JobHistory, replay: HistoryReplay, failures: Mapping[str, str], trust: Trust
 ) -> dict[str, Any]:
     """How the policies of a replay fare, since its start and today.
 
@@ -220,7 +220,7 @@ def twins_document(
 
 
 def _period(
-    history: History, runs: Mapping[str, PolicyRun], at: Ints, first: int, trust: Trust
+    history: JobHistory, runs: Mapping[str, PolicyRun], at: Ints, first: int, trust: Trust
 ) -> dict[str, Any]:
     """What the policies come to from the interval `first` on."""
     cut = {name: _since(run, first) for name, run in runs.items()}
@@ -266,7 +266,7 @@ def _sums(own: Mapping[str, Floats], base: Mapping[str, Floats]) -> dict[str, fl
     }
 
 
-def _curves(history: History, runs: Mapping[str, PolicyRun], at: Ints) -> dict[str, Any]:
+def _curves(history: JobHistory, runs: Mapping[str, PolicyRun], at: Ints) -> dict[str, Any]:
     """The newest intervals, observed and by policy."""
     kinds = np.array([v.kind != "source" for v in history.spec.topological_order()])
     observed = {

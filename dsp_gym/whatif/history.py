@@ -18,8 +18,9 @@ from dsp_gym.metrics.window import WindowConfig
 __all__ = [
     "DAY_S",
     "Decided",
-    "History",
-    "Watched",
+    "GridSlots",
+    "JobHistory",
+    "WatchedPolicy",
     "bridged",
     "deployed_costs",
     "distinct",
@@ -56,7 +57,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedPolicy:
     """What a run recorded beside the job: its configuration, and the decisions of its policies."""
 
     config: RunConfig
@@ -65,7 +66,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class History:
+class JobHistory:
     """One job over K slots; V vertices in topological order; NaN: not known."""
 
     name: str
@@ -97,7 +98,7 @@ class History:
     notes: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()  # numbers of the model that nothing in the history shows
     is_dated: bool = False
-    watched: Watched | None = None  # None: no policy ran beside the job
+    watched: WatchedPolicy | None = None  # None: no policy ran beside the job
 
     def __len__(self) -> int:
         return len(self.t_s)
@@ -166,57 +167,65 @@ class History:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GridSlots:
+    """Slots of equal length, (K,) each; configurations are those at the beginning of a slot."""
+
+    t_s: Floats  # when a slot begins
+    interval_s: int
+    load_per_s: Floats  # records/s that arrived
+    tasks: Ints  # (K, V)
+    level: Ints  # (K, V)
+    late: Floats
+    lag_s: Floats
+    latency_s: Floats
+    outage_s: Floats | None = None  # of the rescale with which a slot begins
+
+
 def gridded(
     name: str,
     spec: JobSpec,
-    t_s: Floats,
-    interval_s: int,
-    load_per_s: Floats,
-    tasks: Ints,
-    level: Ints,
+    grid: GridSlots,
     *,
-    late: Floats,
-    lag_s: Floats,
-    latency_s: Floats,
-    outage_s: Floats | None = None,
     parts: tuple[SteadyPart, ...] = (),
     notes: Sequence[str] = (),
     is_dated: bool = False,
-) -> History:
-    """A history of slots of equal length, each of which begins with what is deployed in it.
-
-    Other arguments are fields of `History`.
+) -> JobHistory:
+    """Build a history of slots of equal length.
 
     Args:
-        load_per_s: (K,) records/s that arrived.
-        tasks: (K, V) as deployed when the slot begins.
-        level: (K, V) likewise.
-        outage_s: (K,) of the rescale with which the slot begins.
+        name: Name of the job.
+        spec: The job.
+        grid: The slots.
+        parts: Steady parts to fit the model to.
+        notes: Sentences for the page.
+        is_dated: Whether times are seconds since 1970.
 
     Returns:
         The history.
     """
-    outages = np.full_like(t_s, np.nan) if outage_s is None else outage_s
+    t_s, tasks, level, load_per_s = grid.t_s, grid.tasks, grid.level, grid.load_per_s
+    outages = np.full_like(t_s, np.nan) if grid.outage_s is None else grid.outage_s
     before = np.maximum(np.arange(len(t_s)) - 1, 0)
     moved = np.any((tasks != tasks[before]) | (level != level[before]), axis=1)
-    return History(
+    return JobHistory(
         name=name,
         spec=spec,
         t_s=t_s,
-        interval_s=float(interval_s),
-        seconds=np.full(len(t_s), float(interval_s)),
-        arrived=np.maximum(load_per_s, 0.0) * interval_s,
+        interval_s=float(grid.interval_s),
+        seconds=np.full(len(t_s), float(grid.interval_s)),
+        arrived=np.maximum(load_per_s, 0.0) * grid.interval_s,
         parallelism=tasks[before],
         memory_level=level[before],
         wanted=tasks,
         wanted_level=level,
         settled=np.ones(len(t_s), np.bool_),
-        late=late,
-        lag_s=lag_s,
-        latency_s=latency_s,
+        late=grid.late,
+        lag_s=grid.lag_s,
+        latency_s=grid.latency_s,
         cost_per_h=deployed_costs(spec, tasks, level),
         rescales=moved.astype(np.float64),
-        pending=_owed(spec, lag_s, load_per_s),
+        pending=_owed(spec, grid.lag_s, load_per_s),
         outage_s=outages,
         running_since_s=np.full_like(t_s, np.nan),
         age_s=np.zeros(len(t_s)),
@@ -274,7 +283,7 @@ def bridged(load_per_s: Floats, interval_s: int) -> Floats:
     return np.where(wide & ~np.isfinite(load_per_s), np.nan, filled)
 
 
-def since(history: History, days: float) -> History:
+def since(history: JobHistory, days: float) -> JobHistory:
     """The last days of a history.
 
     Returns:
@@ -295,7 +304,7 @@ def since(history: History, days: float) -> History:
     return replace(history, **cut, arrivals=arrivals)
 
 
-def distinct(histories: Sequence[History]) -> tuple[History, ...]:
+def distinct(histories: Sequence[JobHistory]) -> tuple[JobHistory, ...]:
     """Refuses two jobs of one name.
 
     Returns:

@@ -142,7 +142,7 @@ def _parts(job: JobResult, trust: Trust) -> Iterator[str]:
     yield lead(headline(job))
     seen = job.observed
     yield (
-        f"Watched for {watched_text(seen.days)}: {job.intervals:,} intervals, "
+        f"WatchedPolicy for {watched_text(seen.days)}: {job.intervals:,} intervals, "
         f"{share(seen.coverage)} of the slots are known, {seen.held:,} without a snapshot or an "
         "answer."
     )

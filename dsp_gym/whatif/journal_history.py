@@ -14,14 +14,14 @@ from dsp_gym.control.start import job_of
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.shipped import folder_of
-from dsp_gym.whatif.history import Decided, History, Watched
+from dsp_gym.whatif.history import Decided, JobHistory, WatchedPolicy
 from dsp_gym.whatif.journal import ObservedRun, journal_of
 from dsp_gym.whatif.rescales import down_share, drawn_outages_s, outages_s
 
 __all__ = ["history_of_run", "journal_histories"]
 
 
-def journal_histories(folder: str | Path, spec: JobSpec | None = None) -> list[History]:
+def journal_histories(folder: str | Path, spec: JobSpec | None = None) -> list[JobHistory]:
     """The histories that a journal holds; each model is that of the run's configuration.
 
     Args:
@@ -37,7 +37,7 @@ def journal_histories(folder: str | Path, spec: JobSpec | None = None) -> list[H
     return [history_of_run(reader.run(job), place, spec) for job in jobs]
 
 
-def history_of_run(run: ObservedRun, place: str | Path, spec: JobSpec | None = None) -> History:
+def history_of_run(run: ObservedRun, place: str | Path, spec: JobSpec | None = None) -> JobHistory:
     """The history of an observed run, with the job's model.
 
     Args:
@@ -63,7 +63,7 @@ def history_of_run(run: ObservedRun, place: str | Path, spec: JobSpec | None = N
         arrived[restart] = np.nan
     settled = run.up[after]
     settled[-1:] = False
-    history = History(
+    history = JobHistory(
         name=run.job,
         spec=model,
         t_s=run.t_s,
@@ -90,7 +90,7 @@ def history_of_run(run: ObservedRun, place: str | Path, spec: JobSpec | None = N
         simulated=run.simulated,
         notes=tuple(run.notes()),
         is_dated=not run.simulated,
-        watched=None if config is None else Watched(config, _decided(run, order), run.held),
+        watched=None if config is None else WatchedPolicy(config, _decided(run, order), run.held),
     )
     return history if config is None else replace(history, window=config.window)
 

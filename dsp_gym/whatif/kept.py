@@ -21,9 +21,9 @@ from dsp_gym.records.hashes import bytes_sha256
 from dsp_gym.whatif.blocks import JobReplay
 
 if TYPE_CHECKING:
-    from dsp_gym.whatif.backtest import JobWork
-    from dsp_gym.whatif.history import History
-    from dsp_gym.whatif.policies import Entrant
+    from dsp_gym.whatif.history import JobHistory
+    from dsp_gym.whatif.policies import ReplayedPolicy
+    from dsp_gym.whatif.replay import JobWork
 
 __all__ = ["KeptReplay", "KeptReplays"]
 
@@ -78,7 +78,7 @@ def _depends_on(work: JobWork) -> str:
     return bytes_sha256(json.dumps(document, sort_keys=True).encode())
 
 
-def _hashes(history: History) -> dict[str, str]:
+def _hashes(history: JobHistory) -> dict[str, str]:
     """Of every field that a replay depends on."""
     found = {}
     for one in fields(history):
@@ -94,7 +94,7 @@ def _hashes(history: History) -> dict[str, str]:
     return found
 
 
-def _entrant(one: Entrant) -> dict[str, object]:
+def _entrant(one: ReplayedPolicy) -> dict[str, object]:
     chain = one.guardrails
     return {
         "label": one.label,

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.whatif.history import History
+from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.rescales import counted
 
 __all__ = ["as_deployed", "fitted", "with_outages"]
 
 
-def fitted(history: History) -> History:
+def fitted(history: JobHistory) -> JobHistory:
     """Fits the model to the steady parts of the history, and its outages to the observed ones.
 
     It has room for the deployed configurations, see `as_deployed`.
@@ -41,7 +41,7 @@ def fitted(history: History) -> History:
     )
 
 
-def as_deployed(history: History) -> History:
+def as_deployed(history: JobHistory) -> JobHistory:
     """Makes room in the model for the deployed configurations.
 
     A vertex that ran on more tasks than the job file allows may do so; one that the file holds
@@ -80,7 +80,7 @@ def as_deployed(history: History) -> History:
     return replace(history, spec=job, notes=(*history.notes, *notes))
 
 
-def with_outages(spec: JobSpec, history: History) -> JobSpec:
+def with_outages(spec: JobSpec, history: JobHistory) -> JobSpec:
     """The job with the outages of the observed rescales.
 
     Returns:

@@ -17,11 +17,11 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.whatif.stretch import Charge
 
-__all__ = ["Entrant", "entrants_of_run", "named_entrants"]
+__all__ = ["ReplayedPolicy", "entrants_of_run", "named_entrants"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class ReplayedPolicy:
     """A policy with its guardrails; both are resolved: no name is left to look up."""
 
     label: str
@@ -34,7 +34,7 @@ class Entrant:
         label: str | None,
         named: str | PolicyConfig,
         guardrails: str | GuardrailsConfig | None,
-    ) -> Entrant:
+    ) -> ReplayedPolicy:
         """Resolve names and refuse what could not have run beside the job.
 
         Returns:
@@ -66,7 +66,7 @@ class Entrant:
         return Charge(policy, build_for(policy, self.guardrails))
 
 
-def named_entrants(policies: Sequence[str], guardrails: str | None) -> tuple[Entrant, ...]:
+def named_entrants(policies: Sequence[str], guardrails: str | None) -> tuple[ReplayedPolicy, ...]:
     """The policies that a command names.
 
     Args:
@@ -79,9 +79,9 @@ def named_entrants(policies: Sequence[str], guardrails: str | None) -> tuple[Ent
     Raises:
         ConfigError: One does not exist, or two have the same label.
     """
-    found: list[Entrant] = []
+    found: list[ReplayedPolicy] = []
     for named in policies:
-        one = Entrant.of(None, named, guardrails)
+        one = ReplayedPolicy.of(None, named, guardrails)
         if one.label in (INCUMBENT, *(other.label for other in found)):
             raise ConfigError(
                 "is used twice, or is reserved for the deployed configurations",
@@ -93,7 +93,7 @@ def named_entrants(policies: Sequence[str], guardrails: str | None) -> tuple[Ent
     return tuple(found)
 
 
-def entrants_of_run(config: RunConfig) -> tuple[tuple[Entrant, ...], dict[str, str]]:
+def entrants_of_run(config: RunConfig) -> tuple[tuple[ReplayedPolicy, ...], dict[str, str]]:
     """The policies that were watched beside a job.
 
     Returns:
@@ -104,7 +104,7 @@ def entrants_of_run(config: RunConfig) -> tuple[tuple[Entrant, ...], dict[str, s
         if name == INCUMBENT:
             continue
         try:
-            found.append(Entrant.of(name, named.policy, guardrails_of(config, named)))
+            found.append(ReplayedPolicy.of(name, named.policy, guardrails_of(config, named)))
         except DspGymError as error:
             failures[name] = str(error)
     return tuple(found), failures

@@ -17,7 +17,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.whatif.history import History
+from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, slots_history
 from dsp_gym.whatif.slots import SampledSlots, sampled_slots
 
@@ -62,7 +62,7 @@ def fetched_history(
     name: str | None = None,
     now_s: float | None = None,
     on_chunk: Callable[[int, int], None] | None = None,
-) -> History:
+) -> JobHistory:
     """The last days of a job.
 
     Args:

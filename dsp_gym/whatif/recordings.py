@@ -9,7 +9,7 @@ from pathlib import Path
 from dsp_gym.errors import MetricsError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.recording import Recording, Run
-from dsp_gym.whatif.history import History
+from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, measured_history
 
 __all__ = ["recording_histories"]
@@ -17,7 +17,7 @@ __all__ = ["recording_histories"]
 
 def recording_histories(
     folder: str | Path, spec: JobSpec | None = None, interval_s: int = 60
-) -> list[History]:
+) -> list[JobHistory]:
     """The histories of a recording, one for each run.
 
     Args:
@@ -50,7 +50,7 @@ def recording_histories(
 
 def _of_run(
     run: Run, spec: JobSpec | None, interval_s: int, name: str, began_s: float, *, is_dated: bool
-) -> History:
+) -> JobHistory:
     samples = run.samples()
     history = measured_history(
         name,

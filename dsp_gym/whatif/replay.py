@@ -18,12 +18,12 @@ from dsp_gym.arrays import Floats
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.job.validity import Extremes
 from dsp_gym.loop.decision import GuardedDecision
-from dsp_gym.whatif.history import History
-from dsp_gym.whatif.policies import Entrant
+from dsp_gym.whatif.history import JobHistory
+from dsp_gym.whatif.policies import ReplayedPolicy
 from dsp_gym.whatif.result import ReplayedRescale
 from dsp_gym.whatif.stretch import Charge, Driven, IncumbentReplay, Stretch, settled_slots
 
-__all__ = ["QUANTITIES", "SEEDS", "PolicyRun", "Replay"]
+__all__ = ["QUANTITIES", "SEEDS", "HistoryReplay", "JobWork", "PolicyRun"]
 
 QUANTITIES = ("seconds", "cost", "slo_s", "down_s", "rescales", "pending_s", "latency_p95_s")
 
@@ -47,7 +47,16 @@ class PolicyRun:
         return np.array(self.values[quantity])
 
 
-class Replay:
+@dataclass(frozen=True, slots=True, eq=False)
+class JobWork:
+    """A history and the policies that it is replayed with."""
+
+    history: JobHistory
+    entrants: tuple[ReplayedPolicy, ...]
+    seeds: int = SEEDS
+
+
+class HistoryReplay:
     """A job under each of several policies, as far as its history goes.
 
     Args:
@@ -63,7 +72,7 @@ class Replay:
     _at: slice | None  # where the one being gone through stood when it was begun
     _t_s: Floats  # of the intervals up to the last one gone through
 
-    def __init__(self, entrants: Sequence[Entrant], seeds: int = SEEDS) -> None:
+    def __init__(self, entrants: Sequence[ReplayedPolicy], seeds: int = SEEDS) -> None:
         self.entrants, self.seeds = tuple(entrants), seeds
         self.begun = 0
         """How often the replay was begun."""
@@ -74,7 +83,7 @@ class Replay:
         """Intervals that were gone through."""
         return len(self.slots)
 
-    def follow(self, history: History, *, final: bool = False, most: int | None = None) -> bool:
+    def follow(self, history: JobHistory, *, final: bool = False, most: int | None = None) -> bool:
         """Go on as far as the history is known.
 
         Args:
@@ -126,7 +135,7 @@ class Replay:
         self._stretch = self._at = None
         self._t_s = np.empty(0)
 
-    def _continues(self, history: History, parts: list[slice]) -> bool:
+    def _continues(self, history: JobHistory, parts: list[slice]) -> bool:
         """Whether what was gone through is what the history still says."""
         if not np.array_equal(history.t_s[: len(self._t_s)], self._t_s):
             return False
@@ -141,7 +150,7 @@ class Replay:
         grown = part.stop - part.start >= self._stretch.done
         return grown and self._stretch.follow(history, part)
 
-    def _begin(self, history: History, part: slice) -> Stretch:
+    def _begin(self, history: JobHistory, part: slice) -> Stretch:
         charges = {INCUMBENT: Charge(IncumbentReplay(history, part))}
         charges |= {one.label: one.charge() for one in self.entrants}
         self._stretch, self._at = Stretch(history, part, charges, self.seeds), part
@@ -150,7 +159,7 @@ class Replay:
             self.runs.setdefault(name, run)
         return self._stretch
 
-    def _take(self, history: History, slot: int, stretch: Stretch, driven: Driven) -> None:
+    def _take(self, history: JobHistory, slot: int, stretch: Stretch, driven: Driven) -> None:
         """Count one interval."""
         self.failures |= {name: str(error) for name, error in stretch.failures.items()}
         scaled = [v.kind != "source" for v in history.spec.topological_order()]
@@ -171,7 +180,7 @@ class Replay:
         self._t_s = history.t_s[: slot + 1]
 
 
-def _model_of(history: History) -> tuple[object, ...]:
+def _model_of(history: JobHistory) -> tuple[object, ...]:
     """What holds for the whole history; another one makes the replay begin again."""
     return (
         history.spec,
@@ -183,7 +192,7 @@ def _model_of(history: History) -> tuple[object, ...]:
 
 
 def _change(
-    history: History, slot: int, driven: Driven, row: int, guarded: GuardedDecision
+    history: JobHistory, slot: int, driven: Driven, row: int, guarded: GuardedDecision
 ) -> ReplayedRescale:
     """A rescale in words: the vertices that change, and the last reason for it."""
     moved = []

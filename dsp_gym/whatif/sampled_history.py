@@ -15,7 +15,12 @@ from dsp_gym.errors import MetricsError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.whatif.history import History, bridged, gridded
+from dsp_gym.whatif.history import (
+    GridSlots,
+    JobHistory,
+    bridged,
+    gridded,
+)
 from dsp_gym.whatif.slots import SampledSlots, sampled_slots
 
 __all__ = ["Deployed", "measured_history", "slots_history"]
@@ -53,7 +58,7 @@ def measured_history(
     latency: Latency = "median",
     notes: Sequence[str] = (),
     is_dated: bool = False,
-) -> History:
+) -> JobHistory:
     """Puts the samples of one job on a grid.
 
     Args:
@@ -94,7 +99,7 @@ def slots_history(
     latency: Latency = "median",
     notes: Sequence[str] = (),
     is_dated: bool = False,
-) -> History:
+) -> JobHistory:
     """The history of slots that are at hand.
 
     Args:
@@ -128,15 +133,17 @@ def slots_history(
     return gridded(
         name,
         spec,
-        seen.begin_s,
-        interval_s,
-        load,
-        tasks,
-        level,
-        late=_with_outages(late, _down_share(deployed, edges)),
-        lag_s=lag_s,
-        latency_s=seen.latency_s,
-        outage_s=np.where(np.diff(running, prepend=running[0]) > 0, outages[running], np.nan),
+        GridSlots(
+            t_s=seen.begin_s,
+            interval_s=interval_s,
+            load_per_s=load,
+            tasks=tasks,
+            level=level,
+            late=_with_outages(late, _down_share(deployed, edges)),
+            lag_s=lag_s,
+            latency_s=seen.latency_s,
+            outage_s=np.where(np.diff(running, prepend=running[0]) > 0, outages[running], np.nan),
+        ),
         parts=_parts(
             spec, seen, interval_s, load, tasks, level, _settled(deployed, edges), latency
         ),

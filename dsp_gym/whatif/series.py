@@ -23,7 +23,12 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.records.parquet import read_table
-from dsp_gym.whatif.history import History, bridged, gridded
+from dsp_gym.whatif.history import (
+    GridSlots,
+    JobHistory,
+    bridged,
+    gridded,
+)
 
 __all__ = ["holds_series", "series_history", "series_jobs"]
 
@@ -61,7 +66,7 @@ def holds_series(folder: Path) -> bool:
     return any(_table(one, "series") for one in (folder, *folder.iterdir()))
 
 
-def series_history(folder: Path) -> History:
+def series_history(folder: Path) -> JobHistory:
     """The history of one job from its tables.
 
     Returns:
@@ -130,7 +135,7 @@ def _cell(value: object) -> str:
     return "" if value is None or value != value else str(value).replace(",", " ")
 
 
-def _history(name: str, spec: JobSpec, series: MeasuredSeries) -> History:
+def _history(name: str, spec: JobSpec, series: MeasuredSeries) -> JobHistory:
     interval = max(SAMPLE_S, series.step_s)
     slots = round(float(series.t_s[-1] - series.t_s[0]) / interval) + 1
     place = np.round((series.t_s - series.t_s[0]) / interval).astype(int)
@@ -151,14 +156,16 @@ def _history(name: str, spec: JobSpec, series: MeasuredSeries) -> History:
     return gridded(
         name,
         spec,
-        series.t_s[0] + interval * np.arange(slots, dtype=np.float64),
-        interval,
-        bridged(load, interval),
-        parallelism,
-        np.tile(np.array(levels, dtype=np.int64), (slots, 1)),
-        late=late if _tells(series) else np.full(slots, np.nan),
-        lag_s=laid(series.lag_records) * tasks.max() / np.maximum(load, 1e-9),
-        latency_s=laid(series.latency_s),
+        GridSlots(
+            t_s=series.t_s[0] + interval * np.arange(slots, dtype=np.float64),
+            interval_s=interval,
+            load_per_s=bridged(load, interval),
+            tasks=parallelism,
+            level=np.tile(np.array(levels, dtype=np.int64), (slots, 1)),
+            late=late if _tells(series) else np.full(slots, np.nan),
+            lag_s=laid(series.lag_records) * tasks.max() / np.maximum(load, 1e-9),
+            latency_s=laid(series.latency_s),
+        ),
         notes=(f"{missing} of {slots} rows are missing",) if missing else (),
     )
 

@@ -24,7 +24,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.simulation.state import X
-from dsp_gym.whatif.history import History
+from dsp_gym.whatif.history import JobHistory
 
 __all__ = [
     "Charge",
@@ -50,12 +50,12 @@ class IncumbentReplay:
         part: the stretch to follow.
     """
 
-    def __init__(self, history: History, part: slice) -> None:
+    def __init__(self, history: JobHistory, part: slice) -> None:
         self.name = INCUMBENT
         self._at = 0
         self.follow(history, part)
 
-    def follow(self, history: History, part: slice) -> None:
+    def follow(self, history: JobHistory, part: slice) -> None:
         """Take in a stretch that has grown; what was decided stays."""
         self._parallelism, self._level = history.wanted[part], history.wanted_level[part]
         self._outages_s = history.outage_s[part]
@@ -119,14 +119,14 @@ class Stretch:
 
     Args:
         history: the observed job, with its model.
-        part: a stretch without gaps, see `History.stretches`.
+        part: a stretch without gaps, see `JobHistory.stretches`.
         charges: the policies in charge, by name.
         seeds: jobs of each policy, each with other service times, outages and noise.
     """
 
     def __init__(
         self,
-        history: History,
+        history: JobHistory,
         part: slice,
         charges: Mapping[str, Charge],
         seeds: int,
@@ -170,7 +170,7 @@ class Stretch:
         """Intervals that were gone through."""
         return self._at
 
-    def follow(self, history: History, part: slice) -> bool:
+    def follow(self, history: JobHistory, part: slice) -> bool:
         """Take in a stretch that has grown.
 
         Returns:
@@ -186,7 +186,7 @@ class Stretch:
             for was, now in zip(before, self._told(), strict=True)
         )
 
-    def _take(self, history: History, part: slice) -> None:
+    def _take(self, history: JobHistory, part: slice) -> None:
         self._ends_s, self._ages = slot_ends_s(history, part), history.age_s[part]
         self._jobs.offer(arrival_rates(history, part, self._before_s))
 
@@ -257,7 +257,7 @@ class Stretch:
         return {"jobs": jobs, "offered": self._told(), "policies": states}
 
 
-def settled_slots(history: History, part: slice) -> int:
+def settled_slots(history: JobHistory, part: slice) -> int:
     """Counts the intervals of a stretch about which nothing more will be learnt.
 
     The load to the end of an interval is known from the samples of the next one, and the
@@ -272,7 +272,9 @@ def settled_slots(history: History, part: slice) -> int:
     return int(np.flatnonzero(~sure)[0])
 
 
-def _started(specs: Sequence[JobSpec], history: History, part: slice, seeds: int) -> SimulatedJobs:
+def _started(
+    specs: Sequence[JobSpec], history: JobHistory, part: slice, seeds: int
+) -> SimulatedJobs:
     """The model where the stretch begins: as long up as the job was, with the backlog it had."""
     window = history.window
     measurement = Measurement(window_s=window.window_s, stabilization_s=window.stabilization_s)
@@ -299,18 +301,18 @@ def _started(specs: Sequence[JobSpec], history: History, part: slice, seeds: int
     return jobs
 
 
-def _up_s(history: History, first: int) -> int:
+def _up_s(history: JobHistory, first: int) -> int:
     """Whole seconds the job had been up, as far as it matters: caches and windows fill."""
     up_s = history.t_s[first] - history.running_since_s[first]
     return WARM_UP_S if np.isnan(up_s) else int(np.clip(round(up_s), 0, WARM_UP_S))
 
 
-def _age_s(history: History, first: int, up_s: int) -> int:
+def _age_s(history: JobHistory, first: int, up_s: int) -> int:
     """Whole seconds since the backlog was sampled that the first decision saw."""
     return min(up_s, round(float(history.age_s[max(0, first - 1)])))
 
 
-def arrival_rates(history: History, part: slice, before_s: int) -> Floats:
+def arrival_rates(history: JobHistory, part: slice, before_s: int) -> Floats:
     """Reconstructs the offered load from `before_s` seconds before a stretch to its end.
 
     Arrivals are known from sample to sample; in an older journal from the newest sample at the
@@ -337,7 +339,7 @@ def arrival_rates(history: History, part: slice, before_s: int) -> Floats:
     return np.diff(np.interp(np.arange(-before_s, ends[-1] + 1), edges, arrived))
 
 
-def slot_ends_s(history: History, part: slice) -> Ints:
+def slot_ends_s(history: JobHistory, part: slice) -> Ints:
     """The end of each interval of a stretch, whole seconds after its first decision, (K,).
 
     Returns:
@@ -350,7 +352,7 @@ def slot_ends_s(history: History, part: slice) -> Ints:
     return np.maximum.accumulate(np.round(ends).astype(np.int64))
 
 
-def _counted(history: History, k: int) -> Floats:
+def _counted(history: JobHistory, k: int) -> Floats:
     """Times and the records that had arrived by then, of one interval, (N, 2)."""
     if history.arrivals and len(history.arrivals[k]) > 1:
         return history.arrivals[k]

@@ -13,12 +13,12 @@ from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.pages import number, signed
 from dsp_gym.whatif.blocks import JobReplay
 from dsp_gym.whatif.claims import Figures, figures_of, model_errors
-from dsp_gym.whatif.history import Decided, History
+from dsp_gym.whatif.history import Decided, JobHistory
 from dsp_gym.whatif.result import Assumption, ObservedJob, PolicyClaim, Reason, Trust, Word
 
 __all__ = [
     "DAYS",
-    "Terms",
+    "VerdictTerms",
     "assumption_text",
     "judge",
     "judged",
@@ -31,14 +31,14 @@ DAYS = "days observed"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class VerdictTerms:
     """The bounds of a verdict."""
 
     gate: GateConfig
     trust: Trust
 
 
-def judged(history: History, replay: JobReplay, policy: str, terms: Terms) -> PolicyClaim:
+def judged(history: JobHistory, replay: JobReplay, policy: str, terms: VerdictTerms) -> PolicyClaim:
     """Make the claim about one policy.
 
     Args:
@@ -71,7 +71,7 @@ def judged(history: History, replay: JobReplay, policy: str, terms: Terms) -> Po
 
 
 def judge(
-    figures: Figures, seen: ObservedJob, decided: Decided | None, terms: Terms
+    figures: Figures, seen: ObservedJob, decided: Decided | None, terms: VerdictTerms
 ) -> tuple[Word, tuple[Reason, ...]]:
     """Judge one policy: promote if every condition holds, reject if the evidence is bad.
 
@@ -103,12 +103,12 @@ def judge(
 
 
 def _assumed(
-    history: History,
+    history: JobHistory,
     replay: JobReplay,
     policy: str,
     figures: Figures,
     word: Word,
-    terms: Terms,
+    terms: VerdictTerms,
 ) -> Iterator[Assumption]:
     """What the figures of a policy rest on that nothing in the history shows."""
     base, own = replay.policies[INCUMBENT], replay.policies[policy]
@@ -132,7 +132,7 @@ def assumption_text(one: Assumption) -> str:
         A sentence without its full stop.
 
     >>> assumption_text(Assumption(of="outage_s", values=(5, 8, 12), late=0.01, decides=True))
-    "not measured: an outage of 5 to 12 s for each rescale, which decides the verdict"
+    'not measured: an outage of 5 to 12 s for each rescale, which decides the verdict'
     """
     what = f"the model's {', '.join(one.names)}"
     if one.of == "outage_s":
@@ -141,7 +141,7 @@ def assumption_text(one: Assumption) -> str:
     return f"not measured: {what}{', which decides the verdict' if one.decides else ''}"
 
 
-def _agreement(history: History, decided: Decided) -> float | None:
+def _agreement(history: JobHistory, decided: Decided) -> float | None:
     """Share of a policy's decisions beside the job that equal what was deployed."""
     rows = decided.asked
     if not rows.any():

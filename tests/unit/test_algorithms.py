@@ -27,7 +27,7 @@ def offer(monkeypatch):
 
 def test_a_configuration_is_checked_without_torch():
     program = (
-        "import sys; from dsp_gym.evaluation.agent import AgentConfig;"
+        "import sys; from dsp_gym.experiments.agent import AgentConfig;"
         "AgentConfig(algorithm='dqn', network={'encoder': 'mlp'});"
         "assert 'torch' not in sys.modules"
     )

@@ -55,6 +55,7 @@ def test_a_period_fires_when_what_belongs_to_it_has_come_in():
     assert fired_share(100.0, -20.0, 1.0) == pytest.approx(0.8)  # twenty belong to the next
     assert fired_share(100.0, 100.0, 2.0) == 1.0  # the older of two periods
     assert fired_share(90.0, 100.0, 2.0) == -1.0
+    assert fired_share(0.0, -20.0, 1.0) == 1.0  # all of nothing; twenty belong to the next
 
 
 def test_work_and_waiting_of_a_window_add_up_over_its_period():

@@ -10,7 +10,6 @@ from dsp_gym.loop.plausible import doubts, plausible
 from dsp_gym.loop.snapshot import JOB_FLOATS, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import Measurement
-from dsp_gym.simulation.state import S, X
 from tests.simulating import ask, constant, exact, keyed, line
 from tests.strategies import spec_of
 
@@ -147,16 +146,6 @@ def test_delays_differ_between_runs_and_are_those_of_their_seeds():
     assert "delay_up_to_s" not in Measurement().model_dump()
 
 
-def test_a_simulation_saved_before_delays_differed_goes_on():
-    jobs = constant(line(), 100.0, exact(measurement={"delay_s": 30}))
-    jobs.advance(300)
-    saved = jobs.save()
-    del saved["delay_s"]
-    again = constant(line(), 100.0, exact(measurement={"delay_s": 30}))
-    again.load(saved)
-    np.testing.assert_array_equal(again.snapshot().arrays.vertex, jobs.snapshot().arrays.vertex)
-
-
 def test_a_gap_in_the_metrics_shows_nothing_as_new():
     jobs = constant(line(), 100.0, exact())
     jobs.advance(300)
@@ -170,24 +159,6 @@ def test_a_gap_in_the_metrics_shows_nothing_as_new():
     # Counters went on meanwhile, and the rate is their rise over all of the window.
     assert seen(jobs, "records_in_total") == pytest.approx(100 * 425, abs=150)
     assert seen(jobs, "records_in_per_s") == pytest.approx(100)
-
-
-def test_a_simulation_saved_before_samples_held_the_state_goes_on():
-    jobs = constant(keyed(), 900.0, exact())
-    jobs.advance(300)
-    saved = jobs.save()
-    spent = X.last_in + 1
-    old = saved | {
-        "samples": saved["samples"][..., : S.state],
-        "vertex": np.insert(saved["vertex"], spent, 7.0, axis=-1),
-    }
-    again = constant(keyed(), 900.0, exact())
-    again.load(old)
-    for name in ("records_in_total", "state_mib"):
-        assert seen(again, name) == pytest.approx(seen(jobs, name))
-    one, other = jobs.advance(120), again.advance(120)
-    assert one.processed[0] == other.processed[0]
-    np.testing.assert_array_equal(jobs.snapshot().arrays.vertex, again.snapshot().arrays.vertex)
 
 
 def test_time_gauges_are_means_of_their_span_and_rates_are_not():

@@ -21,7 +21,7 @@ from dsp_gym.job.sizing import sized
 from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.bench.machine import Figure
 from dsp_gym.whatif.backtest import backtest
-from dsp_gym.whatif.history import DAY_S, History, gridded
+from dsp_gym.whatif.history import DAY_S, GridSlots, JobHistory, gridded
 from dsp_gym.whatif.policies import named_entrants
 
 __all__ = ["POLICIES", "bench_backtest", "fleet"]
@@ -63,7 +63,7 @@ def bench_backtest(
     ]
 
 
-def fleet(jobs: int, days: float, interval_s: int) -> list[History]:
+def fleet(jobs: int, days: float, interval_s: int) -> list[JobHistory]:
     """Make histories of random jobs.
 
     Returns:
@@ -72,7 +72,7 @@ def fleet(jobs: int, days: float, interval_s: int) -> list[History]:
     return [_history(f"job-{number}", number, days, interval_s) for number in range(jobs)]
 
 
-def _history(name: str, seed: int, days: float, interval_s: int) -> History:
+def _history(name: str, seed: int, days: float, interval_s: int) -> JobHistory:
     spec = load_job(random_job(seed)).model_copy(update={"job": name})
     slots = round(days * DAY_S / interval_s)
     t_s: Floats = interval_s * np.arange(slots, dtype=np.float64)
@@ -88,20 +88,22 @@ def _history(name: str, seed: int, days: float, interval_s: int) -> History:
     history = gridded(
         name,
         spec,
-        t_s,
-        interval_s,
-        load,
-        np.tile(deployed[0], (slots, 1)),
-        np.tile(deployed[1], (slots, 1)),
-        late=np.zeros(slots),
-        lag_s=unknown,
-        latency_s=unknown,
+        GridSlots(
+            t_s=t_s,
+            interval_s=interval_s,
+            load_per_s=load,
+            tasks=np.tile(deployed[0], (slots, 1)),
+            level=np.tile(deployed[1], (slots, 1)),
+            late=np.zeros(slots),
+            lag_s=unknown,
+            latency_s=unknown,
+        ),
         is_dated=True,
     )
     return replace(history, parts=_parts(history, names))
 
 
-def _parts(history: History, names: list[str]) -> tuple[SteadyPart, ...]:
+def _parts(history: JobHistory, names: list[str]) -> tuple[SteadyPart, ...]:
     """Compute what the model itself would have shown at some of the loads."""
     tasks = dict(zip(names, history.parallelism[0].tolist(), strict=True))
     level = dict(zip(names, history.memory_level[0].tolist(), strict=True))

@@ -43,7 +43,7 @@ from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
 from dsp_gym.studies.validation.closed_loop import start
 from dsp_gym.whatif.backtest import backtest
-from dsp_gym.whatif.history import History
+from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.journal import read_run
 from dsp_gym.whatif.journal_history import history_of_run
 from dsp_gym.whatif.result import JobResult
@@ -193,13 +193,13 @@ def compared(root: Path, config: RunConfig, seeds: int) -> dict[str, object]:
     }
 
 
-def _history(journal: Path, config: RunConfig) -> History:
+def _history(journal: Path, config: RunConfig) -> JobHistory:
     """The history of a journal with the calibrated job in place of the one it was written with."""
     run = replace(read_run(journal), configuration=config.model_dump(mode="json", by_alias=True))
     return history_of_run(run, journal)
 
 
-def _replayed(history: History, seeds: int) -> JobResult:
+def _replayed(history: JobHistory, seeds: int) -> JobResult:
     return backtest([history], "a journal", seeds=seeds).jobs[0]
 
 
@@ -222,7 +222,7 @@ def _model(result: JobResult) -> dict[str, object]:
     }
 
 
-def _of_one_time(runs: Mapping[str, History]) -> dict[str, History]:
+def _of_one_time(runs: Mapping[str, JobHistory]) -> dict[str, JobHistory]:
     """Both runs without the slots that one of them lacks at its begin.
 
     One journal may hold the outcome of its first slot and the other not. Under any policy a job is

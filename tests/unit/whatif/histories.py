@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 
 import numpy as np
 
@@ -11,13 +12,17 @@ from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.job.catalog import load_job
 from dsp_gym.whatif.backtest import _fleet, job_result
 from dsp_gym.whatif.blocks import JobReplay, PolicyReplay
-from dsp_gym.whatif.history import History, gridded
+from dsp_gym.whatif.history import (
+    GridSlots,
+    JobHistory,
+    gridded,
+)
 from dsp_gym.whatif.result import Backtest, ObservedJob, ReplayedRescale, Trust
-from dsp_gym.whatif.verdict import Terms
+from dsp_gym.whatif.verdict import VerdictTerms
 
 DAY_S = 86_400
 
-TERMS = Terms(GateConfig(), Trust())
+TERMS = VerdictTerms(GateConfig(), Trust())
 
 LINE = {
     "subtasks": (4.0, 4.0, 2.0),
@@ -36,7 +41,7 @@ def history(
     load=None,
     ran=None,
     **given,
-) -> History:
+) -> JobHistory:
     """A job on a fixed configuration under a load that rises and falls every day."""
     spec = load_job(job)
     slots = round(days * DAY_S / interval_s)
@@ -58,7 +63,8 @@ def history(
         "is_dated": True,
         **given,
     }
-    return gridded(name, spec, t_s, interval_s, **known)
+    grid = {one.name: known.pop(one.name) for one in fields(GridSlots) if one.name in known}
+    return gridded(name, spec, GridSlots(t_s=t_s, interval_s=interval_s, **grid), **known)
 
 
 def policy_replay(costs, late_s=0.0, rescales=0.0, down_s=0.0, changes=(), seeds=1):

@@ -13,7 +13,7 @@ from dsp_gym.whatif.blocks import job_replay
 from dsp_gym.whatif.kept import KeptReplays
 from dsp_gym.whatif.model import fitted
 from dsp_gym.whatif.policies import named_entrants
-from dsp_gym.whatif.replay import Replay
+from dsp_gym.whatif.replay import HistoryReplay
 from tests.unit.whatif.histories import history
 
 DS2 = named_entrants(("ds2",), "default")
@@ -21,7 +21,7 @@ SEEDS = 2
 
 
 def replay(one, entrants=()):
-    found = Replay(entrants, SEEDS)
+    found = HistoryReplay(entrants, SEEDS)
     found.follow(one, final=True)
     return job_replay(one, found)
 

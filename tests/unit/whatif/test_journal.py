@@ -25,7 +25,7 @@ from dsp_gym.whatif.history import Decided
 from dsp_gym.whatif.journal import read_run
 from dsp_gym.whatif.journal_history import history_of_run, journal_histories
 from dsp_gym.whatif.result import Ranged, Trust
-from dsp_gym.whatif.verdict import Terms, judge
+from dsp_gym.whatif.verdict import VerdictTerms, judge
 from tests.unit.whatif.histories import observed
 
 HOURS = 2
@@ -289,7 +289,7 @@ def beside(**failures) -> Decided:
 
 
 def verdict(figures, seen, decided=None, **gate):
-    terms = Terms(GateConfig.model_validate(gate), Trust())
+    terms = VerdictTerms(GateConfig.model_validate(gate), Trust())
     return judge(figures, seen, decided or beside(), terms)
 
 

@@ -13,7 +13,7 @@ from dsp_gym.whatif.fleet_page import page_names, write_report
 from dsp_gym.whatif.history import Decided
 from dsp_gym.whatif.job_page import headline, job_page, verdict_rows
 from dsp_gym.whatif.result import Assumption, JobResult, PolicyClaim, Ranged, Trust
-from dsp_gym.whatif.verdict import Terms, judge
+from dsp_gym.whatif.verdict import VerdictTerms, judge
 from tests.unit.whatif.histories import document, observed
 
 
@@ -32,7 +32,7 @@ def claim(policy, figures, seen, decided=None, gate=None, **given) -> PolicyClai
     saving, later = figures
     told = {"saving": saving, "saving_per_month": saving.times(MONTH), "later": later}
     told["late"] = later
-    terms = Terms(gate or GateConfig(), Trust())
+    terms = VerdictTerms(gate or GateConfig(), Trust())
     word, reasons = judge(told, seen, decided, terms)
     return PolicyClaim(
         policy=policy,

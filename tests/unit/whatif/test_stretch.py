@@ -9,7 +9,7 @@ import pytest
 
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.whatif.history import History
+from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.journal import OUTCOMES, ObservedRun
 from dsp_gym.whatif.journal_history import history_of_run
 from dsp_gym.whatif.model import with_outages
@@ -44,7 +44,7 @@ def run(**changed) -> ObservedRun:
     return replace(whole, **changed)
 
 
-def course(spec=SPEC, **changed) -> History:
+def course(spec=SPEC, **changed) -> JobHistory:
     """The history of that hour."""
     return replace(history_of_run(run(**changed), "a journal", spec), window=WINDOW)
 
@@ -58,12 +58,12 @@ def rescaled_at(slot: int, outage_s: float, **changed) -> dict:
     return {"parallelism": parallelism, "running_since_s": since_s, "outage_s": outages, **changed}
 
 
-def whole(found: History) -> slice:
+def whole(found: JobHistory) -> slice:
     (part,) = found.stretches()
     return part
 
 
-def forward(found: History, policy=None) -> dict[str, np.ndarray]:
+def forward(found: JobHistory, policy=None) -> dict[str, np.ndarray]:
     """Outcomes (K, S) of the deployed configurations, two seeds."""
     part = whole(found)
     charge = Charge(policy or IncumbentReplay(found, part))
