@@ -38,7 +38,7 @@ from dsp_gym.errors import PolicyError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.forecast import Forecast
-from dsp_gym.loop.per_job_state import RowMemory
+from dsp_gym.loop.per_job_state import Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -150,6 +150,14 @@ class MdpPolicy(ExplainingPolicy):
         )
         self._minutes = RowMemory({"load_per_s": ("job", 0.0)}, depth=HISTORY)
         self._own = RowMemory({"state": ("job", -1)}, depth=OWN + SINCE_SOLVED)
+        self._parts = Parts(
+            arrivals=self._arrivals,
+            model=self._model,
+            warming=self._warming,
+            watch=self._watch,
+            minutes=self._minutes,
+            own=self._own,
+        )
         self._jobs: Topology | None = None
         self._prior: Prior | None = None
         self._solved: Solved | None = None
@@ -278,27 +286,12 @@ class MdpPolicy(ExplainingPolicy):
             JSON values; the values of the decision process are computed from them.
         """
         frontiers = self._ready.frontiers
-        return {
-            "arrivals": self._arrivals.state(),
-            "model": self._model.state(),
-            "warming": self._warming.state(),
-            "watch": self._watch.state(),
-            "minutes": self._minutes.state(),
-            "own": self._own.state(),
-            "frontiers": {name: getattr(frontiers, name).tolist() for name in Frontiers._fields},
-        }
+        solved = {name: getattr(frontiers, name).tolist() for name in Frontiers._fields}
+        return {**self._parts.state(), "frontiers": solved}
 
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
-        self._arrivals.restore(state["arrivals"])
-        self._model.restore(state["model"])
-        self._warming.restore(state["warming"])
-        for name, memory in (
-            ("watch", self._watch),
-            ("minutes", self._minutes),
-            ("own", self._own),
-        ):
-            memory.restore(state[name])
+        self._parts.restore(state)
         self._handles = Handles()
         frontiers = self._ready.frontiers
         for name in Frontiers._fields:

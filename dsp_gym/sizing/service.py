@@ -25,7 +25,7 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE, JobTables
-from dsp_gym.loop.per_job_state import RowMemory
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
@@ -89,7 +89,7 @@ _LESS_MEMORY = 0.3
 """Logarithm by which a record takes longer with less memory than a cache that misses has."""
 
 
-class ServiceModel:
+class ServiceModel(Kept):
     """The load that each job of a batch carries in any configuration.
 
     Args:
@@ -133,6 +133,7 @@ class ServiceModel:
                 ),
                 RowMemory({"covariance": ("vertex", 0.0)}, depth=size * size),
             )
+            self._kept = Parts(**dict(zip(("seen", "times", "doubt"), self._memories, strict=True)))
         self._jobs, self._prior, self._handles = jobs, prior, Handles()
         for memory in self._memories:
             memory.reset(jobs, mask)
@@ -270,21 +271,9 @@ class ServiceModel:
         records = self._known_prior.records_per_s[jobs.row[j], :n, : len(places) - 1, 1]
         return np.asarray(records)
 
-    def state(self) -> State:
-        """Return everything learned, as JSON values.
-
-        Returns:
-            One entry per part of the memory.
-        """
-        assert self._memories is not None
-        seen, times, doubt = self._memories
-        return {"seen": seen.state(), "times": times.state(), "doubt": doubt.state()}
-
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
-        assert self._memories is not None
-        for name, memory in zip(("seen", "times", "doubt"), self._memories, strict=True):
-            memory.restore(state[name])
+        super().restore(state)
         # Restoring may replace arrays: handles to the old ones are dropped.
         self._handles = Handles()
 

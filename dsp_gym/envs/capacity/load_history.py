@@ -14,7 +14,7 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.per_job_state import RowMemory
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JOB, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
@@ -80,7 +80,7 @@ class CourseMemory(NamedTuple):
     extremes: PeaksAndTroughs
 
 
-class LoadCourse:
+class LoadCourse(Kept):
     """A memory of the history of each job's load."""
 
     def __init__(self) -> None:
@@ -92,6 +92,7 @@ class LoadCourse:
         self._extremes = RowMemory(
             {"peak": ("job", np.nan), "trough": ("job", np.nan)}, depth=len(EXTREME_SPANS)
         )
+        self._kept = Parts(course=self._course, means=self._means, extremes=self._extremes)
         # One handle for three tables; it is dropped when an array is replaced.
         self._handles = Handles()
 
@@ -122,23 +123,9 @@ class LoadCourse:
         """
         return np.asarray(self._course["present_per_s"])
 
-    def state(self) -> State:
-        """Return the memory as JSON values.
-
-        Returns:
-            One entry per part.
-        """
-        return {
-            "course": self._course.state(),
-            "means": self._means.state(),
-            "extremes": self._extremes.state(),
-        }
-
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
-        self._course.restore(state["course"])
-        self._means.restore(state["means"])
-        self._extremes.restore(state["extremes"])
+        super().restore(state)
         self._handles = Handles()
 
 
