@@ -42,7 +42,7 @@ from dsp_gym.loop.per_job_state import Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.numba_handles import Handle, Handles, handle
+from dsp_gym.numba_handles import Handle, Handles
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.sizing.arrivals import Arrivals
 from dsp_gym.sizing.frontier import Frontiers
@@ -203,8 +203,6 @@ class MdpPolicy(ExplainingPolicy):
         self._warming.observe(snapshot, self._model.believed)
         remember(seen, arrived, _declared_outage_s(snapshot), self._recall)
         self._plan(snapshot, put_off=self.plans_after)
-        if "solved" not in self._handles:
-            self._handles["solved"] = handle(solved)
         parallelism, level = seen.parallelism.copy(), seen.memory_level.copy()
         jobs = len(snapshot)
         outlook = Outlook(
@@ -221,7 +219,7 @@ class MdpPolicy(ExplainingPolicy):
             seen,
             self._recall,
             self._model.believed,
-            self._handles["solved"],  # type: ignore[arg-type]  # stored just above
+            self._handles.of("solved", lambda: solved),
             Stakes(self._terms(0.0, 0.0, 0.0), c.headroom, c.own_weight),
             outlook,
         )
@@ -306,12 +304,11 @@ class MdpPolicy(ExplainingPolicy):
 
     @property
     def _recall(self) -> Handle[Recall]:
-        if "recall" not in self._handles:
-            watch, minutes = self._watch.arrays(Watched), self._minutes.arrays(Minutes)
-            self._handles["recall"] = handle(
-                Recall(watch, minutes, self._own.arrays(Own), self._warming.arrays)
-            )
-        return self._handles["recall"]  # type: ignore[return-value]  # stored just above
+        return self._handles.of("recall", self._recalled)
+
+    def _recalled(self) -> Recall:
+        watch, minutes = self._watch.arrays(Watched), self._minutes.arrays(Minutes)
+        return Recall(watch, minutes, self._own.arrays(Own), self._warming.arrays)
 
     def _plan(self, snapshot: MetricsSnapshot, *, put_off: bool) -> None:
         """Compute outdated frontiers and values; with `put_off` only those that cannot wait."""

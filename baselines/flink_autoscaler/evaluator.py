@@ -50,12 +50,7 @@ EVALUATED = (
     "SCALE_DOWN_RATE_THRESHOLD",
 )
 """Columns of the evaluated metrics of a vertex."""
-E_LOAD, E_LAG = EVALUATED.index("LOAD"), EVALUATED.index("LAG")
-E_TPR = EVALUATED.index("TRUE_PROCESSING_RATE")
-E_TARGET = EVALUATED.index("TARGET_DATA_RATE")
-E_CATCH_UP = EVALUATED.index("CATCH_UP_DATA_RATE")
-E_UP = EVALUATED.index("SCALE_UP_RATE_THRESHOLD")
-E_DOWN = EVALUATED.index("SCALE_DOWN_RATE_THRESHOLD")
+E_LOAD, E_TPR, E_TARGET, E_CATCH_UP, E_LAG, E_UP, E_DOWN = range(len(EVALUATED))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

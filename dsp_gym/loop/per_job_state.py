@@ -12,7 +12,7 @@ from dsp_gym.arrays import Bools, Ints
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.topology import Topology
-from dsp_gym.numba_handles import Handle, Handles, handle
+from dsp_gym.numba_handles import Handle, Handles
 
 __all__ = ["Kept", "Parts", "Per", "RowBlock", "RowMemory", "all_of"]
 
@@ -106,9 +106,7 @@ class RowMemory:
         Returns:
             The handle of `arrays(table)`, as long as that stays the same.
         """
-        if table not in self._handles:
-            self._handles[table] = handle(self.arrays(table))
-        return cast("Handle[T]", self._handles[table])
+        return self._handles.of(table, lambda: self.arrays(table))
 
     @classmethod
     def of_none(cls, fields: Mapping[str, tuple[Per, bool | int | float]], depth: int = 1) -> Self:

@@ -18,7 +18,7 @@ from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JOB, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.numba_handles import Handle, Handles, handle
+from dsp_gym.numba_handles import Handle, Handles
 from dsp_gym.sizing.arrivals import pending_records
 
 __all__ = ["EXTREME_SPANS", "MEAN_SPANS", "CourseMemory", "CourseRows", "LoadCourse", "follow"]
@@ -105,15 +105,14 @@ class LoadCourse(Kept):
     @property
     def followed(self) -> Handle[CourseMemory]:
         """The memory as one argument of compiled code."""
-        if "own" not in self._handles:
-            self._handles["own"] = handle(
-                CourseMemory(
-                    self._course.arrays(CourseRows),
-                    self._means.arrays(Means),
-                    self._extremes.arrays(PeaksAndTroughs),
-                )
-            )
-        return self._handles["own"]  # type: ignore[return-value]  # stored just above
+        return self._handles.of(
+            "own",
+            lambda: CourseMemory(
+                self._course.arrays(CourseRows),
+                self._means.arrays(Means),
+                self._extremes.arrays(PeaksAndTroughs),
+            ),
+        )
 
     def present_per_s(self) -> Floats:
         """Return the load that counts as the present one.
