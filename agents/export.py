@@ -7,28 +7,21 @@ from pathlib import Path
 import numpy as np
 
 from agents.folder import (
-    SCHEMA,
-    ActionDocument,
     ObservationDocument,
     PolicyDocument,
     write_folder,
 )
 from agents.foreign import plain_layers
-from agents.importing import foreign_document, foreign_weights
+from agents.importing import foreign_weights, network_document
 from agents.learner import Learner, by_feature
-from agents.network import Weights, parameters
+from agents.network import parameters
 from agents.provenance import (
     config_text,
     data_hashes,
     dataset_hashes,
     datasets_of,
-    job_hashes,
     versions,
 )
-from dsp_gym.arrays import Floats32
-from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
-from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
-from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.experiments.experiment import ExperimentConfig, FamilyConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 
@@ -38,6 +31,8 @@ __all__ = ["export"]
 def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -> Path:
     """Write the best agent of a learner.
 
+    Plain layers of Stable-Baselines3 are written as `dsp-gym policy import` does.
+
     Args:
         learner: The learner, trained.
         target: Folder of the policy; an older one there is replaced.
@@ -46,89 +41,34 @@ def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -
     Returns:
         The policy's folder.
     """
-    config, best = learner.config, learner.best
-    if config.ppo.needs.plain_layers:
-        return _export_stock(learner, target, base_dir)
-    document = PolicyDocument(
-        schema=SCHEMA,
-        name=config.name,
+    config, shape, best = learner.config, learner.shape, learner.best
+    is_stock = config.ppo.needs.plain_layers
+    found = network_document(
+        config,
+        shape,
         algorithm=config.ppo.algorithm,
-        network=learner.shape,
-        observation=ObservationDocument(
-            vertex_features=_features(learner)[0],
-            job_features=_features(learner)[1],
-            quantiles=_training_box(learner),
-        ),
-        action=_actions(learner),
-        interval_s=config.env.interval_s,
-        ds2_utilization=config.env.ds2_utilization,
-        jobs=job_hashes(config),
-        data=data_hashes(config, base_dir) | dataset_hashes(config),
-        seed=learner.seed,
-        seeds=config.ppo.seeds,
+        masked=learner.masked and not is_stock,
         steps=best.steps,
-        validation=best.figures,
-        versions=versions(),
-        weights_sha256="",
     )
-    # The critic is left out: a deployed policy only acts.
-    weights = actor_weights(best.weights, learner)
-    return write_folder(target, document, weights, config_text(config), card(document, config))
-
-
-def _export_stock(learner: Learner, target: Path, base_dir: str | Path | None) -> Path:
-    """Write plain layers of Stable-Baselines3, as `dsp-gym policy import` does."""
-    config, best = learner.config, learner.best
-    found = foreign_document(
-        config, learner.shape, algorithm=config.ppo.algorithm, masked=False, steps=best.steps
-    )
+    seen, action = found.observation, found.action
+    if not is_stock and shape.choices is not None:
+        action = action.model_copy(update={"act_above": best.figures["act_above"]})
     document = found.model_copy(
         update={
-            "observation": found.observation.model_copy(
-                update={"quantiles": _training_box(learner)}
-            ),
-            "data": data_hashes(config, base_dir),
+            "observation": seen.model_copy(update={"quantiles": _training_box(learner, seen)}),
+            "action": action,
+            "data": data_hashes(config, base_dir) | dataset_hashes(config),
             "seed": learner.seed,
             "seeds": config.ppo.seeds,
             "validation": best.figures,
             "versions": versions(),
         }
     )
-    weights = foreign_weights(plain_layers(best.weights, target), learner.shape)
+    if is_stock:
+        weights = foreign_weights(plain_layers(best.weights, target), shape)
+    else:  # the critic is left out: a deployed policy only acts
+        weights = {name: best.weights[name] for name in parameters(shape)}
     return write_folder(target, document, weights, config_text(config), card(document, config))
-
-
-def _features(learner: Learner) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of features per vertex, and per job."""
-    if learner.shape.choices is not None:
-        return (), tuple(CAPACITY_FEATURES)
-    return tuple(VERTEX_FEATURES), tuple(JOB_FEATURES)
-
-
-def _actions(learner: Learner) -> ActionDocument:
-    """Describe the meaning of the logits."""
-    if learner.shape.choices is None:
-        return ActionDocument(moves=MOVE_NAMES, memory_moves=MEMORY_NAMES, masked=learner.masked)
-    env = learner.config.env
-    price = env.reward.slo
-    return ActionDocument(
-        space="capacity",
-        kappas=KAPPAS,
-        act_above=learner.best.figures["act_above"],
-        late_price=price or None,
-        late_prices=env.randomise.late_price or (price, price),
-        sizing=env.capacity,
-        masked=learner.masked,
-    )
-
-
-def actor_weights(weights: dict[str, Floats32], learner: Learner) -> Weights:
-    """Select the actor's weights: a deployed policy needs no critic.
-
-    Returns:
-        The actor's weights by name.
-    """
-    return {name: weights[name] for name in parameters(learner.shape)}
 
 
 def card(document: PolicyDocument, config: ExperimentConfig) -> str:
@@ -197,11 +137,11 @@ def _family(family: FamilyConfig) -> str:
     return f"{family.graphs} random graphs of {', '.join(parts)}"
 
 
-def _training_box(learner: Learner) -> dict[str, tuple[float, float]]:
+def _training_box(learner: Learner, seen: ObservationDocument) -> dict[str, tuple[float, float]]:
+    """Return the range of each feature in the observations that the learner has kept."""
     if not learner.samples:
         return {}
     vertex, job = by_feature(np.concatenate(learner.samples), learner.shape.vertices)
-    of_vertex, of_job = _features(learner)
-    samples = {name: vertex[:, i] for i, name in enumerate(of_vertex)}
-    samples |= {name: job[:, i] for i, name in enumerate(of_job)}
+    samples = {name: vertex[:, i] for i, name in enumerate(seen.vertex_features)}
+    samples |= {name: job[:, i] for i, name in enumerate(seen.job_features)}
     return quantile_box(samples)

@@ -29,7 +29,7 @@ from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 
-__all__ = ["Told", "foreign_document", "foreign_shape", "foreign_weights", "import_model"]
+__all__ = ["Told", "foreign_shape", "foreign_weights", "import_model", "network_document"]
 
 MOST_VERTICES = 256
 VARIANCE_EPS = 1e-8
@@ -71,7 +71,7 @@ def import_model(
     shape = foreign_shape(plain, activation, model)
     _refuse_other_env(shape, config, model)
     masked = found.algorithm == "maskable-ppo" if told.masked is None else told.masked
-    document = foreign_document(
+    document = network_document(
         config, shape, algorithm=found.algorithm or "imported", masked=masked, steps=found.steps
     )
     weights = foreign_weights(plain, shape, _normalisation(told.normalisation, shape))
@@ -166,10 +166,10 @@ def foreign_weights(
     return weights | {"actor_out.weight": last, "actor_out.bias": bias}
 
 
-def foreign_document(
+def network_document(
     config: ExperimentConfig, shape: NetworkShape, *, algorithm: str, masked: bool, steps: int
 ) -> PolicyDocument:
-    """Describe plain layers that were trained in an experiment's environment.
+    """Describe a network that was trained in an experiment's environment.
 
     Returns:
         The document; figures of validation and ranges of observations are unknown and left empty.

@@ -159,15 +159,15 @@ def _chances(
     norm: Floats32,
     entropy: Floats32,
 ) -> tuple[np.float32, np.float32]:
-    """Softmax of one row, block by block; what bounds forbid has no chance.
+    """Compute the softmax of one row, block by block; moves that bounds forbid have no chance.
 
     Args:
-        logits: (K,).
-        decisions: those of the rollout.
-        row: which of them.
-        chances: (K,), written: probability of each move.
+        logits: (K,) logits.
+        decisions: Decisions of the rollout.
+        row: Index of the row among them.
+        chances: (K,), written: the probability p of each move.
         norm: (blocks,), written: log p = logit - norm.
-        entropy: (blocks,), written: norm less the mean logit.
+        entropy: (blocks,), written: H = -sum p log p.
 
     Returns:
         The log probability of the decision, and the entropy over all blocks.
@@ -175,6 +175,7 @@ def _chances(
     log_prob, disorder = ZERO, ZERO
     for block in range(len(norm)):
         first, last = decisions.starts[block], decisions.starts[block + 1]
+        # mean: the sum of p (logit - top), p not normalised; lim p log p = 0 for p = 0.
         top, total, mean = LOWEST, ZERO, ZERO
         for k in range(first, last):
             if decisions.masks[row, k]:
@@ -184,6 +185,8 @@ def _chances(
             chances[k] = p
             total += p
             mean += p * (logits[k] - top) if p > ZERO else ZERO
+        # With Z the sum of exp(logit - top): norm = top + log Z, log p = logit - norm, and the
+        # entropy H = -sum p log p = log Z - mean / Z.
         norm[block] = top + math.log(total)
         entropy[block] = math.log(total) - mean / total
         log_prob += logits[first + decisions.actions[row, block]] - norm[block]
@@ -238,7 +241,7 @@ def surrogate(
             first, last = decisions.starts[block], decisions.starts[block + 1]
             chosen = first + decisions.actions[row, block]
             for k in range(first, last):
-                p = d_logits[r, k]
+                p = d_logits[r, k]  # a probability until the gradient takes its place
                 # dH/d(logit k) = -p (log p + H), hence this slope for the loss's -entropy H; and
                 # d(log p of the chosen)/d(logit k) = [k = chosen] - p.
                 slope = push * p * (logits[r, k] - norm[block] + entropy[block])

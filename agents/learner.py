@@ -157,7 +157,7 @@ class Learner:
         self._record({f"gap/{key}": value for key, value in told.items()}, steps)
 
     def _validated(self) -> dict[str, float]:
-        """Figures of the agent as it is; of a capacity agent at its best threshold."""
+        """Return figures of the agent as it is; of a capacity agent at its best threshold."""
         if self.config.ppo.needs.plain_layers:
             actor = StockActor(self.model.policy, self.shape)
             average = interquartile_mean if self.shape.choices is None else np.mean
@@ -332,7 +332,7 @@ class Learner:
 
 
 def ppo(env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> BatchLearner:
-    """PPO, by the learner that the experiment chooses.
+    """Make PPO, by the learner that the experiment chooses.
 
     Returns:
         This project's, or Stable-Baselines3's.

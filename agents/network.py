@@ -171,16 +171,19 @@ def logits(
     """
     if remembered is not None:
         return _plain(weights, shape, remembered)
+    seen = observation.astype(np.float32)
     if shape.whole:
-        return _of_all(weights, shape, observation.astype(np.float32))
+        return _plain(weights, shape, _normalised(weights, "observation", seen))
     if shape.choices is not None:
-        return _of_job(weights, shape, observation.astype(np.float32))
-    x, job, mask, adjacency = split_observation(shape, observation.astype(np.float32))
-    x = _normalised(x, weights["vertex_shift"], weights["vertex_scale"]) * mask[..., None]
-    job = _normalised(job, weights["job_shift"], weights["job_scale"])
-    act: Callable[[Floats32], Floats32] = np.tanh if shape.activation == "tanh" else _relu
-    network = _graph if shape.encoder == "graph" else _mlp
-    values = network(weights, shape, act, x, job, mask, adjacency)
+        return _plain(weights, shape, _normalised(weights, "job", seen))
+    x, job, mask, adjacency = split_observation(shape, seen)
+    x = _normalised(weights, "vertex", x) * mask[..., None]
+    job = _normalised(weights, "job", job)
+    if shape.encoder == "graph":
+        values = _graph(weights, shape, x, job, mask, adjacency)
+    else:
+        h = np.concatenate([x.reshape(len(x), -1), job, mask], axis=1)
+        values = _plain(weights, shape, h).reshape(len(x), shape.vertices, LOGITS)
     # Two moves remain for padding: holding parallelism (0) and holding memory (MOVES).
     stay = np.full(LOGITS, FORBIDDEN, dtype=np.float32)
     stay[[0, MOVES]] = 0.0
@@ -200,8 +203,7 @@ def lstm_step(weights: Weights, observation: Floats32, memory: Floats32) -> Floa
     Returns:
         The new memory, (B, 2, width); its hidden state is the cell's output.
     """
-    x = observation.astype(np.float32)
-    seen = _normalised(x, weights["observation_shift"], weights["observation_scale"])
+    seen = _normalised(weights, "observation", observation.astype(np.float32))
     gates = _linear(weights, "lstm_seen", seen) + _linear(weights, "lstm_hidden", memory[:, 0])
     # Input, forget, cell and output gate (Hochreiter & Schmidhuber, 1997; Gers et al., 2000): c' =
     # f c + i tanh(g), h' = o tanh(c').
@@ -273,12 +275,12 @@ def _dense(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
 def _graph(
     w: Weights,
     shape: NetworkShape,
-    act: Callable[[Floats32], Floats32],
     x: Floats32,
     job: Floats32,
     mask: Floats32,
     adjacency: Floats32,
 ) -> Floats32:
+    act = _activation(shape)
     # As `agents.extractor.GraphNetwork`, line by line.
     h = act(_linear(w, "encode", x) + _linear(w, "encode_job", job)[:, None])
     upstream = adjacency / np.maximum(adjacency.sum(axis=2, keepdims=True), 1)
@@ -297,32 +299,8 @@ def _graph(
     return _linear(w, "actor_out", head)
 
 
-def _mlp(
-    w: Weights,
-    shape: NetworkShape,
-    act: Callable[[Floats32], Floats32],
-    x: Floats32,
-    job: Floats32,
-    mask: Floats32,
-    adjacency: Floats32,
-) -> Floats32:
-    h = np.concatenate([x.reshape(len(x), -1), job, mask], axis=1)
-    return _plain(w, shape, h).reshape(len(x), shape.vertices, LOGITS)
-
-
-def _of_job(w: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
-    """Apply plain layers to the features of the job."""
-    return _plain(w, shape, _normalised(observation, w["job_shift"], w["job_scale"]))
-
-
-def _of_all(w: Weights, shape: NetworkShape, observation: Floats32) -> Floats32:
-    """Apply plain layers to the whole observation."""
-    seen = _normalised(observation, w["observation_shift"], w["observation_scale"])
-    return _plain(w, shape, seen)
-
-
 def _plain(w: Weights, shape: NetworkShape, h: Floats32) -> Floats32:
-    act: Callable[[Floats32], Floats32] = np.tanh if shape.activation == "tanh" else _relu
+    act = _activation(shape)
     for k in range(len(shape.hidden)):
         h = act(_linear(w, f"actor.{k}", h))
     return _linear(w, "actor_out", h)
@@ -334,8 +312,14 @@ def _linear(weights: Weights, name: str, x: Floats32) -> Floats32:
     return y if bias is None else y + bias
 
 
-def _normalised(x: Floats32, shift: Floats32, scale: Floats32) -> Floats32:
+def _normalised(weights: Weights, name: str, x: Floats32) -> Floats32:
+    """Shift and scale features by the weights of their kind, and cut them."""
+    shift, scale = weights[f"{name}_shift"], weights[f"{name}_scale"]
     return np.asarray(np.clip((x - shift) * scale, -OBSERVATION_LIMIT, OBSERVATION_LIMIT))
+
+
+def _activation(shape: NetworkShape) -> Callable[[Floats32], Floats32]:
+    return np.tanh if shape.activation == "tanh" else _relu
 
 
 def _sigmoid(x: Floats32) -> Floats32:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +15,7 @@ from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import job_hash, load_job
 from dsp_gym.loads.spec import TraceLoad, nodes
 from dsp_gym.loads.traces import TraceLibrary
+from dsp_gym.records.hashes import file_sha256
 
 __all__ = [
     "config_text",
@@ -87,7 +87,7 @@ def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) ->
         for node in nodes(entry.load)
         if isinstance(node, TraceLoad)
     }
-    return {name: _short_hash(path.read_bytes()) for name, path in sorted(paths.items())}
+    return {name: file_sha256(path)[:16] for name, path in sorted(paths.items())}
 
 
 def versions() -> dict[str, str]:
@@ -102,7 +102,3 @@ def versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
-
-
-def _short_hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]

@@ -22,8 +22,8 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.due import is_due
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
@@ -126,7 +126,7 @@ class Log(NamedTuple):
     barred_s: Floats  # time until which the action is not taken again
 
 
-class Dhalion(ExplainingPolicy):
+class Dhalion(Kept, ExplainingPolicy):
     """Dhalion: scales up the initiator of backpressure or down an idle vertex, one per step."""
 
     Config = DhalionConfig
@@ -161,17 +161,11 @@ class Dhalion(ExplainingPolicy):
             {"tried": ("vertex", 0), "failed": ("vertex", 0), "barred_s": ("vertex", -1e18)},
             depth=2,
         )
+        self._kept = Parts(memory=self._memory, log=self._log)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
         self._log.reset(jobs, mask)
-
-    def state(self) -> State:
-        return {"memory": self._memory.state(), "log": self._log.state()}
-
-    def restore(self, state: State) -> None:
-        self._memory.restore(state["memory"])
-        self._log.restore(state["log"])
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         pods = snapshot.parallelism.copy()

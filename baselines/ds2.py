@@ -20,8 +20,8 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.due import is_due
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import RATES, Ds2Rates, SourceRate, room_for_rates, traverse
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
@@ -188,7 +188,7 @@ class Remembered(NamedTuple):
     achieved_before: Floats  # (J,)
 
 
-class Ds2(ExplainingPolicy):
+class Ds2(Kept, ExplainingPolicy):
     """DS2 (Kalavri et al., OSDI 2018): every vertex to the parallelism its true rate asks for."""
 
     Config = Ds2Config
@@ -197,7 +197,7 @@ class Ds2(ExplainingPolicy):
         self.name = "ds2"
         self.config = c = config or Ds2Config()
         self.rules = Ds2Rules.of(c)
-        self._memory = RowMemory(
+        self._memory = self._kept = RowMemory(
             {
                 "evaluated_s": ("job", -1e18),
                 "wanting": ("job", 0),
@@ -212,12 +212,6 @@ class Ds2(ExplainingPolicy):
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
-
-    def state(self) -> State:
-        return self._memory.state()
-
-    def restore(self, state: State) -> None:
-        self._memory.restore(state)
 
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities(), memories=self.memories, capacity=self)
@@ -384,7 +378,8 @@ def _weigh(
 ) -> tuple[bool, bool]:
     """Return whether the plan of row j is worth a rescale and whether it is unchanged; keep it.
 
-    Vertices inside the band stay as they run where the options say so.
+    Vertices inside the band stay as they run where the options say so. k is the row's job file, v a
+    vertex; `wanted` (J, V) is the plan, changed in place, and `m.wanted` the one before.
     """
     k, running, busy = t.row[j], seen.parallelism, seen.vertex[VERTEX.busy_ms_per_s]
     outside, worth, same = not c.banded, False, True

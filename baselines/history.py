@@ -13,8 +13,8 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
-from dsp_gym.loop.per_job_state import Per, RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Per, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
@@ -53,7 +53,7 @@ class Remembered(NamedTuple):
 _METRICS = ("hit", "latency", "rate")
 
 
-class ConfigurationHistory:
+class ConfigurationHistory(Kept):
     """Memory of the running configuration and the one before it."""
 
     def __init__(self) -> None:
@@ -65,16 +65,10 @@ class ConfigurationHistory:
         }
         for name, first in vertex.items():
             fields[name] = fields[f"previous_{name}"] = ("vertex", first)
-        self._memory = RowMemory(fields)
+        self._memory = self._kept = RowMemory(fields)
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
-
-    def state(self) -> State:
-        return self._memory.state()
-
-    def restore(self, state: State) -> None:
-        self._memory.restore(state)
 
     def memories(self) -> tuple[RowMemory, ...]:
         """Return the whole memory.

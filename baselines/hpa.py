@@ -15,7 +15,8 @@ from baselines.replicas import Behavior, HorizontalController, can_scale, recomm
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
@@ -44,7 +45,7 @@ class HpaCpuConfig(ConfigModel):
     )
 
 
-class HpaCpu(ExplainingPolicy):
+class HpaCpu(Kept, ExplainingPolicy):
     """Kubernetes' HPA on busy time: tolerance, stabilisation windows, behaviour policies."""
 
     Config = HpaCpuConfig
@@ -52,7 +53,7 @@ class HpaCpu(ExplainingPolicy):
     def __init__(self, config: HpaCpuConfig | None = None) -> None:
         self.name = "hpa-cpu"
         self.config = c = config or HpaCpuConfig()
-        self._controller = HorizontalController(
+        self._controller = self._kept = HorizontalController(
             c.behavior,
             sync_period_s=c.sync_period_s,
             per_vertex=c.per_vertex,
@@ -61,12 +62,6 @@ class HpaCpu(ExplainingPolicy):
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
-
-    def state(self) -> State:
-        return self._controller.state()
-
-    def restore(self, state: State) -> None:
-        self._controller.restore(state)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c = self.config

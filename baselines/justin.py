@@ -26,8 +26,8 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
@@ -187,7 +187,7 @@ def _room(seen: SnapshotArrays) -> Requirement:
     )
 
 
-class _Justin(ExplainingPolicy):
+class _Justin(Kept, ExplainingPolicy):
     """Common parts of both: an inner DS2, the history, and the reasons."""
 
     def __init__(self, name: str, ds2: Ds2Config, algorithm: ArbitrationRules) -> None:
@@ -195,17 +195,11 @@ class _Justin(ExplainingPolicy):
         self._ds2 = Ds2(ds2)
         self._settings = JustinRules(self._ds2.rules, algorithm)
         self._history = ConfigurationHistory()
+        self._kept = Parts(ds2=self._ds2, history=self._history)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._ds2.reset(jobs, seeds, mask)
         self._history.reset(jobs, mask)
-
-    def state(self) -> State:
-        return {"ds2": self._ds2.state(), "history": self._history.state()}
-
-    def restore(self, state: State) -> None:
-        self._ds2.restore(state["ds2"])
-        self._history.restore(state["history"])
 
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities(), memories=self.memories, capacity=self)

@@ -23,8 +23,8 @@ from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
@@ -68,7 +68,7 @@ class KedaConfig(ConfigModel):
         return self
 
 
-class Keda(ExplainingPolicy):
+class Keda(Kept, ExplainingPolicy):
     """KEDA's lag scaling: replicas = lag / threshold, at most one per partition, HPA behind it."""
 
     Config = KedaConfig
@@ -80,17 +80,11 @@ class Keda(ExplainingPolicy):
             c.behavior, sync_period_s=c.sync_period_s, per_vertex=False
         )
         self._memory = RowMemory({"active_s": ("job", np.nan)})
+        self._kept = Parts(controller=self._controller, activity=self._memory)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
         self._memory.reset(jobs, mask)
-
-    def state(self) -> State:
-        return {"controller": self._controller.state(), "activity": self._memory.state()}
-
-    def restore(self, state: State) -> None:
-        self._controller.restore(state["controller"])
-        self._memory.restore(state["activity"])
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c, jobs = self.config, snapshot.topology

@@ -18,8 +18,8 @@ from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.due import is_due
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 
@@ -159,7 +159,7 @@ class Remembered(NamedTuple):
     change_s: Floats  # (J, V, E)
 
 
-class HorizontalController:
+class HorizontalController(Kept):
     """A controller of the replicas of every vertex, or of one count for the job.
 
     A vertex is a scale target and its subtasks are pods. Only observed changes count as added and
@@ -195,26 +195,17 @@ class HorizontalController:
         self._recommended = RowMemory({"replicas": ("vertex", NOTHING)}, depth=kept)
         self._recommended_s = RowMemory({"at_s": ("job", -1e18)}, depth=kept)
         self._events = RowMemory({"change": ("vertex", 0), "at_s": ("vertex", -1e18)}, depth=events)
-
-    @property
-    def _memories(self) -> dict[str, RowMemory]:
-        return {
+        self._memories = {
             "now": self._now,
             "recommended": self._recommended,
             "recommended_s": self._recommended_s,
             "events": self._events,
         }
+        self._kept = Parts(**self._memories)
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
         for memory in self._memories.values():
             memory.reset(jobs, mask)
-
-    def state(self) -> State:
-        return {name: memory.state() for name, memory in self._memories.items()}
-
-    def restore(self, state: State) -> None:
-        for name, memory in self._memories.items():
-            memory.restore(state[name])
 
     def current(self, snapshot: MetricsSnapshot) -> Ints:
         """Count the replicas of each scale target: those of the vertex, or the job's largest.

@@ -10,7 +10,8 @@ from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError, did_you_mean
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Parts
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
@@ -31,7 +32,7 @@ class StaticConfig(ConfigModel):
     )
 
 
-class Static(ExplainingPolicy):
+class Static(Kept, ExplainingPolicy):
     """A fixed configuration: the job file's, or the one given."""
 
     Config = StaticConfig
@@ -39,6 +40,7 @@ class Static(ExplainingPolicy):
     def __init__(self, config: StaticConfig | None = None) -> None:
         self.name = "static"
         self.config = config or StaticConfig()
+        self._kept = Parts()  # none
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         tables = jobs.tables
@@ -55,12 +57,6 @@ class Static(ExplainingPolicy):
         row = snapshot.topology.row
         why = (lambda job, v: "fixed configuration") if self.explain else None
         return reasons.decision(snapshot, self._parallelism[row], self._level[row], why)
-
-    def state(self) -> State:
-        return {}
-
-    def restore(self, state: State) -> None:
-        pass
 
     def _configuration(self, jobs: Topology, k: int) -> tuple[Ints, Ints]:
         names = [vertex.name for vertex in jobs.specs[k].topological_order()]

@@ -26,8 +26,8 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.due import EARLY_S, is_due
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
@@ -121,7 +121,7 @@ class Metrics(NamedTuple):
         return cls(per_job[0], per_job[1], per_job[2], np.full((jobs, vertices), np.nan))
 
 
-class HpaVarga(ExplainingPolicy):
+class HpaVarga(Kept, ExplainingPolicy):
     """Varga et al.: relative lag change and utilisation through the HPA formula (eq. 1 to 5)."""
 
     Config = HpaVargaConfig
@@ -145,23 +145,14 @@ class HpaVarga(ExplainingPolicy):
         self._samples = RowMemory(
             {"at_s": ("job", -1e18), "lag": ("job", 0.0), "taken": ("job", 0.0)}, depth=depth
         )
+        self._kept = Parts(
+            controller=self._controller, written=self._written, samples=self._samples
+        )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
         self._written.reset(jobs, mask)
         self._samples.reset(jobs, mask)
-
-    def state(self) -> State:
-        return {
-            "controller": self._controller.state(),
-            "written": self._written.state(),
-            "samples": self._samples.state(),
-        }
-
-    def restore(self, state: State) -> None:
-        self._controller.restore(state["controller"])
-        self._written.restore(state["written"])
-        self._samples.restore(state["samples"])
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c = self.config

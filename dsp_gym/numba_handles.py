@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, wraps
 from hashlib import sha256
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 from numba import config, typeof, types
@@ -301,6 +301,20 @@ else:
 
 class Handles(dict[object, object]):
     """Handles of an object; a copy of the object starts without any."""
+
+    def of(self, key: object, table: Callable[[], T]) -> Handle[T]:
+        """Return the handle of a table, which is made once.
+
+        Args:
+            key: Names the table.
+            table: Makes it; its arrays stay the same as long as the handle is kept.
+
+        Returns:
+            The handle under the key.
+        """
+        if key not in self:
+            self[key] = handle(table())
+        return cast("Handle[T]", self[key])
 
     def __reduce__(self) -> tuple[type[Handles], tuple[()]]:
         return Handles, ()

@@ -133,69 +133,88 @@ def look_ahead(
     # Handles pass one pointer instead of dozens of arrays, which numba would unpack on every call.
     t, r, known, s = facts.arrays, recall.arrays, model.arrays, solved.arrays
     for j in range(seen.status.shape[0]):
-        k, count = t.row[j], s.frontiers.size[j]
-        outlook.what[j] = _obstacle(seen.status[j], r.watch.blind_s[j], r.watch.minutes[j], count)
-        if outlook.what[j] != HOLD or r.watch.minutes[j] < 2:
+        count, minutes = s.frontiers.size[j], r.watch.minutes[j]
+        outlook.what[j] = _obstacle(seen.status[j], r.watch.blind_s[j], minutes, count)
+        # Below two minutes of load there is no level: the job holds.
+        if outlook.what[j] == HOLD and minutes >= 2:
+            _choose(t, seen, r, known, s, stakes, j, outlook)
+
+
+@njit(cache=True, nogil=True)
+def _choose(
+    t: JobFacts,
+    seen: SnapshotArrays,
+    r: Recall,
+    known: Believed,
+    s: Solved,
+    stakes: Stakes,
+    j: int,
+    outlook: Outlook,
+) -> None:
+    """Choose for job j: keep the running configuration p, x, or move to the cheapest place a."""
+    k, count = t.row[j], s.frontiers.size[j]
+    # load: the last minutes known, up to HISTORY, oldest first, as multiples of the reference.
+    reference = r.watch.reference_per_s[j]
+    load = r.minutes.load_per_s[j, HISTORY - min(r.watch.minutes[j], HISTORY) :] / reference
+    state, level = state_of(load), level_of(load)
+    backlog = pending_records(t, seen, j) / reference
+    # Metrics may lack the backlog: then none is assumed.
+    backlog = 0.0 if math.isnan(backlog) else backlog
+    # c: the prices, with this job's outage, losses and bound filled in.
+    c = _prices(t, r, stakes, j)
+    # The unit of money, as in `Solved.value`: the cost of the configuration for the reference rate.
+    unit = s.frontiers.cost_per_s[j, cheapest(s.frontiers, j, reference)]
+    later = _expected(s, r.own.state[j], state, stakes.own_weight, j, count) * c.discount
+
+    # The running configuration: `here` is its place on the frontier, -1 off it.
+    p, x = seen.parallelism[j], seen.memory_level[j]
+    running = believed(known, t, j, p, x)
+    cost = _cost_per_s(t, k, p, x) / unit
+    here, offered = _running_place(t, s.frontiers, j, p, x), _offered(known, t, s.frontiers, j)
+    capacity = running * stakes.headroom / reference
+    keep = minute_price(level, capacity, cost, c)
+    keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s, _cold_s(r, j))
+    frontier_cost = s.frontiers.cost_per_s[j, :count] / unit
+    if here >= 0:
+        keep += later[here]
+    else:
+        # Off the frontier there is no value: interpolated between the neighbours in capacity, plus
+        # its extra cost over them for an hour.
+        keep += _between(offered, later, running)
+        keep += (cost - _between(offered, frontier_cost, running)) * _KEPT_S
+
+    # Strictly cheaper moves only: ties keep the running configuration, and among moves the smaller.
+    best, place = keep, -1
+    for a in range(count):
+        if a == here:
             continue
-        # load: the last minutes known, up to HISTORY, oldest first.
-        reference = r.watch.reference_per_s[j]
-        load = r.minutes.load_per_s[j, HISTORY - min(r.watch.minutes[j], HISTORY) :] / reference
-        state, level = state_of(load), level_of(load)
-        backlog = pending_records(t, seen, j) / reference
-        # Metrics may lack the backlog: then none is assumed.
-        backlog = 0.0 if math.isnan(backlog) else backlog
-        c = _prices(t, r, stakes, j)
-        unit = s.frontiers.cost_per_s[j, cheapest(s.frontiers, j, reference)]
-        later = _expected(s, r.own.state[j], state, stakes.own_weight, j, count) * c.discount
-
-        # The running configuration: `here` is its place on the frontier, -1 off it.
-        p, x = seen.parallelism[j], seen.memory_level[j]
-        running = believed(known, t, j, p, x)
-        cost = _cost_per_s(t, k, p, x) / unit
-        here, offered = _running_place(t, s.frontiers, j, p, x), np.empty(count)
-        for a in range(count):
-            q, y = s.frontiers.parallelism[j, a], s.frontiers.level[j, a]
-            # Capacities as estimated now, not those of the frontier's last computation.
-            offered[a] = believed(known, t, j, q, y)
-        capacity = running * stakes.headroom / reference
-        keep = minute_price(level, capacity, cost, c)
-        keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s, _cold_s(r, j))
-        if here >= 0:
-            keep += later[here]
-        else:
-            frontier_cost = s.frontiers.cost_per_s[j, :count] / unit
-            keep += _between(offered, later, running)
-            keep += (cost - _between(offered, frontier_cost, running)) * _KEPT_S
-
-        # Strictly cheaper moves only: ties keep the running configuration, and among moves the
-        # smaller.
-        best, place = keep, -1
-        for a in range(count):
-            if a == here:
-                continue
-            carries = offered[a] * stakes.headroom / reference
-            # The old configuration is paid for during the outage: the value's equation adds it,
-            # too.
-            price = move_price(level, carries, s.frontiers.cost_per_s[j, a] / unit, backlog, c)
-            price += later[a] + cost * c.outage_s
-            if price < best:
-                best, place = price, a
-        outlook.load_per_s[j], outlook.running_per_s[j] = level * reference, running
-        if place >= 0:
-            _move(t, s.frontiers, j, place, outlook)
+        carries = offered[a] * stakes.headroom / reference
+        # The old configuration is paid for during the outage: the value's equation adds it, too.
+        price = move_price(level, carries, frontier_cost[a], backlog, c)
+        price += later[a] + cost * c.outage_s
+        if price < best:
+            best, place = price, a
+    outlook.load_per_s[j], outlook.running_per_s[j] = level * reference, running
+    if place >= 0:
+        _move(t, s.frontiers, j, place, outlook)
 
 
 @njit(cache=True, nogil=True)
 def _cold_s(r: Recall, j: int) -> float:
-    """Return what the last restart of a job still costs, s."""
+    """Return what the last restart of a job still costs: capacity lost to cold caches, s.
+
+    The loss that is expected less what was measured of it; none once the job has left its limit.
+    """
     if math.isnan(r.losses.seen_s[j]):
         return 0.0
+    # missing_s is the loss so far; noise may make it negative.
     return float(max(0.0, r.losses.lost_s[j] - max(0.0, r.losses.missing_s[j])))
 
 
 @njit(cache=True, nogil=True)
 def _prices(t: JobFacts, r: Recall, stakes: Stakes, j: int) -> StepPrices:
-    """Price a step of a job, by the outage that is known of it."""
+    """Fill in the prices of a step of job j: its outage and its cold caches, s, and its bound."""
+    # A minute counts as in time below a share of the latency bound.
     terms = stakes.terms
     return StepPrices(
         terms.late_price,
@@ -211,7 +230,14 @@ def _prices(t: JobFacts, r: Recall, stakes: Stakes, j: int) -> StepPrices:
 
 @njit(cache=True, nogil=True)
 def _obstacle(status: int, blind_s: float, minutes: int, count: int) -> int:
-    """Why a job stays as it is without a look at prices; HOLD: nothing stands in the way."""
+    """Return why a job stays as it is without a look at prices; HOLD: nothing stands in the way.
+
+    Args:
+        status: Status of the job.
+        blind_s: Seconds since its load was last measured.
+        minutes: Minutes of load known of it; with less than two it holds.
+        count: Configurations on its frontier; 0: a vertex was not seen yet.
+    """
     if status != RUNNING:
         return DOWN
     if blind_s > BLIND_S:
@@ -221,7 +247,7 @@ def _obstacle(status: int, blind_s: float, minutes: int, count: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _running_place(t: JobFacts, frontiers: Frontiers, j: int, p: Ints, x: Ints) -> int:
-    """Place of the running configuration on its job's frontier; -1: it is not on it."""
+    """Find the place of the running configuration p, x on its job's frontier; -1: it is off it."""
     here = -1
     for a in range(frontiers.size[j]):
         if _is_same(t, t.row[j], p, x, frontiers.parallelism[j, a], frontiers.level[j, a]):
@@ -230,12 +256,23 @@ def _running_place(t: JobFacts, frontiers: Frontiers, j: int, p: Ints, x: Ints) 
 
 
 @njit(cache=True, nogil=True)
+def _offered(known: Believed, t: JobFacts, frontiers: Frontiers, j: int) -> Floats:
+    """Return the capacity of each configuration on the frontier of job j, records/s, (count,)."""
+    found = np.empty(frontiers.size[j])
+    for a in range(found.shape[0]):
+        # As estimated now, not as the frontier was last computed.
+        found[a] = believed(known, t, j, frontiers.parallelism[j, a], frontiers.level[j, a])
+    return found
+
+
+@njit(cache=True, nogil=True)
 def _move(t: JobFacts, frontiers: Frontiers, j: int, place: int, outlook: Outlook) -> None:
-    """Want the configuration at a place of a job's frontier."""
+    """Ask for the configuration at a place of the frontier of job j; v is a vertex."""
     k = t.row[j]
     outlook.what[j] = MOVE
     outlook.wanted_per_s[j] = frontiers.rate_per_s[j, place]
     for v in range(t.n[k]):
+        # Sources cannot be rescaled by policies: they keep their parallelism.
         if t.kind[k, v] != SOURCE:
             outlook.parallelism[j, v] = frontiers.parallelism[j, place, v]
             outlook.level[j, v] = frontiers.level[j, place, v]

@@ -38,11 +38,11 @@ from dsp_gym.errors import PolicyError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.forecast import Forecast
-from dsp_gym.loop.per_job_state import RowMemory
+from dsp_gym.loop.per_job_state import Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.numba_handles import Handle, Handles, handle
+from dsp_gym.numba_handles import Handle, Handles
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.sizing.arrivals import Arrivals
 from dsp_gym.sizing.frontier import Frontiers
@@ -150,6 +150,14 @@ class MdpPolicy(ExplainingPolicy):
         )
         self._minutes = RowMemory({"load_per_s": ("job", 0.0)}, depth=HISTORY)
         self._own = RowMemory({"state": ("job", -1)}, depth=OWN + SINCE_SOLVED)
+        self._parts = Parts(
+            arrivals=self._arrivals,
+            model=self._model,
+            warming=self._warming,
+            watch=self._watch,
+            minutes=self._minutes,
+            own=self._own,
+        )
         self._jobs: Topology | None = None
         self._prior: Prior | None = None
         self._solved: Solved | None = None
@@ -195,8 +203,6 @@ class MdpPolicy(ExplainingPolicy):
         self._warming.observe(snapshot, self._model.believed)
         remember(seen, arrived, _declared_outage_s(snapshot), self._recall)
         self._plan(snapshot, put_off=self.plans_after)
-        if "solved" not in self._handles:
-            self._handles["solved"] = handle(solved)
         parallelism, level = seen.parallelism.copy(), seen.memory_level.copy()
         jobs = len(snapshot)
         outlook = Outlook(
@@ -213,7 +219,7 @@ class MdpPolicy(ExplainingPolicy):
             seen,
             self._recall,
             self._model.believed,
-            self._handles["solved"],  # type: ignore[arg-type]  # stored just above
+            self._handles.of("solved", lambda: solved),
             Stakes(self._terms(0.0, 0.0, 0.0), c.headroom, c.own_weight),
             outlook,
         )
@@ -278,27 +284,12 @@ class MdpPolicy(ExplainingPolicy):
             JSON values; the values of the decision process are computed from them.
         """
         frontiers = self._ready.frontiers
-        return {
-            "arrivals": self._arrivals.state(),
-            "model": self._model.state(),
-            "warming": self._warming.state(),
-            "watch": self._watch.state(),
-            "minutes": self._minutes.state(),
-            "own": self._own.state(),
-            "frontiers": {name: getattr(frontiers, name).tolist() for name in Frontiers._fields},
-        }
+        solved = {name: getattr(frontiers, name).tolist() for name in Frontiers._fields}
+        return {**self._parts.state(), "frontiers": solved}
 
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
-        self._arrivals.restore(state["arrivals"])
-        self._model.restore(state["model"])
-        self._warming.restore(state["warming"])
-        for name, memory in (
-            ("watch", self._watch),
-            ("minutes", self._minutes),
-            ("own", self._own),
-        ):
-            memory.restore(state[name])
+        self._parts.restore(state)
         self._handles = Handles()
         frontiers = self._ready.frontiers
         for name in Frontiers._fields:
@@ -313,12 +304,11 @@ class MdpPolicy(ExplainingPolicy):
 
     @property
     def _recall(self) -> Handle[Recall]:
-        if "recall" not in self._handles:
-            watch, minutes = self._watch.arrays(Watched), self._minutes.arrays(Minutes)
-            self._handles["recall"] = handle(
-                Recall(watch, minutes, self._own.arrays(Own), self._warming.arrays)
-            )
-        return self._handles["recall"]  # type: ignore[return-value]  # stored just above
+        return self._handles.of("recall", self._recalled)
+
+    def _recalled(self) -> Recall:
+        watch, minutes = self._watch.arrays(Watched), self._minutes.arrays(Minutes)
+        return Recall(watch, minutes, self._own.arrays(Own), self._warming.arrays)
 
     def _plan(self, snapshot: MetricsSnapshot, *, put_off: bool) -> None:
         """Compute outdated frontiers and values; with `put_off` only those that cannot wait."""

@@ -135,6 +135,7 @@ class _Nodes(NamedTuple):
 
 @compiled
 def _nodes(steps: int, configurations: int, width: int) -> _Nodes:
+    """Allocate room for `width` labels at each node; a parent of -1 is none."""
     shape = (steps, configurations, width)
     parent = np.full(shape, -1, np.int64)
     return _Nodes(np.zeros(shape), np.zeros(shape), parent, np.zeros(shape[:2], np.int64))
@@ -142,7 +143,11 @@ def _nodes(steps: int, configurations: int, width: int) -> _Nodes:
 
 @njit(cache=True, nogil=True, forceinline=True, borrows=True)
 def _add(nodes: _Nodes, k: int, c: int, m: float, b: float, came: int, hopeful: bool) -> bool:
-    """Add a label to a node; return whether two labels became one."""
+    """Add a label to node (k, c): its money m, its backlog b and the code of where it came from.
+
+    Returns:
+        Whether two labels became one, as `_keep` decides; `hopeful` is that of the search.
+    """
     nodes.size[k, c], merged = _keep(
         nodes.money[k, c],
         nodes.backlog[k, c],

@@ -51,24 +51,7 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
     Returns:
         The fields of its `expected["1.15.0"]`, and its id.
     """
-    # A pass per given scale-down and one more: the queue never holds more entries.
-    options = Options.of(document.get("conf", {}))
-    given = document.get("delayed_scale_down") or []
-    job = Job(
-        options,
-        vertices_of(document["vertices"]),
-        switches=switches,
-        tm=task_managers(document),
-        steps=len(given) + 2,
-    )
-    now = int(document["now_ms"])
-    # The window is given as it stands after the sample of this pass.
-    fill_window(job, document["history"])
-    fill_history(job, document.get("scaling_history") or {})
-    fill_tracking(job, document.get("tracked_restarts") or [])
-    for entry in given:
-        if entry["vertex"] in job.names:
-            add_delayed(job, job.names.index(entry["vertex"]), entry)
+    job, now = _job_of(document, switches), int(document["now_ms"])
     w = job.memory.window
     count = w.size[0]
     # The document has the restart time in whole seconds.
@@ -107,6 +90,27 @@ def decision(document: Document, switches: Switches | None = None) -> Answer:
     if failed is not None:
         answer["error"] = failed
     return answer
+
+
+def _job_of(document: Document, switches: Switches | None) -> Job:
+    """Make the job of a decision document, with its samples and past scalings."""
+    # A pass per given scale-down and one more: the queue never holds more entries.
+    given = document.get("delayed_scale_down") or []
+    job = Job(
+        Options.of(document.get("conf", {})),
+        vertices_of(document["vertices"]),
+        switches=switches,
+        tm=task_managers(document),
+        steps=len(given) + 2,
+    )
+    # The window is given as it stands after the sample of this pass.
+    fill_window(job, document["history"])
+    fill_history(job, document.get("scaling_history") or {})
+    fill_tracking(job, document.get("tracked_restarts") or [])
+    for entry in given:
+        if entry["vertex"] in job.names:
+            add_delayed(job, job.names.index(entry["vertex"]), entry)
+    return job
 
 
 def trace(document: Document, switches: Switches | None = None) -> Answer:

@@ -148,7 +148,9 @@ def _run_job(
     scratch: _Scratch,
     out: Wanted,
 ) -> int:
-    """Collect, evaluate and scale one job; k is the number of its graph, n of its vertices.
+    """Collect, evaluate and scale one job, row j; k is the number of its graph, n of its vertices.
+
+    Times are in ms, the restart time in s.
 
     Returns:
         The result of the pass.
@@ -264,7 +266,7 @@ def run_batch(
 
 @njit(cache=True, nogil=True)
 def _leave(seen: Seen, j: int, out: Wanted) -> None:
-    """Want the running configuration."""
+    """Let job j keep its running configuration; v is a vertex."""
     for v in range(seen.parallelism.shape[1]):
         out.new[j, v] = seen.parallelism[j, v]
 

@@ -50,12 +50,7 @@ EVALUATED = (
     "SCALE_DOWN_RATE_THRESHOLD",
 )
 """Columns of the evaluated metrics of a vertex."""
-E_LOAD, E_LAG = EVALUATED.index("LOAD"), EVALUATED.index("LAG")
-E_TPR = EVALUATED.index("TRUE_PROCESSING_RATE")
-E_TARGET = EVALUATED.index("TARGET_DATA_RATE")
-E_CATCH_UP = EVALUATED.index("CATCH_UP_DATA_RATE")
-E_UP = EVALUATED.index("SCALE_UP_RATE_THRESHOLD")
-E_DOWN = EVALUATED.index("SCALE_DOWN_RATE_THRESHOLD")
+E_LOAD, E_TPR, E_TARGET, E_CATCH_UP, E_LAG, E_UP, E_DOWN = range(len(EVALUATED))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -198,6 +193,15 @@ def backlog(graph: Graph, k: int, ts_ms: Ints, values: Floats, threshold_s: floa
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _offered(records_in: float, growth: float, lag: float, s: Settings) -> tuple[float, float]:
+    """Return the target of a source and its catch-up rate, records/s; NaN for an unknown target."""
+    # The lag's growth is load that was not read: d lag / dt + records read = records offered.
+    target = records_in + growth
+    catch_up = lag / s.catch_up_s if s.catch_up_s != 0.0 and not np.isnan(lag) else 0.0
+    return target if np.isnan(target) else max(0.0, target), catch_up
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def evaluate(
     graph: Graph,
     k: int,
@@ -228,19 +232,13 @@ def evaluate(
     for v in range(graph.n[k]):
         records_in = rate(ts_ms, values, v, IN)
         lag = values[-1, v, LAG]
-        target, catch_up = 0.0, 0.0
-        # Sources: target = records read + growth of the lag, catch-up = lag over the catch-up time.
-        # All others: those of their inputs times the records per record on each edge.
         if graph.inputs[k, v, 0] < 0:
-            # The lag's growth is load that was not read: d lag / dt + records read = records
-            # offered.
-            growth = records_in + rate(ts_ms, values, v, LAG)
-            if np.isnan(growth):
+            target, catch_up = _offered(records_in, rate(ts_ms, values, v, LAG), lag, s)
+            if np.isnan(target):
                 return False
-            target = max(0.0, growth)
-            if s.catch_up_s != 0.0 and not np.isnan(lag):
-                catch_up = lag / s.catch_up_s
         else:
+            # Those of the inputs times the records per record on each edge.
+            target, catch_up = 0.0, 0.0
             for u in graph.inputs[k, v]:
                 if u >= 0:
                     ratio = edge_ratio(graph, k, u, v, ts_ms, values)

@@ -98,12 +98,8 @@ def tune(
     Returns:
         Keys to set; none where Flink refuses the configuration.
     """
-    try:
-        spec = derive(options.flink)
-    # Flink would not start with these sizes: the operator leaves them alone.
-    except MemoryRefused:
-        return Tuning()
-    if tm_memory <= 0:
+    spec = _derived(options)
+    if spec is None or tm_memory <= 0:
         return Tuning()
     # Whatever is not tuned is taken from the budget first.
     budget = _Budget(tm_memory)
@@ -136,6 +132,14 @@ def tune(
         },
         recommended=True,
     )
+
+
+def _derived(options: Options) -> FlinkMemory | None:
+    """Return Flink's memory sizes; None where Flink would not start with them."""
+    try:
+        return derive(options.flink)
+    except MemoryRefused:
+        return None
 
 
 def network_segments(

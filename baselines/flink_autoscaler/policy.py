@@ -152,9 +152,8 @@ class FlinkAutoscaler(ExplainingPolicy):
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         wanted = snapshot.parallelism.copy()
         if self._off:
-            return reasons.decision(
-                snapshot, wanted, snapshot.memory_level, _no_reason if self.explain else None
-            )
+            off = (lambda job, v: "job.autoscaler.enabled is false") if self.explain else None
+            return reasons.decision(snapshot, wanted, snapshot.memory_level, off)
         m, out = self._memory, self._out
         # Present values of gauges, as the operator reads them, not means over the metrics window.
         seen = self._seen(snapshot)
@@ -316,10 +315,6 @@ class FlinkAutoscaler(ExplainingPolicy):
             )
 
         return reason
-
-
-def _no_reason(_job: int, _v: int) -> str:
-    return "job.autoscaler.enabled is false"
 
 
 def _ms(seconds: Floats) -> Ints:

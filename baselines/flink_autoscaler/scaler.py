@@ -291,8 +291,7 @@ def scale_vertex(
         The parallelism (p: no change), whether the vertex is outside its thresholds,
         EXPECTED_PROCESSING_RATE (NaN: none), flags of events, and False where Flink fails.
     """
-    j = at.row
-    rate = x[E_TPR]
+    j, rate = at.row, x[E_TPR]
     needed = capacity(x[E_TARGET], x[E_CATCH_UP], s.target, True, s, at.restart_s)
     if np.isnan(rate) or np.isnan(needed):
         return p, False, np.nan, 0, True
@@ -306,26 +305,24 @@ def scale_vertex(
         p, factor, limits.hashed, limits.partitions, limits.max_parallelism, lower, upper, s.mode
     )
     events = LIMITED if limited else 0
-    if new == p:
-        # A vertex at its target forgets waiting scale-downs.
+    if new >= p:
+        # A vertex that stays or grows forgets waiting scale-downs.
         delayed.size[j, v] = 0
+    if new == p:
         return p, False, np.nan, events, True
     expected = round3(rate / p * new if s.final_expected else rate * factor)
     events |= EXPECTING
     outside = rate < x[E_UP] or rate > x[E_DOWN]
     if new > p:
-        delayed.size[j, v] = 0
         # Effectiveness: did the last scale-up bring the expected share of its expected gain?
         if _was_ineffective(history, j, v, p, rate, s.effectiveness):
             events |= INEFFECTIVE
             if s.detection:
                 return p, False, expected, events, True
-        return new, outside, expected, events, True
-    if s.scale_down_interval_ms <= 0:
-        return new, outside, expected, events, True
-    new, outside = delay(delayed, j, v, at.now_ms, s.scale_down_interval_ms, new, outside)
-    if new in (0, p):
-        return p, False, expected, events, True
+    elif s.scale_down_interval_ms > 0:
+        new, outside = delay(delayed, j, v, at.now_ms, s.scale_down_interval_ms, new, outside)
+        if new in (0, p):
+            return p, False, expected, events, True
     return new, outside, expected, events, True
 
 

@@ -160,14 +160,7 @@ def estimate(
     testbed.deploy(configuration)
     sources = sum(v.parallelism for v in testbed.spec.vertices if v.kind == "source")
     cooldown = (c.cooldown_rate_per_source_per_s * sources, c.cooldown_s)
-    elapsed_s, target = 0.0, 0.0
-    while target == 0 and elapsed_s < c.timeout_s:
-        # A window that holds its results back may stop reading for minutes: it is not warm yet.
-        warm = testbed.probe(
-            [(c.warm_up_rate_per_s, c.warm_up_s)], min(c.observation_s, c.warm_up_s)
-        )
-        elapsed_s, target = elapsed_s + c.warm_up_s, warm.rate_per_s
-    target = target or testbed.spec.source.rate_per_s  # still saturated: begin with less
+    elapsed_s, target = _warmed_up(testbed, c)
     until_s = elapsed_s + c.timeout_s - c.warm_up_s
     low, high = 0.0, math.inf
     best: ObservedRates | None = None
@@ -192,6 +185,18 @@ def estimate(
             remedy="Look whether the job takes records at all: dsp-gym plan JOB, or Flink's page.",
         )
     return Estimate(best.rate_per_s, best, tuple(probes), elapsed_s)
+
+
+def _warmed_up(testbed: Testbed, c: EstimatorConfig) -> tuple[float, float]:
+    """Warm the job up; return the seconds it took, and the first target, records/s."""
+    elapsed_s, target = 0.0, 0.0
+    while target == 0 and elapsed_s < c.timeout_s:
+        # A window that holds its results back may stop reading for minutes: it is not warm yet.
+        warm = testbed.probe(
+            [(c.warm_up_rate_per_s, c.warm_up_s)], min(c.observation_s, c.warm_up_s)
+        )
+        elapsed_s, target = elapsed_s + c.warm_up_s, warm.rate_per_s
+    return elapsed_s, target or testbed.spec.source.rate_per_s  # still saturated: begin with less
 
 
 def in_whole_periods(config: EstimatorConfig, spec: JobSpec) -> EstimatorConfig:

@@ -22,8 +22,8 @@ from dsp_gym.job.placement import with_quota
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -98,7 +98,7 @@ class PlanTable:
         return slots[best, columns].astype(np.int64), best.astype(np.int64)
 
 
-class Streambed(ExplainingPolicy):
+class Streambed(Kept, ExplainingPolicy):
     """StreamBed (Rosinosky et al., DEBS 2024): explores small budgets, then jumps to its plan."""
 
     Config = StreambedConfig
@@ -108,19 +108,13 @@ class Streambed(ExplainingPolicy):
         self.config = config or StreambedConfig()
         self.tables: list[PlanTable] = []
         """Plans of each job file, in the order of the batch's job files."""
-        self._memory = RowMemory(
+        self._memory = self._kept = RowMemory(
             {"planned_per_s": ("job", np.nan), "wanted": ("vertex", -1), "level": ("job", -1)}
         )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
         self.tables = [PlanTable(self._model(spec), spec) for spec in jobs.specs]
-
-    def state(self) -> State:
-        return self._memory.state()
-
-    def restore(self, state: State) -> None:
-        self._memory.restore(state)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         m, topology = self._memory, snapshot.topology

@@ -14,13 +14,31 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
-from pydantic import ValidatorFunctionWrapHandler
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    model_serializer,
+)
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, DspGymError, did_you_mean
 
-__all__ = ["Plugins"]
+__all__ = ["InstalledPart", "Plugins"]
+
+
+class InstalledPart(ConfigModel):
+    """A part that another distribution offers; in a file its keys stand beside its name."""
+
+    config: SerializeAsAny[ConfigModel] = Field(description="its own configuration")
+
+    @model_serializer(mode="wrap")
+    def _flat(self, serialised: SerializerFunctionWrapHandler) -> dict[str, object]:
+        # Flat again, as it was in the file, so that dumps can be read.
+        whole = serialised(self)
+        return {**{name: one for name, one in whole.items() if name != "config"}, **whole["config"]}
 
 
 class Plugins:
@@ -104,7 +122,7 @@ class Plugins:
         self,
         key: str,
         shipped: Collection[str],
-        make: Callable[[str, Mapping[str, object]], ConfigModel],
+        make: Callable[[str, Mapping[str, object]], InstalledPart],
     ) -> Callable[[object, ValidatorFunctionWrapHandler], object]:
         """Let a union of configuration models take installed members, for a `WrapValidator`.
 
@@ -119,6 +137,8 @@ class Plugins:
         """
 
         def validate(value: object, union: ValidatorFunctionWrapHandler) -> object:
+            if isinstance(value, InstalledPart):
+                return value  # made already, it is not validated a second time
             keys = dict(value) if isinstance(value, Mapping) else {}
             name = keys.pop(key, None)
             if not isinstance(name, str) or name in shipped:

@@ -179,55 +179,44 @@ VERTEX_FEATURES: dict[str, Feature] = {}
 JOB_FEATURES: dict[str, Feature] = {}
 """Features of the job by name, in order."""
 
-OfVertex = TypeVar("OfVertex", bound=Callable[[Vertex], float])
-OfJob = TypeVar("OfJob", bound=Callable[[Job], float])
+Function = TypeVar("Function", bound=Callable[..., float])
 
 
-def vertex_feature(unit: str) -> Callable[[OfVertex], OfVertex]:
-    """Add the decorated function of a `Vertex` to the features.
-
-    Args:
-        unit: unit of its value.
+def vertex_feature(unit: str) -> Callable[[Function], Function]:
+    """Add the decorated function of a `Vertex`, whose value has this unit, to the features.
 
     Returns:
         A decorator that adds a row with the compiled function to `VERTEX_FEATURES` and returns the
         function unchanged.
     """
-
-    def add(function: OfVertex) -> OfVertex:
-        return _add(VERTEX_FEATURES, unit, function)
-
-    return add
+    return _into(VERTEX_FEATURES, unit)
 
 
-def job_feature(unit: str) -> Callable[[OfJob], OfJob]:
-    """Add the decorated function of a `Job` to the features.
-
-    Args:
-        unit: unit of its value.
+def job_feature(unit: str) -> Callable[[Function], Function]:
+    """Add the decorated function of a `Job`, whose value has this unit, to the features.
 
     Returns:
         A decorator that adds a row with the compiled function to `JOB_FEATURES` and returns the
         function unchanged.
     """
+    return _into(JOB_FEATURES, unit)
 
-    def add(function: OfJob) -> OfJob:
-        return _add(JOB_FEATURES, unit, function)
+
+def _into(table: dict[str, Feature], unit: str) -> Callable[[Function], Function]:
+    def add(function: Function) -> Function:
+        name, about = function.__name__, (function.__doc__ or "").partition("\n")[0]
+        if name in VERTEX_FEATURES or name in JOB_FEATURES:
+            raise ValueError(
+                f"there are two features named {name!r}; a name stands for one of them"
+            )
+        if not about:
+            raise ValueError(
+                f"feature {name!r} has no docstring; its first line is the documentation"
+            )
+        table[name] = Feature(name, unit, about, njit(nogil=True)(function))
+        return function
 
     return add
-
-
-Function = TypeVar("Function", bound=Callable[..., float])
-
-
-def _add(table: dict[str, Feature], unit: str, function: Function) -> Function:
-    name, about = function.__name__, (function.__doc__ or "").partition("\n")[0]
-    if name in VERTEX_FEATURES or name in JOB_FEATURES:
-        raise ValueError(f"there are two features named {name!r}; a name stands for one of them")
-    if not about:
-        raise ValueError(f"feature {name!r} has no docstring; its first line is the documentation")
-    table[name] = Feature(name, unit, about, njit(nogil=True)(function))
-    return function
 
 
 @njit(cache=True, nogil=True)
@@ -237,7 +226,12 @@ def _log(x: float, base: float, scale: float, floor: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _latency(milliseconds: float) -> float:
-    return _log(milliseconds, 10.0, 0.01, 1e-3)
+    return 0.0 if np.isnan(milliseconds) else _log(milliseconds, 10.0, 0.01, 1e-3)
+
+
+@njit(cache=True, nogil=True)
+def _trend(rate: float, before: float) -> float:
+    return _log(rate, 2.0, before, 1e-3) if rate > 0.0 else 0.0
 
 
 # Features of every vertex.
@@ -324,16 +318,12 @@ def hit_rate(vertex: Vertex) -> float:
 @vertex_feature("log10")
 def read_latency(vertex: Vertex) -> float:
     """State read latency in 10 us."""
-    if np.isnan(vertex.state_read_latency_ms):
-        return 0.0
     return float(_latency(vertex.state_read_latency_ms))
 
 
 @vertex_feature("log10")
 def write_latency(vertex: Vertex) -> float:
     """State write latency in 10 us."""
-    if np.isnan(vertex.state_write_latency_ms):
-        return 0.0
     return float(_latency(vertex.state_write_latency_ms))
 
 
@@ -420,25 +410,19 @@ def window_fill(job: Job) -> float:
 @job_feature("log2")
 def rate_trend(job: Job) -> float:
     """Source rate over that of the decision before."""
-    if job.source_rate > 0.0:
-        return float(_log(job.source_rate, 2.0, job.rate_before, 1e-3))
-    return 0.0
+    return float(_trend(job.source_rate, job.rate_before))
 
 
 @job_feature("log2")
 def rate_trend_10min(job: Job) -> float:
     """Source rate over its mean of about 10 minutes."""
-    if job.source_rate > 0.0:
-        return float(_log(job.source_rate, 2.0, job.rate_10min, 1e-3))
-    return 0.0
+    return float(_trend(job.source_rate, job.rate_10min))
 
 
 @job_feature("log2")
 def rate_trend_60min(job: Job) -> float:
     """Source rate over its mean of about an hour."""
-    if job.source_rate > 0.0:
-        return float(_log(job.source_rate, 2.0, job.rate_60min, 1e-3))
-    return 0.0
+    return float(_trend(job.source_rate, job.rate_60min))
 
 
 @job_feature("log10")

@@ -30,7 +30,7 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.numba_handles import Handle, Handles, direct, handle
+from dsp_gym.numba_handles import Handle, Handles, direct
 
 __all__ = [
     "FJ",
@@ -137,9 +137,7 @@ class ObservationEncoder:
 
     def _held(self) -> Handle[EncoderMemory]:
         """Return the memory for compiled code."""
-        if not self._handles:
-            self._handles["own"] = handle(self._own)
-        return cast("Handle[EncoderMemory]", self._handles["own"])
+        return self._handles.of("own", lambda: self._own)
 
     def state(self) -> State:
         """Return the memory as JSON values (NaN as None), as `restore` takes it.

@@ -13,8 +13,8 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.loop.due import is_due
-from dsp_gym.loop.per_job_state import Per, RowMemory, all_of
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Parts, Per, RowMemory, all_of
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
@@ -98,6 +98,7 @@ class CapacityFloor(Restriction):
         self.config = c = config or CapacityFloorConfig()
         self.rules = FloorRule.of(c)
         self._shadow: ShadowPolicy = (shadows or Shadows()).of(c.policy, self.name, model=True)
+        self._kept = Parts(memory=self._memory, policy=self._shadow)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         super().reset(jobs, seeds, mask)
@@ -150,13 +151,6 @@ class CapacityFloor(Restriction):
 
     def memories(self) -> tuple[RowMemory, ...] | None:
         return all_of((self._memory,), self._shadow.memories())
-
-    def state(self) -> State:
-        return {"memory": self._memory.state(), "policy": self._shadow.state()}
-
-    def restore(self, state: State) -> None:
-        self._memory.restore(state["memory"])
-        self._shadow.restore(state["policy"])
 
 
 class FloorRule(NamedTuple):

@@ -118,17 +118,35 @@ class Chain:
             guardrail.reset(jobs, seeds, mask)
 
     def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
-        return self._run(snapshot, decision, self.explain)
+        parallelism, level = copied(decision)
 
-    def explained(
-        self, snapshot: MetricsSnapshot, guarded: GuardedDecision
-    ) -> tuple[Intervention, ...]:
-        """Put the interventions of a decision into words; to be called before `commit`.
+        def otherwise(guardrail: Guardrail) -> Bools:
+            return _restrict(guardrail, snapshot, decision, parallelism, level)
 
-        Returns:
-            One for each job and guardrail that changed it.
-        """
-        return self._run(snapshot, guarded.proposed, True).interventions
+        changes, some = self._passed(snapshot, parallelism, level, otherwise)
+        if self._coupled:
+            # A job at rest leaves another pass unchanged; its changes on the way are no
+            # interventions, and must not depend on its neighbours in the batch.
+            at_work = changes[self._coupled].any(axis=0)
+            for _ in range(1, PASSES):
+                if not at_work.any():
+                    break
+                changed, _ = self._passed(snapshot, parallelism, level, otherwise)
+                changes |= changed & at_work
+                at_work &= changed[self._coupled].any(axis=0)
+        trips = changes.T
+        found = self._interventions(snapshot, trips) if some else ()
+        if not self.explain:
+            return GuardedDecision(parallelism, level, decision, trips, found)
+        return GuardedDecision(
+            parallelism,
+            level,
+            decision,
+            trips,
+            found,
+            self._replaced_by(snapshot),
+            self._unfamiliar(snapshot),
+        )
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         for guardrail in self._committing:
@@ -164,39 +182,6 @@ class Chain:
         for guardrail in self.guardrails:
             guardrail.restore(state[guardrail.name])
 
-    def _run(
-        self, snapshot: MetricsSnapshot, decision: ScalingDecision, explain: bool
-    ) -> GuardedDecision:
-        parallelism, level = copied(decision)
-
-        def otherwise(guardrail: Guardrail) -> Bools:
-            return _restrict(guardrail, snapshot, decision, parallelism, level)
-
-        changes, some = self._passed(snapshot, parallelism, level, otherwise)
-        if self._coupled:
-            # A job at rest leaves another pass unchanged; its changes on the way are no
-            # interventions, and must not depend on its neighbours in the batch.
-            at_work = changes[self._coupled].any(axis=0)
-            for _ in range(1, PASSES):
-                if not at_work.any():
-                    break
-                changed, _ = self._passed(snapshot, parallelism, level, otherwise)
-                changes |= changed & at_work
-                at_work &= changed[self._coupled].any(axis=0)
-        trips = changes.T
-        found = self._interventions(snapshot, trips, explain) if some else ()
-        if not explain:
-            return GuardedDecision(parallelism, level, decision, trips, found)
-        return GuardedDecision(
-            parallelism,
-            level,
-            decision,
-            trips,
-            found,
-            self._replaced_by(snapshot),
-            self._unfamiliar(snapshot),
-        )
-
     def _passed(
         self,
         snapshot: MetricsSnapshot,
@@ -217,17 +202,15 @@ class Chain:
         of_all[self._active] = changes
         return of_all, some
 
-    def _interventions(
-        self, snapshot: MetricsSnapshot, trips: Bools, explain: bool
-    ) -> tuple[Intervention, ...]:
+    def _interventions(self, snapshot: MetricsSnapshot, trips: Bools) -> tuple[Intervention, ...]:
         """List the changes: one entry per job and guardrail; with a reason where wanted."""
-        found = []
+        found, otherwise = [], "changed the decision" if self.explain else ""
         for job, position in zip(*(at.tolist() for at in trips.nonzero()), strict=True):
             guardrail = self.guardrails[position]
             found.append(
-                guardrail.intervention(snapshot, job, explain=explain)
+                guardrail.intervention(snapshot, job, explain=self.explain)
                 if isinstance(guardrail, Restriction)
-                else Intervention(job, guardrail.name, "changed the decision" if explain else "")
+                else Intervention(job, guardrail.name, otherwise)
             )
         return tuple(found)
 

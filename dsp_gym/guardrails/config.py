@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Annotated, get_args
 from pydantic import (
     Field,
     SerializeAsAny,
-    SerializerFunctionWrapHandler,
-    ValidatorFunctionWrapHandler,
     WrapValidator,
-    model_serializer,
     model_validator,
 )
 
 from dsp_gym.config import files
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.config.plugins import Plugins
+from dsp_gym.config.plugins import InstalledPart, Plugins
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuotaConfig
 from dsp_gym.guardrails.capacity_floor import CapacityFloorConfig
 from dsp_gym.guardrails.cool_down import CoolDownConfig
@@ -60,23 +57,13 @@ SHIPPED = tuple(str(member.model_fields["kind"].default) for member in get_args(
 """Kinds that ship with the library."""
 
 
-class InstalledGuardrail(ConfigModel):
-    """A guardrail that another distribution offers; in a file its keys stand beside `kind`."""
+class InstalledGuardrail(InstalledPart):
+    """A guardrail that another distribution offers."""
 
     kind: str = Field(description="name of its entry point in the group `dsp_gym.guardrails`")
-    config: SerializeAsAny[ConfigModel] = Field(description="its own configuration")
-
-    @model_serializer(mode="wrap")
-    def _flat(self, serialised: SerializerFunctionWrapHandler) -> dict[str, object]:
-        whole = serialised(self)
-        return {"kind": whole["kind"], **whole["config"]}
 
 
-def _installed(value: object, shipped: ValidatorFunctionWrapHandler) -> object:
-    return value if isinstance(value, InstalledGuardrail) else _beside(value, shipped)
-
-
-_beside = INSTALLED.beside(
+_installed = INSTALLED.beside(
     "kind",
     SHIPPED,
     lambda kind, keys: InstalledGuardrail(kind=kind, config=INSTALLED.config(kind, keys)),

@@ -32,7 +32,7 @@ from dsp_gym.guardrails.twin import (
     suits,
 )
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
-from dsp_gym.loop.per_job_state import Per, RowMemory, all_of
+from dsp_gym.loop.per_job_state import Parts, Per, RowMemory, all_of
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
@@ -195,6 +195,9 @@ class ExcessBudget(Restriction):
         self._driver = Shadows().of(self.config.policy, self.name)  # drives the twin
         self._known: tuple[MetricsSnapshot, BudgetSpent] | None = None
         self._counts = RowMemory(COUNTS, depth=BUCKETS)
+        self._kept = Parts(
+            memory=self._memory, counts=self._counts, policy=self._shadow, driver=self._driver
+        )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         super().reset(jobs, seeds, mask)
@@ -282,20 +285,9 @@ class ExcessBudget(Restriction):
         own = self._memory, self._counts
         return all_of(own, self._shadow.memories(), self._driver.memories())
 
-    def state(self) -> State:
-        return {
-            "memory": self._memory.state(),
-            "counts": self._counts.state(),
-            "policy": self._shadow.state(),
-            "driver": self._driver.state(),
-        }
-
     def restore(self, state: State) -> None:
-        self._memory.restore(state["memory"])
-        self._counts.restore(state["counts"])
+        super().restore(state)
         self._known = None
-        self._shadow.restore(state["policy"])
-        self._driver.restore(state["driver"])
 
     @property
     def replacement(self) -> str:
@@ -397,6 +389,20 @@ def _part(counted: ExcessCounts, t_s: float, window_s: float, j: int) -> int:
     return int(b)
 
 
+@njit(cache=True, nogil=True)
+def _close(
+    counted: ExcessCounts, own: FallbackRuns, budget: BudgetRule, t_s: float, j: int
+) -> None:
+    """Drop the savings of job j, whose budget is spent; of a timed hand-over all counts."""
+    timed = not np.isnan(budget.hand_over_s)
+    if timed and t_s >= own.until_s[j]:
+        own.until_s[j] = t_s + budget.hand_over_s
+    for i in range(counted.cost.shape[1]):
+        counted.cost[j, i] = 0.0 if timed else max(0.0, counted.cost[j, i])
+        counted.outage_s[j, i] *= 0.0 if timed else 1.0
+        counted.saved_s[j, i] = 0.0
+
+
 @direct
 @njit(cache=True, nogil=True)
 def _count(
@@ -442,17 +448,11 @@ def _count(
         # The fallback decides: the twin follows the job, once the job has the configuration it was
         # handed over with, and savings and excesses end.
         if asked.spent.over[j]:
-            timed = not np.isnan(budget.hand_over_s)
-            if timed and t_s[j] >= own.until_s[j]:
-                own.until_s[j] = t_s[j] + budget.hand_over_s
             if seen.status[j] == RUNNING and (own.handed[j] or not other or acts or asked.suits[j]):
                 follow(seen, own, j)
                 own.handed[j] = True
                 own.parallelism[j], own.level[j] = asked.taken[j], asked.taken_level[j]
-            for i in range(counted.cost.shape[1]):  # savings are spent, too
-                counted.cost[j, i] = 0.0 if timed else max(0.0, counted.cost[j, i])
-                counted.outage_s[j, i] *= 0.0 if timed else 1.0
-                counted.saved_s[j, i] = 0.0
+            _close(counted, own, budget, t_s[j], j)
             continue
         own.handed[j] = False
         # Lateness in a configuration that is not the fallback's counts like an outage.

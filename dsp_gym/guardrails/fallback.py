@@ -12,8 +12,8 @@ from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
 from dsp_gym.guardrails.shadow import Shadows
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Parts, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig
@@ -58,6 +58,7 @@ class Fallback(Restriction):
         super().__init__()
         self.config = config or FallbackConfig()
         self.shadow = (shadows or Shadows()).of(self.config.policy, self.name)
+        self._kept = Parts(policy=self.shadow)
         self._asking = tuple(asking)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
@@ -97,9 +98,3 @@ class Fallback(Restriction):
 
     def memories(self) -> tuple[RowMemory, ...] | None:
         return self.shadow.memories()
-
-    def state(self) -> State:
-        return {"policy": self.shadow.state()}
-
-    def restore(self, state: State) -> None:
-        self.shadow.restore(state["policy"])

@@ -15,8 +15,8 @@ from dsp_gym.arrays import Bools, Ints, plain
 from dsp_gym.compiling import njit
 from dsp_gym.loop.configuration import Configured
 from dsp_gym.loop.decision import GuardedDecision, Intervention, InterventionKind, ScalingDecision
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Guardrail, Mask, State
+from dsp_gym.loop.per_job_state import Kept, RowMemory
+from dsp_gym.loop.protocols import Guardrail, Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import direct
@@ -24,7 +24,7 @@ from dsp_gym.numba_handles import direct
 __all__ = ["Restriction", "Working", "copied", "hold", "is_coupled", "replace", "working"]
 
 
-class Restriction:
+class Restriction(Kept):
     """One guardrail. Subclasses implement `restrict` and `reason`.
 
     A guardrail remembers snapshots in `watch`, and counts decisions in `commit`.
@@ -48,7 +48,7 @@ class Restriction:
         return False
 
     def __init__(self, memory: RowMemory | None = None) -> None:
-        self._memory = memory or RowMemory({})
+        self._memory = self._kept = memory or RowMemory({})
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
@@ -108,12 +108,6 @@ class Restriction:
             The memories, in a fixed order.
         """
         return (self._memory,)
-
-    def state(self) -> State:
-        return self._memory.state()
-
-    def restore(self, state: State) -> None:
-        self._memory.restore(state)
 
 
 class Working(NamedTuple):

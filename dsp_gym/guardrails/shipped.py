@@ -43,7 +43,7 @@ from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
-from dsp_gym.numba_handles import Handle, Handles, direct, handle
+from dsp_gym.numba_handles import Handle, Handles, direct
 from dsp_gym.policies.capabilities import Requirement
 
 __all__ = ["ShippedPass"]
@@ -192,11 +192,9 @@ class ShippedPass:
         # Tables change only at `reset` and `restore`: identity shows whether the handle still
         # holds.
         held, known = (moves, short, fallen, counts), self._memory
-        same = known is not None and all(a is b for a, b in zip(known, held, strict=True))
-        if not same or not self._handles:
-            self._memory = held
-            self._handles["pass"] = handle(ChainPass(self._order, self._rules, *held))
-        return cast("Handle[ChainPass]", self._handles["pass"])
+        if known is None or any(a is not b for a, b in zip(known, held, strict=True)):
+            self._memory, self._handles = held, Handles()
+        return self._handles.of("pass", lambda: ChainPass(self._order, self._rules, *held))
 
     def _find(self, kind: type[T], step: int) -> T | None:
         """Return the guardrail of a kind that the pass runs; None where there is none."""

@@ -16,16 +16,13 @@ from pydantic import (
     BeforeValidator,
     Field,
     SerializeAsAny,
-    SerializerFunctionWrapHandler,
-    ValidatorFunctionWrapHandler,
     WrapValidator,
-    model_serializer,
     model_validator,
 )
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.config.plugins import Plugins
+from dsp_gym.config.plugins import InstalledPart, Plugins
 from dsp_gym.errors import LoadError
 
 __all__ = [
@@ -263,17 +260,10 @@ class Sum(_Form):
     parts: tuple[LoadSpec, ...] = Field(min_length=1, description="the loads that are added")
 
 
-class InstalledLoad(_Form):
-    """A form that another distribution offers; in a file its keys stand beside `form`."""
+class InstalledLoad(InstalledPart, _Form):
+    """A form that another distribution offers."""
 
     form: str = Field(description="name of its entry point in the group `dsp_gym.loads`")
-    config: SerializeAsAny[ConfigModel] = Field(description="its own configuration")
-
-    @model_serializer(mode="wrap")
-    def _flat(self, serialised: SerializerFunctionWrapHandler) -> dict[str, object]:
-        # Flat again, as it was in the file, so that dumps can be read.
-        whole = serialised(self)
-        return {**{name: one for name, one in whole.items() if name != "config"}, **whole["config"]}
 
 
 class OwnLoad(Protocol):
@@ -318,12 +308,7 @@ def _made(form: str, keys: Mapping[str, object]) -> InstalledLoad:
     )
 
 
-def _installed(value: object, shipped: ValidatorFunctionWrapHandler) -> object:
-    # A load that was made already is not validated a second time.
-    return value if isinstance(value, InstalledLoad) else _beside(value, shipped)
-
-
-_beside = INSTALLED.beside("form", FORMS, _made)
+_installed = INSTALLED.beside("form", FORMS, _made)
 
 # The checker sees a plain union; pydantic needs the annotations at run time.
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError, did_you_mean
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Parts
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
@@ -25,7 +26,7 @@ class NoParameters(ConfigModel):
     """The empty configuration of a function, so that it can be named like any other policy."""
 
 
-class PerJobPolicy:
+class PerJobPolicy(Kept):
     """A policy from a function of one job; vertices it does not name keep their configuration."""
 
     Config = NoParameters
@@ -35,6 +36,7 @@ class PerJobPolicy:
 
     def __init__(self, config: NoParameters | None = None) -> None:
         self.config = config or NoParameters()
+        self._kept = Parts()  # none
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         """Do nothing: a function of one snapshot remembers nothing."""
@@ -54,12 +56,6 @@ class PerJobPolicy:
                     parallelism[index, column] = value
             reasons.append(self.name)
         return ScalingDecision(parallelism, level, tuple(reasons))
-
-    def state(self) -> State:
-        return {}
-
-    def restore(self, state: State) -> None:
-        pass
 
 
 def per_job(function: JobFunction) -> type[PerJobPolicy]:

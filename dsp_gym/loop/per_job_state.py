@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,55 @@ from dsp_gym.arrays import Bools, Ints
 from dsp_gym.errors import SchemaError
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.topology import Topology
-from dsp_gym.numba_handles import Handle, Handles, handle
+from dsp_gym.numba_handles import Handle, Handles
 
-__all__ = ["Per", "RowBlock", "RowMemory", "all_of"]
+__all__ = ["Kept", "Parts", "Per", "RowBlock", "RowMemory", "all_of"]
 
 Per = Literal["job", "vertex"]
 T = TypeVar("T")
 _DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}
+
+
+class Part(Protocol):
+    """A memory, or an object that has one."""
+
+    def state(self) -> State:
+        """Return everything that later answers depend on, as JSON values."""
+
+    def restore(self, state: State) -> None:
+        """Continue from the values of `state()`."""
+
+
+class Parts:
+    """Several parts as one, whose state holds theirs by name."""
+
+    def __init__(self, **parts: Part) -> None:
+        self._parts = parts
+
+    def state(self) -> State:
+        return {name: part.state() for name, part in self._parts.items()}
+
+    def restore(self, state: State) -> None:
+        for name, part in self._parts.items():
+            part.restore(state[name])
+
+
+class Kept:
+    """The base of policies, guardrails and models whose whole state is that of `_kept`."""
+
+    _kept: Part
+
+    def state(self) -> State:
+        """Return everything that later answers depend on.
+
+        Returns:
+            JSON values; `restore` of them continues exactly.
+        """
+        return self._kept.state()
+
+    def restore(self, state: State) -> None:
+        """Continue from the values of `state()`."""
+        self._kept.restore(state)
 
 
 class RowMemory:
@@ -64,9 +106,7 @@ class RowMemory:
         Returns:
             The handle of `arrays(table)`, as long as that stays the same.
         """
-        if table not in self._handles:
-            self._handles[table] = handle(self.arrays(table))
-        return cast("Handle[T]", self._handles[table])
+        return self._handles.of(table, lambda: self.arrays(table))
 
     @classmethod
     def of_none(cls, fields: Mapping[str, tuple[Per, bool | int | float]], depth: int = 1) -> Self:

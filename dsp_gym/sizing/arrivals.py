@@ -15,8 +15,8 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RESTARTING, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
@@ -40,11 +40,11 @@ class Counted(NamedTuple):
     was_down: Ints  # 0 or 1: a later snapshot showed the job down
 
 
-class Arrivals:
+class Arrivals(Kept):
     """A measurement of the load of each job from snapshot to snapshot."""
 
     def __init__(self) -> None:
-        self._memory = RowMemory(
+        self._memory = self._kept = RowMemory(
             {
                 "t_s": ("job", np.nan),
                 "processed": ("job", np.nan),
@@ -73,18 +73,6 @@ class Arrivals:
         memory = self._memory.handle(Counted)
         _arrived(snapshot.topology.handle, snapshot.arrays, memory, found)
         return found
-
-    def state(self) -> State:
-        """Return the last counters as JSON values.
-
-        Returns:
-            Lists by name.
-        """
-        return self._memory.state()
-
-    def restore(self, state: State) -> None:
-        """Continue from the values of `state()`."""
-        self._memory.restore(state)
 
 
 @njit(cache=True, nogil=True)

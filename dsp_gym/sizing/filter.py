@@ -161,6 +161,24 @@ def _update(
             cov[a * size + b] -= gain[a] * gain[b] / spread
 
 
+@njit(cache=True, nogil=True)
+def _measure(
+    known: Believed, place: tuple[int, int, int], value: float, log_p: float, noise: float
+) -> None:
+    """Take in a measurement: ln time at a level with p tasks, the first or one more."""
+    (j, v, _), c = place, known.rules
+    if known.seen.is_known[j, v] == 0:
+        _settle(known.times, known.doubt, place, value, log_p, c)
+        known.seen.is_known[j, v] = 1
+        return
+    size = known.times.mean.shape[2]
+    # Times wander: every level becomes a little less certain, all by the same draw.
+    for a in range(size - 1):
+        for b in range(size - 1):
+            known.doubt.covariance[j, v, a * size + b] += c.drift**2
+    _update(known.times, known.doubt, place, value, log_p, noise)
+
+
 @direct
 @njit(cache=True, nogil=True)
 def learn(
@@ -171,7 +189,7 @@ def learn(
 ) -> None:
     """Learn from a snapshot. j is a job's row, k its job file, v a vertex, p its tasks."""
     t, file, known = facts.arrays, tables.arrays, believed.arrays
-    seen, times, doubt, c = known.seen, known.times, known.doubt, known.rules
+    seen, times, c = known.seen, known.times, known.rules
     records_in = now.vertex[VERTEX.records_in_per_s]
     busy, busy_max = now.vertex[VERTEX.busy_ms_per_s], now.vertex[VERTEX.busy_max_ms_per_s]
     hits = now.vertex[VERTEX.cache_hit_rate]
@@ -217,15 +235,7 @@ def learn(
             place = (j, v, column)
             # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
-            if seen.is_known[j, v] == 0:
-                _settle(times, doubt, place, value, log_p, c)
-                seen.is_known[j, v] = 1
-            else:
-                # Times wander: every level becomes a little less certain, all by the same draw.
-                for a in range(size - 1):
-                    for b in range(size - 1):
-                        doubt.covariance[j, v, a * size + b] += c.drift**2
-                _update(times, doubt, place, value, log_p, noise)
+            _measure(known, place, value, log_p, noise)
             # `tried` ends the optimism about a level, and `hit` says whether memory would help.
             times.tried[j, v, column] += 1.0
             if not math.isnan(hits[j, v]):

@@ -236,22 +236,17 @@ def _find(
 
 
 @njit(cache=True, nogil=True)
-def _assemble(
-    known: Believed, t: JobFacts, j: int, choices: _Choices, enough_per_s: float, found: Frontiers
-) -> None:
-    """Assemble the frontier of a job from the choices of its vertices, thinned to the room."""
-    k, n = t.row[j], t.n[t.row[j]]
-    vertices = found.parallelism.shape[2]
-    # Loads at which a choice of some vertex is exhausted; above `most` one vertex has none left.
+def _limits(t: JobFacts, k: int, choices: _Choices, enough_per_s: float) -> Floats:
+    """Return the loads at which a choice of some vertex is exhausted, records/s, unsorted."""
     # Beyond the capacity of the weakest vertex's largest choice no configuration carries more.
     most, total = math.inf, 0
-    for v in range(n):
+    for v in range(t.n[k]):
         if t.kind[k, v] != SOURCE:
             most = min(most, choices.rate[v, choices.size[v] - 1])
             total += choices.size[v]
     loads = np.empty(total + 1)
     total = 0
-    for v in range(n):
+    for v in range(t.n[k]):
         if t.kind[k, v] != SOURCE:
             for i in range(choices.size[v]):
                 if choices.rate[v, i] <= most and choices.rate[v, i] < math.inf:
@@ -260,8 +255,18 @@ def _assemble(
     if total == 0:  # no vertex limits the job: one configuration is enough
         loads[0] = enough_per_s
         total = 1
-    order = _order(loads[:total])
+    return loads[:total]
 
+
+@njit(cache=True, nogil=True)
+def _assemble(
+    known: Believed, t: JobFacts, j: int, choices: _Choices, enough_per_s: float, found: Frontiers
+) -> None:
+    """Assemble the frontier of a job from the choices of its vertices, thinned to the room."""
+    k, n = t.row[j], t.n[t.row[j]]
+    vertices = found.parallelism.shape[2]
+    loads = _limits(t, k, choices, enough_per_s)
+    order, total = _order(loads), len(loads)
     rates, costs = np.zeros(total), np.zeros(total)
     parallelism = np.ones((total, vertices), np.int64)
     level = np.full((total, vertices), NO_MEMORY, np.int64)

@@ -24,12 +24,12 @@ from pydantic import Field
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.job.tables import SOURCE, JobTables
-from dsp_gym.loop.per_job_state import RowMemory
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.numba_handles import Handle, Handles, direct, handle
+from dsp_gym.numba_handles import Handle, Handles, direct
 from dsp_gym.sizing.filter import Believed, Doubt, Learning, Shares, Times, begin, crowd, learn
 from dsp_gym.sizing.prior import Prior
 
@@ -89,7 +89,7 @@ _LESS_MEMORY = 0.3
 """Logarithm by which a record takes longer with less memory than a cache that misses has."""
 
 
-class ServiceModel:
+class ServiceModel(Kept):
     """The load that each job of a batch carries in any configuration.
 
     Args:
@@ -133,6 +133,7 @@ class ServiceModel:
                 ),
                 RowMemory({"covariance": ("vertex", 0.0)}, depth=size * size),
             )
+            self._kept = Parts(**dict(zip(("seen", "times", "doubt"), self._memories, strict=True)))
         self._jobs, self._prior, self._handles = jobs, prior, Handles()
         for memory in self._memories:
             memory.reset(jobs, mask)
@@ -153,31 +154,28 @@ class ServiceModel:
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Learn from a snapshot; jobs that are down or have just restarted teach nothing."""
         prior = self._known_prior
-        if "tables" not in self._handles:
-            self._handles["tables"] = handle(prior.tables)
+        tables = self._handles.of("tables", lambda: prior.tables)
         # Compiled code gets the whole knowledge at once; it is changed in place.
-        tables: Handle[JobTables] = self._handles["tables"]  # type: ignore[assignment]  # stored just above
         learn(snapshot.topology.handle, tables, snapshot.arrays, self.believed)
 
     @property
     def believed(self) -> Handle[Believed]:
         """Prior and knowledge as one argument of compiled code."""
         # Made once: handles stay valid until a memory is replaced.
-        if "believed" not in self._handles:
-            prior = self._known_prior
-            # Without a job file contention is unknown: it is part of the times then.
-            contention = prior.tables.contention if prior.is_filed else np.zeros(len(prior.ratio))
-            self._handles["believed"] = handle(
-                Believed(
-                    *self._tables,
-                    prior.records_per_s,
-                    contention,
-                    prior.tables.slots,
-                    prior.tables.slot_sharing,
-                    self._rules,
-                )
-            )
-        return self._handles["believed"]  # type: ignore[return-value]  # stored just above
+        return self._handles.of("believed", self._knowledge)
+
+    def _knowledge(self) -> Believed:
+        prior = self._known_prior
+        # Without a job file contention is unknown: it is part of the times then.
+        contention = prior.tables.contention if prior.is_filed else np.zeros(len(prior.ratio))
+        return Believed(
+            *self._tables,
+            prior.records_per_s,
+            contention,
+            prior.tables.slots,
+            prior.tables.slot_sharing,
+            self._rules,
+        )
 
     def capacity_per_s(self, jobs: Topology, parallelism: Ints, level: Ints) -> Floats:
         """Compute the load that configurations carry.
@@ -270,21 +268,9 @@ class ServiceModel:
         records = self._known_prior.records_per_s[jobs.row[j], :n, : len(places) - 1, 1]
         return np.asarray(records)
 
-    def state(self) -> State:
-        """Return everything learned, as JSON values.
-
-        Returns:
-            One entry per part of the memory.
-        """
-        assert self._memories is not None
-        seen, times, doubt = self._memories
-        return {"seen": seen.state(), "times": times.state(), "doubt": doubt.state()}
-
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
-        assert self._memories is not None
-        for name, memory in zip(("seen", "times", "doubt"), self._memories, strict=True):
-            memory.restore(state[name])
+        super().restore(state)
         # Restoring may replace arrays: handles to the old ones are dropped.
         self._handles = Handles()
 

@@ -21,8 +21,8 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.per_job_state import RowMemory
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, RowMemory
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
@@ -59,11 +59,11 @@ class Losses(NamedTuple):
     missing_s: Floats  # capacity lost in them
 
 
-class Warming:
+class Warming(Kept):
     """A measurement of the costs of restarts beside their outage, from snapshot to snapshot."""
 
     def __init__(self) -> None:
-        self._memory = RowMemory(
+        self._memory = self._kept = RowMemory(
             {
                 "lost_s": ("job", 0.0),
                 "restarts": ("job", 0.0),
@@ -105,18 +105,6 @@ class Warming:
     def arrays(self) -> Losses:
         """The known losses, for compiled code."""
         return self._memory.arrays(Losses)
-
-    def state(self) -> State:
-        """Return the known losses, as JSON values.
-
-        Returns:
-            Lists by name.
-        """
-        return self._memory.state()
-
-    def restore(self, state: State) -> None:
-        """Continue from the values of `state()`."""
-        self._memory.restore(state)
 
 
 @direct

@@ -74,7 +74,6 @@ def test_a_chain_explains_on_request_what_it_did_silently(name):
         guards.reset(snapshot.topology, np.arange(6))
     guarded, told = silent.allow(snapshot, decision), loud.allow(snapshot, decision)
     assert list(guarded.interventions) == [replace(i, reason="") for i in told.interventions]
-    assert silent.explained(snapshot, guarded) == told.interventions
     assert len(told.interventions) == told.trips.sum()
     assert told.trips.shape == (6, len(silent.names))
 

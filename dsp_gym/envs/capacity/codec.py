@@ -15,7 +15,8 @@ from dsp_gym.envs.capacity.features import CAPACITY_FEATURES, CapacityInputs, de
 from dsp_gym.envs.capacity.load_history import CourseMemory, LoadCourse, follow
 from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.per_job_state import Kept, Parts
+from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
@@ -33,7 +34,7 @@ class Looked(NamedTuple):
     observation: Floats32  # (J, features); rows not asked for hold zeros
 
 
-class CapacityCodec:
+class CapacityCodec(Kept):
     """Hold, or the cheapest configuration for a multiple of the present load.
 
     Args:
@@ -49,6 +50,7 @@ class CapacityCodec:
         self._prior = Prior.of_files(topology) if filed else Prior.none(topology)
         self._arrivals, self._course = Arrivals(), LoadCourse()
         self._model = ServiceModel(config.sizing)
+        self._kept = Parts(arrivals=self._arrivals, model=self._model, course=self._course)
         self._to = CapacityTargets.room(len(topology), topology.max_vertices)
         self._every = np.arange(len(topology))
         self.reset()
@@ -129,24 +131,6 @@ class CapacityCodec:
             found[:, 0],
         )
         return found
-
-    def state(self) -> State:
-        """Return everything later observations depend on, as JSON values.
-
-        Returns:
-            One entry per part.
-        """
-        return {
-            "arrivals": self._arrivals.state(),
-            "model": self._model.state(),
-            "course": self._course.state(),
-        }
-
-    def restore(self, state: State) -> None:
-        """Continue from the values of `state()`."""
-        self._arrivals.restore(state["arrivals"])
-        self._model.restore(state["model"])
-        self._course.restore(state["course"])
 
     def save(self) -> dict[str, Any]:
         return {"state": self.state(), "targets": self._to.copied()._asdict()}

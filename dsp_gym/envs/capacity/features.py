@@ -99,6 +99,40 @@ def _ln(over: float, under: float) -> float:
 
 
 @njit(cache=True, nogil=True)
+def _describe_spans(load: CourseMemory, j: int, out: Floats32) -> int:
+    """Write the features of job j that compare its load over several spans; return their number."""
+    mean, peak, trough = load.means.mean[j], load.extremes.peak[j], load.extremes.trough[j]
+    present, at = load.course.present_per_s[j], 0
+    for i in range(1, mean.shape[0]):
+        out[at] = 2.0 * _ln(mean[0], mean[i])
+        at += 1
+    for i in range(peak.shape[0]):
+        out[at] = _ln(peak[i], present)
+        at += 1
+    for i in range(trough.shape[0]):
+        out[at] = _ln(present, trough[i])
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _over_vertices(t: JobFacts, shown: SnapshotArrays, j: int) -> tuple[float, float, float]:
+    """Return the tasks of job j, and its largest busyness now and over the window, ms/s.
+
+    Sources are left out; v is a vertex.
+    """
+    tasks, hottest, usual = 0.0, 0.0, 0.0
+    for v in range(t.n[t.row[j]]):
+        if t.kind[t.row[j], v] != SOURCE:
+            tasks += shown.parallelism[j, v]
+            busy = shown.vertex[VERTEX.busy_now_ms_per_s][j, v]
+            mean_busy = shown.vertex[VERTEX.busy_ms_per_s][j, v]
+            hottest = busy if busy > hottest else hottest  # False for NaN
+            usual = mean_busy if mean_busy > usual else usual
+    return tasks, hottest, usual
+
+
+@njit(cache=True, nogil=True)
 def describe(t: JobFacts, s: CapacityInputs, late_price: float, j: int, out: Floats32) -> None:
     """Write the features of job j (job file k): v a vertex, i a place in a family of features.
 
@@ -110,28 +144,11 @@ def describe(t: JobFacts, s: CapacityInputs, late_price: float, j: int, out: Flo
         out: (features,), written.
     """
     k, c = t.row[j], s.load.course
-    mean, peak, trough = s.load.means.mean[j], s.load.extremes.peak[j], s.load.extremes.trough[j]
+    mean = s.load.means.mean[j]
     present, now = c.present_per_s[j], s.shown.job[JOB.t_s, j]
     # `at` is the place of the next feature; families of several spans come first.
-    at = 0
-    for i in range(1, mean.shape[0]):
-        out[at] = 2.0 * _ln(mean[0], mean[i])
-        at += 1
-    for i in range(peak.shape[0]):
-        out[at] = _ln(peak[i], present)
-        at += 1
-    for i in range(trough.shape[0]):
-        out[at] = _ln(present, trough[i])
-        at += 1
-    # Sums and maxima over vertices, sources left out.
-    tasks, hottest, usual = 0.0, 0.0, 0.0
-    for v in range(t.n[k]):
-        if t.kind[k, v] != SOURCE:
-            tasks += s.shown.parallelism[j, v]
-            busy = s.shown.vertex[VERTEX.busy_now_ms_per_s][j, v]
-            mean_busy = s.shown.vertex[VERTEX.busy_ms_per_s][j, v]
-            hottest = busy if busy > hottest else hottest  # False for NaN
-            usual = mean_busy if mean_busy > usual else usual
+    at = _describe_spans(s.load, j, out)
+    tasks, hottest, usual = _over_vertices(t, s.shown, j)
     carried = believed(s.known, t, j, s.shown.parallelism[j], s.shown.memory_level[j])
     outage, fill = s.shown.job[JOB.outage_s, j], s.shown.job[JOB.window_fill, j]
     age = now - s.shown.job[JOB.running_since_s, j]

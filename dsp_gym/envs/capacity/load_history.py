@@ -14,11 +14,11 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.per_job_state import RowMemory
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import JOB, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.numba_handles import Handle, Handles, handle
+from dsp_gym.numba_handles import Handle, Handles
 from dsp_gym.sizing.arrivals import pending_records
 
 __all__ = ["EXTREME_SPANS", "MEAN_SPANS", "CourseMemory", "CourseRows", "LoadCourse", "follow"]
@@ -80,7 +80,7 @@ class CourseMemory(NamedTuple):
     extremes: PeaksAndTroughs
 
 
-class LoadCourse:
+class LoadCourse(Kept):
     """A memory of the history of each job's load."""
 
     def __init__(self) -> None:
@@ -92,6 +92,7 @@ class LoadCourse:
         self._extremes = RowMemory(
             {"peak": ("job", np.nan), "trough": ("job", np.nan)}, depth=len(EXTREME_SPANS)
         )
+        self._kept = Parts(course=self._course, means=self._means, extremes=self._extremes)
         # One handle for three tables; it is dropped when an array is replaced.
         self._handles = Handles()
 
@@ -104,15 +105,14 @@ class LoadCourse:
     @property
     def followed(self) -> Handle[CourseMemory]:
         """The memory as one argument of compiled code."""
-        if "own" not in self._handles:
-            self._handles["own"] = handle(
-                CourseMemory(
-                    self._course.arrays(CourseRows),
-                    self._means.arrays(Means),
-                    self._extremes.arrays(PeaksAndTroughs),
-                )
-            )
-        return self._handles["own"]  # type: ignore[return-value]  # stored just above
+        return self._handles.of(
+            "own",
+            lambda: CourseMemory(
+                self._course.arrays(CourseRows),
+                self._means.arrays(Means),
+                self._extremes.arrays(PeaksAndTroughs),
+            ),
+        )
 
     def present_per_s(self) -> Floats:
         """Return the load that counts as the present one.
@@ -122,23 +122,9 @@ class LoadCourse:
         """
         return np.asarray(self._course["present_per_s"])
 
-    def state(self) -> State:
-        """Return the memory as JSON values.
-
-        Returns:
-            One entry per part.
-        """
-        return {
-            "course": self._course.state(),
-            "means": self._means.state(),
-            "extremes": self._extremes.state(),
-        }
-
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
-        self._course.restore(state["course"])
-        self._means.restore(state["means"])
-        self._extremes.restore(state["extremes"])
+        super().restore(state)
         self._handles = Handles()
 
 
