@@ -278,7 +278,7 @@ def test_a_bad_source_is_named_with_exit_code_2(tmp_path, monkeypatch, source, s
     file = tmp_path / "datasets" / "bad.yaml"
     file.parent.mkdir()
     file.write_text(f"name: bad\nsources: [{source}]\ntracking: {{enabled: false}}\n")
-    found = shell("build", str(file))
+    found = shell("dataset", "build", str(file))
     assert found.exit_code == 2, found.output
     assert said in found.stderr
     assert not list(tmp_path.glob("runs/datasets/bad/revisions/*"))
