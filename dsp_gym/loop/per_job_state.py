@@ -21,7 +21,7 @@ T = TypeVar("T")
 _DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
-class Part(Protocol):
+class Restorable(Protocol):
     """A memory, or an object that has one."""
 
     def state(self) -> State:
@@ -34,7 +34,7 @@ class Part(Protocol):
 class Parts:
     """Several parts as one, whose state holds theirs by name."""
 
-    def __init__(self, **parts: Part) -> None:
+    def __init__(self, **parts: Restorable) -> None:
         self._parts = parts
 
     def state(self) -> State:
@@ -48,7 +48,7 @@ class Parts:
 class Kept:
     """The base of policies, guardrails and models whose whole state is that of `_kept`."""
 
-    _kept: Part
+    _kept: Restorable
 
     def state(self) -> State:
         """Return everything that later answers depend on.
