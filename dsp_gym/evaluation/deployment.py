@@ -71,10 +71,11 @@ def compare_deployments(
     kinds: list[tuple[Scheduler, int | None]] = [("default", None)]
     kinds += [("adaptive", level) for level in range(spec.memory.levels)]
     specs = tuple(deployed(spec, scheduler, level) for scheduler, level in kinds)
-    sampler = LoadSampler(_day(load), None)
+    loads = _day(load)
+    sampler = LoadSampler(loads, None)
     ((cell,),) = sampler.cells("test", 1)
     rates = np.tile(rate_per_s * sampler.rates(cell, _DAY_S), (len(specs), 1))
-    cost, late, rescales = _a_day(specs, cell, rates)
+    cost, late, rescales = _a_day(specs, loads, cell, rates)
     jobs = Topology.of(specs)
     # One unit for all: what the job costs as it is deployed by default.
     unit = float(reference_cost_per_s(jobs.tables, jobs.row, _HEADROOM)[0])
@@ -123,7 +124,9 @@ def _day(load: str) -> LoadSet:
     return LoadSet(test=split)
 
 
-def _a_day(specs: tuple[JobSpec, ...], load: LoadCell, rates: Floats) -> tuple[Floats, ...]:
+def _a_day(
+    specs: tuple[JobSpec, ...], loads: LoadSet, load: LoadCell, rates: Floats
+) -> tuple[Floats, ...]:
     """Return money, late seconds and rescales of a day under the best plan, (J,) each."""
     count = len(specs)
     runs = Runs(specs, np.arange(count), (load,) * count, np.zeros(count, np.int64), rates)
@@ -132,7 +135,7 @@ def _a_day(specs: tuple[JobSpec, ...], load: LoadCell, rates: Floats) -> tuple[F
         policies=(plan,),
         reference=None,
         jobs=tuple(spec.job for spec in specs[:1]),
-        loads=_day(load.name),
+        loads=loads,
         episode_s=_DAY_S,
         interval_s=_INTERVAL_S,
         start_headroom=_HEADROOM,

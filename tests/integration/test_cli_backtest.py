@@ -168,7 +168,7 @@ def watched(tmp_path_factory):
     config.write_text(
         f"job: nexmark-q1\n{POLICIES}\ngate: {{min_days: 0.02, rescue: {{cut: 0.3}}}}\n"
     )
-    words = ["shadow", config, "--simulated", "diurnal", "--duration", "30m"]
+    words = ["shadow", config, "diurnal", "--duration", "30m"]
     words += ["--journal", root / "journal"]
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output

@@ -69,7 +69,7 @@ def run(*line):
 @pytest.fixture(scope="module")
 def simulate(tmp_path_factory):
     file = tmp_path_factory.mktemp("simulate") / "a.html"
-    chosen = ("--policy", "ds2", "--load", "diurnal-bursts", "--duration", "30m")
+    chosen = ("--policies", "ds2", "--load", "diurnal-bursts", "--duration", "30m")
     run("simulate", "nexmark-q11", *chosen, "--plot", file)
     return file
 

@@ -66,7 +66,6 @@ LEFT_OUT = {
         r"^dsp-gym tune agent|^dsp-gym tune justin-paper",
         r"^dsp-gym train (q11|my-q11|family)",
         r"^dsp-gym evaluate my-q11",
-        r"-m agents\.studies",
         r"^dsp-gym reproduce$",
         r"^dsp-gym bench (backtest|env|policies|shadow|serve|growth|spark)",
         r"^dsp-gym rollout nexmark",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -13,9 +11,8 @@ import torch
 
 from agents.actor_critic import VertexActions
 from agents.kernels import draw
-from agents.learner import Learner, TrainingInterrupted
+from agents.learner import Learner
 from dsp_gym.envs.action import LOGITS, MOVES
-from dsp_gym.errors import ConfigError
 from dsp_gym.experiments.experiment import ExperimentConfig
 
 pytestmark = pytest.mark.slow  # importing torch takes seconds
@@ -192,23 +189,3 @@ def test_the_learning_rate_falls_to_the_end_and_not_below_it(tmp_path):
     learner.model.update = lambda rate: rates.append(rate) or last(rate)
     learner.model.learn(300)
     assert rates == [pytest.approx(1e-3 * (1 - 192 / 300))]
-
-
-def test_a_checkpoint_from_before_the_choice_goes_on_with_stable_baselines3(tmp_path):
-    def stop(stage, done, of, figures):
-        first.stop = done >= 192
-
-    first = Learner(an_experiment(learner="sb3"), 0, tmp_path, progress=stop)
-    with pytest.raises(TrainingInterrupted):
-        first.run()
-    file = tmp_path / "checkpoint" / "state.json"
-    document = json.loads(file.read_text())
-    for key in ("learner", "target_kl"):
-        del document["tree"]["config"]["agent"][key]
-    document["tree"]["config"]["agent"]["threads"] = 1
-    file.write_text(json.dumps(document))
-    with pytest.raises(ConfigError, match=r"agent\.learner.*made with 'sb3'"):
-        a_learner(tmp_path).run(resume=True)
-    second = a_learner(tmp_path, learner="sb3")
-    second.run(resume=True)
-    assert second.model.num_timesteps == 384
