@@ -32,7 +32,6 @@ Examples:
   dsp-gym validate policies --simulate             the simulated half, in a minute or two
 
   dsp-gym validate policies --simulate --published docs/figures/validation/policies.json
-                                                   against the published real runs
 
   dsp-gym validate policies                        both; nothing else should run beside it
 
