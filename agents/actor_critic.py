@@ -20,8 +20,6 @@ from agents.extractor import network_class
 from agents.network import FORBIDDEN, NetworkShape
 from dsp_gym.envs.action import MEMORY_MOVES, MOVES
 
-__all__ = ["MaskableVertexPolicy", "VertexActions", "VertexPolicy", "policy_arguments"]
-
 
 class VertexActions(MaskableDistribution):
     """Independent moves of every vertex, as two categorical blocks (B, V, 7) and (B, V, 3).

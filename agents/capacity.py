@@ -36,8 +36,6 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["DISAGREEMENT", "CapacityActor", "CapacityAgent", "agreed", "chosen"]
-
 DISAGREEMENT = "disagreement"
 """Name of the disagreement of an ensemble's members, listed beside the observation's features."""
 

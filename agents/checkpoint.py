@@ -23,14 +23,6 @@ from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.trackers import flatten
 
-__all__ = [
-    "checkpoint_steps",
-    "has_checkpoint",
-    "read_checkpoint",
-    "refuse_other_config",
-    "write_checkpoint",
-]
-
 SCHEMA = "dsp-gym/checkpoint/1"
 STATE, TENSORS = "state.json", "tensors.safetensors"
 FREE_KEYS = (

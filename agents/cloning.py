@@ -18,8 +18,6 @@ from dsp_gym.experiments.agent import AgentConfig, WarmStartConfig
 from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import make
 
-__all__ = ["Demonstrations", "clone", "demonstrate"]
-
 
 class Demonstrations(NamedTuple):
     """N decisions of a teacher."""

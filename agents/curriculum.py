@@ -27,8 +27,6 @@ from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 
-__all__ = ["Curriculum", "odds"]
-
 CURRICULUM_SEED = 0x637572
 """First seed of the days on which gaps are measured."""
 

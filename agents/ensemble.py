@@ -24,8 +24,6 @@ from dsp_gym.envs.core import BatchStep
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 
-__all__ = ["join"]
-
 
 def join(
     config: ExperimentConfig,

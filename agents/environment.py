@@ -12,8 +12,6 @@ from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import build
 from dsp_gym.loop.protocols import Guardrail
 
-__all__ = ["guardrails_of", "training_batch", "validation_batch"]
-
 VALIDATION_SEED = 0x76616C
 """First seed of the validation episodes; their loads are those of the split."""
 

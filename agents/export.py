@@ -25,8 +25,6 @@ from agents.provenance import (
 from dsp_gym.experiments.experiment import ExperimentConfig, FamilyConfig
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 
-__all__ = ["export"]
-
 
 def export(learner: Learner, target: Path, base_dir: str | Path | None = None) -> Path:
     """Write the best agent of a learner.

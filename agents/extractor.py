@@ -21,8 +21,6 @@ from torch import Tensor, nn
 from agents.network import FORBIDDEN, OBSERVATION_LIMIT, NetworkShape
 from dsp_gym.envs.action import LOGITS, MOVES
 
-__all__ = ["ActorCriticNetwork", "GraphNetwork", "MlpNetwork", "network_class"]
-
 SMALL_GAIN = 0.01
 """Gain of the actor's last layer: small, so that the first policy is nearly independent of the
 

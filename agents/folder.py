@@ -30,22 +30,6 @@ from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
 from dsp_gym.policies.registry import MOST_BYTES
 
-__all__ = [
-    "ActionDocument",
-    "HistoryDocument",
-    "LoadStatesDocument",
-    "ObservationDocument",
-    "PlanningDocument",
-    "PolicyDocument",
-    "TrainedDocument",
-    "describe",
-    "read_any",
-    "read_folder",
-    "read_kind",
-    "replace_folder",
-    "write_folder",
-]
-
 SCHEMA = "dsp-gym/policy/1"
 POLICY, WEIGHTS, CONFIG, CARD = "policy.json", "weights.safetensors", "config.yaml", "card.md"
 

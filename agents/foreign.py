@@ -22,8 +22,6 @@ import torch
 from dsp_gym.arrays import Floats32
 from dsp_gym.errors import PolicyError
 
-__all__ = ["ForeignModel", "PlainLayers", "plain_layers", "read_model"]
-
 LARGEST = 256 * 2**20
 """Largest size of a model in bytes, packed or unpacked."""
 

@@ -19,8 +19,6 @@ from agents.network import NetworkShape
 from dsp_gym.arrays import Floats32, Ints
 from dsp_gym.envs.action import LOGITS
 
-__all__ = ["Flat", "RowPiece", "RolloutInputs", "piece_of", "piece_rows"]
-
 VERTICES_OF_A_PIECE = 2048
 """Rows times vertices of a piece: 512 KiB for each activation of 64 float32 numbers."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HOLD_BLIND", "HOLD_DOWN", "HOLD_UNSEEN"]
-
 HOLD_DOWN = "hold: the job is not running"
 HOLD_BLIND = "hold: no measurement of the load for ten minutes"
 HOLD_UNSEEN = "hold: some vertex has not been seen busy, and there is no job file to start from"

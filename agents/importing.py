@@ -29,8 +29,6 @@ from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 
-__all__ = ["Told", "foreign_shape", "foreign_weights", "import_model", "network_document"]
-
 MOST_VERTICES = 256
 VARIANCE_EPS = 1e-8
 """Constant that VecNormalize adds to variances."""

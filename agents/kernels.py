@@ -19,22 +19,6 @@ from numpy.typing import NDArray
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.compiling import njit
 
-__all__ = [
-    "Coefficients",
-    "RolloutDecisions",
-    "Links",
-    "advantages",
-    "draw",
-    "hear",
-    "hear_backward",
-    "links_of",
-    "normalise",
-    "pool",
-    "pool_backward",
-    "surrogate",
-    "through",
-]
-
 ZERO, ONE = np.float32(0), np.float32(1)  # typed: 0.0 and 1.0 would be float64 in compiled code
 LOWEST = np.float32(-3e38)  # below every logit, FORBIDDEN included
 

@@ -27,8 +27,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
-__all__ = ["LearnedConfig", "LearnedPolicy"]
-
 HOLD = "hold"
 
 

@@ -18,16 +18,6 @@ from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.single_move import choices_of
 from dsp_gym.experiments.agent import NetworkConfig
 
-__all__ = [
-    "FORBIDDEN",
-    "NetworkShape",
-    "logits",
-    "lstm_step",
-    "members_of",
-    "parameters",
-    "split_observation",
-]
-
 Weights = Mapping[str, Floats32]
 
 FORBIDDEN = np.float32(-1e8)

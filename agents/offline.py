@@ -29,13 +29,6 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.experiments.agent import FromDataset, OfflineConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 
-__all__ = [
-    "demonstrated",
-    "improve",
-    "priced",
-    "read_transitions",
-]
-
 LARGEST_WEIGHT = 20.0
 """Largest weight of a decision in the regression, as in the paper: bounds a single lucky one."""
 

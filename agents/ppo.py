@@ -38,8 +38,6 @@ from dsp_gym.engine import cores
 from dsp_gym.envs.action import HOLD, LOGITS, MOVES
 from dsp_gym.experiments.agent import AgentConfig
 
-__all__ = ["NativePpo"]
-
 LANES = 4
 """Partial sums that make up a minibatch's gradient; as many cores can work on it."""
 

@@ -17,15 +17,6 @@ from dsp_gym.loads.spec import TraceLoad, nodes
 from dsp_gym.loads.traces import TraceLibrary
 from dsp_gym.records.hashes import file_sha256
 
-__all__ = [
-    "config_text",
-    "data_hashes",
-    "dataset_hashes",
-    "datasets_of",
-    "job_hashes",
-    "versions",
-]
-
 
 def config_text(config: ExperimentConfig) -> str:
     """Format the resolved experiment as YAML that `dsp-gym train` reads.

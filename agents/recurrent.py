@@ -8,8 +8,6 @@ from agents.network import NetworkShape, Weights, lstm_step
 from dsp_gym.arrays import Floats32
 from dsp_gym.loop.protocols import Mask, State
 
-__all__ = ["LstmMemory"]
-
 KEY = "lstm"
 
 

@@ -20,8 +20,6 @@ from agents.sb3_vec import Sb3VecEnv
 from dsp_gym.arrays import Floats32
 from dsp_gym.experiments.agent import AgentConfig
 
-__all__ = ["Sb3Ppo", "schedule_of"]
-
 
 class Sb3Ppo:
     """PPO on the batch of an environment.

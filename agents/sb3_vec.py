@@ -19,8 +19,6 @@ from dsp_gym.envs.single_move import choices_of, masks_of, pairs_of
 from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
 from dsp_gym.errors import ConfigError
 
-__all__ = ["Sb3VecEnv", "discounted_units"]
-
 Infos = list[dict[str, object]]
 Indices = int | Iterable[int] | None
 """Rows of the batch: one, several, or all."""

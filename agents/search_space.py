@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dsp_gym.experiments.tuning.space import Pick
 
-__all__ = ["agent"]
-
 
 def agent(pick: Pick) -> dict[str, object]:
     """Pick values by name, as in an experiment's `agent` section.

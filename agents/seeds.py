@@ -19,17 +19,6 @@ from dsp_gym.engine import Tell
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.policies.algorithms import load_part
 
-__all__ = [
-    "CHECKPOINT",
-    "RECORD",
-    "SeedCell",
-    "SeedNews",
-    "TrainedSeed",
-    "put_back",
-    "stopped_by_interrupt",
-    "train_seed",
-]
-
 CHECKPOINT, POLICY_FOLDER = "checkpoint", "policy"
 
 RECORD = "record"

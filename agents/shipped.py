@@ -7,8 +7,6 @@ from pathlib import Path
 from dsp_gym.errors import PolicyError, did_you_mean
 from dsp_gym.policies.config import SHIPPED
 
-__all__ = ["PRETRAINED", "policy_folder"]
-
 PRETRAINED = Path(__file__).resolve().parent / "pretrained"
 """One folder per policy, as `dsp-gym train` makes it; its `card.md` describes its training."""
 

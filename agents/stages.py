@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 from dsp_gym.arrays import Floats32
 
-__all__ = ["BatchLearner", "OnStage", "SeedLearner", "TrainingInterrupted"]
-
 OnStage = Callable[[str, int, int, dict[str, float]], None]
 """Callback with a stage ("imitate", "offline", "count", "learn"), the work done and in all, and
 

@@ -24,8 +24,6 @@ from dsp_gym.envs.single_move import pairs_of
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.experiments.agent import AgentConfig
 
-__all__ = ["StockActor", "StockLearner", "lstm_width"]
-
 LSTM_WIDTH = 256
 """RecurrentPPO's default of `lstm_hidden_size`."""
 

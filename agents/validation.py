@@ -13,8 +13,6 @@ from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import BatchStep
 from dsp_gym.evaluation.statistics import interquartile_mean
 
-__all__ = ["Totals", "figures_of", "played", "totals", "validate"]
-
 Average = Callable[[Floats], Floats | np.floating[Any]]
 
 

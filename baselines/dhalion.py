@@ -28,9 +28,6 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, Snapsho
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
-__all__ = ["Dhalion", "DhalionConfig", "scale_up"]
-
-
 ROUND_OFF = 1e-9
 """Part of a task that is arithmetic, not demand: 3.0000000001 tasks are three."""
 

@@ -28,9 +28,6 @@ from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
 
-__all__ = ["Ds2", "Ds2Config", "Remembered", "Ds2Rules", "plan_anew", "take_step"]
-
-
 ROUND_OFF = 1e-9
 """Part of a task that is arithmetic, not demand: 3.0000000001 tasks are three."""
 

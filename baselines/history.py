@@ -19,8 +19,6 @@ from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArra
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 
-__all__ = ["ConfigurationHistory", "Remembered", "access_ms", "previous", "remember"]
-
 
 class Previous(NamedTuple):
     """The configuration of one job before the running one, and the metrics seen under it."""

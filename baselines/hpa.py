@@ -21,8 +21,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
-__all__ = ["HpaCpu", "HpaCpuConfig"]
-
 
 class HpaCpuConfig(ConfigModel):
     """Parameters of one HorizontalPodAutoscaler; the defaults are Kubernetes'."""

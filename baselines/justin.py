@@ -34,14 +34,6 @@ from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
 
-__all__ = [
-    "JustinArtifact",
-    "JustinArtifactConfig",
-    "JustinPaper",
-    "JustinPaperConfig",
-    "justin_ds2",
-]
-
 
 def justin_ds2() -> Ds2Config:
     """Return DS2 with the settings of Justin's artifact: `configs/policies/ds2-justin.yaml`.

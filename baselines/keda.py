@@ -29,8 +29,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
-__all__ = ["Keda", "KedaConfig", "lag_replicas"]
-
 
 class KedaConfig(ConfigModel):
     """Parameters of a ScaledObject with a Kafka trigger; the defaults are KEDA's."""

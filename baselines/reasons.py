@@ -10,8 +10,6 @@ from dsp_gym.arrays import Ints
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Why", "amount", "decision"]
-
 HOLD = "hold"
 
 Why = Callable[[int, int], str]

@@ -23,19 +23,6 @@ from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 
-__all__ = [
-    "MOST",
-    "NOTHING",
-    "Behavior",
-    "HorizontalController",
-    "ScaleDown",
-    "ScaleUp",
-    "ScalingPolicy",
-    "can_scale",
-    "recommend",
-    "recommend_all",
-]
-
 Select = Literal["Max", "Min", "Disabled"]
 
 NOTHING = -1

@@ -10,18 +10,6 @@ from baselines.justin import justin_ds2
 from dsp_gym.experiments.tuning.space import Pick
 from dsp_gym.policies.config import with_params
 
-__all__ = [
-    "dhalion",
-    "ds2",
-    "flink_autoscaler",
-    "hpa_cpu",
-    "hpa_varga",
-    "justin_artifact",
-    "justin_paper",
-    "keda",
-    "streambed",
-]
-
 Params = dict[str, object]
 """`params` of a policy, as its configuration file holds them."""
 

@@ -16,8 +16,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
-__all__ = ["Static", "StaticConfig"]
-
 
 class StaticConfig(ConfigModel):
     """The configuration to keep."""

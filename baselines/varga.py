@@ -32,9 +32,6 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, Snapsho
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
-__all__ = ["HpaVarga", "HpaVargaConfig"]
-
-
 PERIOD_S = 60.0
 """Period of deriv() and of the rolling average of the rate, s (section 4.1)."""
 

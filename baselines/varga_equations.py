@@ -8,14 +8,6 @@ from baselines.replicas import NOTHING, recommend
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 
-__all__ = [
-    "desired_replicas",
-    "lag_metric",
-    "relative_lag_change_rate",
-    "source_lag",
-    "utilization",
-]
-
 
 @njit(cache=True, nogil=True)
 def desired_replicas(current: int, lag_ratio: float, busy_ratio: float, tolerance: float) -> int:

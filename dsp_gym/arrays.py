@@ -24,22 +24,6 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Bools",
-    "Column",
-    "ColumnIndex",
-    "Field",
-    "Floats",
-    "Floats32",
-    "Ints",
-    "Row",
-    "columns_of",
-    "filled",
-    "indices",
-    "numbered",
-    "plain",
-]
-
 Ints = NDArray[np.int64]
 """Counts, indices, parallelism and memory levels."""
 

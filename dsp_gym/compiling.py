@@ -27,8 +27,6 @@ from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
-__all__ = ["njit"]
-
 _LOG = logging.getLogger(__name__)
 
 _F = TypeVar("_F", bound=Callable[..., object])

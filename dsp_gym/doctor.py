@@ -27,8 +27,6 @@ from dsp_gym.backends.flink.local.distribution import (
 from dsp_gym.engine import cores
 from dsp_gym.errors import DspGymError
 
-__all__ = ["Finding", "diagnose", "has_problems", "other_owners"]
-
 DISTRIBUTION = "dsp-gym"
 SHARED_NAMES = ("agents", "baselines")
 """Import names of ours that other distributions use too."""

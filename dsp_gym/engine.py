@@ -24,8 +24,6 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from dsp_gym.errors import DspGymError, EngineError
 
-__all__ = ["HERE", "Engine", "LocalEngine", "Tell", "batch_size", "cores", "serve", "worth"]
-
 Cell = TypeVar("Cell")
 News = TypeVar("News")
 Result = TypeVar("Result")

@@ -30,28 +30,6 @@ from typing import Literal, TypedDict, Unpack
 
 from dsp_gym.redaction import redacted
 
-__all__ = [
-    "Api",
-    "ApiError",
-    "ApiReason",
-    "ConfigError",
-    "DatasetError",
-    "DspGymError",
-    "EngineError",
-    "FlinkError",
-    "GraphError",
-    "KubernetesError",
-    "LoadError",
-    "MetricsError",
-    "MissingExtraError",
-    "PolicyError",
-    "RegistryError",
-    "SchemaError",
-    "StorageError",
-    "did_you_mean",
-]
-
-
 Api = Literal["flink", "prometheus", "kubernetes"]
 """Interfaces that a job is observed and scaled through."""
 

@@ -27,8 +27,6 @@ from numba.core.imputils import lower_getattr, lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import NativeValue, models, register_model, typeof_impl, unbox
 
-__all__ = ["Handle", "Handles", "by_address", "direct", "handle"]
-
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., object])
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["HIDDEN", "redacted", "redacted_values"]
-
 HIDDEN = "***"
 
 # Up to the last @ of a word, as a password may contain one: hiding too much beats hiding a part.

@@ -47,8 +47,6 @@ from spark_pipelines.store import (
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-__all__ = ["Built", "Observer", "build"]
-
 _COUNTS = "counts.json"
 
 _BRIEF_ROWS = 20_000_000

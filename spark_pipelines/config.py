@@ -17,8 +17,6 @@ from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
 from spark_pipelines.sources.config import AnySource
 
-__all__ = ["DatasetConfig", "QualityConfig", "SplitsConfig", "Table", "WindowsConfig", "moment_s"]
-
 Table = Literal["windows", "rescales", "snapshots", "transitions"]
 
 

@@ -8,18 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = [
-    "DAY_S",
-    "FROM_MS",
-    "LARGEST",
-    "SHARES",
-    "UNIX_FROM_S",
-    "day_of",
-    "day_of_column",
-    "is_unix",
-    "largest_of",
-]
-
 DAY_S = 86_400
 
 UNIX_FROM_S = 1e8

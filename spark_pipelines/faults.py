@@ -14,8 +14,6 @@ from spark_pipelines.sources import SourceFacts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["fault_of", "shown", "spark_faults"]
-
 _FILE = re.compile(r"file:/*(/[^\s\]]+\.parquet)")  # file:/a as well as file:///a
 _OURS = re.compile(r"dsp_gym\.errors\.\w+: (.+)")
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")

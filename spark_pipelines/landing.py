@@ -33,8 +33,6 @@ from spark_pipelines.sources.config import (
 )
 from spark_pipelines.sources.parquet_files import check_columns
 
-__all__ = ["Arrival", "Landing", "Watched", "watched"]
-
 Watched = ArchivesSource | JournalsSource | RecordingsSource
 """Kinds of sources whose files a stream can wait for."""
 

@@ -22,19 +22,6 @@ from spark_pipelines.days import day_of_column
 from spark_pipelines.sources import Inputs
 from spark_pipelines.splits import reach_s, with_split
 
-__all__ = [
-    "Keep",
-    "Made",
-    "checked_grid",
-    "cost_factors",
-    "known_metrics",
-    "made_of",
-    "names_of",
-    "parallelism",
-    "scanned_grid",
-]
-
-
 Keep = Callable[[DataFrame, str], DataFrame]
 
 

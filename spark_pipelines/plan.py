@@ -14,8 +14,6 @@ from dsp_gym.records.hashes import document_sha256
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.sources import Partition, SourceFacts
 
-__all__ = ["PIPELINE", "BuildPlan", "inputs_of", "merged", "plan_of", "specs_of"]
-
 PIPELINE = 1
 """Counts changes of the steps: with each, every partition is remade."""
 

@@ -21,8 +21,6 @@ from spark_pipelines.steps.cells import Rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COLUMNS", "Chunk", "Scan", "ScannedFile", "chunks_of", "rows_of"]
-
 COLUMNS = ("t_s", "vertex", "subtask", "metric", "value")
 """What a file has a column of each."""
 

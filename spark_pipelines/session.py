@@ -25,16 +25,6 @@ from dsp_gym.errors import DatasetError, FlinkError, MissingExtraError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "LOCAL",
-    "SETTINGS",
-    "JavaHome",
-    "defaults_file",
-    "java_home",
-    "spark_session",
-    "wheel_home",
-]
-
 LOCAL = "local[*]"
 
 SETTINGS: Mapping[str, str] = {

@@ -15,8 +15,6 @@ from pyspark.sql import functions as f
 
 from spark_pipelines.config import DatasetConfig, SplitsConfig
 
-__all__ = ["reach_s", "with_split"]
-
 _PART_OF_RUN = r"@\d{4}-\d\d-\d\d$"
 """Readers that cut a run by day put the day behind its name."""
 

@@ -40,17 +40,6 @@ from spark_pipelines.sources.staging import kept_in
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "ORDER",
-    "Store",
-    "drop_kept",
-    "is_written",
-    "kept",
-    "partitions_in",
-    "record",
-    "write_table",
-]
-
 _KEPT = 2
 """Revisions: readers that opened the one before go on with it."""
 

@@ -35,8 +35,6 @@ from spark_pipelines.sources.config import expanded
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Round", "follow"]
-
 _FILES = "path string, modificationTime timestamp, length long, content binary"
 
 _EVER = "36500d"

@@ -20,8 +20,6 @@ from spark_pipelines.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["EXECUTORS", "SparkEngine", "spark_engine"]
-
 EXECUTORS: Mapping[str, str] = {
     # A task is one cell on one core; more threads than that would only fight.
     "spark.executorEnv.OMP_NUM_THREADS": "1",

@@ -23,20 +23,6 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import PolicyError
 
-__all__ = [
-    "TABLE",
-    "LoadChain",
-    "counted",
-    "highest_level",
-    "packed",
-    "pooled",
-    "read_counts",
-    "sparse",
-    "unpacked",
-    "with_own",
-    "write_counts",
-]
-
 TABLE = Path(__file__).resolve().parent / "transitions.safetensors"
 """Counts that are shipped with the package."""
 

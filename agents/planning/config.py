@@ -9,8 +9,6 @@ from pydantic import Field
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.sizing.service import SizingConfig
 
-__all__ = ["MdpConfig"]
-
 
 class MdpConfig(ConfigModel):
     """The price of lateness, and the starting point of the policy."""

@@ -12,8 +12,6 @@ from dsp_gym.loads.generate import CHOICE, philox
 from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet
 
-__all__ = ["minute_means", "training_minutes"]
-
 
 def training_minutes(
     loads: LoadSet,

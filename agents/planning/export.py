@@ -13,8 +13,6 @@ from agents.planning.learner import PlanningLearner
 from agents.planning.trained import STATES_DOCUMENT, TABLE_PREFIX, past_prefix
 from agents.provenance import config_text, data_hashes, dataset_hashes, job_hashes, versions
 
-__all__ = ["export_planning"]
-
 
 def export_planning(
     learner: PlanningLearner, target: Path, base_dir: str | Path | None = None

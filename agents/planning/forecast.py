@@ -15,8 +15,6 @@ from agents.planning.load import HISTORY, LEVELS, MOODS, STATES, level_of, level
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 
-__all__ = ["AHEAD", "QUANTILE", "LoadForecasts", "highest_rises"]
-
 AHEAD = 20
 """Minutes of a forecast: Flink's autoscaler cannot decide again earlier after a rescale
 

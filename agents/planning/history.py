@@ -22,8 +22,6 @@ from dsp_gym.sizing.arrivals import Arrivals
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import ServiceModel, SizingConfig
 
-__all__ = ["Past", "pasts", "watched"]
-
 _COLUMNS = ("source", "job", "run", "step", "snapshot")
 
 _LONGEST_GAP = 10

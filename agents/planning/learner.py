@@ -27,8 +27,6 @@ from dsp_gym.experiments.agent import PlanningConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import load_job
 
-__all__ = ["ChosenPrice", "PlanningLearner"]
-
 Tried = dict[float, dict[str, float]]
 """Figures on the validation loads, by price of a late minute."""
 

@@ -13,20 +13,6 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 
-__all__ = [
-    "BIN",
-    "HISTORY",
-    "LEVELS",
-    "MOODS",
-    "PEAKS",
-    "STATES",
-    "TRENDS",
-    "level_of",
-    "levels",
-    "state_of",
-    "states_of",
-]
-
 BIN = 0.04
 """Width of a level, as a share of the reference."""
 

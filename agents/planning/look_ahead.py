@@ -27,19 +27,6 @@ from dsp_gym.sizing.frontier import Frontiers, cheapest, subtask_cost_per_s
 from dsp_gym.sizing.lateness import IN_TIME, catch_up_s
 from dsp_gym.sizing.service import Believed, believed
 
-__all__ = [
-    "BLIND",
-    "DOWN",
-    "HOLD",
-    "MOVE",
-    "UNKNOWN",
-    "Outlook",
-    "Solved",
-    "Stakes",
-    "compare",
-    "look_ahead",
-]
-
 HOLD, MOVE, BLIND, UNKNOWN, DOWN = 0, 1, 2, 3, 4
 """Outcomes of a look-ahead."""
 

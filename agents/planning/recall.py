@@ -13,8 +13,6 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.sizing.warming import Losses
 
-__all__ = ["OUTGROWN", "OWN", "SINCE_SOLVED", "Minutes", "Own", "Recall", "Watched", "remember"]
-
 OWN = 2880
 """Minutes of its history that a job learns from."""
 

@@ -26,8 +26,6 @@ from dsp_gym.config.files import parse
 from dsp_gym.errors import PolicyError
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["STATES_DOCUMENT", "TABLE_PREFIX", "Trained", "own_pasts", "past_prefix", "trained"]
-
 STATES_DOCUMENT = LoadStatesDocument(levels=LEVELS, level_width=BIN, trends=TRENDS, peaks=PEAKS)
 """The states that this release distinguishes."""
 

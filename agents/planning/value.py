@@ -25,8 +25,6 @@ from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 from dsp_gym.sizing.lateness import late_share, rescale_late_s
 
-__all__ = ["MINUTE", "Offer", "StepPrices", "minute_price", "move_price", "solve"]
-
 MINUTE = 60.0
 """Seconds of a step."""
 

@@ -18,8 +18,6 @@ from dsp_gym.config.files import parse
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.studies.bench.environment import GUARDRAILS, MeasuredRate, experiment, measure
 
-__all__ = ["bench_learning"]
-
 BARS = {"mlp": 30_000.0, "graph": 15_000.0}
 TIMES = 1.5
 """Least speed of the native learner, as a multiple of Stable-Baselines3's."""

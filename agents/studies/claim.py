@@ -35,8 +35,6 @@ from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.bench.machine import machine
 
-__all__ = ["ClaimResult", "claim", "trained_agents", "tuned_ds2"]
-
 CHEAPER = 0.10
 CONFIDENCE = 0.95
 

@@ -38,8 +38,6 @@ from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.trainings import newest_training
 from dsp_gym.studies.bench.machine import machine
 
-__all__ = ["cloning", "offline", "steps_to"]
-
 WITHIN = 0.03
 SHARE = 0.95
 FEWER = 0.5

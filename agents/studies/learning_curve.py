@@ -19,8 +19,6 @@ from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.experiments.experiment import ExperimentConfig
 
-__all__ = ["Curve", "forget", "learning_curve"]
-
 SCHEMA = "dsp-gym/learning-curve/1"
 CURVE = "curve.json"
 

@@ -14,8 +14,6 @@ from agents.planning.draws import training_minutes
 from dsp_gym.config.files import load_model
 from dsp_gym.evaluation.config import BenchmarkConfig
 
-__all__ = ["main"]
-
 SEEDS = 60
 """Seeds of each training load; more change no figure by more than its spread."""
 

@@ -35,9 +35,6 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.service import compiled
 from dsp_gym.job.tables import JobTables
 
-__all__ = ["bounds", "needed_per_s", "taut_string"]
-
-
 _LEAST = 0.01
 """Least rate by which the simulation divides a backlog, share of the reference rate."""
 

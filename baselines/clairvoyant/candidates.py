@@ -21,9 +21,6 @@ from dsp_gym.job.sizing import cost_per_s
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 
-__all__ = ["Candidates", "candidates", "described"]
-
-
 _LOADS = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97])
 """Shares of the maximal sustainable throughput at which a configuration is tried."""
 

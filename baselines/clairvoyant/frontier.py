@@ -18,9 +18,6 @@ from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.job.service import compiled
 from dsp_gym.job.tables import NO_WINDOW, SLIDING, SOURCE, TUMBLING, JobTables
 
-__all__ = ["Frontier", "Hull", "frontier", "hull", "lower_hull", "thinned"]
-
-
 _HALVINGS = 60
 
 IN_TIME = 0.8

@@ -25,9 +25,6 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.service import compiled
 
-__all__ = ["LABELS", "Plan", "Terms", "plan"]
-
-
 LABELS = 8
 """Most labels of a node."""
 

@@ -26,8 +26,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import Capabilities, CostBounds, ExplainingPolicy, FutureLoad
 from dsp_gym.simulation.rows import over_rows
 
-__all__ = ["Clairvoyant", "ClairvoyantConfig"]
-
 
 class ClairvoyantConfig(ConfigModel):
     """Prices of the plan, and its margin for the model's error."""

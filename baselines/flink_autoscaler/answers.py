@@ -42,8 +42,6 @@ from baselines.flink_autoscaler.state import (
 )
 from dsp_gym.arrays import Floats, Ints
 
-__all__ = ["Trace", "decision", "trace"]
-
 
 def decision(document: Document, switches: Switches | None = None) -> Answer:
     """Answer one decision document.

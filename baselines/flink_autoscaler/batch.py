@@ -39,8 +39,6 @@ from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.loop.due import is_due
 
-__all__ = ["BALANCED", "DUE", "FAILED", "WAITING", "Seen", "Wanted", "apply", "run_batch"]
-
 WAITING, FAILED, BALANCED, DUE = range(4)
 """Result of a pass: no decision yet, an error, no rescale, a rescale."""
 

@@ -31,8 +31,6 @@ from baselines.flink_autoscaler.state import (
 from baselines.flink_autoscaler.window import observed_rate
 from dsp_gym.arrays import Floats
 
-__all__ = ["CollectionFailed", "Vertex", "job_sample", "source_partitions", "vertex_sample"]
-
 Aggregates = Mapping[str, float]
 """min, max, avg and sum of one metric over subtasks or TaskManagers."""
 

@@ -15,19 +15,6 @@ from baselines.flink_autoscaler.scaler import delay
 from baselines.flink_autoscaler.state import GLOBALS, SCALING_METRICS, Memory
 from baselines.flink_autoscaler.units import memory_bytes
 
-__all__ = [
-    "Answer",
-    "Document",
-    "add_delayed",
-    "fill_history",
-    "fill_tracking",
-    "fill_window",
-    "number",
-    "task_managers",
-    "vertices_of",
-    "written",
-]
-
 Document = Mapping[str, Any]
 """A JSON object as `dsp-gym decide` reads it."""
 

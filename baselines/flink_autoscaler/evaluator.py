@@ -28,18 +28,6 @@ from baselines.flink_autoscaler.window import average, rate
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 
-__all__ = [
-    "EVALUATED",
-    "backlog",
-    "busy_ms_per_s",
-    "capacity",
-    "edge_ratio",
-    "evaluate",
-    "evaluate_job",
-    "thresholds",
-    "true_processing_rate",
-]
-
 EVALUATED = (
     "LOAD",
     "TRUE_PROCESSING_RATE",

@@ -14,8 +14,6 @@ import numpy as np
 
 from baselines.flink_autoscaler.units import memory_bytes
 
-__all__ = ["FlinkMemory", "MemoryRefused", "derive"]
-
 TM = "taskmanager.memory."
 DEFAULTS = {
     "framework.heap.size": "128 mb",

@@ -8,8 +8,6 @@ from baselines.flink_autoscaler.memory import task_slots, total_memory
 from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.periods import excluded
 
-__all__ = ["exceeds_quota", "may_act", "under_memory_pressure"]
-
 
 def under_memory_pressure(options: Options, gc: float, heap_ratio: float) -> bool:
     """Return whether garbage collection or the heap forbids a rescale.

@@ -46,8 +46,6 @@ from baselines.flink_autoscaler.state import (
 from baselines.flink_autoscaler.window import append, average, restarted
 from dsp_gym.arrays import Bools, Floats, Ints
 
-__all__ = ["Changes", "EvaluationFailed", "Job", "Outcome", "TaskManagers", "ordered"]
-
 
 class EvaluationFailed(RuntimeError):
     """A state in which Flink's classes throw: the pass ends without a decision."""

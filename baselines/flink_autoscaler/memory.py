@@ -20,17 +20,6 @@ from baselines.flink_autoscaler.state import (
 from baselines.flink_autoscaler.units import memory_bytes, memory_text
 from dsp_gym.arrays import Floats
 
-__all__ = [
-    "REMOVED",
-    "Tuning",
-    "compensated",
-    "network_segments",
-    "slots_after",
-    "task_slots",
-    "total_memory",
-    "tune",
-]
-
 REMOVED = (f"{TM}flink.size", f"{TM}managed.size", f"{TM}size", f"{TM}task.heap.size")
 """Keys that would contradict the tuned ones; `size` is the older name of `managed.size`."""
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from dsp_gym.compiling import njit
 
-__all__ = ["INT_MAX", "ceil2", "ceiling_text", "hash_order", "round3", "round_half_up"]
-
 INT_MAX = 2147483647
 LONG_MAX = 9.223372036854775807e18
 WHOLE = 8.0e12

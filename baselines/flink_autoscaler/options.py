@@ -14,8 +14,6 @@ from baselines.flink_autoscaler.periods import Period, periods
 from baselines.flink_autoscaler.units import duration_ms, memory_bytes
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["Options", "described", "flattened"]
-
 PREFIX = "job.autoscaler."
 OLD_PREFIX = "kubernetes.operator."
 """Prefix under which every key is also read: `kubernetes.operator.job.autoscaler.*`."""

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 
 from dsp_gym.errors import ConfigError
 
-__all__ = ["Cron", "Daily", "Period", "excluded", "periods"]
-
 MONTHS = {name.upper(): i for i, name in enumerate(calendar.month_abbr) if name}
 SUNDAY_FIRST = [calendar.SUNDAY, *range(calendar.SUNDAY)]
 DAYS = {calendar.day_abbr[day].upper(): i for i, day in enumerate(SUNDAY_FIRST, start=1)}

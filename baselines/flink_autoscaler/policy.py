@@ -31,8 +31,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
-__all__ = ["FlinkAutoscaler", "FlinkAutoscalerConfig"]
-
 AVERAGED = ("LOAD", "TRUE_PROCESSING_RATE", "TARGET_DATA_RATE")
 """Metrics the operator reports as an average over the window; of all others the last value."""
 COUNTERS = ("scalings", "errors", "balanced")

@@ -34,21 +34,6 @@ from baselines.flink_autoscaler.state import (
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 
-__all__ = [
-    "EXPECTING",
-    "INEFFECTIVE",
-    "LIMITED",
-    "Limits",
-    "Pass",
-    "Recommended",
-    "align",
-    "coefficient",
-    "delay",
-    "scale",
-    "scale_vertex",
-    "scale_vertices",
-]
-
 LIMITED, INEFFECTIVE, EXPECTING = 1, 2, 4
 """Flags of a vertex: the events it raises, and that an expected rate was recorded, NaN or not."""
 

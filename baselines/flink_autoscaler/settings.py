@@ -8,18 +8,6 @@ from typing import Literal, NamedTuple
 from baselines.flink_autoscaler.options import Options
 from dsp_gym.numba_handles import by_address
 
-__all__ = [
-    "BALANCED",
-    "EVENLY",
-    "LEGACY_EVENLY",
-    "LEGACY_MAXIMIZE",
-    "OFF",
-    "Alignment",
-    "Settings",
-    "Switches",
-    "settings_of",
-]
-
 Alignment = Literal["legacy", "balanced", "evenly", "off"]
 LEGACY_EVENLY, LEGACY_MAXIMIZE, BALANCED, EVENLY, OFF = range(5)
 _MODES = {"balanced": BALANCED, "evenly": EVENLY, "off": OFF}

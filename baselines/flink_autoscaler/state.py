@@ -12,21 +12,6 @@ from dsp_gym.compiling import njit
 from dsp_gym.loop.protocols import State
 from dsp_gym.numba_handles import by_address
 
-__all__ = [
-    "GLOBALS",
-    "SCALING_METRICS",
-    "Delayed",
-    "Graph",
-    "History",
-    "Memory",
-    "Remembered",
-    "Scaling",
-    "Tracking",
-    "Window",
-    "copied",
-]
-
-
 S = TypeVar("S", bound=np.generic)
 
 SCALING_METRICS = (

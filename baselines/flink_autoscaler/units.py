@@ -6,8 +6,6 @@ import re
 
 from dsp_gym.errors import ConfigError
 
-__all__ = ["duration_ms", "memory_bytes", "memory_text"]
-
 _NS = {"ns": 1, "nano": 1, "nanosecond": 1, "µs": 1000, "micro": 1000, "microsecond": 1000}
 _MS = {
     "ms": 1,

@@ -10,8 +10,6 @@ from baselines.flink_autoscaler.state import (
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 
-__all__ = ["append", "average", "copy_rows", "observed_rate", "rate", "restarted"]
-
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def rate(ts_ms: Ints, values: Floats, v: int, m: int) -> float:

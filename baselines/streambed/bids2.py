@@ -18,8 +18,6 @@ import numpy as np
 
 from dsp_gym.errors import ConfigError, MissingExtraError
 
-__all__ = ["Allocation", "Operator", "bids2", "fillings", "slot_range"]
-
 
 @dataclass(frozen=True, slots=True)
 class Operator:

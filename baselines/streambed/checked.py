@@ -19,8 +19,6 @@ from dsp_gym.job.capacity import MstResult, mst
 from dsp_gym.job.placement import place, smallest
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["MORE_SLOTS", "HeldPlan", "held", "mst_of", "slot_cost", "source_notes", "unreachable"]
-
 MORE_SLOTS = 1.1
 """Head-room in slots: most slots over the fewest, where a tenth of the rate takes more."""
 

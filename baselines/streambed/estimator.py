@@ -21,18 +21,6 @@ from dsp_gym.job.tables import compile_jobs
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = [
-    "Estimate",
-    "EstimatorConfig",
-    "ObservedRates",
-    "Probe",
-    "Testbed",
-    "VertexRates",
-    "estimate",
-    "in_whole_periods",
-    "observation_of",
-]
-
 LONGEST_PERIOD_S = 300
 """Longest common period of windows to which probes are lengthened, s."""
 

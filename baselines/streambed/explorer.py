@@ -30,9 +30,6 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import MissingExtraError
 
-__all__ = ["Budget", "Exploration", "ExplorerConfig", "BudgetGrid", "explore"]
-
-
 XI = 0.01
 """Least improvement that counts, in standard deviations of the errors seen (scikit-optimize)."""
 

@@ -31,8 +31,6 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = ["LiveTestbed", "live_testbed"]
-
 _STOP_S = 120.0
 _POLL_S = 0.25
 _FETCH_S = 0.5

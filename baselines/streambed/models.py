@@ -15,8 +15,6 @@ from pydantic import Field
 from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["FORMS", "ModelForm", "Point", "Surface", "extrapolation_error", "fit", "loocv"]
-
 ModelForm = Literal["linear", "log", "sqrt"]
 
 FORMS: dict[ModelForm, Callable[[Floats], Floats]] = {

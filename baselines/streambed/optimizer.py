@@ -22,8 +22,6 @@ from dsp_gym.job.memory import NO_MEMORY, level_mib
 from dsp_gym.job.spec import JobSpec, Vertex
 from dsp_gym.loop.configuration import Configuration
 
-__all__ = ["BudgetMeasurement", "Optimizer", "configuration", "operators", "profile_mib"]
-
 
 @dataclass(frozen=True, slots=True)
 class BudgetMeasurement:

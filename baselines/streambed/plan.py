@@ -34,8 +34,6 @@ from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.policies.planner import CapacityPlan, PlannerBackend, ProfilePlan
 
-__all__ = ["PlannerModel", "Learned", "PlannerConfig", "answer", "learn", "profile_plan"]
-
 
 class PlannerConfig(ConfigModel):
     """Parameters of learning a job's capacity and planning with it; defaults are StreamBed's."""

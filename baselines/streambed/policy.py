@@ -30,8 +30,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 
-__all__ = ["PlanTable", "Streambed", "StreambedConfig"]
-
 
 class StreambedConfig(PlannerConfig):
     """Parameters of the planner, and the conditions for a new plan."""

@@ -16,8 +16,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.simulation.state import X
 
-__all__ = ["SimulatedTestbed", "forget_backlog", "with_unlimited_sources"]
-
 MOST_OFFERED = 2.0
 """Largest offered rate, over the load that the configuration carries."""
 

@@ -12,8 +12,6 @@ from baselines.flink_autoscaler.documents import Document
 from baselines.studies.autoscaler_facts import fact
 from dsp_gym.studies.reproduce.registry import Check, skipped
 
-__all__ = ["differences", "flink_autoscaler", "wrong_decisions", "wrong_facts", "wrong_traces"]
-
 SOURCE = "Flink Kubernetes Operator, flink-autoscaler"
 RELEASE, MAIN = "1.15.0", "main"
 RATE_TOLERANCE = 1e-3

@@ -60,8 +60,6 @@ from baselines.studies.autoscaler_memory_facts import (
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import SchemaError, did_you_mean
 
-__all__ = ["fact"]
-
 
 def fact(op: str, given: Document, version: str = "1.15.0") -> Answer:
     """Apply one rule of the autoscaler to the input of one of Flink's unit tests.

@@ -14,8 +14,6 @@ from baselines.flink_autoscaler.options import Options
 from baselines.flink_autoscaler.settings import Switches
 from baselines.flink_autoscaler.state import GLOBALS
 
-__all__ = ["fill_globals", "job_of", "switches_of"]
-
 
 def switches_of(options: Options, main: bool) -> Switches:
     """Return the switches of 1.15.0, or of main.

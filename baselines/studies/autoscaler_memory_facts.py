@@ -10,15 +10,6 @@ from baselines.flink_autoscaler.units import memory_bytes
 from baselines.studies.autoscaler_jobs import fill_globals, job_of
 from dsp_gym.errors import ConfigError
 
-__all__ = [
-    "excluded_period",
-    "memory_scaling",
-    "memory_tuning",
-    "network_segments",
-    "restart_time",
-    "slots_after",
-]
-
 
 def memory_tuning(given: Document, main: bool) -> Answer:
     """Tune the memory of a TaskManager after a scaling.

@@ -21,22 +21,6 @@ from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 
-__all__ = [
-    "Actuator",
-    "Backend",
-    "Clock",
-    "Collector",
-    "Episode",
-    "Episodes",
-    "INTENTS",
-    "Leadership",
-    "OnEvent",
-    "Platform",
-    "SelfContained",
-    "ignored",
-    "reason_to_hold",
-]
-
 OnEvent = Callable[[str, dict[str, object]], None]
 """Receives every step of an actuator: kind and JSON-able body, from the actuator's thread.
 

@@ -10,8 +10,6 @@ from pydantic import Field, model_validator
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.config.model import ConfigModel, Url
 
-__all__ = ["PlaceConfig"]
-
 
 class PlaceConfig(ConfigModel):
     """Where a real job runs, how it is watched, and how it is scaled."""

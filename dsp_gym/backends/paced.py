@@ -10,8 +10,6 @@ from typing import NamedTuple
 from dsp_gym.backends.base import Actuator, Backend, Collector
 from dsp_gym.loop.outcome import Outcome
 
-__all__ = ["Paced", "PacedBackend"]
-
 
 class PacedBackend(NamedTuple):
     """One of the backends, and when it is shown on the common clock, s."""

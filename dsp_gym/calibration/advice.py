@@ -20,8 +20,6 @@ from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.calibration.parameters import READ_SPREAD, with_parameters
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["Advice", "advice"]
-
 STEP = 1e-3
 """Change of a number, on the scale of the fit and in units of its prior, for a derivative."""
 HELPS = 0.9

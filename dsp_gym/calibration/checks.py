@@ -23,8 +23,6 @@ from dsp_gym.job.memory import LEAST_ROCKSDB_MIB
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 
-__all__ = ["Problem", "cleaned", "problems_of", "repeated"]
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -16,14 +16,6 @@ from dsp_gym.config.files import find, load_model
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = [
-    "CalibrationConfig",
-    "PrometheusHistory",
-    "check_names",
-    "fitted_runs",
-    "load_calibration",
-]
-
 RunNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 
 

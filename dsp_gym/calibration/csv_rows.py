@@ -10,8 +10,6 @@ from pathlib import Path
 from dsp_gym.config.text import decoded
 from dsp_gym.errors import ConfigError
 
-__all__ = ["measured_rows", "read_rows"]
-
 
 def read_rows(
     file: Path, columns: Sequence[str] = (), remedy: str = "Name a CSV table with a header."

@@ -25,8 +25,6 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S
 
-__all__ = ["MeasuredDataset", "Tables", "TransitionRow", "measured_dataset", "steady_parts"]
-
 SAME_LOAD = 0.05
 """Offered rates that differ by no more, relatively, are one load with its noise."""
 

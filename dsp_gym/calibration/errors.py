@@ -24,20 +24,6 @@ from dsp_gym.calibration.model import JobModel, Prediction
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import JobSpec
 
-__all__ = [
-    "Agreement",
-    "Compared",
-    "EACH_RUN",
-    "Errors",
-    "FOLDS",
-    "HELD_OUT",
-    "agreement",
-    "compare",
-    "errors_of",
-    "left_out",
-    "linear_model",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:

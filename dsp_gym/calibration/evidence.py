@@ -21,21 +21,6 @@ from dsp_gym.job.evidence import LEVEL, Evidence, FitError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.validity import Distances, distances_at, slots_taken
 
-__all__ = [
-    "LeftOut",
-    "Refit",
-    "SeenRate",
-    "distances_from",
-    "distances_of",
-    "error_of",
-    "folds",
-    "what_folds_leave_out",
-    "predictions_left_out",
-    "ranges_of",
-    "section",
-    "with_section",
-]
-
 LEAST_WITHIN = 0.05
 """Least half-width of an interval, logarithm: repeats of a run differ by about as much."""
 PER_DOUBLING, PER_MEMORY_DOUBLING = 0.1, 0.6

@@ -30,8 +30,6 @@ from dsp_gym.calibration.parameters import (
 from dsp_gym.errors import MetricsError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["Fit", "Fitted", "Point", "fit"]
-
 SOFT = 2.0
 """Residual, in units of its size, from which it counts linearly."""
 IDENTIFIED = 0.7

@@ -32,15 +32,6 @@ from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
 
-__all__ = [
-    "MOST_PARTS",
-    "MeasuredHistory",
-    "measured_history",
-    "not_identifiable",
-    "opened_history",
-    "thinned",
-]
-
 WINDOW_S = 120
 """Seconds of one window, as in a dataset."""
 SETTLE_S = 60.0

@@ -14,18 +14,6 @@ from dsp_gym.calibration.steady import FAST_SPREAD, AskedConfigurations, Steady,
 from dsp_gym.job.spec import JobSpec, Vertex
 from dsp_gym.job.tables import JobTables, compile_jobs
 
-__all__ = [
-    "AskedParts",
-    "BUSY_SD",
-    "HIT_SD",
-    "JobModel",
-    "LATENCY_SD",
-    "Measured",
-    "Prediction",
-    "RATE_SD",
-    "doubt",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Prediction:

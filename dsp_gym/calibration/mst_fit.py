@@ -29,8 +29,6 @@ from dsp_gym.calibration.mst_model import (
 from dsp_gym.calibration.mst_tables import Measurements, MstCell, MstRun, gather
 from dsp_gym.errors import ConfigError, MissingExtraError
 
-__all__ = ["Choice", "MstFit", "fit_measurements", "fit_model", "refit"]
-
 MODEL_ERROR, REPEAT_ERROR = 0.04, 0.06
 """Relative errors of a cell: of any model, and of one repeat (StreamBed: about 5.7 %)."""
 STARVED_ERROR = 0.3

@@ -22,8 +22,6 @@ from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.memory import managed_mib_per_slot
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["evidence_of", "job_spec", "job_text", "seen_rate", "selectivities"]
-
 REFERENCE_SHARE = 2 / 3
 """Reference load over the largest measured throughput."""
 MAX_PARALLELISM_FACTOR, LEAST_MAX_PARALLELISM = 4, 64

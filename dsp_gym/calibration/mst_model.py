@@ -21,16 +21,6 @@ from dsp_gym.calibration.mst_tables import MeasuredOperator, Measurements
 from dsp_gym.job.memory import flink_split, managed_mib_per_slot
 from dsp_gym.job.scaling import share_kept
 
-__all__ = [
-    "SCALING_FORMS",
-    "ScalingForm",
-    "MemoryEffect",
-    "MstModel",
-    "behind_windows",
-    "cache_mib",
-    "keyed",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ScalingForm:

@@ -13,8 +13,6 @@ from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.pages import Html, ScatterPoint, against, note, page, section, table
 
-__all__ = ["MstReport", "MstRow", "report_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class MstRow:

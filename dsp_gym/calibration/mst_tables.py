@@ -17,8 +17,6 @@ from pathlib import Path
 from dsp_gym.calibration.csv_rows import read_rows
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["Measurements", "MstCell", "MstRun", "MeasuredOperator", "gather", "read_measurements"]
-
 MST_COLUMNS = ("run_id", "query", "slot_memory_mb", "mst_events_per_s")
 OPERATOR_COLUMNS = (
     "run_id",

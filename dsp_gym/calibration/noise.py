@@ -16,8 +16,6 @@ from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import compile_jobs
 
-__all__ = ["Noise", "OFF", "Skew", "noise", "skew"]
-
 
 @dataclass(frozen=True, slots=True)
 class Noise:

@@ -24,8 +24,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import increase
 
-__all__ = ["Latency", "MeasuredRun", "SteadyPart", "memory_of", "observe", "observe_all"]
-
 Latency = Literal["median", "mean"]
 """A histogram's p50 of a real job; the mean that a simulation knows."""
 

@@ -14,8 +14,6 @@ from typing import Literal
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import Efficiency, JobSpec, State, Vertex
 
-__all__ = ["EFFICIENCY_FORMS", "EfficiencyForm", "Parameter", "free_parameters", "with_parameters"]
-
 EfficiencyForm = Literal["linear", "power", "contention"]
 EFFICIENCY_FORMS: tuple[EfficiencyForm, ...] = ("linear", "power", "contention")
 """Forms of the efficiency curve that are tried: none or one parameter each."""

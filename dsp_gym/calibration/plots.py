@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dsp_gym.calibration.errors import Compared
 from dsp_gym.pages import Html, ScatterPoint, against, heading
 
-__all__ = ["charts"]
-
 Pair = tuple[str, float, float]
 """What is compared, in words, what was seen of it, and what was predicted."""
 

@@ -41,8 +41,6 @@ from dsp_gym.records.flink_runs import is_flink_runs, read_flink_runs
 from dsp_gym.records.manifest import Event
 from dsp_gym.records.recording import Recording, Run
 
-__all__ = ["calibrate", "calibrate_runs", "measured_runs", "parts_of"]
-
 
 def calibrate(
     config: CalibrationConfig,

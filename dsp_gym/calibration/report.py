@@ -16,8 +16,6 @@ from dsp_gym.config.strict_json import plain
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.pages import code, details, lead, note, number, page, section, table
 
-__all__ = ["SCHEMA", "CalibrationReport"]
-
 SCHEMA = "dsp-gym/calibration/1"
 
 

@@ -17,8 +17,6 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.evidence import Evidence, FitError
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["calibrated"]
-
 LEAST_WITHIN = 0.05
 """Least half-width of an interval of capacity, logarithm: repeats of a run differ by as much."""
 

@@ -11,8 +11,6 @@ from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
 from dsp_gym.job.spec import JobSpec, Rescale
 from dsp_gym.job.tables import MIB
 
-__all__ = ["RescaleTimes", "rescale_times", "with_rescale"]
-
 
 @dataclass(frozen=True, slots=True)
 class RescaleTimes:

@@ -21,8 +21,6 @@ from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["evidence_of", "seen_rate"]
-
 
 def evidence_of(
     spec: JobSpec, compared: Sequence[Compared], command: str, *, refit: bool = True

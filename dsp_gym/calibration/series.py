@@ -40,8 +40,6 @@ from dsp_gym.job.memory import flink_split, managed_mib_per_slot
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.pages import code, note, page, section, table
 
-__all__ = ["SeriesReport", "calibrate_series", "evidence_of", "job_text"]
-
 
 @dataclass(frozen=True, slots=True)
 class SeriesReport:

@@ -23,18 +23,6 @@ from dsp_gym.arrays import Floats
 from dsp_gym.calibration.series_tables import MeasuredSeries, Profile, RecordedOutage
 from dsp_gym.errors import ConfigError, MissingExtraError
 
-__all__ = [
-    "SeriesFit",
-    "WarmUp",
-    "catch_up_s",
-    "fit_series",
-    "fit_warm_up_after_rescales",
-    "load_factor",
-    "profile_row",
-    "saturated_profiles",
-]
-
-
 FEW_OUTAGES = 10
 """Outages below which their quantiles are little more than the smallest and the largest."""
 SATURATED_S = 5.0

@@ -12,16 +12,6 @@ from dsp_gym.arrays import Bools, Floats
 from dsp_gym.calibration.csv_rows import read_rows
 from dsp_gym.errors import ConfigError
 
-__all__ = [
-    "Profile",
-    "RecordedOutage",
-    "MeasuredSeries",
-    "read_outages",
-    "read_profiles",
-    "read_series",
-]
-
-
 SERIES_COLUMNS = (
     "t_s",
     "offered_events_per_s",

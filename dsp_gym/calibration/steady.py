@@ -12,8 +12,6 @@ from dsp_gym.job.capacity import block_reads, mst_per_s, read_shares, slots_in_u
 from dsp_gym.job.service import compiled, ticker_ratio
 from dsp_gym.job.tables import SOURCE, JobTables
 
-__all__ = ["FAST_SPREAD", "AskedConfigurations", "Steady", "mixture_median", "steady"]
-
 FAST_SPREAD = 0.3
 """Log spread of reads from memory; the histogram's own grain hides more of it."""
 

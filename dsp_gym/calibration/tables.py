@@ -10,8 +10,6 @@ from dsp_gym.calibration.mst_tables import MST_COLUMNS, OPERATOR_COLUMNS
 from dsp_gym.calibration.series_tables import OUTAGE_COLUMNS, PROFILE_COLUMNS, SERIES_COLUMNS
 from dsp_gym.errors import ConfigError
 
-__all__ = ["TABLES", "tables_of"]
-
 TABLES: Mapping[str, tuple[str, ...]] = {
     "throughput": MST_COLUMNS,
     "operators": OPERATOR_COLUMNS,

@@ -13,8 +13,6 @@ from dsp_gym.calibration.rescale import RescaleTimes
 from dsp_gym.config.strict_yaml import dump_yaml
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["job_yaml"]
-
 Section = dict[str, Any]
 """A section of a job file, as YAML has it."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dsp_gym.whatif.policies import ReplayedPolicy
     from dsp_gym.whatif.result import Backtest, JobResult
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

@@ -17,8 +17,6 @@ from dsp_gym.errors import MissingExtraError
 if TYPE_CHECKING:
     from dsp_gym.studies.bench.environment import MeasuredRate
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dsp_gym.control.modes import Mode
     from dsp_gym.control.serve.server import StatusServer
 
-__all__ = ["HELD", "ShadowRun", "drive"]
-
 HELD = 3
 """Exit code of `--steps 1` if the decision was held."""
 

@@ -19,8 +19,6 @@ from dsp_gym.errors import ConfigError
 if TYPE_CHECKING:
     from dsp_gym.calibration.config import CalibrationConfig
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["shipped"]
-
 
 def shipped(kind: str) -> Callable[[str], list[str]]:
     """Complete the names of shipped configurations; paths are left to the shell.

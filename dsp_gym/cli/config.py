@@ -10,8 +10,6 @@ import typer
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import print_json
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command group."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dsp_gym.experiments.experiment import TrackingConfig
     from dsp_gym.trackers import Tracker
 
-__all__ = ["register"]
-
 _GROUP = """
 Examples:
 

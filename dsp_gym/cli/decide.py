@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dsp_gym.loop.snapshot import MetricsSnapshot
     from dsp_gym.loop.wire import Document
 
-__all__ = ["answers", "register"]
-
 STANDARD_INPUT = "-"
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dsp_gym.backends.flink.patient import PatientSamples
     from dsp_gym.errors import FlinkError
 
-__all__ = ["WatchedCluster", "found_on", "register"]
-
 _EXAMPLES = """
 Examples:
 

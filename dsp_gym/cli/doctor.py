@@ -7,8 +7,6 @@ import typer
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import print_json, print_table
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

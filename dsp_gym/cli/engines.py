@@ -12,11 +12,6 @@ from dsp_gym.errors import ConfigError
 if TYPE_CHECKING:
     from dsp_gym.engine import Engine
 
-__all__ = [
-    "cells_bar",
-    "open_engine",
-]
-
 
 @contextmanager
 def open_engine(

@@ -19,8 +19,6 @@ from typer.core import TyperGroup
 from dsp_gym.errors import DspGymError, MissingExtraError, StorageError
 from dsp_gym.redaction import redacted
 
-__all__ = ["INTERRUPTED", "Commands", "as_user_error", "terminated_as_interrupted"]
-
 USER_ERROR, OWN_FAULT, INTERRUPTED = 2, 1, 130
 
 _EXTRA_OF_MODULE = {

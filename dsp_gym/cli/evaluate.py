@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.results import Results
     from dsp_gym.experiments.comparison import Chosen
 
-__all__ = ["register"]
-
 _RUN = "run:"
 
 

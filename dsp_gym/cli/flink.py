@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dsp_gym.backends.flink.local.settings import ClusterSettings
     from dsp_gym.backends.flink.rest import JobSummary
 
-__all__ = ["register"]
-
 _UP = """
 Examples:
 

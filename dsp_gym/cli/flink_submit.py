@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dsp_gym.job.spec import JobSpec
     from dsp_gym.loop.configuration import Configuration
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dsp_gym.job.spec import JobSpec
     from dsp_gym.whatif.history import JobHistory
 
-__all__ = ["Histories", "Sources", "kind_of", "read_histories"]
-
 DAYS = 14.0
 """Of Prometheus, where the command line says nothing."""
 

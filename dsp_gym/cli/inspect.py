@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dsp_gym.records.recording import Recording
     from dsp_gym.records.repair import JournalReport
 
-__all__ = ["print_accounting", "register", "show_recording", "tables_of"]
-
 _EXAMPLES = """
 Examples:
 

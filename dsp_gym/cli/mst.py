@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dsp_gym.job.capacity import MstResult
     from dsp_gym.job.spec import JobSpec
 
-__all__ = ["show_mst"]
-
 
 def show_mst(
     spec: JobSpec,

@@ -7,28 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "AccountOption",
-    "ConfigurationOption",
-    "HomeOption",
-    "JsonOption",
-    "KeepOption",
-    "KubeconfigOption",
-    "LabelsOption",
-    "MasterOption",
-    "NamespaceOption",
-    "OverwriteOption",
-    "PoliciesOption",
-    "InsteadOption",
-    "RegistryOption",
-    "ResumeOption",
-    "StoreOption",
-    "StoreOrNoneOption",
-    "TrackOption",
-    "WorkersOption",
-    "listed",
-]
-
 # -- what is printed and recorded
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -14,14 +14,6 @@ import typer
 
 from dsp_gym.redaction import redacted
 
-__all__ = [
-    "counted",
-    "plain",
-    "print_json",
-    "print_table",
-    "refuse_unwritable",
-]
-
 _PIPED_WIDTH = 160
 """Columns of a table that is not shown on a terminal: wide enough not to cut names."""
 

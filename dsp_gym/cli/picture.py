@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dsp_gym.control.loop import LoopStep
     from dsp_gym.envs.watch import Story
 
-__all__ = ["PICTURES", "Filming", "check_plot"]
-
 FPS = {".gif": 12, ".mp4": 30}
 WIDTHS = {".gif": 960, ".mp4": 1280}
 """Frames a second and pixels across, by the ending of the file."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dsp_gym.job.validity import Validity
     from dsp_gym.policies.planner import CapacityPlan, PlannerBackend, PlanRequest, ProfilePlan
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

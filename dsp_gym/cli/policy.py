@@ -16,8 +16,6 @@ from dsp_gym.cli.output import print_json, print_table
 if TYPE_CHECKING:
     from dsp_gym.experiments.experiment import ExperimentConfig
 
-__all__ = ["register"]
-
 DEFAULT_URI = "sqlite:///mlflow.db"
 
 

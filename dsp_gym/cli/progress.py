@@ -13,8 +13,6 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, Task
 
-__all__ = ["LINE_EVERY_S", "bar", "cells_columns", "long_bar", "long_columns"]
-
 LINE_EVERY_S = 60.0
 """How often a command without a terminal says how far it is."""
 

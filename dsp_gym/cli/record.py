@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dsp_gym.backends.flink.recording.plan import RecordConfig
     from dsp_gym.job.spec import JobSpec
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

@@ -10,8 +10,6 @@ import typer
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import counted, print_json, print_table
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

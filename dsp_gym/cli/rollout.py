@@ -18,8 +18,6 @@ from dsp_gym.cli.output import counted, print_json, print_table
 if TYPE_CHECKING:
     from dsp_gym.datasets.rollouts.format import RolloutManifest
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dsp_gym.control.backend_of import Substitute
     from dsp_gym.control.config import RunConfig
 
-__all__ = ["register", "settings_of"]
-
 _EPILOG = """
 Examples:
 

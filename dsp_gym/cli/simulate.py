@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.scorecard import Scorecard
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

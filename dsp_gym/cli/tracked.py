@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.results import Results
     from dsp_gym.trackers import Tracker
 
-__all__ = ["DEFAULT_STORE", "NOWHERE", "record_results", "store_of", "tell_missing", "tracker_of"]
-
 DEFAULT_STORE = "sqlite:///mlflow.db"
 
 NOWHERE = "none"

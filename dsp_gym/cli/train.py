@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from dsp_gym.experiments.experiment import ExperimentConfig
 
-__all__ = ["register"]
-
-
 ExperimentArgument = Annotated[
     str,
     typer.Argument(

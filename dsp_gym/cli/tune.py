@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dsp_gym.experiments.tuning.study import BestTrial, SearchProgress
     from dsp_gym.trackers import Tracker
 
-__all__ = ["register"]
-
 PolicyArgument = Annotated[
     str,
     typer.Argument(help="A policy, by name or file; or 'agent', for the agent of an experiment."),

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from dsp_gym.control.guarded_policy import Judgement
     from dsp_gym.control.turn import Hooks, Turn
 
-__all__ = [
-    "COLUMNS",
-    "RunTotals",
-    "Printer",
-    "document",
-    "event_line",
-    "json_line",
-    "lines",
-    "stopping",
-]
-
 COLUMNS = f"{'time':8}  {'status':12}  {'rate/s':>9}  {'pending':>9}  {'p95, s':>7}  decision"
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dsp_gym.studies.policies_on_flink.published import PublishedRun
     from dsp_gym.studies.policies_on_flink.runs import KeptRuns, PlannedValidation, RealRun
 
-__all__ = ["register"]
-
 _EXAMPLES = """
 Examples:
 

@@ -9,8 +9,6 @@ import typer
 if TYPE_CHECKING:
     from dsp_gym.job.validity import Validity
 
-__all__ = ["print_validity"]
-
 
 def print_validity(found: Validity, rate_per_s: float) -> None:
     """Print the 90 % interval of a predicted rate, and everything asked beyond the fit."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from dsp_gym.errors import ConfigError
 
-__all__ = ["assignments", "names_of", "refuse_given", "seconds"]
-
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["variables", "with_data_folder"]
-
 
 @contextmanager
 def variables(**values: str) -> Iterator[None]:

@@ -12,8 +12,6 @@ from pydantic_core import ErrorDetails
 
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["explain"]
-
 _SHOWN = 5
 """Findings shown at once: what fits on a screen together with their remedies."""
 

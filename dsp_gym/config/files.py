@@ -19,18 +19,6 @@ from dsp_gym.config.temporary import replacing
 from dsp_gym.config.text import decoded, described
 from dsp_gym.errors import ConfigError, DspGymError, did_you_mean
 
-__all__ = [
-    "configs_root",
-    "find",
-    "load",
-    "load_model",
-    "names",
-    "parse",
-    "private_text",
-    "read_yaml",
-    "write_atomic",
-]
-
 Model = TypeVar("Model", bound=BaseModel)
 
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["KINDS", "kind_of", "model_of"]
-
 KINDS: dict[str, str] = {
     "jobs": "dsp_gym.job.spec:JobSpec",
     "loads": "dsp_gym.loads.spec:LoadConfig",

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-__all__ = ["ConfigModel", "Url"]
-
 
 def _checked_url(url: str) -> str:
     if not url.startswith(("http://", "https://")):

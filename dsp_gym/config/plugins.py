@@ -26,8 +26,6 @@ from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, DspGymError, did_you_mean
 
-__all__ = ["InstalledPart", "Plugins"]
-
 
 class InstalledPart(ConfigModel):
     """A part that another distribution offers; in a file its keys stand beside its name."""

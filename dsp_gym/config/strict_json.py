@@ -13,8 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Document", "MISFITS", "MOST_DEPTH", "Json", "parse_json", "plain", "refuse_halves"]
-
 Json = Any
 """Any JSON value, parsed."""
 

@@ -23,8 +23,6 @@ from yaml.resolver import Resolver
 from dsp_gym.config.strict_json import MOST_DEPTH, refuse_halves
 from dsp_gym.errors import ConfigError
 
-__all__ = ["MOST_BYTES", "MOST_NODES", "dump_yaml", "parse_yaml"]
-
 MOST_BYTES = 512 * 1024
 """Of a document; a job of a thousand vertices takes half of it."""
 

@@ -21,8 +21,6 @@ from typing import IO
 from dsp_gym.config.text import in_words
 from dsp_gym.errors import DspGymError, StorageError
 
-__all__ = ["SUFFIX", "begun", "left_in", "only_writer", "replacing", "sweep", "synced"]
-
 SUFFIX = ".part"
 _YOUNG_S = 60.0
 _SWEPT: set[Path] = set()

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from dsp_gym.errors import ConfigError, DspGymError
 
-__all__ = ["decoded", "described", "in_words", "first_line"]
-
 _NAMES = {
     list: "a list",
     tuple: "a list",

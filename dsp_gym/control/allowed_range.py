@@ -11,8 +11,6 @@ from dsp_gym.guardrails.restriction import is_coupled
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["allowed_range", "each_alone"]
-
 
 def each_alone(chain: Chain) -> Chain:
     """Leave out the guardrails of a chain that couple vertices.

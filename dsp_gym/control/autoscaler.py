@@ -25,8 +25,6 @@ from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["JobAutoscaler"]
-
 
 class JobAutoscaler:
     """Several policies on one job, of which one may act.

@@ -17,8 +17,6 @@ from dsp_gym.records import shipped
 if TYPE_CHECKING:
     from dsp_gym.backends.kubernetes.connection import Followed
 
-__all__ = ["Substitute", "connected", "must_only_read"]
-
 
 @dataclass(frozen=True, slots=True)
 class Substitute:

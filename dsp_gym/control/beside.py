@@ -13,8 +13,6 @@ from typing import Any
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import parse_json
 
-__all__ = ["TWINS_FILE", "TWINS_SCHEMA", "TwinsFile", "write_twins"]
-
 TWINS_SCHEMA = "dsp-gym/twins/1"
 
 TWINS_FILE = "twins.json"

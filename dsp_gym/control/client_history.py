@@ -5,8 +5,6 @@ from __future__ import annotations
 from dsp_gym.errors import MetricsError
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["RequestHistory"]
-
 
 class RequestHistory:
     """What the snapshots of one job must not contradict.

@@ -9,8 +9,6 @@ from dsp_gym.control.event_handler import EventHandler, TurnFailure, words
 from dsp_gym.control.permission import Held
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["JobCollector"]
-
 GAP_INTERVALS = 3.0
 """Intervals since the last decision above which a decision follows a gap."""
 

@@ -15,8 +15,6 @@ from dsp_gym.job.spec import Slo
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.config import PolicyConfig
 
-__all__ = ["RunConfig", "ServeConfig"]
-
 
 class ServeConfig(ConfigModel):
     """What the process serves over HTTP: metrics, status, the page, decisions; and probes."""

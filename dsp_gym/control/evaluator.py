@@ -11,8 +11,6 @@ from dsp_gym.control.event_handler import EventHandler, TurnFailure
 from dsp_gym.control.guarded_policy import GuardedPolicy, Judgement
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["PolicyEvaluator"]
-
 
 class PolicyEvaluator:
     """Asks the policies in order; each starts on the job of the backend.

@@ -15,8 +15,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.redaction import redacted
 
-__all__ = ["EventHandler", "TurnFailure", "words"]
-
 
 class TurnFailure(NamedTuple):
     """One thing that went wrong in a turn."""

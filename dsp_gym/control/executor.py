@@ -11,8 +11,6 @@ from dsp_gym.control.turn import changes
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["STANDBY", "ScalingExecutor", "Verdict"]
-
 STANDBY = "standby"
 """Why nothing is asked of a job while another process acts on it, in a word."""
 

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["GateConfig", "RescueConfig"]
-
 
 class RescueConfig(ConfigModel):
     """What counts as a rescue: a policy that costs more because the job needs more."""

@@ -34,17 +34,6 @@ from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.policies import capabilities_of
 from dsp_gym.redaction import redacted
 
-__all__ = [
-    "FAULTS",
-    "Cause",
-    "Failure",
-    "FaultCounts",
-    "Judgement",
-    "Replacement",
-    "GuardedPolicy",
-    "kept",
-]
-
 _LOG = logging.getLogger(__name__)
 
 Cause = Literal["raised", "late", "invalid", "guardrails"]

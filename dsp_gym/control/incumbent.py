@@ -11,8 +11,6 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Incumbent"]
-
 
 class Incumbent:
     """Decides what is observed running; its decisions are the baseline others are compared with.

@@ -19,8 +19,6 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.records.journal import EntryKind, Journal
 from dsp_gym.redaction import redacted_values
 
-__all__ = ["JournalWriter", "listener", "outcome_to_json"]
-
 _LOG = logging.getLogger(__name__)
 
 _KEPT_STEPS = 256

@@ -11,17 +11,6 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.policies.config import PolicyConfig
 
-__all__ = [
-    "ACTING",
-    "INCUMBENT",
-    "MODES",
-    "WRITING",
-    "CanaryConfig",
-    "Mode",
-    "RollBackConfig",
-    "NamedPolicyConfig",
-]
-
 Mode = Literal["off", "shadow", "advise", "canary", "active"]
 """off: watch; shadow: also decide; advise: also say so on the job; canary, active: also act."""
 

@@ -19,8 +19,6 @@ from dsp_gym.loop.protocols import State
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Held", "Permission", "RollBack"]
-
 _DAY_S = 86_400
 _SAME_S = 30.0
 """Longest time between a snapshot and the record of its change; a later one is another change."""

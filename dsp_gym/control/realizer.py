@@ -12,8 +12,6 @@ from dsp_gym.control.turn import Turn
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["ScalingRealizer"]
-
 
 class ScalingRealizer:
     """Asks changes of a job; what must be remembered of one is stored first.

@@ -21,8 +21,6 @@ from dsp_gym.records.rescales import Unfinished, unfinished
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.connection import Place
 
-__all__ = ["Recovery"]
-
 
 @dataclass(frozen=True, slots=True)
 class Recovery:

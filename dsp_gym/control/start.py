@@ -40,19 +40,6 @@ from dsp_gym.records.rescales import unfinished
 if TYPE_CHECKING:
     from dsp_gym.backends.kubernetes.connection import Followed
 
-__all__ = [
-    "acting_name",
-    "guarded",
-    "guardrails_of",
-    "watches_several",
-    "job_of",
-    "journal_folder",
-    "mode_of",
-    "named_policies",
-    "policy_names",
-    "started",
-]
-
 
 def job_of(config: RunConfig) -> JobSpec:
     """Load the job file of a run.

@@ -23,8 +23,6 @@ from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.loop.protocols import State
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["MEMORY", "MEMORY_SCHEMA", "StateStore", "problem_of"]
-
 MEMORY = "memory.json"
 MEMORY_SCHEMA = "dsp-gym/memory/1"
 

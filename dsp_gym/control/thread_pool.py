@@ -7,8 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["DaemonPool", "Work"]
-
 Work = Callable[[], Callable[[], None] | None]
 """Raises nothing. What it returns is called once the thread is free again."""
 

@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 
 from dsp_gym.control.thread_pool import DaemonPool
 
-__all__ = ["MOST_CALLS", "LateError", "Worker", "Workers"]
-
 T = TypeVar("T")
 
 MOST_CALLS = 12

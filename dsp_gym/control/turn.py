@@ -12,8 +12,6 @@ from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Hooks", "Turn", "changes"]
-
 
 def changes(seen: MetricsSnapshot, guarded: GuardedDecision) -> bool:
     """Compare a decision with the running configuration.

@@ -17,8 +17,6 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import job_hash
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["Encoding", "EncodingConfig"]
-
 
 class EncodingConfig(ConfigModel):
     """The environment that transitions are encoded for."""

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from minari import MinariDataset
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
-__all__ = ["MinariExport", "export_minari", "reference_scores"]
-
 EXPERT = "justin-paper"
 """The policy behind the upper reference score."""
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from dsp_gym.datasets.manifest import PartitionRecord
 
-__all__ = ["Dataset"]
-
 PARTITIONED = ("job", "day")
 """Columns that stand in the manifest, not in the files."""
 

@@ -19,8 +19,6 @@ from dsp_gym.loop.topology import Topology
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COLUMNS", "Transitions", "floats_of", "lists_of", "snapshots_of", "transitions_of"]
-
 COLUMNS = (
     "source",
     "job",

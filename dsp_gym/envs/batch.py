@@ -23,8 +23,6 @@ from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["AutoscaleBatch"]
-
 
 class AutoscaleBatch(EnvCore):
     """J environments over simulated jobs, advanced together, without autoreset.

@@ -19,8 +19,6 @@ from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Codec", "VertexCodec"]
-
 
 class Codec(Protocol):
     """Observations, actions and masks of J jobs."""

@@ -26,8 +26,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
 
-__all__ = ["BatchStep", "EnvCore", "InterventionRecord", "codec_of", "interventions"]
-
 _SLO = TERMS.index("slo")
 
 

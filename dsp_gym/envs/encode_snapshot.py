@@ -14,8 +14,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, direct
 
-__all__ = ["look"]
-
 
 def look(
     snapshot: MetricsSnapshot,

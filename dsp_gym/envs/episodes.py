@@ -14,9 +14,6 @@ from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Draws", "EpisodeSource", "episode_seed", "start_configuration"]
-
-
 MAX_KEPT_LOADS = 512
 """Most generated loads kept for reuse (an hour of seconds each; tens of MiB)."""
 

@@ -29,20 +29,6 @@ from dsp_gym.loop.snapshot import (
 )
 from dsp_gym.loop.topology import JobFacts
 
-__all__ = [
-    "FJ",
-    "FV",
-    "JOB_FEATURES",
-    "LIMIT",
-    "VERTEX_FEATURES",
-    "EncoderMemory",
-    "Feature",
-    "Job",
-    "Vertex",
-    "encode_rows",
-    "encoding",
-]
-
 LIMIT = 10.0
 """Largest absolute value of a feature."""
 

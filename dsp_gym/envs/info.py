@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["LazyInfo"]
-
 
 class LazyInfo(dict[str, object]):
     """A dict whose items are made at the first look at any of them.

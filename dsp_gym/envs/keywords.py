@@ -16,17 +16,6 @@ from dsp_gym.job.spec import JobSpec, Slo
 from dsp_gym.loads.spec import LoadConfig
 from dsp_gym.loads.splits import LoadSet, SplitName, WeightedLoad
 
-__all__ = [
-    "Load",
-    "Reward",
-    "ScenarioChanges",
-    "bounded",
-    "refuse_changes",
-    "refuse_unknown",
-    "reloaded",
-    "rewarded",
-]
-
 Load = str | Path | Mapping[str, object] | ConfigModel
 """A load: shipped name, YAML file, mapping as in a load file, or an object of `dsp_gym.loads`."""
 

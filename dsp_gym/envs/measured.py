@@ -34,8 +34,6 @@ from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.records.journal import Journal
 
-__all__ = ["MeasuredEnv", "on_flink", "on_kubernetes", "on_recording"]
-
 
 class MeasuredEnv(EnvCore):
     """One environment whose reward comes from metrics, which are incomplete.

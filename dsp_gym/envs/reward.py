@@ -22,19 +22,6 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.outcome import OUTCOME_FIELDS, OUTCOME_PLACES, Outcome
 from dsp_gym.numba_handles import direct
 
-__all__ = [
-    "TERMS",
-    "JobOutcome",
-    "RewardTerms",
-    "RewardWeights",
-    "ScoringRules",
-    "Term",
-    "reward",
-    "reward_terms",
-    "score",
-    "weights_of",
-]
-
 RewardTerms = dict[str, Floats]
 """Unweighted terms by name, each (J,), in the order of `TERMS`."""
 

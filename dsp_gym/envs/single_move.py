@@ -11,8 +11,6 @@ import numpy as np
 from dsp_gym.arrays import Bools, Ints
 from dsp_gym.envs.action import LOGITS, MOVES
 
-__all__ = ["OF_A_VERTEX", "choices_of", "masks_of", "pairs_of"]
-
 OF_A_VERTEX = LOGITS - 2
 """Choices of one vertex: all its moves but holding, which is choice 0 for the whole job."""
 

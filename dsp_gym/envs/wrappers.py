@@ -12,8 +12,6 @@ from dsp_gym.arrays import Bools, Ints
 from dsp_gym.envs.single_move import choices_of, masks_of, pairs_of
 from dsp_gym.errors import ConfigError
 
-__all__ = ["SingleMove"]
-
 
 class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
     """A wrapper that makes the action of one job flat: `Discrete(1 + 8 V)`.

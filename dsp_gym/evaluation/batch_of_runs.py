@@ -34,20 +34,6 @@ from dsp_gym.policies.registry import make
 from dsp_gym.simulation.outcome import histogram_quantile
 from dsp_gym.version import __version__
 
-__all__ = [
-    "OnStep",
-    "Runs",
-    "RunBatch",
-    "BatchResult",
-    "benchmark_job",
-    "play",
-    "reason_of",
-    "runs_of",
-    "batch_of",
-    "simulation_seed",
-    "versions",
-]
-
 OnStep = Callable[[str, int, int, LoopStep], None]
 """Called after each step: the policy's label, decisions taken, decisions in all, and the step."""
 

@@ -8,8 +8,6 @@ from dsp_gym.evaluation.headline import KNOWING, largest_late_share, own, standi
 from dsp_gym.evaluation.scorecard import RunTimeline, Scorecard
 from dsp_gym.pages import Curve, Html, Mark, Panel, ScatterPoint, choice, curves, money, scatter
 
-__all__ = ["cost_and_lateness", "over_time"]
-
 NUMBERS_IN_A_PAGE = 150_000
 """About a megabyte; longer curves are thinned."""
 

@@ -28,8 +28,6 @@ from dsp_gym.evaluation.results import Report, Results, render_html, render_mark
 from dsp_gym.evaluation.run import OnRuns, decisions_of, evaluate
 from dsp_gym.policies.registry import POLICY_FILE
 
-__all__ = ["BenchmarkComparison", "PolicyComparison", "FrontierComparison"]
-
 RUNS = Path("runs")
 
 

@@ -16,8 +16,6 @@ from dsp_gym.loads.splits import LoadSet
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["BOUND", "BenchmarkConfig", "Entrant", "RunSettings"]
-
 BOUND = "bound"
 """Label of the lower bound's row."""
 

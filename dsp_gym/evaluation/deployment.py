@@ -23,8 +23,6 @@ from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange, WeightedLoad
 from dsp_gym.loop.topology import Topology
 from dsp_gym.pages import money
 
-__all__ = ["DAY", "Deployment", "compare_deployments", "verdict"]
-
 DAY = "day-with-bursts"
 """The load that deployments are compared under."""
 

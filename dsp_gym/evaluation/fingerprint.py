@@ -8,8 +8,6 @@ import json
 from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig
 
-__all__ = ["fingerprint"]
-
 WHO_TAKES_PART = {"description", "policies", "reference", "clairvoyant"}
 HOW_IT_IS_SHOWN = {"bootstrap", "confidence", "split", "seeds"}
 """One split or fewer seeds of it are a part of the benchmark, not another one."""

@@ -17,8 +17,6 @@ from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.pages import percent
 
-__all__ = ["KNOWING", "Standing", "headline", "largest_late_share", "own", "standings"]
-
 KNOWING = (BOUND, PLAN)
 """Labels of the bound and the plan, which know the load."""
 

@@ -28,8 +28,6 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import resolve
 from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = ["KeptResults", "PolicyResult", "file_hashes"]
-
 
 class PolicyResult(ConfigModel):
     """Runs of one policy that were played together."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from dsp_gym.policies.pins import split_pin
 
-__all__ = ["BEGUN", "LATEST", "POLICY", "label_of"]
-
 LATEST = "latest"
 """Name of the link, beside the folders of trainings, to the newest of them."""
 

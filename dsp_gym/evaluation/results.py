@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from dsp_gym.config.files import write_atomic
 from dsp_gym.pages import Emphasis, details, lead, page, section, table
 
-__all__ = ["Report", "ReportPart", "Results", "Table", "render_html", "render_markdown"]
-
 
 class Table(NamedTuple):
     """A table of text."""

@@ -35,8 +35,6 @@ from dsp_gym.job.cost import one_currency
 from dsp_gym.policies.capabilities import CostBounds, capabilities_of
 from dsp_gym.policies.registry import is_installed, make, resolve
 
-__all__ = ["PLAN", "OnRuns", "cells_of", "decisions_of", "evaluate"]
-
 PLAN = "clairvoyant"
 """The policy that knows the load, and its label."""
 

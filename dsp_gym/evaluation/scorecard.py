@@ -24,22 +24,6 @@ from dsp_gym.evaluation.statistics import (
 )
 from dsp_gym.job.spec import CURRENCY
 
-__all__ = [
-    "EPISODE_METRICS",
-    "RELATIVE",
-    "SCHEMA",
-    "ScorecardCell",
-    "Difference",
-    "IntervalEstimate",
-    "ScorecardRow",
-    "Saving",
-    "Scorecard",
-    "RunRescale",
-    "RunTimeline",
-    "RunValidity",
-    "score",
-]
-
 SCHEMA = "dsp-gym/scorecard/1"
 
 EPISODE_METRICS: dict[str, str] = {

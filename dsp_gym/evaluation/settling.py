@@ -10,9 +10,6 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 
-__all__ = ["load_changes", "overshoot", "settling_s"]
-
-
 CHANGE = 0.2
 """Share by which a load must move to count as a change: more than noise."""
 

@@ -18,8 +18,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, snapshot_of_arrays
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["Misinformed", "Shift", "misread"]
-
 Bounded = TypeVar("Bounded", bound=ConfigModel)
 
 

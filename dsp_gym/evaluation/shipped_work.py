@@ -13,8 +13,6 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import folder_of
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = ["ShippedWork", "ship", "one_thread"]
-
 Work = TypeVar("Work")
 
 

@@ -19,19 +19,6 @@ from numpy.typing import ArrayLike
 
 from dsp_gym.arrays import Floats, Ints
 
-__all__ = [
-    "BootstrapEstimate",
-    "PairedDifference",
-    "Resampling",
-    "Statistic",
-    "estimate_of",
-    "interquartile_mean",
-    "mean",
-    "paired_difference",
-    "ratio_of_means",
-    "stratified_bootstrap",
-]
-
 Array = Floats
 Statistic = Callable[[Array], Array]
 """Reduces the last axis of an array."""

@@ -26,8 +26,6 @@ from dsp_gym.pages import money, number, percent
 from dsp_gym.policies.local_module import LocalPolicy, offer_local, parse_local_policy
 from dsp_gym.policies.registry import POLICY_FILE
 
-__all__ = ["EntryComparison", "entry_comparison"]
-
 ENTRIES = Path("runs/entries")
 
 

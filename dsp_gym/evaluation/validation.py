@@ -14,8 +14,6 @@ from dsp_gym.loads.spec import LoadSpec
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = ["ComparedPolicy", "Rescaling", "ValidatedJob", "ValidatedLoad", "ValidationConfig"]
-
 Rescaling = Literal["savepoint", "in-place"]
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"

@@ -11,18 +11,6 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.policies.algorithms import ALGORITHMS, Algorithm, find_algorithm
 
-__all__ = [
-    "AgentConfig",
-    "AnyAgent",
-    "CurriculumConfig",
-    "FromDataset",
-    "HistoryConfig",
-    "NetworkConfig",
-    "OfflineConfig",
-    "PlanningConfig",
-    "WarmStartConfig",
-]
-
 
 def _different(seeds: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**31 for seed in seeds):

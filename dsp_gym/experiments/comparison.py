@@ -22,8 +22,6 @@ from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.trainings import trained_policy
 from dsp_gym.policies.registry import POLICY_FILE, is_trained, resolve
 
-__all__ = ["ALL", "Chosen", "read_comparison", "with_choice"]
-
 ALL = "all"
 """Stands for every policy that the benchmark lists, among those that are chosen."""
 

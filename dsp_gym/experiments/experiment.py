@@ -20,13 +20,6 @@ from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import SplitName
 
-__all__ = [
-    "EvaluationConfig",
-    "ExperimentConfig",
-    "FamilyConfig",
-    "TrackingConfig",
-]
-
 STREAM = 0x666F
 """Second half of the key of a graph's own random numbers; the first is its seed."""
 

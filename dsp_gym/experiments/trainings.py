@@ -14,8 +14,6 @@ from pathlib import Path
 from dsp_gym.errors import StorageError
 from dsp_gym.evaluation.labels import BEGUN, LATEST, POLICY
 
-__all__ = ["folder_of_its_own", "newest_training", "trained_policy"]
-
 RUNS = Path("runs")
 LOCK = ".lock"
 

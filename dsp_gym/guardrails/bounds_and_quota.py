@@ -16,8 +16,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import direct
 
-__all__ = ["BoundsAndQuota", "BoundsAndQuotaConfig"]
-
 
 class BoundsAndQuotaConfig(ConfigModel):
     """Bounds of vertices on top of the job file's."""

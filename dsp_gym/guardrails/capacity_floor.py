@@ -21,8 +21,6 @@ from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
 from dsp_gym.policies.capabilities import Requirement
 
-__all__ = ["SHORT", "CapacityFloor", "CapacityFloorConfig", "FloorRule", "Shortage", "lift"]
-
 
 class CapacityFloorConfig(ConfigModel):
     """The policy whose model is the floor, and the moves of memory that lower it."""

@@ -41,8 +41,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import capabilities_of
 
-__all__ = ["ORDER", "Chain", "build", "build_for"]
-
 ORDER = (
     "step_limit",
     "cool_down",

@@ -26,15 +26,6 @@ from dsp_gym.guardrails.stale_metrics import StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimitConfig
 from dsp_gym.policies import PolicyConfig
 
-__all__ = [
-    "GROUP",
-    "INSTALLED",
-    "GuardrailConfig",
-    "GuardrailsConfig",
-    "InstalledGuardrail",
-    "policies_of",
-]
-
 GROUP = "dsp_gym.guardrails"
 """Entry-point group under which a distribution offers guardrails."""
 

@@ -16,8 +16,6 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, direct
 
-__all__ = ["MOVES", "CoolDown", "CoolDownConfig", "LastMoves", "RestPeriods", "rest"]
-
 
 class CoolDownConfig(ConfigModel):
     """Periods of rest, s."""

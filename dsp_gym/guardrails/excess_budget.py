@@ -40,17 +40,6 @@ from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
 
-__all__ = [
-    "COUNTS",
-    "BudgetRule",
-    "ExcessCounts",
-    "ExcessBudget",
-    "ExcessBudgetConfig",
-    "BudgetSpent",
-    "add_up",
-]
-
-
 BUCKETS = 48
 """Parts of the rolling window; old counts drop out part by part."""
 

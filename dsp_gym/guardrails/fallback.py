@@ -18,8 +18,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig
 
-__all__ = ["Demanding", "Fallback", "FallbackConfig"]
-
 
 class Demanding(Protocol):
     """A guardrail that can ask for the fallback."""

@@ -16,8 +16,6 @@ from dsp_gym.loop.snapshot import RUNNING, VERTEX, MetricsSnapshot, SnapshotArra
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import direct
 
-__all__ = ["Freeze", "FreezeConfig"]
-
 
 class FreezeConfig(ConfigModel):
     """The backlog above which a job is left alone."""

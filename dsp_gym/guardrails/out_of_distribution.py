@@ -16,9 +16,6 @@ from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Features", "OutOfDistribution", "OutOfDistributionConfig", "outside", "quantile_box"]
-
-
 Features = Callable[[MetricsSnapshot], Mapping[str, Floats | Floats32]]
 """A function from a snapshot to features by name, (J,) or (J, V); NaN: unknown."""
 

@@ -21,8 +21,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import direct
 
-__all__ = ["Restriction", "Working", "copied", "hold", "is_coupled", "replace", "working"]
-
 
 class Restriction(Kept):
     """One guardrail. Subclasses implement `restrict` and `reason`.

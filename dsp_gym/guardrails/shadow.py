@@ -12,8 +12,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig, capabilities_of, make
 from dsp_gym.policies.capabilities import Requirement, without_reasons
 
-__all__ = ["ShadowPolicy", "Shadows"]
-
 
 class ShadowPolicy:
     """A policy made by name whose answer is kept for the snapshot.

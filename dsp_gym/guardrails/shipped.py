@@ -46,8 +46,6 @@ from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, Handles, direct
 from dsp_gym.policies.capabilities import Requirement
 
-__all__ = ["ShippedPass"]
-
 T = TypeVar("T", bound=Restriction)
 
 PYTHON, STEP_LIMIT, COOL_DOWN, CAPACITY_FLOOR, EXCESS_BUDGET, STALE_METRICS, FREEZE, BOUNDS = range(

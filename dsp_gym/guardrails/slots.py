@@ -8,8 +8,6 @@ from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuotaConfig
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["bounded"]
-
 
 def bounded(
     guardrails: str | GuardrailsConfig | None, spec: JobSpec, max_slots: int

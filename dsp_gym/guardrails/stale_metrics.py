@@ -25,8 +25,6 @@ from dsp_gym.loop.snapshot import (
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import direct
 
-__all__ = ["StaleMetrics", "StaleMetricsConfig"]
-
 
 class StaleMetricsConfig(ConfigModel):
     """The metrics that a decision needs."""

@@ -16,8 +16,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import direct
 
-__all__ = ["StepLimits", "StepLimit", "StepLimitConfig", "limit"]
-
 
 class StepLimitConfig(ConfigModel):
     """Largest step of one vertex in one decision."""

@@ -27,20 +27,6 @@ from dsp_gym.loop.snapshot import (
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, direct
 
-__all__ = [
-    "FALLEN",
-    "FallbackRuns",
-    "catch_up_s",
-    "differs",
-    "flow",
-    "follow",
-    "gets_by",
-    "imagined",
-    "money_per_s",
-    "suits",
-]
-
-
 LEAST_SPARE = 0.5
 """Least spare capacity of a twin that catches up, share of the load: at full load none does."""
 

@@ -23,8 +23,6 @@ from dsp_gym.arrays import Floats
 from dsp_gym.job.service import compiled
 from dsp_gym.job.tables import NO_WINDOW, SESSION, SOURCE, JobTables
 
-__all__ = ["blocked_share", "carried", "fired_share", "is_blocked", "period_s"]
-
 LONGEST_S = 7200
 """Seconds to which a common period of several windows is cut."""
 

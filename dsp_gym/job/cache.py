@@ -24,17 +24,6 @@ from dsp_gym.arrays import Floats
 from dsp_gym.job.memory import FULL_MEMTABLE_MIB
 from dsp_gym.job.spec import Popularity, State
 
-__all__ = [
-    "CURVE_X",
-    "GRID",
-    "Blocks",
-    "LruCurve",
-    "hit_curve",
-    "level0_hit_curve",
-    "lru_curve",
-    "write_factor",
-]
-
 HALF_GRID = 64
 """Points of a hit curve up to cache / working set = 1."""
 GRID = 2 * HALF_GRID + 1

@@ -42,19 +42,6 @@ from dsp_gym.job.service import (
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import NO_WINDOW, SOURCE, JobTables, compile_jobs
 
-__all__ = [
-    "MstResult",
-    "VertexLoad",
-    "block_reads",
-    "mst",
-    "mst_per_s",
-    "read_shares",
-    "slots_in_use",
-    "starting_configuration",
-    "vertex_capacity",
-    "working_set",
-]
-
 _RATE_STEPS = 60
 """Halvings of the load interval: to less than 1e-15 of its width."""
 

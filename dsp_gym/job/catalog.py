@@ -9,8 +9,6 @@ from dsp_gym.config import files
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["job_hash", "list_jobs", "load_job", "random_job"]
-
 _RANDOM = "random-dag:"
 """Prefix of a random graph's name; its seed follows, and the number of vertices if given."""
 

@@ -16,8 +16,6 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["HOURS_A_MONTH", "Resources", "one_currency", "refuse_free", "requested"]
-
 HOURS_A_MONTH = 730
 """Hours of a month: a year of 365 days in twelve."""
 

@@ -18,18 +18,6 @@ from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.job.spec import JobSpec, Rescale
 from dsp_gym.job.tables import compile_jobs
 
-__all__ = [
-    "IN_PLACE_S",
-    "Scheduler",
-    "adaptive",
-    "cheapest_level",
-    "deployed",
-    "found_in_place",
-    "kept_memory",
-    "rescaled_in_place",
-    "slot_levels",
-]
-
 Scheduler = Literal["default", "adaptive"]
 
 IN_PLACE_S = (6.0, 10.0, 20.0)

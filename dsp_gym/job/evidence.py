@@ -13,8 +13,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["LEVEL", "Evidence", "FitError", "Range"]
-
 LEVEL = 0.9
 """Share of true values that an interval is to hold."""
 

@@ -22,16 +22,6 @@ from dsp_gym.job.service import compiled
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE, JobTables, compile_jobs
 
-__all__ = [
-    "Placement",
-    "needed_parallelism",
-    "place",
-    "slots_of",
-    "smallest",
-    "with_quota",
-    "with_slot_memory",
-]
-
 _GROWTH = 1.1
 """Factor by which tasks grow in each try while waiting windows leave less than the load."""
 

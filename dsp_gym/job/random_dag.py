@@ -23,8 +23,6 @@ from dsp_gym.job.capacity import vertex_capacity
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import compile_jobs
 
-__all__ = ["random_dag"]
-
 MAX_TASKS = 14
 UTILIZATION = 0.7
 """Utilization of a vertex with its number of tasks at the reference rate: the operator's target."""

@@ -14,21 +14,6 @@ from dsp_gym.compiling import njit
 from dsp_gym.job.tables import JobTables
 from dsp_gym.numba_handles import by_address
 
-__all__ = [
-    "BLOCK_MIB",
-    "compacted_blocks",
-    "compiled",
-    "entries",
-    "hit_rate",
-    "level0_lookups",
-    "memtable_share",
-    "read_and_compacted",
-    "served_share",
-    "service_s",
-    "ticker_ratio",
-    "working_set_mib",
-]
-
 BLOCK_MIB = 4096 / (1024.0 * 1024.0)
 """MiB that a miss brings into the block cache: a block of RocksDB's default size."""
 

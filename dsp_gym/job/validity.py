@@ -24,18 +24,6 @@ from dsp_gym.job.memory import level_mib
 from dsp_gym.job.scaling import hottest_share
 from dsp_gym.job.spec import JobSpec
 
-__all__ = [
-    "Beyond",
-    "Distances",
-    "Extremes",
-    "Validity",
-    "distances",
-    "distances_at",
-    "half_width",
-    "slots_taken",
-    "validity_of",
-]
-
 LEAST_MIB = 1.0
 """Managed memory that smaller levels count as, MiB, so that no memory at all has a distance."""
 NEAR = float(np.log2(1.05))

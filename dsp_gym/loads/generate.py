@@ -31,8 +31,6 @@ from dsp_gym.loads.spec import (
 )
 from dsp_gym.loads.traces import TraceLibrary
 
-__all__ = ["philox", "rates"]
-
 Rates = Floats
 
 SHAPE, NOISE, CHOICE = 0, 1, 2

@@ -14,8 +14,6 @@ from dsp_gym.loads.spec import LoadSpec, TraceLoad, nodes
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SplitName
 from dsp_gym.loads.traces import TraceLibrary
 
-__all__ = ["LoadCell", "LoadSampler"]
-
 
 @dataclass(frozen=True, slots=True)
 class LoadCell:

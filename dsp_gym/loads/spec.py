@@ -25,26 +25,6 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.plugins import InstalledPart, Plugins
 from dsp_gym.errors import LoadError
 
-__all__ = [
-    "Burst",
-    "Constant",
-    "Diurnal",
-    "FlashCrowd",
-    "InstalledLoad",
-    "LoadConfig",
-    "LoadSpec",
-    "MarkovModulated",
-    "MarkovState",
-    "Peak",
-    "Ramp",
-    "Step",
-    "Sum",
-    "TraceLoad",
-    "is_seeded",
-    "nodes",
-    "own_load",
-]
-
 INSTALLED = Plugins("dsp_gym.loads", "form", "docs/guides/add-a-load.md", LoadError)
 """Forms of load that other distributions offer."""
 

@@ -14,8 +14,6 @@ from dsp_gym.config.files import load_model
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loads.spec import LoadConfig, LoadSpec, TraceLoad, is_seeded, nodes
 
-__all__ = ["LoadSet", "LoadSplit", "SeedRange", "SplitName", "WeightedLoad"]
-
 SplitName = Literal["train", "validation", "test"]
 
 

@@ -15,8 +15,6 @@ from dsp_gym.arrays import Floats
 from dsp_gym.config.text import decoded
 from dsp_gym.errors import LoadError
 
-__all__ = ["DATA_VARIABLE", "Trace", "TraceLibrary", "data_folder", "read_trace"]
-
 DATA_VARIABLE = "DSP_GYM_DATA"
 DEFAULT_DATA_FOLDER = Path("../shared/data")
 COLUMNS = ("t_seconds", "rate")

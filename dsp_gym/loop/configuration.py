@@ -13,8 +13,6 @@ from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Configuration", "Configured"]
-
 
 class Configured(Protocol):
     """An object with the configuration of a batch of jobs: a snapshot, a decision."""

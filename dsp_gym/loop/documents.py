@@ -20,17 +20,6 @@ from dsp_gym.job.spec import (
 )
 from dsp_gym.loop.snapshot import CONFIGURATION, PER_JOB, PER_VERTEX, SNAPSHOT_METRICS
 
-__all__ = [
-    "DECISION_SCHEMA",
-    "JOB_METRICS",
-    "MEANINGS",
-    "SNAPSHOT_SCHEMA",
-    "VERTEX_METRICS",
-    "DecisionDocument",
-    "SnapshotDocument",
-    "VertexDocument",
-]
-
 SNAPSHOT_SCHEMA = "dsp-gym/snapshot/1"
 DECISION_SCHEMA = "dsp-gym/decision/1"
 

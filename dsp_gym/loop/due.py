@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dsp_gym.compiling import njit
 
-__all__ = ["EARLY_S", "is_due"]
-
 EARLY_S = 2.5
 """Tolerance of an interval's end and of a sample's age, s: half a sample of the metrics.
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from dsp_gym.arrays import Floats
 
-__all__ = ["Forecast"]
-
 
 @dataclass(frozen=True, slots=True)
 class Forecast:

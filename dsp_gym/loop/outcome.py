@@ -11,8 +11,6 @@ import numpy as np
 
 from dsp_gym.arrays import Column, Floats, columns_of
 
-__all__ = ["OUTCOME_FIELDS", "OUTCOME_PLACES", "Outcome"]
-
 
 @dataclass(frozen=True, eq=False)
 class Outcome:

@@ -14,8 +14,6 @@ from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["NoParameters", "PerJobPolicy", "VertexConfiguration", "per_job"]
-
 VertexConfiguration = int | tuple[int, int]
 """Wanted parallelism of a vertex, or parallelism and memory level."""
 

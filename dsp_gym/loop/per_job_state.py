@@ -14,8 +14,6 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.topology import Topology
 from dsp_gym.numba_handles import Handle, Handles
 
-__all__ = ["Kept", "Parts", "Per", "RowBlock", "RowMemory", "all_of"]
-
 Per = Literal["job", "vertex"]
 T = TypeVar("T")
 _DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}

@@ -25,8 +25,6 @@ from dsp_gym.loop.snapshot import (
 )
 from dsp_gym.numba_handles import direct
 
-__all__ = ["doubts", "plausible"]
-
 _SLACK, _ROUNDING = 0.05, 1e-3
 """Tolerance beyond a range, as a share of it, and beyond a single bound.
 

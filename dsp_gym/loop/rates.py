@@ -17,9 +17,6 @@ from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import direct
 
-__all__ = ["OFFERED", "RATES", "Ds2Rates", "SourceRate", "ds2_rates", "room_for_rates", "traverse"]
-
-
 SourceRate = Literal["offered", "observed"]
 """The rate that the sources count with.
 

@@ -26,8 +26,6 @@ from dsp_gym.loop.snapshot import (
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import highest_parallelism, snapshot_from_json
 
-__all__ = ["LATEST_S", "Known", "ReadRow", "SnapshotReader", "snapshot_of_rows"]
-
 _MOVING = frozenset({"t_s", "status", "metrics", "vertices"})
 _MOVING_OF_VERTEX = frozenset({"parallelism", "memory_level", "metrics"})
 _STATUS_OF = {name: int(status) for name, status in Status.__members__.items()}

@@ -20,8 +20,6 @@ from dsp_gym.loop.plausible import doubts, plausible
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["guarded_turn", "settle_turn", "take_turn"]
-
 
 def take_turn(
     snapshot: MetricsSnapshot,

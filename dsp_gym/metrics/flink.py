@@ -12,16 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-__all__ = [
-    "BY_NAME",
-    "FLINK_METRICS",
-    "Metric",
-    "cleaned",
-    "names_in",
-    "prometheus_names",
-    "vertex_of",
-]
-
 Scope = Literal["task", "operator", "taskmanager"]
 MetricKind = Literal["gauge", "counter"]
 Merge = Literal["sum", "mean", "max"]

@@ -24,8 +24,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed, increase
 
-__all__ = ["arrivals_of", "observed_in", "measured_outcome"]
-
 Span = tuple[float, float]
 
 _UP = (Status.RUNNING, Status.SAVEPOINTING)  # records are processed while a savepoint is written

@@ -17,8 +17,6 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
-__all__ = ["RunningTime", "interval_of", "running_in"]
-
 _COUNTED = "records_out_total"
 """A counter that every task has, and that starts at zero with the task."""
 _LEAST_CELLS = 2

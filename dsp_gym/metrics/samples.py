@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import MetricsError
 
-__all__ = ["SAMPLE_S", "Samples"]
-
 SAMPLE_S = 5
 """Seconds between samples, as in the papers and in recordings."""
 

@@ -14,9 +14,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status, unknown_snapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
-__all__ = ["Observed", "WindowConfig", "increase", "snapshot_of"]
-
-
 _SHARES = ("busy", "backpressured", "idle")
 _TASKMANAGER = (
     "tm_cpu_load",

@@ -15,17 +15,6 @@ from typing import Literal
 
 from dsp_gym.pages.page import Html
 
-__all__ = [
-    "Curve",
-    "Mark",
-    "Panel",
-    "ScatterPoint",
-    "against",
-    "choice",
-    "curves",
-    "scatter",
-]
-
 SHOWN = 2000
 """Points of a line, more than a screen has columns."""
 

@@ -14,8 +14,6 @@ from dsp_gym.pages.page import Html
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "GREY", "INK", "figure", "svg"]
-
 COLOURS = ("#3b6ea8", "#c8553d", "#4f8f5b", "#8e6bbf", "#b0892f", "#3c9aa0", "#a8517e", "#6b7280")
 """One per policy, job or run that is compared, in this order."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-__all__ = ["money", "number", "percent", "signed", "span"]
-
 HUNDRED_MILLIONTH = 1e-8
 """Below, a number of a page is 0: no exponent is written."""
 

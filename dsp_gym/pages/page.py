@@ -13,25 +13,6 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = [
-    "Emphasis",
-    "Html",
-    "Judgement",
-    "chart_script",
-    "code",
-    "details",
-    "heading",
-    "judged",
-    "lead",
-    "link",
-    "note",
-    "page",
-    "page_style",
-    "section",
-    "shaded",
-    "table",
-]
-
 Emphasis = Literal["best", "mine", "best mine"]
 """How a row of a table stands out: the winner is bold, the reader's own has another ground."""
 

@@ -15,8 +15,6 @@ from typing import Any, cast
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, PolicyError
 
-__all__ = ["ALGORITHMS", "Algorithm", "find_algorithm", "load_part"]
-
 ALGORITHMS = Plugins("dsp_gym.algorithms", "algorithm", "docs/guides/add-an-algorithm.md")
 
 

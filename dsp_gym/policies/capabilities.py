@@ -19,19 +19,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 
-__all__ = [
-    "Capabilities",
-    "CapacityModel",
-    "CostBounds",
-    "ExplainingPolicy",
-    "FutureLoad",
-    "LaterPlans",
-    "Requirement",
-    "TrainingRange",
-    "capabilities_of",
-    "without_reasons",
-]
-
 P = TypeVar("P", bound=Policy)
 
 

@@ -9,8 +9,6 @@ from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["SHIPPED", "PolicyConfig", "with_params"]
-
 SHIPPED = "shipped:"
 """Prefix of a trained policy that travels with the package, in place of its folder."""
 

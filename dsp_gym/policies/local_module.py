@@ -18,8 +18,6 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError
 from dsp_gym.policies.registry import GROUP, forget
 
-__all__ = ["LocalPolicy", "parse_local_policy", "offer_local"]
-
 
 class LocalPolicy(NamedTuple):
     """A policy's class in a module."""

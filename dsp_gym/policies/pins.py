@@ -12,8 +12,6 @@ from pathlib import Path
 from dsp_gym.errors import PolicyError
 from dsp_gym.records.hashes import document_sha256, file_sha256
 
-__all__ = ["digest_of", "refuse_other_digest", "split_pin"]
-
 _MARK = "@sha256:"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 

@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from dsp_gym.job.spec import CURRENCY, JobSpec
 
-__all__ = ["PlannerBackend", "CapacityPlan", "PlanRequest", "ProfilePlan"]
-
 PlannerBackend = Literal["simulated", "flink"]
 
 

@@ -17,20 +17,6 @@ from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import SHIPPED, PolicyConfig
 from dsp_gym.policies.pins import refuse_other_digest, split_pin
 
-__all__ = [
-    "GROUP",
-    "available",
-    "folder_of",
-    "forget",
-    "installed",
-    "is_installed",
-    "is_pinned",
-    "is_trained",
-    "load_class",
-    "make",
-    "resolve",
-]
-
 GROUP = "dsp_gym.policies"
 """Entry-point group under which a distribution offers policies."""
 

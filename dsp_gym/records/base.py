@@ -18,8 +18,6 @@ from dsp_gym.config.text import in_words
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = ["MANIFEST", "Body", "Manifest", "other_version"]
-
 MANIFEST = "manifest.json"
 
 Body = Mapping[str, Any]

@@ -22,8 +22,6 @@ from dsp_gym.metrics.samples import Row, Samples
 from dsp_gym.records.manifest import Event, RecordedLoad
 from dsp_gym.records.recording import Run
 
-__all__ = ["is_flink_runs", "read_flink_runs"]
-
 _COLUMNS: dict[str, tuple[str, float]] = {
     "records_in": ("records_in_total", 1.0),
     "records_out": ("records_out_total", 1.0),

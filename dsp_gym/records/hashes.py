@@ -6,8 +6,6 @@ import hashlib
 import json
 from pathlib import Path
 
-__all__ = ["bytes_sha256", "document_sha256", "file_sha256"]
-
 
 def file_sha256(file: Path) -> str:
     """Hash of a file's content.

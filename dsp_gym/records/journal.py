@@ -26,19 +26,6 @@ from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
 from dsp_gym.records.shipped import folder_of
 
-__all__ = [
-    "JOURNAL_SCHEMA",
-    "Entry",
-    "EntryKind",
-    "Journal",
-    "first_seq",
-    "locked",
-    "no_journal",
-    "parsed",
-    "read",
-    "segments_of",
-]
-
 JOURNAL_SCHEMA = "dsp-gym/journal/1"
 
 EntryKind = Literal["snapshot", "decision", "guard", "actuation", "outcome", "error"]

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
-__all__ = [
-    "COLUMNS",
-    "pyarrow",
-    "read_samples",
-    "read_table",
-    "stream_samples",
-    "write_parquet",
-    "write_samples",
-    "write_table",
-]
-
 COLUMNS = ("t_s", "job", "vertex", "subtask", "metric", "value")
 ROWS_PER_GROUP = 65_536
 """Rows that are read at a time."""

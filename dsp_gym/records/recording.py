@@ -23,9 +23,6 @@ from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest, Run
 from dsp_gym.records.parquet import ROWS_PER_GROUP, read_samples, read_table, stream_samples
 from dsp_gym.records.shipped import folder_of
 
-__all__ = ["PassingSamples", "Recording", "Run", "gaps_in", "recorded_rate"]
-
-
 HELD_ROWS = 4 * ROWS_PER_GROUP
 """Samples of a run that may be held all at once; two hours of a job of ten subtasks have fewer."""
 

@@ -18,8 +18,6 @@ from dsp_gym.config.files import write_atomic
 from dsp_gym.config.text import in_words
 from dsp_gym.records.journal import Entry, first_seq, locked, no_journal, parsed, segments_of
 
-__all__ = ["Damage", "JournalReport", "check", "repair"]
-
 _SUM = re.compile(rb'"crc32":(\d+),')
 _JOINT = re.compile(rb'\}[^\n]\{"body":')
 """Where the end of a line was flipped to another character."""

@@ -11,8 +11,6 @@ from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.records.base import Body
 from dsp_gym.records.journal import segments_of
 
-__all__ = ["Unfinished", "savepoints_left", "unfinished"]
-
 _SEGMENTS = 2
 """Segments that are looked through, the newest first: about four days of one job."""
 

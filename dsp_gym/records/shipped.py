@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["SAMPLES", "folder_of", "names"]
-
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 """Holds `recordings/NAME` and `journals/NAME`."""
 

@@ -9,8 +9,6 @@ from dsp_gym.errors import SchemaError
 from dsp_gym.records.journal import Entry, first_seq, no_journal, parsed, segments_of
 from dsp_gym.records.shipped import folder_of
 
-__all__ = ["JournalTail"]
-
 
 class JournalTail:
     """Reads a journal that another process writes.

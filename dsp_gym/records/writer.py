@@ -24,8 +24,6 @@ from dsp_gym.records.manifest import Event, RecordedLoad, RecordingManifest, Run
 from dsp_gym.records.parquet import read_table, write_samples, write_table
 from dsp_gym.records.recording import Recording, gaps_in
 
-__all__ = ["EndedRun", "RecordingWriter", "machine"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRun:

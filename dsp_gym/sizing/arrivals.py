@@ -21,8 +21,6 @@ from dsp_gym.loop.snapshot import JOB, RESTARTING, RUNNING, VERTEX, MetricsSnaps
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 
-__all__ = ["BLIND_S", "ENOUGH_FILL", "Arrivals"]
-
 BLIND_S = 600.0
 """Seconds without a measurement of the load after which decisions no longer use the last one."""
 

@@ -24,8 +24,6 @@ from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, by_address, direct
 from dsp_gym.sizing.arrivals import ENOUGH_FILL
 
-__all__ = ["Believed", "Doubt", "Learning", "Shares", "Times", "begin", "crowd", "learn"]
-
 _MOST_MINUTES = 60.0
 """Most snapshots that the share of a vertex in the load is averaged over."""
 

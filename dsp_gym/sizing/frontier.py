@@ -21,8 +21,6 @@ from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.sizing.lateness import late_share
 from dsp_gym.sizing.service import Believed, ServiceModel, believed, carried_per_s
 
-__all__ = ["Frontiers", "cheapest", "subtask_cost_per_s"]
-
 _SAME = 1.0 - 1e-9
 """Rounding allowed where a choice carries exactly a load."""
 

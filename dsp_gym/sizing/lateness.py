@@ -10,8 +10,6 @@ import math
 
 from dsp_gym.compiling import njit
 
-__all__ = ["COLD_SPEED", "IN_TIME", "catch_up_s", "late_share", "rescale_late_s"]
-
 IN_TIME = 0.8
 """Share of the latency bound that waiting records may take; the rest is for hops and queues."""
 

@@ -17,8 +17,6 @@ from dsp_gym.job.spec import JobSpec, UntimedJob
 from dsp_gym.job.tables import NO_WINDOW, JobTables, compile_jobs
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Prior"]
-
 _HALVINGS = 30
 
 _PARTS = 40

@@ -31,8 +31,6 @@ from dsp_gym.sizing.lateness import COLD_SPEED
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import Believed, believed
 
-__all__ = ["Losses", "Warming"]
-
 _GAIN, _GAIN_ABOVE = 0.3, 0.7
 """Weight of a restart against those before it, and of one that costs more than expected.
 

@@ -37,16 +37,6 @@ from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.policies import make
 from dsp_gym.whatif.journal import TRIP_REST_S
 
-__all__ = [
-    "BROKEN",
-    "GuardedRuns",
-    "Inverted",
-    "RandomTargets",
-    "Stuck",
-    "play_guarded",
-    "watch_beside",
-]
-
 
 class Stuck:
     """Holds whatever runs, for ever."""

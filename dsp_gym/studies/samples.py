@@ -28,8 +28,6 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
 from dsp_gym.records.shipped import SAMPLES
 
-__all__ = ["main"]
-
 DAY, CAPACITY = "flink-q11-day", "flink-q11-capacity"
 SCRAPED_S = 10.0
 """By then Prometheus has samples of a job."""

@@ -13,8 +13,6 @@ from typing import Protocol, runtime_checkable
 
 from dsp_gym.errors import DspGymError
 
-__all__ = ["BackgroundTracker", "CHALLENGER", "NullTracker", "Tracker", "WAIT_S", "flatten"]
-
 CHALLENGER = "challenger"
 """Alias of the newest version of a model where an older one holds the alias asked for."""
 

@@ -28,17 +28,6 @@ from dsp_gym.policies.registry import POLICY_FILE
 from dsp_gym.redaction import redacted
 from dsp_gym.trackers.base import CHALLENGER, flatten
 
-__all__ = [
-    "MlflowTracker",
-    "TrackedRun",
-    "fetch_run",
-    "promote",
-    "pull",
-    "quiet",
-    "require",
-    "tag_version",
-]
-
 DEFAULT_URI = "sqlite:///mlflow.db"
 
 DIGEST = "dsp_gym.digest"

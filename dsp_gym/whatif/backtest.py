@@ -26,8 +26,6 @@ from dsp_gym.whatif.replay import SEEDS, HistoryReplay, JobWork
 from dsp_gym.whatif.result import Backtest, FleetClaim, JobResult, Trust
 from dsp_gym.whatif.verdict import VerdictTerms, judged
 
-__all__ = ["backtest", "decisions_of", "job_result", "played", "terms_of", "work_of"]
-
 AT_ONCE = 200
 """Intervals between two words about progress."""
 

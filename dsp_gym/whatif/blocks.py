@@ -15,8 +15,6 @@ from dsp_gym.whatif.history import DAY_S, JobHistory
 from dsp_gym.whatif.replay import HistoryReplay, PolicyRun
 from dsp_gym.whatif.result import Line, ObservedJob, ReplayedRescale
 
-__all__ = ["JobReplay", "PolicyReplay", "job_replay", "observed_job", "shown_slots", "thinned"]
-
 SUMMED = ("seconds", "cost", "slo_s", "down_s", "rescales")
 
 LEAST_DAYS = 3.0

@@ -18,8 +18,6 @@ from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.whatif.blocks import JobReplay, PolicyReplay
 from dsp_gym.whatif.result import ObservedJob, Ranged, Trust
 
-__all__ = ["Figures", "figures_of", "fleet_saving", "model_errors"]
-
 DRAWS = 2000
 
 SEED = 0

@@ -17,8 +17,6 @@ from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, slots_history
 from dsp_gym.whatif.slots import SampledSlots
 
-__all__ = ["dataset_histories"]
-
 _COLUMNS = (
     "job",
     "source",

@@ -29,8 +29,6 @@ from dsp_gym.whatif import job_page
 from dsp_gym.whatif.job_page import share, then
 from dsp_gym.whatif.result import Backtest, JobResult
 
-__all__ = ["FLEET_COLUMNS", "JOB_COLUMNS", "fleet_rows", "headline", "job_rows", "write_report"]
-
 FLEET_COLUMNS = ("policy", "saves a month", "may be claimed", "on jobs", "late", "rescales/day")
 
 JOB_COLUMNS = (

@@ -26,8 +26,6 @@ from dsp_gym.whatif.policies import ReplayedPolicy
 from dsp_gym.whatif.replay import SEEDS, HistoryReplay, PolicyRun
 from dsp_gym.whatif.result import JobResult, Trust
 
-__all__ = ["Follower", "Following", "journals_in", "twins_document"]
-
 AT_ONCE = 200
 """Intervals between two documents of a replay that goes through a journal."""
 

@@ -15,19 +15,6 @@ from dsp_gym.job.cost import requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = [
-    "DAY_S",
-    "Decided",
-    "GridSlots",
-    "JobHistory",
-    "WatchedPolicy",
-    "bridged",
-    "deployed_costs",
-    "distinct",
-    "gridded",
-    "since",
-]
-
 DAY_S = 86_400
 
 BRIDGED_S = 600.0

@@ -31,8 +31,6 @@ from dsp_gym.pages import (
 from dsp_gym.whatif.result import JobResult, PolicyClaim, Trust
 from dsp_gym.whatif.verdict import assumption_text, watched_text
 
-__all__ = ["headline", "job_page", "share", "then", "verdict_rows"]
-
 OBSERVED, REPLAYED = "now, observed", "now, by the model"
 
 CLAIM_COLUMNS = (

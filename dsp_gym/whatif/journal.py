@@ -20,9 +20,6 @@ from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Entry, read
 from dsp_gym.whatif.history import Decided
 
-__all__ = ["JournalReader", "ObservedRun", "journal_of", "read_run"]
-
-
 _UP = (Status.RUNNING.name, Status.SAVEPOINTING.name)
 
 OUTCOMES = (

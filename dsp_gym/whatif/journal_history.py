@@ -18,8 +18,6 @@ from dsp_gym.whatif.history import Decided, JobHistory, WatchedPolicy
 from dsp_gym.whatif.journal import ObservedRun, journal_of
 from dsp_gym.whatif.rescales import down_share, drawn_outages_s, outages_s
 
-__all__ = ["history_of_run", "journal_histories"]
-
 
 def journal_histories(folder: str | Path, spec: JobSpec | None = None) -> list[JobHistory]:
     """The histories that a journal holds; each model is that of the run's configuration.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dsp_gym.whatif.policies import ReplayedPolicy
     from dsp_gym.whatif.replay import JobWork
 
-__all__ = ["KeptReplay", "KeptReplays"]
-
 
 class KeptReplay(ConfigModel):
     """The replay of one history."""

@@ -10,8 +10,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.rescales import counted
 
-__all__ = ["as_deployed", "fitted", "with_outages"]
-
 
 def fitted(history: JobHistory) -> JobHistory:
     """Fits the model to the steady parts of the history, and its outages to the observed ones.

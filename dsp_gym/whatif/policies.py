@@ -17,8 +17,6 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.whatif.stretch import Charge
 
-__all__ = ["ReplayedPolicy", "entrants_of_run", "named_entrants"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReplayedPolicy:

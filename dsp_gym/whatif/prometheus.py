@@ -21,8 +21,6 @@ from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, slots_history
 from dsp_gym.whatif.slots import SampledSlots, sampled_slots
 
-__all__ = ["fetched_history", "job_files"]
-
 CARRIED_S = 600.0
 """Samples of the chunk before that are looked at again, so that no increase is lost between two."""
 

@@ -12,8 +12,6 @@ from dsp_gym.records.recording import Recording, Run
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, measured_history
 
-__all__ = ["recording_histories"]
-
 
 def recording_histories(
     folder: str | Path, spec: JobSpec | None = None, interval_s: int = 60

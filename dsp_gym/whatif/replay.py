@@ -23,8 +23,6 @@ from dsp_gym.whatif.policies import ReplayedPolicy
 from dsp_gym.whatif.result import ReplayedRescale
 from dsp_gym.whatif.stretch import Charge, Driven, IncumbentReplay, Stretch, settled_slots
 
-__all__ = ["QUANTITIES", "SEEDS", "HistoryReplay", "JobWork", "PolicyRun"]
-
 QUANTITIES = ("seconds", "cost", "slo_s", "down_s", "rescales", "pending_s", "latency_p95_s")
 
 SEEDS = 8

@@ -12,8 +12,6 @@ from dsp_gym.arrays import Floats
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.whatif.journal import ObservedRun
 
-__all__ = ["counted", "down_share", "drawn_outages_s", "outages_s"]
-
 T = TypeVar("T")
 
 

@@ -9,21 +9,6 @@ from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
 
-__all__ = [
-    "Assumption",
-    "Backtest",
-    "FleetClaim",
-    "JobResult",
-    "Line",
-    "ObservedJob",
-    "PolicyClaim",
-    "Ranged",
-    "Reason",
-    "ReplayedRescale",
-    "Trust",
-    "Word",
-]
-
 Line = dict[str, tuple[float | None, ...]]
 """Values over the drawn points by quantity."""
 

@@ -23,8 +23,6 @@ from dsp_gym.whatif.history import (
 )
 from dsp_gym.whatif.slots import SampledSlots, sampled_slots
 
-__all__ = ["Deployed", "measured_history", "slots_history"]
-
 PART_S = 300.0
 """Length of the parts that a model is fitted to; a short history is cut into shorter ones."""
 

@@ -30,8 +30,6 @@ from dsp_gym.whatif.history import (
     gridded,
 )
 
-__all__ = ["holds_series", "series_history", "series_jobs"]
-
 SUFFIXES = (".csv", ".parquet")
 
 

@@ -16,8 +16,6 @@ from dsp_gym.arrays import Bools, Floats
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 
-__all__ = ["SampledSlots", "sampled_slots"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledSlots:

@@ -26,17 +26,6 @@ from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.simulation.state import X
 from dsp_gym.whatif.history import JobHistory
 
-__all__ = [
-    "Charge",
-    "Driven",
-    "IncumbentReplay",
-    "Stretch",
-    "arrival_rates",
-    "settled_slots",
-    "slot_ends_s",
-]
-
-
 WARM_UP_S = 300
 """Longest run of the model, s, in the first configuration before the stretch: caches and windows
 fill."""

@@ -16,17 +16,6 @@ from dsp_gym.whatif.claims import Figures, figures_of, model_errors
 from dsp_gym.whatif.history import Decided, JobHistory
 from dsp_gym.whatif.result import Assumption, ObservedJob, PolicyClaim, Reason, Trust, Word
 
-__all__ = [
-    "DAYS",
-    "VerdictTerms",
-    "assumption_text",
-    "judge",
-    "judged",
-    "lateness_text",
-    "saving_text",
-    "watched_text",
-]
-
 DAYS = "days observed"
 
 

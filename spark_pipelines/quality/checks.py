@@ -17,19 +17,6 @@ from spark_pipelines.config import QualityConfig
 from spark_pipelines.days import FROM_MS, LARGEST, SHARES
 from spark_pipelines.schema import RAW, expects
 
-__all__ = [
-    "CELL_CHECKS",
-    "CHECKS",
-    "COUNTERS",
-    "JUDGED",
-    "MEANS_CHECKED",
-    "ROW_CHECKS",
-    "SERIES",
-    "flag",
-    "judge",
-    "metrics_of",
-]
-
 SERIES = ("source", "job", "run", "vertex", "subtask")
 """What one subtask's rows have in common."""
 

@@ -11,8 +11,6 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.reader import Dataset
 
-__all__ = ["actions_of", "coverage_of", "features_of", "shared_rows", "splits_apart"]
-
 SAMPLED = 100_000
 """Rows of which features are counted, evenly from all."""
 

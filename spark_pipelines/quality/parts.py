@@ -9,8 +9,6 @@ from typing import Any
 from dsp_gym.pages import Html, details, heading, judged, number, shaded, table
 from spark_pipelines.days import is_unix
 
-__all__ = ["action_parts", "coverage_parts", "feature_parts", "headline", "split_parts"]
-
 SPLITS = ("train", "validation", "test")
 
 BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -47,8 +47,6 @@ from spark_pipelines.quality.parts import (
 )
 from spark_pipelines.splits import reach_s
 
-__all__ = ["quality_of", "report_html", "write_report"]
-
 Document = dict[str, Any]
 
 SPLIT = ("windows", "transitions")

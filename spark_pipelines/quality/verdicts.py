@@ -21,8 +21,6 @@ from spark_pipelines.quality.checks import (
 )
 from spark_pipelines.schema import QUARANTINE, RAW
 
-__all__ = ["accounting", "failures", "findings", "outcomes_of", "prove", "split_verdicts"]
-
 _RUN = ("source", "job", "run")
 
 

@@ -22,8 +22,6 @@ from spark_pipelines.sources.staging import clock_of, hash_of, kept_in
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["read", "survey"]
-
 _LONG = ("t_s", "vertex", "subtask", "metric", "value")
 _WIDE = ("t_s", "vertex", "subtask")
 

@@ -13,20 +13,6 @@ from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, DatasetError, did_you_mean
 from dsp_gym.records.shipped import folder_of
 
-__all__ = [
-    "AnySource",
-    "ArchivesSource",
-    "FlinkRunsSource",
-    "InstalledSource",
-    "JournalsSource",
-    "PrometheusSource",
-    "RecordingsSource",
-    "RolloutsSource",
-    "SOURCES",
-    "SeriesSource",
-    "expanded",
-]
-
 SOURCES = Plugins("dsp_gym.sources", "source", "docs/guides/add-a-spark-source.md", DatasetError)
 """Sources that other distributions offer."""
 

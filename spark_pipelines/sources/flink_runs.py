@@ -19,8 +19,6 @@ from spark_pipelines.sources.staging import events_frame, hash_of, read_staged, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["read", "survey"]
-
 
 def survey(config: FlinkRunsSource, name: str, work: Path) -> SourceFacts:
     """Runs of the folder that a job file stands for, one piece each.

@@ -39,8 +39,6 @@ from spark_pipelines.sources.staging import events_frame, hash_of, kept_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["decisions_of", "read", "survey"]
-
 OBSERVED = "observed"
 HEADROOM = EnvConfig().start_headroom
 """Files that are kept state cost in this unit, so that one file serves every configuration."""

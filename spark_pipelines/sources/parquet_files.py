@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pyarrow import DataType
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["check_columns", "days_between", "days_of_cell", "texts_in", "texts_of"]
-
 
 def check_columns(
     file: Path,

@@ -29,8 +29,6 @@ from spark_pipelines.sources.staging import events_frame, hash_of, kept_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Fetch", "read", "survey"]
-
 
 @dataclass
 class Fetch:

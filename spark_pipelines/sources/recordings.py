@@ -22,8 +22,6 @@ from spark_pipelines.sources.staging import Event, events_frame, hash_of, kept_i
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read", "survey"]
-
 
 def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
     """Runs of the recording, one piece each; their files must be as they were recorded.

@@ -18,8 +18,6 @@ from spark_pipelines.sources.staging import hash_of, kept_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["read", "survey"]
-
 
 def survey(config: RolloutsSource, name: str, work: Path) -> SourceFacts:
     """Cells of the rollout, one piece each; an interrupted rollout is refused.

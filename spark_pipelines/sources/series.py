@@ -27,8 +27,6 @@ from spark_pipelines.sources.staging import Row, events_frame, hash_of, read_sta
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["read", "survey"]
-
 _STEADY_ROWS = 4
 """Rows after an outage whose slots are looked at: TaskManagers come back one by one."""
 

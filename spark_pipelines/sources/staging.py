@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "Row",
-    "clock_of",
-    "events_frame",
-    "hash_of",
-    "kept_in",
-    "no_events",
-    "read_staged",
-    "stage_rows",
-    "without",
-]
-
 Row = tuple[float, str, int, str, float]
 """t_s, vertex, subtask, metric, value."""
 

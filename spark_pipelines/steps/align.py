@@ -19,8 +19,6 @@ from spark_pipelines.quality.checks import COUNTERS, JUDGED, MEANS_CHECKED, SERI
 from spark_pipelines.schema import RAW, expects
 from spark_pipelines.steps.cells import LAST
 
-__all__ = ["GRID", "SINCE_RESTART", "TOTALS", "align", "increases", "metric_columns"]
-
 GRID = StructType(
     [
         *(field for field in RAW.fields if field.name in SERIES),

@@ -22,8 +22,6 @@ from spark_pipelines.days import FROM_MS, largest_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LAST", "PER_MASK", "SIXTHS", "Rows", "CellRules", "cells_of", "masks_of"]
-
 LAST = (
     *(name for name, metric in BY_NAME.items() if metric.kind == "counter"),
     "busy_ms_total",

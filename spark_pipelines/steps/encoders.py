@@ -22,8 +22,6 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Encoded", "encode"]
-
 
 class Encoded(NamedTuple):
     """N rows, of which K become transitions."""

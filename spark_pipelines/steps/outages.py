@@ -17,8 +17,6 @@ from dsp_gym.records.base import Body
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Timeline", "outages"]
-
 Event = Body
 Row = dict[str, Any]
 TasksAndLevels = dict[str, tuple[int, int | None]]

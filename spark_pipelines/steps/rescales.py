@@ -22,8 +22,6 @@ from spark_pipelines.schema import EVENTS, RESCALES, expects
 from spark_pipelines.steps.align import GRID
 from spark_pipelines.steps.outages import Timeline, outages
 
-__all__ = ["configurations", "rescales"]
-
 _RUN = ("source", "job", "run")
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["DOUBTFUL", "cells", "parts_schema", "scanned", "united"]
-
 DOUBTFUL = "doubtful"
 """True in a cell whose parts may hold rows of one metric and time."""
 

@@ -34,8 +34,6 @@ from dsp_gym.records.recording import Run
 from spark_pipelines.days import day_of
 from spark_pipelines.schema import DECISIONS, EVENTS, INTEGERS, RAW, expects
 
-__all__ = ["POLICY", "Observing", "observed_decisions"]
-
 POLICY = "observed"
 """The policy is unknown, the running configuration is not."""
 

@@ -27,8 +27,6 @@ from dsp_gym.simulation.options import simulated_topology
 from spark_pipelines.schema import DECISIONS, TRANSITIONS, expects
 from spark_pipelines.steps.encoders import encode
 
-__all__ = ["SEGMENTED", "USES", "encoded", "returns_to_go", "segments", "topologies", "transitions"]
-
 USES: Mapping[str, str] = {
     "transition": "became a transition",
     "final": "shows what came of the decision before it, and decides nothing itself",

@@ -14,8 +14,6 @@ from spark_pipelines.quality.checks import SERIES
 from spark_pipelines.schema import WINDOWS, expects
 from spark_pipelines.steps.align import GRID, TOTALS
 
-__all__ = ["VERTEX_KEYS", "configured", "decision_windows", "merged"]
-
 VERTEX_KEYS = ("source", "job", "run", "vertex")
 """What the rows of one vertex have in common."""
 

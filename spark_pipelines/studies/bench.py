@@ -34,14 +34,6 @@ if TYPE_CHECKING:
 
     from spark_pipelines.config import QualityConfig
 
-__all__ = [
-    "BARS",
-    "MADE_METRICS",
-    "Sizes",
-    "bench_spark",
-    "make_samples",
-]
-
 MADE_METRICS = (
     "records_in_total",
     "records_out_total",

@@ -17,8 +17,6 @@ from dsp_gym.job.deployment import IN_PLACE_S
 from dsp_gym.job.spec import MAX_INPUTS, JobSpec, Prices, Slo
 from dsp_gym.redaction import redacted
 
-__all__ = ["Choices", "Written", "job_file"]
-
 _ASSUMED_US, _ASSUMED_PER_S = 10.0, 1000.0
 _ENTRY_BYTES, _ASSUMED_KEYS = 100.0, 10_000.0
 _ACCESS_US = 10.0

@@ -23,8 +23,6 @@ from dsp_gym.backends.flink.submissions import shown
 from dsp_gym.config.strict_json import Document, Json
 from dsp_gym.errors import FlinkError, did_you_mean
 
-__all__ = ["found_by_rest", "running_jobs"]
-
 _MIB = 2.0**20
 _RATES = ("numRecordsInPerSecond", "numRecordsOutPerSecond", "busyTimeMsPerSecond")
 _LOOKS, _PAUSE_S = 6, 0.5

@@ -13,21 +13,6 @@ from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 
-__all__ = [
-    "Backend",
-    "Edge",
-    "FEW",
-    "FoundJob",
-    "FoundPlace",
-    "FoundVertex",
-    "FoundWindow",
-    "Note",
-    "RescaleAccount",
-    "rescale_account",
-    "says_window",
-    "window_in",
-]
-
 FEW = 3
 """Fewest completed rescales whose durations stand for those to come, the job's start among them."""
 

@@ -15,8 +15,6 @@ from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 
-__all__ = ["OfRest", "OfSeries", "REST_OF_RESOURCE", "found_by_kubernetes"]
-
 REST_OF_RESOURCE = f"http://{RESOURCE_NAME}-rest"
 """The service that the operator makes for a deployment, as a pod of its namespace names it."""
 

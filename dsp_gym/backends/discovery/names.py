@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from dsp_gym.metrics.flink import names_in, vertex_of
 
-__all__ = ["file_stems", "safe_stem", "vertex_names"]
-
 _MOST = 60
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"com{i}" for i in range(1, 10))})
 

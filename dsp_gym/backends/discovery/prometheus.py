@@ -28,8 +28,6 @@ from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import MAX_INPUTS
 from dsp_gym.metrics.flink import BY_NAME, cleaned, prometheus_names
 
-__all__ = ["found_by_prometheus"]
-
 _TASK = "flink_taskmanager_job_task_"
 _ALIVE = "[2m]"
 _OVER = "[5m]"

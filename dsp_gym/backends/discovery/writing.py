@@ -14,8 +14,6 @@ from dsp_gym.backends.flink.submissions import shown
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import FlinkError, StorageError
 
-__all__ = ["Discovered", "described", "write_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Discovered:

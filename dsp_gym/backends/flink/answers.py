@@ -9,8 +9,6 @@ from typing import TypedDict
 from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.errors import Api, FlinkError
 
-__all__ = ["JobAnswer", "ManagerAnswer", "Overview", "VertexAnswer", "taken_apart"]
-
 _LONGEST = 300
 """Characters of what is said of an answer."""
 

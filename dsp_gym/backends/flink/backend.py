@@ -22,8 +22,6 @@ from dsp_gym.metrics.outcome import arrivals_of, measured_outcome, observed_in
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
 
-__all__ = ["FlinkBackend", "FlinkCollector", "Look"]
-
 _LATE_S = 3 * SAMPLE_S
 """A job that has run so much longer than its stabilization should have been sampled."""
 

@@ -26,16 +26,6 @@ from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = [
-    "FLINK_VERSION",
-    "Place",
-    "SILENT_S",
-    "connect",
-    "reach",
-    "refuse_silence",
-    "slots_within_reach",
-]
-
 FLINK_VERSION = "2.1"
 """The Flink whose metrics, REST interface and savepoints this release was checked against."""
 

@@ -29,9 +29,6 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = ["FlinkEpisodes", "FlinkPlace", "Start", "place_of"]
-
-
 CANCEL_S = 60.0
 """Longest wait for a job of our own to end, s."""
 

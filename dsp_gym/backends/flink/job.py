@@ -15,8 +15,6 @@ from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.flink import vertex_of
 from dsp_gym.metrics.window import Observed
 
-__all__ = ["FlinkJob"]
-
 UNKNOWN = float("nan")
 
 MOST_PARALLELISM = 2**15

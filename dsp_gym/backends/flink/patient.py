@@ -21,8 +21,6 @@ from dsp_gym.errors import ApiReason, FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 
-__all__ = ["HistoryOptions", "PatientSamples", "TooMuchError"]
-
 _BACKOFF_S, _MOST_BACKOFF_S = 0.5, 60.0
 _REFUSED: dict[int, ApiReason] = {401: "Unauthorized", 403: "Forbidden"}
 _TOO_MUCH = frozenset({413, 414, 422})

@@ -28,8 +28,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, Metric, prometheus_names, vertex_of
 from dsp_gym.metrics.samples import Samples
 
-__all__ = ["Merged", "PrometheusSamples", "together_of"]
-
 _Key = tuple[str, int, str]
 Merged = dict[_Key, tuple[Floats, Floats]]
 """Times, rising, and values by vertex, subtask and metric."""

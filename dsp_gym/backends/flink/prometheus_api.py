@@ -22,8 +22,6 @@ from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
 if TYPE_CHECKING:
     from requests import Response
 
-__all__ = ["Labels", "PrometheusApi", "StatusError"]
-
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 

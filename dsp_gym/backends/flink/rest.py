@@ -20,16 +20,6 @@ from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.strict_json import Document, Json, parse_json
 from dsp_gym.errors import ApiReason, FlinkError
 
-__all__ = [
-    "until_timeout",
-    "ENDED",
-    "FlinkRest",
-    "JobSummary",
-    "SavepointStatus",
-    "is_loopback",
-    "root_cause",
-]
-
 ENDED = frozenset({"FAILED", "CANCELED", "FINISHED", "SUSPENDED"})
 """States a job does not leave."""
 

@@ -17,8 +17,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, Metric
 from dsp_gym.metrics.samples import Samples
 
-__all__ = ["RestSamples"]
-
 _URL_CHARACTERS = 3000
 """Of the metric names of one request; Flink's server takes a first line of 4096 bytes."""
 

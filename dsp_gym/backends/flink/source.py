@@ -10,8 +10,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed
 
-__all__ = ["RealJob", "SampleSource"]
-
 
 class RealJob(ABC):
     """One real job, followed over its restarts: Flink gives it another id at every submission.

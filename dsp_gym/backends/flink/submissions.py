@@ -19,8 +19,6 @@ from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import BY_NAME, cleaned, prometheus_names, vertex_of
 
-__all__ = ["Graphs", "Remark", "graphs_of", "moment", "shown"]
-
 RemarkKind = Literal["renamed", "other_graph", "no_rocksdb", "shorter", "gaps", "restarts"]
 _SHOWN = 60
 """Characters of a name in a sentence."""

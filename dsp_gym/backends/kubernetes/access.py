@@ -16,19 +16,6 @@ from dsp_gym.backends.kubernetes.api import RESOURCE_KINDS, KubernetesApi
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
-__all__ = [
-    "READS",
-    "WRITES",
-    "RightsWatch",
-    "Rule",
-    "WritableAccountError",
-    "check_read_only",
-    "hint",
-    "missing_rights",
-    "prove_read_only",
-    "rules_of",
-]
-
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _VERBS = frozenset((*READS, *WRITES, "*"))

@@ -31,8 +31,6 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import ActuatorStatus
 
-__all__ = ["KubernetesActuator", "Pace"]
-
 _TROUBLED = ("ROLLED_BACK", "ROLLING_BACK", "FAILED", "SUSPENDED", "DELETING", "DELETED")
 
 

@@ -12,8 +12,6 @@ from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.config.text import first_line
 from dsp_gym.errors import ApiReason, KubernetesError
 
-__all__ = ["reading", "refused", "unanswered", "unreadable"]
-
 _REASONS: dict[int, ApiReason] = {
     400: "Invalid",
     401: "Unauthorized",

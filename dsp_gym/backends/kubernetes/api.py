@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient, Configuration
     from urllib3 import HTTPResponse
 
-__all__ = ["FIELD_MANAGER", "RESOURCE_KINDS", "KubernetesApi", "Watch"]
-
 FIELD_MANAGER = "dsp-gym"
 """Whom the server notes as the author of a change; the client would say `OpenAPI-Generator`."""
 

@@ -28,8 +28,6 @@ from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.flink import BY_NAME, vertex_of
 from dsp_gym.metrics.window import FRESH_S, Observed
 
-__all__ = ["KubernetesJob", "KubernetesSamples", "RunningVertices"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunningVertices:

@@ -10,8 +10,6 @@ from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel, Url
 
-__all__ = ["RESOURCE_NAME", "KubernetesPlace"]
-
 RESOURCE_NAME = "{name}"
 """Stands in a setting for the name of each resource."""
 

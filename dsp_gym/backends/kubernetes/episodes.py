@@ -24,8 +24,6 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.window import WindowConfig
 
-__all__ = ["KubernetesEnvPlace", "KubernetesEpisodes", "kubernetes_place"]
-
 
 class KubernetesEnvPlace(KubernetesPlace):
     """Where the environment's job runs, and how much of it may be used."""

@@ -12,8 +12,6 @@ from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.config.strict_json import Document
 
-__all__ = ["ScalingReports", "VertexChange", "scaling_report"]
-
 REPORTER = "dsp-gym.io/autoscaler"
 REASON = "ScalingReport"
 REPEAT_S = 1800.0

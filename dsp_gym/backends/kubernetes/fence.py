@@ -15,8 +15,6 @@ from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["Fence", "Refusal"]
-
 
 class Refusal(KubernetesError):
     """A write that is not made, for a reason that may pass."""

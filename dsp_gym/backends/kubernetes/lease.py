@@ -16,8 +16,6 @@ from dsp_gym.backends.kubernetes.api import FIELD_MANAGER, KubernetesApi
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["Lease", "LeaseKeeper", "MEMORY"]
-
 MEMORY = "dsp-gym.io/memory"
 """Annotation of a lease with what its holder leaves to the next one."""
 

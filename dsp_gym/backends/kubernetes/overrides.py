@@ -18,17 +18,6 @@ from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.memory import NO_MEMORY, level_mib
 from dsp_gym.job.spec import JobSpec
 
-__all__ = [
-    "KEY",
-    "Override",
-    "OverrideForm",
-    "flattened",
-    "levels_in",
-    "levels_shown",
-    "text_of",
-    "with_levels",
-]
-
 KEY = "pipeline.jobvertex-parallelism-overrides"
 """Flink's option: vertex id to parallelism."""
 

@@ -18,8 +18,6 @@ from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Followed", "ResourcePlatform"]
-
 
 @dataclass(frozen=True, slots=True)
 class Followed:

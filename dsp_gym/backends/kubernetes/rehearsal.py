@@ -9,8 +9,6 @@ from dsp_gym.backends.kubernetes.resources import KILL_SWITCH, FlinkResource, St
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["check_policy", "rehearse"]
-
 _ATTEMPTS = 3
 
 _TOO_MANY = 1_000_000

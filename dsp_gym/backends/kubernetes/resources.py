@@ -14,16 +14,6 @@ from dsp_gym.backends.kubernetes.overrides import KEY, Override, OverrideForm, f
 from dsp_gym.config.strict_json import Document, Json, parse_json
 from dsp_gym.errors import KubernetesError
 
-__all__ = [
-    "DECISION",
-    "EPOCH",
-    "FlinkResource",
-    "HOLDER",
-    "KILL_SWITCH",
-    "OWN_ANNOTATIONS",
-    "Stamp",
-]
-
 EPOCH = "dsp-gym.io/epoch"
 """Annotation with the number of the leader that wrote last; each leader's is greater."""
 

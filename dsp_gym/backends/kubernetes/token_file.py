@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["TokenFile"]
-
 
 class _Settings(Protocol):
     """What is signed with, of the client's configuration."""

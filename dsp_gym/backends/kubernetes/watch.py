@@ -18,8 +18,6 @@ from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["Watcher"]
-
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 30.0
 
 

@@ -21,8 +21,6 @@ from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
-__all__ = ["OverrideWriter"]
-
 _WAIT_S = 0.2
 
 

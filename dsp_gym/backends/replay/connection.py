@@ -19,8 +19,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.records.recording import Recording, Run
 
-__all__ = ["ReplayEpisodes", "ReplayPlace", "complete_runs", "connect", "replay_place"]
-
 
 def complete_runs(folder: str | Path) -> tuple[Run, ...]:
     """Open a recording.

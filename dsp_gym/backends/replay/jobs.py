@@ -15,8 +15,6 @@ from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import FRESH_S, Observed, WindowConfig, snapshot_of
 from dsp_gym.records.recording import Run
 
-__all__ = ["ReplayJobs"]
-
 _CHANGES = ("running", "stopped", "failure")
 """Events after which the job is in another state."""
 

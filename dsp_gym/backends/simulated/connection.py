@@ -16,8 +16,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 
-__all__ = ["connect"]
-
 
 def connect(
     spec: JobSpec,

@@ -24,9 +24,6 @@ from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.rescaling import begin_outage
 from dsp_gym.simulation.state import SEEN, X
 
-__all__ = ["REMEMBERED_S", "MeasuredJobs"]
-
-
 REMEMBERED_S = 10
 """Seconds that the histogram of a measuring sink covers (LatencyHistogram of the Flink jobs)."""
 

@@ -23,9 +23,6 @@ from dsp_gym.records.writer import EndedRun, RecordingWriter
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.state import TRACE, S, X
 
-__all__ = ["SimulatedRecording", "simulated_samples"]
-
-
 PART_S = 3600
 """Seconds of a run whose samples are held at a time."""
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from dsp_gym.pages import chart_script, page_style
 
-__all__ = ["PAGE_HEADERS", "Asset", "assets"]
-
 PAGE_HEADERS = (
     (
         "Content-Security-Policy",

@@ -20,8 +20,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import Known, ReadRow, snapshot_of_rows
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["MOST_OF_A_BATCH", "SharedGraph", "SharedGraphs", "BatchedPolicies"]
-
 MOST_OF_A_BATCH = 16
 """Most jobs that are decided about in one call; more would gain little."""
 

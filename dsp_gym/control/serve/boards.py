@@ -9,8 +9,6 @@ from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.loop.wire import Document
 
-__all__ = ["JOBS_SCHEMA", "Boards", "Trouble"]
-
 JOBS_SCHEMA = "dsp-gym/jobs/1"
 
 

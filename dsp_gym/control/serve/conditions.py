@@ -11,8 +11,6 @@ from dsp_gym.control.executor import STANDBY
 from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.turn import Turn
 
-__all__ = ["CONDITIONS", "Condition", "Conditions", "Truth"]
-
 Truth = Literal["True", "False", "Unknown"]
 
 CONDITIONS = (

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.control.turn import Turn
 
-__all__ = ["BUCKETS_S", "Counts", "Took"]
-
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 2.5)
 """Buckets of the time a decision takes, s; 20 ms is what it may take with four policies."""
 

@@ -35,8 +35,6 @@ from dsp_gym.loop.snapshot_stream import ReadRow, snapshot_of_rows
 from dsp_gym.loop.wire import Document, decision_to_json
 from dsp_gym.policies import capabilities_of
 
-__all__ = ["BusyError", "Decisions", "FullError", "Question"]
-
 SILENT_S = 86_400.0
 """A history that nobody has asked about for so long may make room for another; no cool-down and no
 window of a guardrail is as long."""

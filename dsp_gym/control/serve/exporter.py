@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-__all__ = ["Exporter", "labels_of"]
-
 _HELD = "Decisions at which nothing could be asked of the job"
 
 

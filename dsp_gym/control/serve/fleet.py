@@ -33,8 +33,6 @@ from dsp_gym.control.turn import Hooks, Turn
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer
 
-__all__ = ["Fleet", "fleet", "of_resource"]
-
 LOOK_S = 0.5
 """Seconds between two comparisons of loops and resources; the watcher hears of a change at once."""
 

@@ -25,8 +25,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import SnapshotReader
 from dsp_gym.loop.wire import Document, decision_from_json
 
-__all__ = ["HISTORY_SCHEMA", "QUANTITIES", "StatusHistory"]
-
 HISTORY_SCHEMA = "dsp-gym/history/1"
 
 QUANTITIES = (

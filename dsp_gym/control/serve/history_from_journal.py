@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.records.journal import segments_of
 
-__all__ = ["PastDecision", "past_decisions"]
-
 MOST_BYTES = 16 * 2**20
 """Bytes of the journal's end that are read: some hours, within a part of a second."""
 

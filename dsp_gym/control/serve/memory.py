@@ -14,8 +14,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["give_back"]
-
 _COMPILER = "libllvmlite"
 _SMAPS = Path("/proc/self/smaps")
 _MADV_DONTNEED = 4

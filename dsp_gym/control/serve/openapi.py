@@ -5,8 +5,6 @@ from __future__ import annotations
 from dsp_gym.control.serve.schemas import schemas
 from dsp_gym.loop.wire import DECISION_SCHEMA, SNAPSHOT_SCHEMA, Document, json_schema
 
-__all__ = ["openapi"]
-
 _TEXT = {"text/plain": {"schema": {"type": "string"}}}
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 

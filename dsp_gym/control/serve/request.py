@@ -15,17 +15,6 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("shadow", "serving over HTTP") from None
 
-__all__ = [
-    "END",
-    "FIRST",
-    "MOST_HEADER",
-    "BadRequestError",
-    "Head",
-    "Header",
-    "read_header",
-    "too_large",
-]
-
 MOST_HEADER = 16_384
 """Bytes of a request's header; each line counts 32 more, for what it takes in memory."""
 

@@ -15,8 +15,6 @@ from typing import Protocol
 
 from dsp_gym.control.thread_pool import DaemonPool
 
-__all__ = ["MOST_QUICK", "MOST_SLOW", "SLOW_S", "ScheduledLoop", "Scheduler"]
-
 MOST_QUICK, MOST_SLOW = 24, 16
 """Steps at once: of loops whose servers answer, and of the others."""
 

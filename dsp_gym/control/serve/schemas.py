@@ -10,8 +10,6 @@ from dsp_gym.control.serve.status import STATUS_SCHEMA
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.wire import Document
 
-__all__ = ["schemas"]
-
 _TEXT: Document = {"type": "string"}
 _FLAG: Document = {"type": "boolean"}
 _COUNT: Document = {"type": "integer", "minimum": 0}

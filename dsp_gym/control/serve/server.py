@@ -32,8 +32,6 @@ from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.loop.wire import Document
 from dsp_gym.redaction import redacted
 
-__all__ = ["StatusServer"]
-
 _LOG = logging.getLogger(__name__)
 
 _Made = TypeVar("_Made")

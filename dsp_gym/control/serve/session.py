@@ -33,8 +33,6 @@ from dsp_gym.policies.registry import make
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer
 
-__all__ = ["Session", "served", "session", "starting", "watched"]
-
 PLANNERS = 2
 """Plans made at once: they are compiled code that leaves the interpreter to the other threads."""
 

@@ -6,8 +6,6 @@ import gc
 import sys
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 
-__all__ = ["size_of"]
-
 _SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, FrameType)
 """What every part of a process shares: not held by one object."""
 

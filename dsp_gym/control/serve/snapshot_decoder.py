@@ -23,8 +23,6 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.snapshot_stream import LATEST_S, Known, ReadRow, SnapshotReader
 from dsp_gym.loop.wire import Document
 
-__all__ = ["Fixed", "DecodedSnapshot", "SnapshotDecoder", "decode"]
-
 DecodedSnapshot = Any
 """A snapshot as msgspec reads it: the fields of `SnapshotDocument`."""
 

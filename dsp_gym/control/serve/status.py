@@ -24,8 +24,6 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.wire import costs_to_json
 
-__all__ = ["STATUS_SCHEMA", "StatusBoard"]
-
 STATUS_SCHEMA = "dsp-gym/status/1"
 
 KEPT = 50

@@ -11,8 +11,6 @@ from pathlib import Path
 from dsp_gym.config.files import private_text
 from dsp_gym.errors import ConfigError
 
-__all__ = ["SHORTEST", "Tokens", "is_addressed", "read_tokens"]
-
 SHORTEST = 16
 """Characters of a token."""
 

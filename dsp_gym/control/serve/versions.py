@@ -9,8 +9,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.version import __version__
 
-__all__ = ["Version", "model_sha256", "version_of"]
-
 
 class Version(NamedTuple):
     """Of a policy."""

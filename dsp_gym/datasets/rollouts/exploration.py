@@ -26,8 +26,6 @@ from dsp_gym.envs.codec import Codec
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
-__all__ = ["Explorer", "RandomCapacities", "RandomMoves"]
-
 _STREAM = zlib.crc32(b"exploration")
 
 

@@ -26,17 +26,6 @@ from dsp_gym.loads.splits import LoadSet, SplitName
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import folder_of, make, resolve
 
-__all__ = [
-    "Batch",
-    "Cell",
-    "Player",
-    "RolloutConfig",
-    "batches",
-    "cells_of",
-    "decisions_of",
-    "players_of",
-]
-
 
 class RolloutConfig(ConfigModel):
     """Every policy on every job under every load of a split with every seed: one cell each."""

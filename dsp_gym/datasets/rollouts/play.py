@@ -22,8 +22,6 @@ from dsp_gym.loop.snapshot import PER_JOB, PER_VERTEX, MetricsSnapshot
 from dsp_gym.policies.capabilities import FutureLoad, capabilities_of, without_reasons
 from dsp_gym.policies.registry import make
 
-__all__ = ["play"]
-
 _STREAM = zlib.crc32(b"episode")
 
 Ticked = Callable[[float], object]

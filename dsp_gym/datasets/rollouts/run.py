@@ -27,8 +27,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import bytes_sha256
 from dsp_gym.version import __version__
 
-__all__ = ["Played", "played", "rollout"]
-
 OnCell = Callable[[str, float, int], None]
 """Told of progress: a policy's label, cells done (a part of one counts), cells in all."""
 

@@ -23,25 +23,6 @@ from dsp_gym.sizing.arrivals import BLIND_S
 from dsp_gym.sizing.frontier import subtask_cost_per_s
 from dsp_gym.sizing.service import Believed, believed, carried_per_s, crowd
 
-__all__ = [
-    "BLIND",
-    "CHOICES",
-    "DOWN",
-    "ENOUGH_FILL",
-    "FILLING",
-    "HOLD",
-    "KAPPAS",
-    "READY",
-    "SETTLED",
-    "UNCOUNTED",
-    "UNSEEN",
-    "CapacityTargets",
-    "aim",
-    "decode",
-    "nearest",
-    "running_cost",
-]
-
 HOLD = 0
 KAPPAS = (1.0, 1.07, 1.15, 1.25, 1.38, 1.55, 1.8, 2.1, 2.45, 2.8)
 CHOICES = 1 + len(KAPPAS)

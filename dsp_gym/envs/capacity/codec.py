@@ -24,8 +24,6 @@ from dsp_gym.sizing.arrivals import Arrivals
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import Believed, ServiceModel
 
-__all__ = ["CapacityCodec"]
-
 
 class Looked(NamedTuple):
     """The results that a codec keeps with a snapshot of all jobs."""

@@ -19,8 +19,6 @@ from dsp_gym.loop.snapshot import JOB, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.sizing.service import Believed, believed
 
-__all__ = ["CAPACITY_FEATURES", "CapacityFeature", "CapacityInputs", "describe"]
-
 
 class CapacityFeature(NamedTuple):
     """One row of the table of features."""

@@ -21,8 +21,6 @@ from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, Handles
 from dsp_gym.sizing.arrivals import pending_records
 
-__all__ = ["EXTREME_SPANS", "MEAN_SPANS", "CourseMemory", "CourseRows", "LoadCourse", "follow"]
-
 MEAN_SPANS = {"now": 150.0, "10min": 600.0, "30min": 1800.0, "2h": 7200.0, "6h": 21600.0}
 """Span of each mean, s."""
 

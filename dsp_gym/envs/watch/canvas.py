@@ -21,19 +21,6 @@ from dsp_gym.errors import MissingExtraError
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw, ImageFont
 
-__all__ = [
-    "Align",
-    "Mask",
-    "Pixels",
-    "Point",
-    "Sheet",
-    "area_mask",
-    "curve_mask",
-    "fitted",
-    "need_pillow",
-    "text_width",
-]
-
 Pixels = NDArray[np.uint8]
 """(height, width, 3): red, green and blue."""
 

@@ -13,8 +13,6 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["Moment", "Scene", "ShownVertex", "Story"]
-
 
 @dataclass(frozen=True, slots=True)
 class ShownVertex:

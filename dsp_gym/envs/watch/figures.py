@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dsp_gym.pages import number
 
-__all__ = ["bytes_of", "clock", "count", "duration", "percent"]
-
 
 def count(value: float) -> str:
     """Write a count or a rate, thousands and millions shortened.

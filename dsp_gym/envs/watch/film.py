@@ -18,8 +18,6 @@ from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["FILM_FORMATS", "Film", "check_format", "write_film"]
-
 FILM_FORMATS = (".gif", ".mp4")
 """Endings of the files that can be written."""
 

@@ -13,8 +13,6 @@ from dsp_gym.envs.watch.figures import bytes_of, count
 from dsp_gym.envs.watch.layout import arranged
 from dsp_gym.envs.watch.theme import Colour, Theme, mixed
 
-__all__ = ["JobGraph"]
-
 LARGEST, SMALLEST_GAP, WIDEST_GAP = (300, 136), (34, 12), 170
 """Of a vertex, and between two; pixels."""
 

@@ -15,17 +15,6 @@ from dsp_gym.envs.watch.theme import Colour, Scheme, Theme, mixed, theme
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.pages import money, number
 
-__all__ = [
-    "HEIGHT",
-    "WIDTH",
-    "JobView",
-    "axis_of",
-    "draw_events",
-    "draw_status",
-    "events_of",
-    "seconds",
-]
-
 WIDTH, HEIGHT = 1280, 720
 """Pixels of a frame."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from dsp_gym.envs.watch.canvas import Point
 
-__all__ = ["Arrangement", "arranged"]
-
 _SWEEPS = 6
 """Times the layers are put in order, from the left and from the right in turn."""
 

@@ -14,8 +14,6 @@ from dsp_gym.envs.watch.canvas import Mask, Sheet, area_mask, curve_mask, text_w
 from dsp_gym.envs.watch.figures import duration
 from dsp_gym.envs.watch.theme import Colour, Theme, mixed
 
-__all__ = ["EMPTY", "CurvePanel", "PanelEvents", "Stroke", "TimeAxis", "path_masks", "time_labels"]
-
 _TITLE = 30
 """Pixels above the curves, for title and value."""
 

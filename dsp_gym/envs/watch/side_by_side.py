@@ -25,8 +25,6 @@ from dsp_gym.envs.watch.plot import CurvePanel, Stroke, time_labels
 from dsp_gym.envs.watch.theme import Colour, Scheme, mixed, theme
 from dsp_gym.pages import money, number
 
-__all__ = ["MOST_POLICIES", "SideBySide"]
-
 MOST_POLICIES = 3
 _MARGIN, _GAP = 24, 24
 _LOAD = (62, 118)  # y and height

@@ -9,8 +9,6 @@ from dsp_gym.envs.watch.episode_data import Story
 from dsp_gym.envs.watch.figures import count, duration, percent
 from dsp_gym.pages import money
 
-__all__ = ["as_text", "sparkline"]
-
 _BARS = " ▁▂▃▄▅▆▇█"
 _COLUMNS = 48
 _BUSY_COLUMNS = 20

@@ -9,8 +9,6 @@ from typing import Literal
 
 from dsp_gym.pages import page_style
 
-__all__ = ["Colour", "Scheme", "Theme", "mixed", "theme"]
-
 Colour = tuple[int, int, int]
 """Red, green and blue, 0 to 255."""
 

@@ -23,18 +23,6 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.cost import one_currency
 from dsp_gym.job.spec import CURRENCY
 
-__all__ = [
-    "TITLES",
-    "BoardCell",
-    "FrontierBoard",
-    "board_of",
-    "currency_of",
-    "figures_of",
-    "frontier_fingerprint",
-    "render_json",
-    "whole_fingerprint",
-]
-
 SCHEMA = "dsp-gym/frontier/1"
 
 TITLES = {

@@ -13,9 +13,6 @@ from dsp_gym.evaluation.shift import Shift
 from dsp_gym.job.catalog import random_job
 from dsp_gym.loads.splits import LoadSet, LoadSplit, SeedRange
 
-__all__ = ["FrontierCell", "FrontierConfig", "JobGroup", "Shifts", "SweptPolicy"]
-
-
 UNSHIFTED = "as they are"
 """Label of the jobs and loads without a shift."""
 

@@ -33,18 +33,6 @@ from dsp_gym.policies.local_module import LocalPolicy, offer_local, parse_local_
 from dsp_gym.policies.pins import digest_of
 from dsp_gym.records.hashes import document_sha256, file_sha256
 
-__all__ = [
-    "ENTRY_FILE",
-    "ENTRY_NAME",
-    "SubmittedEntry",
-    "EntryDocument",
-    "entered",
-    "files_of",
-    "read_entries",
-    "refuse_chance",
-    "unlike",
-]
-
 ENTRY_FILE, CARD, POLICY, RUNS = "entry.json", "card.md", "policy", "runs"
 
 SCHEMA = "dsp-gym/entry/1"

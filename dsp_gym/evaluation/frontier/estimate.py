@@ -17,16 +17,6 @@ from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.statistics import BootstrapEstimate, Resampling, estimate_of
 
-__all__ = [
-    "AgainstRule",
-    "DearestJob",
-    "FrontierPoint",
-    "PolicyFrontier",
-    "cost_at",
-    "estimate_cell",
-    "points_of",
-]
-
 _Estimate = BootstrapEstimate | None
 
 WORST_SHARE = 0.05

@@ -21,8 +21,6 @@ from dsp_gym.evaluation.results import Report, ReportPart, Table
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.pages import Html, ScatterPoint, money, scatter
 
-__all__ = ["report_of"]
-
 
 def _explained(board: FrontierBoard) -> list[str]:
     config = board.config

@@ -25,19 +25,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import make, resolve
 
-__all__ = [
-    "DAY_S",
-    "SHIFTS",
-    "CellRuns",
-    "PlayedFrontier",
-    "PolicyRuns",
-    "decisions_in",
-    "entrants",
-    "play_cell",
-    "play_frontier",
-    "play_shift",
-]
-
 DAY_S = 86_400
 
 SHIFTS = "shifts"

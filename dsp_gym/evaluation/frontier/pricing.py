@@ -12,14 +12,6 @@ from dsp_gym.evaluation.frontier.estimate import points_of
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.statistics import BootstrapEstimate, Resampling, estimate_of
 
-__all__ = [
-    "PricedPolicy",
-    "ShiftedPolicy",
-    "cheapest_settings",
-    "compare_shifts",
-    "price_cell",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PricedPolicy:

@@ -13,16 +13,6 @@ from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.statistics import BootstrapEstimate
 from dsp_gym.pages import money, number, percent
 
-__all__ = [
-    "cost_table",
-    "headline",
-    "level_of",
-    "shift_table",
-    "short_table",
-    "tables_beside",
-]
-
-
 NAMED = 6
 """Jobs named in one field of a table."""
 

@@ -15,8 +15,6 @@ from dsp_gym.experiments.tuning.objective import OnSteps, Score
 from dsp_gym.loads.splits import LoadSet, SeedRange
 from dsp_gym.policies.config import with_params
 
-__all__ = ["AgentObjective", "with_held_out_seeds"]
-
 HELD_OUT = 0.2
 """Share of the training seeds that agents are judged on instead of learning from them."""
 

@@ -26,8 +26,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
 
-__all__ = ["Goal", "Objective", "PolicyObjective", "Score", "training_benchmark"]
-
 Goal = Literal["cost", "reward"]
 OnSteps = Callable[[int, int], None]
 """Called with the steps taken and the steps in all."""

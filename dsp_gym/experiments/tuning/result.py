@@ -13,8 +13,6 @@ from dsp_gym.experiments.tuning.study import BestTrial
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.version import __version__
 
-__all__ = ["provenance", "write_experiment", "write_policy"]
-
 
 def provenance(
     best: BestTrial, about: Mapping[str, object], seed: int, at_once: int = 1

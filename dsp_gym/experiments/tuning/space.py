@@ -12,14 +12,6 @@ from typing import Protocol, TypeVar, cast
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 
-__all__ = [
-    "AGENT",
-    "GROUP",
-    "Pick",
-    "SearchSpace",
-    "search_space",
-]
-
 GROUP = "dsp_gym.search_spaces"
 """Entry-point group under which a distribution offers search spaces, by the policy's name."""
 

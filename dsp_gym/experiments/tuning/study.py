@@ -26,8 +26,6 @@ from dsp_gym.experiments.tuning.space import SearchSpace, Value
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["FIRST_ROUND", "BestTrial", "SearchProgress", "tune"]
-
 Result = TypeVar("Result")
 
 DEFAULT = -1

@@ -24,8 +24,6 @@ from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.history import DAY_S, GridSlots, JobHistory, gridded
 from dsp_gym.whatif.policies import named_entrants
 
-__all__ = ["POLICIES", "bench_backtest", "fleet"]
-
 POLICIES = ("ds2", "justin-paper", "flink-autoscaler", "learned")
 
 PARTS = 16

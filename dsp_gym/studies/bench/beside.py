@@ -25,8 +25,6 @@ from dsp_gym.errors import StorageError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.studies.bench.stand_in import NAMESPACE, SELECTOR, standing_in
 
-__all__ = ["HEAVY", "Beside", "Running", "beside", "memory_mib"]
-
 HEAVY = (
     "matplotlib",
     "mlflow",

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-__all__ = ["T_S", "Asked", "Client", "ask", "tell"]
-
 T_S = b"1000000000"
 """Stands in a body for the seconds of its time; those of every other have as many digits."""
 

@@ -26,15 +26,6 @@ from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 
-__all__ = [
-    "MeasuredRate",
-    "bench_day",
-    "bench_environment",
-    "bench_frames",
-    "experiment",
-    "measure",
-]
-
 JOB = "bench-8"
 GUARDRAILS = "floor"
 """The chain of the shipped experiments."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Figure", "machine"]
-
 BLOCK = bytes(1 << 20)
 PROBE_S = 0.5
 """Long enough to outlast a time slice, short beside any measurement."""

@@ -25,8 +25,6 @@ from dsp_gym.policies.registry import available, make
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.studies.bench.environment import JOB, MeasuredRate, measure
 
-__all__ = ["RULES", "bench_policies", "rule_policies"]
-
 RULES = (
     "static",
     "hpa-cpu",

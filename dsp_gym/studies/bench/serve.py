@@ -35,8 +35,6 @@ from dsp_gym.studies.bench.clients import T_S, Asked, tell
 from dsp_gym.studies.bench.machine import Figure
 from dsp_gym.studies.bench.policies import recorded
 
-__all__ = ["bench_serve"]
-
 JOB = "flink-wordcount"
 RULE, LEARNED = "ds2", "learned"
 POLICIES = (RULE, "justin-artifact", LEARNED)

@@ -33,8 +33,6 @@ from dsp_gym.studies.bench.beside import beside
 from dsp_gym.studies.bench.machine import Figure
 from dsp_gym.studies.bench.policies import LARGE, chain
 
-__all__ = ["BARS", "JOBS", "bench_shadow", "configuration"]
-
 POLICIES = ("learned-q11", "ds2", "justin-artifact", "flink-autoscaler")
 REPLAY = "replay of a recorded week"
 BARS = {

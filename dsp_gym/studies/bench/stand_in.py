@@ -19,8 +19,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from dsp_gym.metrics.flink import FLINK_METRICS
 
-__all__ = ["NAMESPACE", "SELECTOR", "serve", "standing_in"]
-
 NAMESPACE, SELECTOR = "jobs", "team=bench"
 SAMPLE_S = 5.0
 READS = ("get", "list", "watch")

@@ -8,8 +8,6 @@ import sys
 
 from dsp_gym.studies.bench.environment import MeasuredRate
 
-__all__ = ["bench_start"]
-
 _STARTS = {
     "import gymnasium": "import gymnasium",
     "import dsp_gym": "import dsp_gym",

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from dsp_gym.errors import ConfigError, did_you_mean
 
-__all__ = ["fitted_values", "with_values"]
-
 _LINE = re.compile(
     r"^(?P<head>.*\bvalue: )(?P<number>[-+.0-9eE]+)(?P<tail>.*# fit: (?P<name>\w+))$"
 )

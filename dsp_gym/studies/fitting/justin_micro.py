@@ -26,8 +26,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 
-__all__ = ["BANDS", "START", "evidence_of", "fit", "main", "shares"]
-
 COMMAND = "python -m dsp_gym.studies.fitting.justin_micro --write"
 
 MEMORY_MIB = (128, 256, 512, 1024, 2048)

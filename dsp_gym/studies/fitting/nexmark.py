@@ -30,8 +30,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 
-__all__ = ["TARGETS", "Target", "evidence_of", "main", "power_of", "solve"]
-
 COMMAND = "python -m dsp_gym.studies.fitting.nexmark --data ../shared/data --write"
 
 

@@ -21,17 +21,6 @@ from dsp_gym.errors import ConfigError, MissingExtraError
 from dsp_gym.job.cache import Blocks, lru_curve
 from dsp_gym.job.spec import Popularity
 
-__all__ = [
-    "FORMS",
-    "CurveFit",
-    "Form",
-    "MeasuredCurve",
-    "fit_form",
-    "leave_one_out",
-    "predicted",
-    "read_curves",
-]
-
 FILE = "rocksdb_miss_ratio_curves.csv"
 MIB = 1024.0 * 1024.0
 DB_BENCH_KEYS = 20e6

@@ -53,16 +53,6 @@ from dsp_gym.studies.fitting.streambed_data import (
 )
 from dsp_gym.studies.fitting.streambed_model import QueryModel, spec_of
 
-__all__ = [
-    "CellPrediction",
-    "evidence_of",
-    "fit",
-    "fit_miss",
-    "leave_one_out",
-    "main",
-    "production_cell",
-    "single_task_evidence",
-]
 COMMAND = "python -m dsp_gym.studies.fitting.streambed --data ../shared/data --write"
 SINGLE_TASK = ("streambed-q2", "streambed-q8")
 """Job files by hand from operator rates of runs with one task per operator."""

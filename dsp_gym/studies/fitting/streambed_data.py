@@ -11,20 +11,6 @@ import numpy as np
 
 from dsp_gym.calibration.csv_rows import measured_rows
 
-__all__ = [
-    "AT_SCALE",
-    "CROWDED_MIB",
-    "ENOUGH_MIB",
-    "KEY_GROUPS",
-    "Production",
-    "QUERIES",
-    "Query",
-    "StreambedCell",
-    "StreambedRun",
-    "cells",
-    "read_runs",
-]
-
 CROWDED_MIB = (512, 1024)
 """Memory per slot at which the state of q5 does not fit."""
 OVERLAP = 0.77

@@ -16,8 +16,6 @@ from dsp_gym.job.spec import Efficiency, JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
 from dsp_gym.studies.fitting.streambed_data import Query, StreambedCell, StreambedRun
 
-__all__ = ["QueryModel", "spec_of"]
-
 MST_NOISE = 0.05
 """Relative noise of a measured MST (StreamBed: repeats vary by about 5.7 %)."""
 FEW_KEYS = ("max_agg", "join")

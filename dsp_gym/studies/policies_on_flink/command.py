@@ -26,8 +26,6 @@ from dsp_gym.studies.policies_on_flink.runs import (
 )
 from dsp_gym.studies.policies_on_flink.simulated import simulate
 
-__all__ = ["ATTEMPTS", "Drive", "ValidationProgress", "compared", "run_missing"]
-
 ATTEMPTS = 2
 """A run that fails is tried once more: slots of a predecessor may not have been free yet."""
 

@@ -19,8 +19,6 @@ from dsp_gym.policies.registry import make
 from dsp_gym.studies.policies_on_flink.runs import ValidationCase
 from dsp_gym.studies.policies_on_flink.slow_motion import SlowGuardedPolicy
 
-__all__ = ["ValidationTotals", "acting", "totals"]
-
 _NO_ROLL_BACK = RollBackConfig(return_s=7200.0, slo_share=1.0)
 """What a policy did stands: the loop takes nothing back for it."""
 

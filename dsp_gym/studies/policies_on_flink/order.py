@@ -14,8 +14,6 @@ from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
 from dsp_gym.studies.policies_on_flink.published import PublishedRun
 from dsp_gym.studies.policies_on_flink.runs import PlannedValidation, RealRun, ValidationCase
 
-__all__ = ["DIFFERS", "CaseFigures", "PolicyFigures", "figures_of"]
-
 DIFFERS = 0.10
 """Two simulated prices that are this far apart, as a share of the lower, have an order."""
 

@@ -11,8 +11,6 @@ from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError
 from dsp_gym.studies.policies_on_flink.runs import ValidationCase
 
-__all__ = ["PublishedRun", "PublishedRuns"]
-
 
 class PublishedRun(NamedTuple):
     """The figures of one real run."""

@@ -26,8 +26,6 @@ from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
 from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, ValidationRun
 from dsp_gym.version import __version__
 
-__all__ = ["drive"]
-
 LEADS_S = (8.0, 25.0, 60.0)
 """From a submission to the first second of the load, s; the first job of a cluster takes longer."""
 

@@ -14,8 +14,6 @@ import numpy as np
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["CountedRecords", "drained", "expected_per_record"]
-
 _POLL_S = 2.0
 _FRESH_S = 20.0
 

@@ -38,16 +38,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make, resolve
 from dsp_gym.records.hashes import bytes_sha256
 
-__all__ = [
-    "KeptRuns",
-    "PlannedValidation",
-    "RealRun",
-    "ValidationCase",
-    "ValidationRun",
-    "outage_of",
-    "planned",
-]
-
 AROUND_S = 40.0
 """What a run takes beside its load, s: a submission, the drain, a cancellation."""
 

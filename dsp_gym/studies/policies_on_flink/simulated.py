@@ -15,8 +15,6 @@ from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.studies.policies_on_flink.loop import ValidationTotals, acting, totals
 from dsp_gym.studies.policies_on_flink.runs import ValidationCase
 
-__all__ = ["simulate"]
-
 
 def simulate(
     config: ValidationConfig,

@@ -34,8 +34,6 @@ from dsp_gym.loop.snapshot import (
 )
 from dsp_gym.loop.topology import Topology
 
-__all__ = ["SlowGuardedPolicy", "slowed", "slowed_snapshot"]
-
 Section = TypeVar("Section", bound=ConfigModel)
 
 _TIMES_OF_STATE = ("read_hit_us", "read_miss_us", "write_us", "compaction_us")

@@ -20,18 +20,6 @@ from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.simulation.state import TRACE, X
 
-__all__ = [
-    "ClosedLoopRun",
-    "Replayed",
-    "ReplayedOutage",
-    "TasksAndLevels",
-    "age_s",
-    "can_lose",
-    "closed_loop",
-    "merge_outages",
-    "replay",
-]
-
 TasksAndLevels = dict[str, tuple[int, int]]
 """Parallelism and memory level by vertex, sources left out."""
 

@@ -33,8 +33,6 @@ from dsp_gym.calibration.series_tables import (
 from dsp_gym.studies.reproduce.closed_loop import Replayed, ReplayedOutage, merge_outages, replay
 from dsp_gym.studies.reproduce.registry import Check, needs
 
-__all__ = ["Comparison", "compare", "demeter", "injected_reread_s", "row_means"]
-
 SOURCE = "Demeter, results of CARS (demeter_cars_*.csv)"
 REACTIVE, OPERATOR, STATIC = "reactive_hpa_cpu", "flink_operator_autoscaler", "static24"
 CHECKED_RUN = 1

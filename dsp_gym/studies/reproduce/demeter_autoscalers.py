@@ -48,8 +48,6 @@ from dsp_gym.studies.reproduce.demeter import (
 )
 from dsp_gym.studies.reproduce.registry import Check, needs
 
-__all__ = ["SETUPS", "Setup", "SimulatedDay", "demeter_autoscalers", "simulate"]
-
 SEEDS = (0, 1, 2, 3, 4)
 LATE_BAR, RESCALES_FACTOR = 0.08, 1.5
 NEAR_FAILURE_S = 60

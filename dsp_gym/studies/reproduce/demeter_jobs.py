@@ -25,8 +25,6 @@ from dsp_gym.calibration.series_tables import read_outages, read_profiles, read_
 from dsp_gym.config.files import write_atomic
 from dsp_gym.job.memory import managed_mib_per_slot
 
-__all__ = ["JOBS", "job_files"]
-
 COMMAND = "python -m dsp_gym.studies.reproduce.demeter_jobs --data ../shared/data --write"
 CHECKED_RUN = 1
 MEMORY_MIB = 4096.0

@@ -12,8 +12,6 @@ from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, TasksAndLevels,
 from dsp_gym.studies.reproduce.ds2 import instrumented
 from dsp_gym.studies.reproduce.registry import Check
 
-__all__ = ["dhalion_word_count"]
-
 SOURCE = "DS2, section 5.2, Figures 1 and 6"
 OPTIMUM = {"flatmap": 10, "count": 20}
 DURATION_S = 4800

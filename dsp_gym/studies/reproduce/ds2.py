@@ -13,8 +13,6 @@ from dsp_gym.simulation.options import Measurement, MechanismSwitches, Simulatio
 from dsp_gym.studies.reproduce.closed_loop import can_lose, closed_loop
 from dsp_gym.studies.reproduce.registry import Check
 
-__all__ = ["ds2_convergence", "ds2_word_count"]
-
 QUERIES = ("q1", "q2", "q3", "q5", "q8", "q11")
 STARTS = (8, 12, 16, 20, 24, 28)
 SUSTAINED = 0.99

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from dsp_gym.studies.reproduce.registry import Check, needs
 
-__all__ = ["flink_runs"]
-
 SOURCE = "flink_runs/runs.csv, samples.csv.gz"
 RATE_MEDIAN, RATE_P90, EXTRAPOLATED = 0.10, 0.25, 0.15
 SHARE_MEAN, READ_WITHIN_2, TAU = 0.07, 0.90, 0.85

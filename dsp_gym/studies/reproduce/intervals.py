@@ -36,8 +36,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.validity import half_width
 from dsp_gym.studies.reproduce.registry import Check, needs
 
-__all__ = ["HELD", "PredictedCell", "cells", "intervals"]
-
 SOURCE, CLAIM = "streambed_mst.csv, flink_runs/", "90 % intervals hold the truth"
 HELD = (0.85, 0.97)
 """Share of cells that 90 % intervals may hold."""

@@ -13,8 +13,6 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.reproduce.registry import Check
 
-__all__ = ["justin_micro", "rates_per_s"]
-
 TASKS = (1, 2, 4, 8)
 MEMORY_MIB = (128, 256, 512, 1024, 2048)
 SUSTAINED = 0.99

@@ -19,8 +19,6 @@ from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, TasksAndLevels, closed_loop
 from dsp_gym.studies.reproduce.registry import Check
 
-__all__ = ["justin_nexmark"]
-
 SOURCE = "Justin, section 5.1, Figure 5"
 SUSTAINED = 0.99
 DURATION_S = 3600

@@ -11,8 +11,6 @@ from pathlib import Path
 from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
 from dsp_gym.loads import traces
 
-__all__ = ["Check", "data_folder", "needs", "reproduce", "skipped", "studies"]
-
 
 @dataclass(frozen=True, slots=True)
 class Check:

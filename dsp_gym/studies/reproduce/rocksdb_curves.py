@@ -14,8 +14,6 @@ from dsp_gym.studies.fitting.rocksdb_curves import (
 )
 from dsp_gym.studies.reproduce.registry import Check, needs
 
-__all__ = ["rocksdb_curves"]
-
 MEAN, WORST = 0.05, 0.12
 CHOSEN = FORMS[-1]
 """The form of the simulation's caches."""

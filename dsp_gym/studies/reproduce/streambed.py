@@ -21,8 +21,6 @@ from dsp_gym.studies.fitting.streambed_data import (
 )
 from dsp_gym.studies.reproduce.registry import Check, needs
 
-__all__ = ["streambed"]
-
 MEDIAN_BAR, LARGEST_BAR = 0.07, 0.15
 SOURCE = "StreamBed, streambed_mst.csv"
 HINDSIGHT = {

@@ -19,8 +19,6 @@ from dsp_gym.policies.registry import load_class, make
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
 from dsp_gym.studies.reproduce.registry import Check, needs, skipped
 
-__all__ = ["bids2_errors", "extrapolated", "streambed_planner"]
-
 SOURCE = "StreamBed, streambed_mst.csv and streambed_operator_rates.csv"
 ROWS, ROW_BAR = 134, 0.01
 BIDS2 = "streambed-planner/bids2"

@@ -20,16 +20,6 @@ from dsp_gym.policies.registry import make
 from dsp_gym.studies.reproduce.registry import Check, skipped
 from dsp_gym.studies.reproduce.streambed_planner import TESTBED_SLOTS, large_job, with_free_sources
 
-__all__ = [
-    "TABLES",
-    "PublishedTables",
-    "Replay",
-    "learned",
-    "planned_slots",
-    "replays",
-    "streambed_tables",
-]
-
 SLOT_GIB = (0.5, 1, 2, 4)
 LONG = {"estimator": {"warm_up_s": 450, "timeout_s": 900}}
 """Estimator of q5 and q8 (section 8.2)."""

@@ -41,8 +41,6 @@ from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 
-__all__ = ["CASES", "Case", "LoopResult", "along", "simulated", "summary"]
-
 INTERVAL_S = 45
 """Decision interval: a window, its stabilisation and what a local rescale takes."""
 WINDOW = WindowConfig(window_s=25, stabilization_s=10)

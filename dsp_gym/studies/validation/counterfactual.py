@@ -48,8 +48,6 @@ from dsp_gym.whatif.journal import read_run
 from dsp_gym.whatif.journal_history import history_of_run
 from dsp_gym.whatif.result import JobResult
 
-__all__ = ["BARS", "LOADS", "rising_and_falling"]
-
 INTERVAL_S = 30
 WINDOW = WindowConfig(window_s=25, stabilization_s=10)
 LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}

@@ -36,8 +36,6 @@ from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.records.journal import read
 from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
 
-__all__ = ["compressed", "main"]
-
 JOB, NAME = "flink-wordcount", "drive"
 LOAD, SEED, COMPRESSION = "diurnal-bursts", 9001, 3
 INTERVAL_S = 30

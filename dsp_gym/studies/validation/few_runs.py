@@ -31,8 +31,6 @@ from dsp_gym.config.files import load_model
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["BARS", "Drawn", "few_runs", "holds"]
-
 JOBS = ("read", "update", "direct-read", "direct-update")
 BARS = {"rate_median": 0.08, "rate_p90": 0.20, "busy_mean": 0.05, "hit_mean": 0.05}
 NOISE_FACTOR = 1.5

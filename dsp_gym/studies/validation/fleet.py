@@ -32,8 +32,6 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.studies.validation.drive import compressed
 
-__all__ = ["BARS", "SCALED_BY"]
-
 SCALED_BY = {"flink-wordcount": "ds2-local", "flink-q11": "justin-local", "flink-q1": None}
 """The acting policy of each job, from one task per vertex; None: `DEPLOYED`, all the time."""
 

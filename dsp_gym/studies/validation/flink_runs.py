@@ -21,8 +21,6 @@ from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.config.files import load_model
 from dsp_gym.job.spec import JobSpec
 
-__all__ = ["JOBS", "Figures", "flink_runs"]
-
 JOBS = ("read", "update", "direct-read", "direct-update")
 SMALL = 2
 """Most state tasks in the fit that is extrapolated."""

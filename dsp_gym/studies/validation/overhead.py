@@ -34,8 +34,6 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 
-__all__ = ["interval", "main"]
-
 JOB = "flink-micro-read"
 SETTLE_S, WINDOW_S = 5.0, 20.0
 SATURATE = "1000000"

@@ -45,8 +45,6 @@ from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import FlinkError
 
-__all__ = ["ClusterStatus", "LocalCluster", "PartStatus"]
-
 JOBMANAGER, TASKMANAGER, PROMETHEUS = "jobmanager", "taskmanager", "prometheus"
 
 _START_S = 90.0

@@ -12,17 +12,6 @@ from pathlib import Path
 
 from dsp_gym.errors import FlinkError, MissingExtraError
 
-__all__ = [
-    "FlinkLibraries",
-    "Java",
-    "find_java",
-    "find_libraries",
-    "find_prometheus",
-    "java_major",
-    "jobs_jar",
-    "same_minor",
-]
-
 OLDEST_JAVA = 17
 """Flink 2.1 does not start on an older one; it recommends 17."""
 

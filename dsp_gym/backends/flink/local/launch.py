@@ -21,16 +21,6 @@ from dsp_gym.backends.flink.local.settings import (
 )
 from dsp_gym.config.files import write_atomic
 
-__all__ = [
-    "FlinkProcesses",
-    "Home",
-    "default_home",
-    "failure_in",
-    "is_ready",
-    "prometheus_command",
-    "prometheus_config",
-]
-
 
 def default_home() -> Path:
     """Where a cluster lives by default: `$XDG_STATE_HOME/dsp-gym/flink`.

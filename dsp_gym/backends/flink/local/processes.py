@@ -23,17 +23,6 @@ from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import FlinkError
 
-__all__ = [
-    "Process",
-    "free_ports",
-    "is_port_free",
-    "listed_start_time",
-    "resident_mib",
-    "start",
-    "start_time",
-    "wait_until",
-]
-
 _POLL_S = 0.1
 
 

@@ -10,8 +10,6 @@ from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
 
-__all__ = ["ClusterSettings", "Ports", "flink_config", "log4j_properties"]
-
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 

@@ -18,8 +18,6 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import FlinkError, StorageError
 
-__all__ = ["ClusterState", "check_port", "check_same", "choose_ports", "locked", "read_state"]
-
 
 class ClusterState(ConfigModel):
     """What was started in a home folder."""

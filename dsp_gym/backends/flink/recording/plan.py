@@ -23,17 +23,6 @@ from dsp_gym.loads.spec import LoadConfig
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.records.manifest import RecordedLoad
 
-__all__ = [
-    "Design",
-    "LoadPlan",
-    "PlannedRun",
-    "Populate",
-    "RecordConfig",
-    "planned",
-    "populated",
-    "summary",
-]
-
 
 class Part(ConfigModel):
     """A configuration; what is left out stands as in the job file, without memory if stateless."""

@@ -19,8 +19,6 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.records.manifest import MANIFEST
 from dsp_gym.records.writer import RecordingWriter
 
-__all__ = ["open_recording", "record"]
-
 
 def record(
     config: RecordConfig,

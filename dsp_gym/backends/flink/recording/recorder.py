@@ -29,8 +29,6 @@ from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.records.manifest import Event, EventKind, RecordedLoad
 from dsp_gym.records.writer import EndedRun, RecordingWriter
 
-__all__ = ["STOP_S", "Progress", "Recorder", "Tell", "run_seconds"]
-
 ATTEMPTS = 2
 """A run that fails is tried once more: slots of a predecessor may not have been free yet."""
 

@@ -21,8 +21,6 @@ from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 from dsp_gym.loop.protocols import ActuatorStatus
 
-__all__ = ["AdaptiveActuator", "InPlaceActuator", "lower_bound", "requirements_of"]
-
 PATIENCE_S = 30.0
 """Least time for the old configuration to come back, however short the time limit is."""
 

@@ -17,8 +17,6 @@ from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.submission import Configuration
 from dsp_gym.job.memory import NO_MEMORY, level_mib
 
-__all__ = ["LARGE", "SMALL", "JustinActuator", "SlotProfile", "level_of", "profile_for"]
-
 MIB = 1024 * 1024
 SMALL_TASKMANAGER_MIB = 3 * 1024
 """Process memory up to which a TaskManager gets the small profile."""

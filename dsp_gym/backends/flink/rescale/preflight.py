@@ -14,15 +14,6 @@ from dsp_gym.backends.flink.submission import Configuration
 from dsp_gym.errors import StorageError
 from dsp_gym.job.spec import JobSpec
 
-__all__ = [
-    "check_memory",
-    "check_running",
-    "check_slots",
-    "check_writable",
-    "local_folder",
-    "managed_mib",
-]
-
 
 def managed_mib(configuration: Configuration, spec: JobSpec) -> float:
     """Managed memory of all subtasks, MiB.

@@ -38,8 +38,6 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
 
-__all__ = ["ResubmitActuator", "attempt_id", "by_hand"]
-
 _ATTEMPTS = 64
 """Attempts to bring a job back whose ids are taken for ours."""
 

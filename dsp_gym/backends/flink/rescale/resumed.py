@@ -19,8 +19,6 @@ from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.rescales import Unfinished
 
-__all__ = ["ResumedRescale", "advice"]
-
 
 def advice(url: str, job_name: str, spec: JobSpec, left: Unfinished) -> tuple[str, str]:
     """Say how to finish a rescale by hand, with the newest state that its steps name.

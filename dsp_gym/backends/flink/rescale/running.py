@@ -15,8 +15,6 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import vertex_of
 
-__all__ = ["RunningJob", "STALE_S", "outage_of_redeploy_s", "outage_of_rescale_s"]
-
 STALE_S = 3.0
 """Age that `GET /jobs/:jobid` may have: Flink's default for `web.refresh-interval`, seconds."""
 

@@ -19,15 +19,6 @@ from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 
-__all__ = [
-    "Savepoint",
-    "SavepointFailed",
-    "Stop",
-    "dispose",
-    "newest_checkpoint",
-    "newest_savepoint",
-]
-
 _STOP_WITH_SAVEPOINT = "SYNC_SAVEPOINT"
 """What `GET /jobs/:jobid/checkpoints` calls the savepoint of a stop."""
 

@@ -27,15 +27,6 @@ from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.topology import Topology
 
-__all__ = [
-    "CameUp",
-    "JobActuator",
-    "OneJobActuator",
-    "Unreached",
-    "as_words",
-    "clipped",
-]
-
 _LOG = logging.getLogger(__name__)
 
 
