@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from dsp_gym.backends.flink.local.distribution import find_prometheus
-from dsp_gym.backends.flink.local.launch import (
+from dsp_gym.backends.flink.local.processes import free_ports
+from dsp_gym.backends.flink.local.prometheus_server import (
     is_ready,
     prometheus_command,
     prometheus_config,
 )
-from dsp_gym.backends.flink.local.processes import free_ports
 from dsp_gym.errors import FlinkError
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import Samples

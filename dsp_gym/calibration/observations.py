@@ -21,7 +21,7 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.samples import SAMPLE_S, Samples
+from dsp_gym.metrics.samples import SAMPLE_S, Samples, source_counter
 from dsp_gym.metrics.window import increase
 
 Latency = Literal["median", "mean"]
@@ -241,8 +241,8 @@ def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float, float]:
     for vertex in spec.vertices:
         if vertex.kind != "source":
             continue
-        times, values = _counter(samples, vertex.name, "emitted_records_total", "records_out_total")
-        if len(times) < 3:
+        times, _, values = samples.grid(vertex.name, source_counter(samples, vertex.name))
+        if len(times) < 3 or not np.nanmax(values) > 0:
             return nothing
         total += _per_s(times, values)
         each = np.diff(np.nansum(values, axis=1)) / np.diff(times)
@@ -268,15 +268,6 @@ def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float, float]:
     if len(steps) >= LEAST_FOR_THIRDS and np.all(thirds > 0):
         wander = 0.5 * float(np.log(thirds.max() / thirds.min()))
     return total, spread, drift, wander
-
-
-def _counter(samples: Samples, vertex: str, *metrics: str) -> tuple[Floats, Floats]:
-    """The first of several counters that the vertex reports."""
-    for metric in metrics:
-        times, _, values = samples.grid(vertex, metric)
-        if len(times) and np.nanmax(values) > 0:
-            return times, values
-    return np.zeros(0), np.zeros((0, 0))
 
 
 def _per_s(times: Floats, values: Floats) -> float:
@@ -335,17 +326,15 @@ def _flow(spec: JobSpec, samples: Samples) -> tuple[dict[str, float], dict[str, 
     """Records out per record in, and the fullest subtask's input over the mean."""
     selectivity, hottest = {}, {}
     for vertex in spec.vertices:
-        if vertex.kind == "source":
-            continue
         times, _, values = samples.grid(vertex.name, "records_in_total")
         if len(times) < 2:
             continue
         into = increase(times, values)[0]
         if not np.nansum(into) > 0:
             continue
-        if values.shape[1] > 1:
+        if values.shape[1] > 1 and vertex.kind != "source":
             hottest[vertex.name] = float(np.nanmax(into) / np.nanmean(into))
-        if vertex.kind == "operator":
+        if vertex.kind != "sink":
             out = _total(samples, vertex.name, "records_out_total")
             selectivity[vertex.name] = out / float(np.nansum(into))
     return selectivity, hottest

@@ -274,7 +274,7 @@ def lines(turn: Turn) -> Iterator[str]:
         return
     job = turn.snapshot.job(0)
     sources = [v.name for v in turn.snapshot.topology.spec(0).vertices if v.kind == "source"]
-    rate = _sum(job.vertex(name, "records_out_per_s") for name in sources)
+    rate = _sum(job.vertex(name, "records_in_per_s") for name in sources)
     pending = _sum(job.vertex(name, "pending_records") for name in sources)
     latency = job.get("latency_p95_s")
     several = len(turn.judgements) > 1

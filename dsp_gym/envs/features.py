@@ -572,14 +572,14 @@ def encode_rows(
 def _add_up(j: int, t: JobFacts, seen: SnapshotArrays, job: Job) -> None:
     """Sum up the vertices of job j."""
     k = t.row[j]
-    emitted = seen.vertex[VERTEX.records_out_per_s, j]
+    read = seen.vertex[VERTEX.records_in_per_s, j]
     pending = seen.vertex[VERTEX.pending_records, j]
     growth = seen.vertex[VERTEX.pending_growth_per_s, j]
     rate = backlog = grows = cores = mib = 0.0
     for v in range(t.n[k]):
         if t.kind[k, v] == SOURCE:
-            if not np.isnan(emitted[v]):
-                rate += emitted[v]
+            if not np.isnan(read[v]):
+                rate += read[v]
             if not np.isnan(pending[v]):
                 backlog += pending[v]
             if not np.isnan(growth[v]):

@@ -211,6 +211,14 @@ class Vertex(ConfigModel):
     """The unit that Flink scales: one job vertex, possibly several chained operators."""
 
     name: str = Field(min_length=1, description="unique within the job")
+    vertex_id: str | None = Field(
+        None,
+        pattern="[0-9a-f]{32}",
+        # Left out of dumps, so that the hash of a job without it stays the same.
+        exclude_if=lambda value: value is None,
+        description="Flink's id of the vertex, 32 hexadecimal digits: finds its task whatever its "
+        "name is; none, or none of that id: the name finds it",
+    )
     kind: Literal["source", "operator", "sink"] = Field("operator", description="role in the graph")
     inputs: tuple[Input, ...] = Field((), description="upstream edges; empty for a source")
     share: Number | None = Field(

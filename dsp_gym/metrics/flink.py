@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-Scope = Literal["task", "operator", "taskmanager"]
+Scope = Literal["task", "operator", "source", "taskmanager"]
 MetricKind = Literal["gauge", "counter"]
 Merge = Literal["sum", "mean", "max"]
 
@@ -40,6 +40,7 @@ class Metric:
 
     `flink` holds the last parts of Flink's identifier as its REST interface spells it; several
     values of one subtask (of its states, of the operators of its chain) are merged by `merge`.
+    The scope `source` is the operator scope of the sources in a chain, and of no other operator.
     """
 
     name: str
@@ -62,9 +63,11 @@ class Metric:
             # Flink's REST interface calls the median `median` and all other quantiles `pNN`.
             suffix = "_median" if self.quantile == 0.5 else f"_p{_percent(self.quantile)}"
         ends = [f"{end}{suffix}" for end in self.flink]
-        if self.scope != "operator":  # an operator counts `numRecordsIn` too, after its name
+        if self.scope in ("task", "taskmanager"):  # operators count `numRecordsIn`, too
             return identifier in ends
-        return identifier.endswith(tuple(f".{end}" for end in ends))
+        is_source = identifier.startswith("Source__")
+        of_scope = is_source or self.scope == "operator"
+        return of_scope and identifier.endswith(tuple(f".{end}" for end in ends))
 
 
 def _percent(quantile: float) -> str:
@@ -116,13 +119,19 @@ FLINK_METRICS: tuple[Metric, ...] = (
         ("accumulateIdleTimeMs",),
         doc="since the task started; no counter, it may fall a little",
     ),
-    Metric("records_in_total", "task", ("numRecordsIn",), "counter", doc="0 for a source"),
+    Metric(
+        "records_in_total",
+        "task",
+        ("numRecordsIn",),
+        "counter",
+        doc="a source's are those it read itself, whatever its chain passes on",
+    ),
     Metric(
         "records_out_total",
         "task",
         ("numRecordsOut",),
         "counter",
-        doc="0 for a sink; a source's are those it emitted",
+        doc="0 for a sink; a source's are those that leave its chain",
     ),
     Metric("pending_records", "operator", ("pendingRecords",), doc="source: backlog"),
     Metric(
@@ -214,11 +223,21 @@ FLINK_METRICS: tuple[Metric, ...] = (
 )
 """Every collected metric. TaskManagers have vertex '' and their number as subtask."""
 
+SOURCE_METRICS: tuple[Metric, ...] = (
+    Metric("source_in_total", "source", ("numRecordsIn",), "counter"),
+    Metric("source_out_total", "source", ("numRecordsOut",), "counter"),
+)
+"""Counters that `with_source_records` turns into a source's `records_in_total`, best first."""
+
+SOURCE_NAMES = "Source:.*"
+"""Names of source operators at Prometheus, a regular expression."""
+
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in FLINK_METRICS}
 
 _PREFIX = {
     "task": "flink_taskmanager_job_task_",
     "operator": "flink_taskmanager_job_task_operator_",
+    "source": "flink_taskmanager_job_task_operator_",
     "taskmanager": "flink_taskmanager_",
 }
 
@@ -261,7 +280,13 @@ def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
 # Cached: collectors ask for the same tasks at every scrape.
 @lru_cache(maxsize=8192)
 def _vertex_of(task_name: str, vertices: tuple[str, ...]) -> str | None:
-    known = {cleaned(vertex): vertex for vertex in vertices}
+    for part in re.split(r"\s->\s", task_name):
+        whole = part.strip()
+        bare = whole.strip("() ")
+        for name in (whole, bare, re.sub(r"^(Source|Sink): ", "", bare)):
+            if name in vertices:
+                return name
+    known = {cleaned(v).strip("_"): v for v in vertices if re.search(r"[a-zA-Z0-9]", v)}
     # A chain's operators are joined by " -> ", which becomes several underscores.
     for part in re.split(r"__+", cleaned(task_name)):
         name = re.sub(r"^(Source|Sink):_", "", part.strip("_"))
@@ -289,12 +314,10 @@ def names_in(task_name: str) -> list[str]:
     for part in re.split(r"\s->\s|__+", task_name):
         name = re.sub(r"^(Source|Sink):[ _]", "", part.strip(" _()"))
         name = re.sub(r":[ _](Writer|Committer)$", "", name)
-        for choice in (name, *re.split(r"__+", cleaned(name))):
-            short = choice.strip("_ ")[:120]
-            # Only names that lead back to this task are offered.
-            if short and short.isprintable() and vertex_of(task_name, (short,)) == short:
-                found.append(short)
-                break
+        choices = [c.strip("_ ")[:120] for c in (name, *re.split(r"__+", cleaned(name)))]
+        fit = [c for c in choices if c and c.isprintable() and vertex_of(task_name, (c,)) == c]
+        # Best is a name by which Prometheus' reporter leads back to this task, too.
+        found += [c for c in fit if vertex_of(cleaned(task_name), (c,)) == c][:1] or fit[:1]
     return list(dict.fromkeys(found))
 
 

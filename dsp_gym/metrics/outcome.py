@@ -21,7 +21,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
-from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.samples import Samples, source_counter
 from dsp_gym.metrics.window import Observed, increase
 
 Span = tuple[float, float]
@@ -228,20 +228,20 @@ def _records(
 
 
 def _counted(samples: Samples, source: str, since_s: float, until_s: float) -> float:
-    """Return records a source emitted, from the counter that outlives restarts if there is one."""
-    for counter, outlives in (("emitted_records_total", True), ("records_out_total", False)):
-        times, _, values = samples.between(-np.inf, until_s).grid(source, counter)
-        before = np.flatnonzero(times <= since_s)
-        start = before[-1] if len(before) else 0
-        times, values = times[start:], values[start:]
-        if len(times) < 2:
-            continue
-        # A counter kept in state falls back to a checkpoint, so only its ends count.
-        if outlives:
-            total = np.nansum(values, axis=1)
-            return max(0.0, float(total[-1] - total[0]))
-        return float(np.nansum(increase(times, values)[0]))
-    return 0.0
+    """Return records a source read."""
+    seen = samples.between(-np.inf, until_s)
+    counter = source_counter(seen, source)
+    times, _, values = seen.grid(source, counter)
+    before = np.flatnonzero(times <= since_s)
+    start = before[-1] if len(before) else 0
+    times, values = times[start:], values[start:]
+    if len(times) < 2:
+        return 0.0
+    # A counter kept in state falls back to a checkpoint, so only its ends count.
+    if counter == "emitted_records_total":
+        total = np.nansum(values, axis=1)
+        return max(0.0, float(total[-1] - total[0]))
+    return float(np.nansum(increase(times, values)[0]))
 
 
 def _latency(spec: JobSpec, inside: Samples) -> Floats:

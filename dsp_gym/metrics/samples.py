@@ -11,12 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import MetricsError
+from dsp_gym.metrics.flink import SOURCE_METRICS
 
 SAMPLE_S = 5
 """Seconds between samples, as in the papers and in recordings."""
 
 Row = tuple[float, str, int, str, float]
 Series = tuple[str, int, str]  # vertex, subtask, metric
+SeriesValues = Mapping[Series, tuple[ArrayLike, ArrayLike]]
+"""Times and values by series."""
 _Index = dict[tuple[str, str], Ints]
 
 
@@ -60,7 +63,7 @@ class Samples:
         return cls.of_series(series)
 
     @classmethod
-    def of_series(cls, series: Mapping[Series, tuple[ArrayLike, ArrayLike]]) -> Samples:
+    def of_series(cls, series: SeriesValues) -> Samples:
         """Make samples of (times, values) by series; of equal times the last stays.
 
         Returns:
@@ -209,6 +212,47 @@ class Samples:
             (vertices[code // len(metrics)], metrics[code % len(metrics)]): rows
             for code, rows in zip(found.tolist(), parts, strict=True)
         }
+
+
+def with_source_records(series: SeriesValues) -> SeriesValues:
+    """Give a source the records that it read itself, and leave out what they were found in.
+
+    The counters of a task are those of its whole chain: Flink counts no input of a source there,
+    and its output is what the last operator of the chain passed on (FLINK-33966). So, as Flink's
+    autoscaler does: the task's `numRecordsIn`, if that is 0 the source operators' own, and if that
+    is 0, too, as with sources that count no input, their `numRecordsOut`.
+
+    Args:
+        series: (times, values) by vertex, subtask and metric, with those of `SOURCE_METRICS`.
+
+    Returns:
+        The same without them; `records_in_total` of a source counts the records it read.
+    """
+    raw = [metric.name for metric in SOURCE_METRICS]
+    found = {key: values for key, values in series.items() if key[2] not in raw}
+    of_vertex: dict[tuple[str, str], list[Series]] = {}
+    for key in series:
+        of_vertex.setdefault((key[0], key[2]), []).append(key)
+    for vertex in {vertex for vertex, metric in of_vertex if metric in raw}:
+        for metric in ("records_in_total", *raw):
+            keys = of_vertex.get((vertex, metric), [])
+            if any(np.any(np.asarray(series[key][1]) > 0) for key in keys):
+                found |= {(vertex, key[1], "records_in_total"): series[key] for key in keys}
+                break
+    return found
+
+
+def source_counter(samples: Samples, source: str) -> str:
+    """Name the counter of the records that a source reads.
+
+    Returns:
+        The counter that outlives restarts, `emitted_records_total`, where the source has one; else
+        the task's input; and its output where it has counted no input.
+    """
+    for counter in ("emitted_records_total", "records_in_total"):
+        if np.any(samples.grid(source, counter)[2] > 0):
+            return counter
+    return "records_out_total"
 
 
 def _joined(parts: Sequence[Floats]) -> Floats:

@@ -15,7 +15,7 @@ from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.errors import ConfigError, SchemaError, StorageError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.metrics.samples import SAMPLE_S, Samples
+from dsp_gym.metrics.samples import SAMPLE_S, Samples, source_counter
 from dsp_gym.metrics.window import increase
 from dsp_gym.records.base import Body
 from dsp_gym.records.hashes import file_sha256
@@ -333,7 +333,7 @@ def _events(file: Path, lines: int) -> Iterator[Event]:
 
 
 def recorded_rate(run: Run) -> float | None:
-    """Measure what all sources emitted in the second half of a run.
+    """Measure what all sources read in the second half of a run.
 
     Returns:
         Records/s; None where no source reported.
@@ -344,11 +344,9 @@ def recorded_rate(run: Run) -> float | None:
     for vertex in run.spec.vertices:
         if vertex.kind != "source":
             continue
-        for counter in ("emitted_records_total", "records_out_total"):
-            times, _, values = samples.grid(vertex.name, counter)
-            if len(times) > 1:
-                rose, seconds = increase(times, values)
-                total += float(np.nansum(rose / seconds))
-                known = True
-                break
+        times, _, values = samples.grid(vertex.name, source_counter(samples, vertex.name))
+        if len(times) > 1:
+            rose, seconds = increase(times, values)
+            total += float(np.nansum(rose / seconds))
+            known = True
     return total if known else None

@@ -182,7 +182,7 @@ def _slots(
         ]
         return np.array(columns).T
 
-    emitted = of("records_out_per_s", ("source",))
+    emitted = of("records_in_per_s", ("source",))
     pending = of("pending_records", ("source",))
     latency = _highest(of("latency_p95_s"))
     bound_s = float(spec.slo.latency_s)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.samples import Samples, source_counter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,11 +103,8 @@ class _Reading:
         return times, np.diff(np.interp(self.edges, times, _total(values)))
 
     def emitted(self, source: str) -> tuple[Floats, Floats]:
-        """The same of the counter that outlives restarts, where the source has one."""
-        for metric in ("emitted_records_total", "records_out_total"):
-            times, rises = self.risen(source, metric)
-            if rises.any() and len(times):
-                return times, rises
+        """The same of the records that a source reads; 0 where it reports none."""
+        times, rises = self.risen(source, source_counter(self.samples, source))
         return times, np.nan_to_num(rises)
 
     def owed(self, source: str, *, has_log: bool) -> tuple[Floats, Floats]:

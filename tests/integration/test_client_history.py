@@ -178,7 +178,7 @@ def test_a_server_that_stays_down_ends_it_and_what_was_fetched_is_kept(url, tmp_
 
     def falls_silent(_: Answering) -> Any:
         asked[0] += 1
-        return (503, "down") if asked[0] > 3 else None  # the tasks, and one chunk
+        return (503, "down") if asked[0] > 4 else None  # the tasks, and one chunk
 
     with before(url, falls_silent) as told:
         made = history(told.url, tmp_path)

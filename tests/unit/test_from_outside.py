@@ -79,7 +79,7 @@ def test_a_vertex_with_more_subtasks_than_there_can_be_is_trouble():
 
 
 def samples_of(content: bytes) -> object:
-    job: Any = SimpleNamespace(ids=("a1",), job_id="a1")
+    job: Any = SimpleNamespace(names=("a",), ids=("a1",), job_id="a1")
     source = PrometheusSamples("http://prometheus", job, line())
     source._api.session = _answered(content)
     return source.samples(0.0, 100.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ _ASSUMED_US, _ASSUMED_PER_S = 10.0, 1000.0
 _ENTRY_BYTES, _ASSUMED_KEYS = 100.0, 10_000.0
 _ACCESS_US = 10.0
 _MOST_TASKS = 2048
+_SAME = 0.02
+"""Relative difference of two rates of one source that scrapes at two moments explain."""
 _SHIPS = {"FORWARD": "FORWARD", "HASH": "HASH", "REBALANCE": "REBALANCE", "RESCALE": "REBALANCE"}
 _FIT = "fit it: dsp-gym calibrate URL --job THIS-FILE"
 _MEASURED = "measured by Flink over the last minute"
@@ -64,12 +67,14 @@ def job_file(found: FoundJob, stem: str, choices: Choices, now_s: float) -> Writ
     names, lost = vertex_names([vertex.task_name for vertex in found.vertices])
     draft = _Draft(found, dict(zip([v.id for v in found.vertices], names, strict=True)), choices)
     draft.notes += found.notes
-    for task in lost:
-        draft.say(
-            "vertices",
-            f"no name tells the task '{shown(task)}' from the others, so its metrics cannot be "
-            "told apart: give each operator a name of its own, .name(...), and discover again",
-        )
+    if not all(_has_id(vertex) for vertex in found.vertices):
+        for task in lost:
+            draft.say(
+                "vertices",
+                f"no name tells the task '{shown(task)}' from the others, and its id is not "
+                "known: discover it from Flink, --flink URL, or let Prometheus keep the label "
+                "task_id",
+            )
     document = draft.document(stem)
     text = _text(document, draft.notes, _head(found, stem, now_s))
     try:
@@ -139,13 +144,13 @@ class _Draft:
         }
 
     def _source(self, sources: Sequence[FoundVertex]) -> dict[str, Any]:
-        rates = [vertex.out_per_s for vertex in sources]
+        rates = [vertex.read_per_s for vertex in sources]
         pending = [vertex.pending for vertex in sources]
         total = sum(rate for rate in rates if rate)
         if not total:
             self.say(
                 "source.rate_per_s",
-                "no rate of the sources was found: look at numRecordsOutPerSecond of the sources "
+                "no rate of the sources was found: look at numRecordsInPerSecond of the sources "
                 "in Flink's web page, and write their sum here",
             )
         section: dict[str, Any] = {
@@ -167,14 +172,16 @@ class _Draft:
         kind = "operator" if vertex.id in self._read else "sink"
         kind = kind if vertex.inputs else "source"
         section: dict[str, Any] = {"name": name}
+        if _has_id(vertex):
+            section["vertex_id"] = vertex.id
         if kind != "operator":
             section["kind"] = kind
         if vertex.inputs:
             section["inputs"] = [self._input(name, e.from_id, e.ship) for e in vertex.inputs]
-        total = sum(one.out_per_s or 0.0 for one in sources)
-        if kind == "source" and len(sources) > 1 and total and vertex.out_per_s:
-            section["share"] = _rounded(vertex.out_per_s / total)
-        if kind == "operator":
+        total = sum(one.read_per_s or 0.0 for one in sources)
+        if kind == "source" and len(sources) > 1 and total and vertex.read_per_s:
+            section["share"] = _rounded(vertex.read_per_s / total)
+        if kind == "operator" or (kind == "source" and _passes_on(vertex)):
             section["selectivity"] = self._selectivity(name, vertex)
         cost_us = self._cost_us(name, vertex, kind)
         state = self._state(name, vertex, kind, cost_us)
@@ -208,7 +215,7 @@ class _Draft:
 
     def _cost_us(self, name: str, vertex: FoundVertex, kind: str) -> float:
         """Microseconds of one task per record, state access included."""
-        rate = vertex.out_per_s if kind == "source" else vertex.in_per_s
+        rate = vertex.read_per_s
         if rate and vertex.busy_share:
             return vertex.busy_share * vertex.parallelism / rate * 1e6
         why = "it took no record" if not rate else "it was never busy"
@@ -374,6 +381,16 @@ class _Draft:
             "of its storage; a calibration measures them where the job was rescaled",
         )
         return {"mode": mode, "outage_s": list(IN_PLACE_S) if in_place else [56.0, 76.0, 93.0]}
+
+
+def _has_id(vertex: FoundVertex) -> bool:
+    return re.fullmatch("[0-9a-f]{32}", vertex.id) is not None
+
+
+def _passes_on(source: FoundVertex) -> bool:
+    """Whether operators chained to a source pass on fewer or more records than it reads."""
+    read, out = source.in_per_s, source.out_per_s
+    return bool(read and out and abs(out / read - 1.0) > _SAME)
 
 
 def _size_text(size: float | None) -> str:

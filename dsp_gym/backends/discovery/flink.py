@@ -24,7 +24,19 @@ from dsp_gym.config.strict_json import Document, Json
 from dsp_gym.errors import FlinkError, did_you_mean
 
 _MIB = 2.0**20
-_RATES = ("numRecordsInPerSecond", "numRecordsOutPerSecond", "busyTimeMsPerSecond")
+_RATES = (
+    "numRecordsInPerSecond",
+    "numRecordsOutPerSecond",
+    "busyTimeMsPerSecond",
+    "numRecordsOut",
+)
+_OF_SOURCES = (
+    "numRecordsInPerSecond",
+    "numRecordsOutPerSecond",
+    "numRecordsIn",
+    "numRecordsOut",
+)
+"""Of source operators in a chain, in the order of trust."""
 _LOOKS, _PAUSE_S = 6, 0.5
 """The JobManager fetches metrics when it is asked, and answers at first with older ones or none."""
 _LEAST_STATE_BYTES_PER_TASK = 4096
@@ -139,7 +151,10 @@ def _vertex(
     told = f"{node.get('description', '')} {vertex['name']}"
     path = f"/jobs/{job_id}/vertices/{quote(str(vertex['id']), safe='')}/subtasks/metrics"
     known = [str(one["id"]) for one in _optional(rest, path) or ()]
-    rates = _rates(rest, path, sleep) if known else {}
+    own = [
+        one for one in known if one.startswith("Source__") and one.rpartition(".")[2] in _OF_SOURCES
+    ]
+    rates = _rates(rest, path, (*_RATES, *own), sleep) if known else {}
     tasks, most = int(vertex["parallelism"]), int(vertex.get("maxParallelism", 0))
     busy = rates.get("busyTimeMsPerSecond", (math.nan, math.nan))[1] / 1000.0
     size = state.get(str(vertex["id"]))
@@ -153,7 +168,7 @@ def _vertex(
         window=window,
         says_window=window is None and says_window(told),
         busy_share=min(1.0, max(0.0, busy)) if math.isfinite(busy) else None,
-        in_per_s=_known(rates.get("numRecordsInPerSecond")),
+        in_per_s=_read_per_s(rates),
         out_per_s=_known(rates.get("numRecordsOutPerSecond")),
         state_bytes=size if size and size > _LEAST_STATE_BYTES_PER_TASK * max(1, tasks) else None,
         has_rocksdb=any(".rocksdb_" in one or ".rocksdb." in one for one in known),
@@ -167,15 +182,36 @@ def _known(rate: tuple[float, float] | None) -> float | None:
     return rate[0] if rate is not None and math.isfinite(rate[0]) else None
 
 
+def _read_per_s(rates: Mapping[str, tuple[float, float]]) -> float | None:
+    """Records/s that a vertex takes in; of a source those that it reads itself.
+
+    The task's own rate is that of its whole chain, so that of the source operators counts. Where
+    they have counters alone, those of the chain's output say how much longer they count.
+    """
+    into, out = (_known(rates.get(f"numRecords{way}PerSecond")) for way in ("In", "Out"))
+    if into:
+        return into
+    passed = _known(rates.get("numRecordsOut"))
+    for end in _OF_SOURCES:
+        values = [rates[one][0] for one in rates if one.endswith(f".{end}")]
+        total = sum(value for value in values if math.isfinite(value))
+        if total > 0 and end.endswith("PerSecond"):
+            return total
+        if total > 0 and passed and out is not None:
+            return out * total / passed
+    return into
+
+
 def _rates(
-    rest: FlinkRest, path: str, sleep: Callable[[float], None]
+    rest: FlinkRest, path: str, names: Sequence[str], sleep: Callable[[float], None]
 ) -> dict[str, tuple[float, float]]:
     """Sum and mean over subtasks; the second answer, as the first may be hours old."""
     found: dict[str, tuple[float, float]] = {}
     for look in range(_LOOKS):
-        answer = _optional(rest, f"{path}?get={','.join(_RATES)}") or ()
+        asked = ",".join(quote(name, safe="") for name in names)
+        answer = _optional(rest, f"{path}?get={asked}") or ()
         found = {str(one["id"]): (float(one["sum"]), float(one["avg"])) for one in answer}
-        if look > 0 and len(found) == len(_RATES):
+        if look > 0 and len(found) == len(names):
             break
         sleep(_PAUSE_S)
     return found

@@ -228,12 +228,17 @@ class FoundVertex:
     window: FoundWindow | None = None
     says_window: bool = False  # its name has the word, and no length
     busy_share: float | None = None  # mean over subtasks, 0..1
-    in_per_s: float | None = None
+    in_per_s: float | None = None  # of a source: what it reads itself
     out_per_s: float | None = None
     state_bytes: float | None = None  # of its last checkpoint
     has_rocksdb: bool | None = None
     pending: bool | None = None  # a source that reports pendingRecords
     partitions: int | None = None
+
+    @property
+    def read_per_s(self) -> float | None:
+        """Records/s taken in; of a source that counts no input those it gives out."""
+        return self.in_per_s or (self.in_per_s if self.inputs else self.out_per_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,11 @@ def vertex_names(tasks: Sequence[str]) -> tuple[list[str], list[str]]:
     choices = [names_in(task) for task in tasks]
     often = Counter(name.lower() for names in choices for name in dict.fromkeys(names))
     found: list[str] = []
-    for names in choices:
+    for task, names in zip(tasks, choices, strict=True):
         own = [name for name in names if often[name.lower()] == 1] or [*names, "vertex"]
         stem, number = own[0], 2
+        if stem in found and task.endswith("Committer"):
+            stem = f"{stem} committer"
         name = stem
         while name in found:
             name, number = f"{stem} {number}", number + 1

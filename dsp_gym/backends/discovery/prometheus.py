@@ -6,12 +6,13 @@ gives out probably reads it; that is a guess, and the job file says so.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
+
+import numpy as np
 
 from dsp_gym.backends.discovery.found import (
     Edge,
@@ -27,24 +28,19 @@ from dsp_gym.backends.flink.submissions import shown
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import MAX_INPUTS
 from dsp_gym.metrics.flink import BY_NAME, cleaned, prometheus_names
+from dsp_gym.metrics.identity import Task
+from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.window import increase
 
 _TASK = "flink_taskmanager_job_task_"
 _ALIVE = "[2m]"
-_OVER = "[5m]"
+_OVER_S = 300.0
+"""The rates of a job are means over this time, or since its last restart."""
+_LEAST_ALIVE_S = 15.0
+"""A subtask without a sample for so long, and for two scrapes, is gone."""
 _CLOSE = 0.2
 """Relative difference of two rates that may be one edge."""
 _MIB = 2.0**20
-_Key = tuple[str, str]  # id of the job, id of the task
-
-
-@dataclass
-class _Task:
-    """What the series of one vertex say."""
-
-    name: str
-    job_name: str
-    tasks: int
-    numbers: dict[str, float] = field(default_factory=dict)
 
 
 def found_by_prometheus(
@@ -67,17 +63,16 @@ def found_by_prometheus(
     Raises:
         FlinkError: Prometheus does not answer, or has no such job.
     """
-    tasks = _tasks(source, at_s)
     wanted = {name for one in names for name in (one, cleaned(one))}
-    jobs = {job_id: task.job_name for (job_id, _), task in tasks.items()}
-    kept = {
-        job_id: name
-        for job_id, name in jobs.items()
+    jobs = _jobs(source, at_s)
+    kept = [
+        (name, job_id)
+        for job_id, name in jobs
         if (not names or name in wanted) and (not ids or job_id in ids)
-    }
+    ]
     if not kept:
         said = f"a job {' or '.join(map(repr, map(shown, (*names, *ids))))}" if names or ids else ""
-        known = set(map(shown, jobs.values()))
+        known = {shown(name) for _, name in jobs}
         raise FlinkError(
             f"{source.url}: Prometheus has no task of {said or 'any job'} in the last two minutes",
             api="prometheus",
@@ -87,93 +82,97 @@ def found_by_prometheus(
             else "Does it scrape the TaskManagers? If its labels differ from Flink's, say which: "
             "--labels job_name=THEIRS",
         )
-    found = []
-    for job_id, name in sorted(kept.items(), key=lambda one: (one[1], one[0])):
-        own = {key[1]: task for key, task in tasks.items() if key[0] == job_id}
-        found.append(_job(source, at_s, job_id, name, own))
-    return found
+    return [_job(source, at_s, job_id, name) for name, job_id in sorted(kept)]
 
 
-def _tasks(source: PatientSamples, at_s: float) -> dict[_Key, _Task]:
+def _jobs(source: PatientSamples, at_s: float) -> list[tuple[str, str]]:
+    """Id and name of the jobs with a fresh task; the jobs of two clusters may have one id."""
     by = source.labels
-    every = f"{by.job_id},{by.job_name},{by.task_id},{by.task_name}"
-    counted = f"{_TASK}numRecordsOut"
-    found: dict[_Key, _Task] = {}
+    labels = [label for label in (by.job_id, by.job_name) if label]
+    selector = by.selector(prometheus_names(BY_NAME["records_out_total"]))
+    asked = f"count by ({','.join(labels)}) (last_over_time({selector}{_ALIVE}))"
     with source.reading():
-        asked = f"count by ({every}) (last_over_time({counted}{_ALIVE}))"
-        for labels, value in source.values(asked, at_s):
-            if not {by.job_id, by.job_name, by.task_name} <= labels.keys():
-                continue  # of a reporter with other labels
-            name = str(labels[by.task_name])
-            key = str(labels[by.job_id]), str(labels.get(by.task_id, name))
-            found[key] = _Task(name, str(labels[by.job_name]), int(value))
-        for what, expression in _NUMBERS.items():
-            for labels, value in source.values(
-                f"{expression[0]} by ({every}) ({expression[1]})", at_s
-            ):
-                name = str(labels.get(by.task_name, ""))
-                key = str(labels.get(by.job_id, "")), str(labels.get(by.task_id, name))
-                if key in found and math.isfinite(value):
-                    found[key].numbers[what] = value
-    return found
+        return sorted(
+            (str(one.get(by.job_id, "")), str(one.get(by.job_name, "")))
+            for one, _ in source.values(asked, at_s)
+            if labels and {*labels} <= one.keys()  # else of a reporter with other labels
+        )
 
 
-def _named(metric: str) -> str:
-    return f"{{__name__=~{json.dumps(prometheus_names(BY_NAME[metric]))}}}"
-
-
-_NUMBERS = {
-    "in": ("sum", f"rate({_TASK}numRecordsIn{_OVER})"),
-    "out": ("sum", f"rate({_TASK}numRecordsOut{_OVER})"),
-    "busy": ("avg", f"avg_over_time({_TASK}busyTimeMsPerSecond{_OVER})"),
-    "pending": ("count", f"last_over_time({_named('pending_records')}{_ALIVE})"),
-    "state": ("sum", f"last_over_time({_named('state_bytes')}{_ALIVE})"),
-    "cache": ("count", f"last_over_time({_named('cache_hits_total')}{_ALIVE})"),
-}
-"""An aggregation over subtasks, and of what."""
-
-
-def _job(
-    source: PatientSamples, at_s: float, job_id: str, name: str, tasks: Mapping[str, _Task]
-) -> FoundJob:
-    vertices = [_vertex(task_id, task) for task_id, task in sorted(tasks.items())]
-    edged, doubtful = _with_edges(vertices)
+def _job(source: PatientSamples, at_s: float, job_id: str, name: str) -> FoundJob:
+    tasks, samples = source.of_job(job_id, name, at_s - _OVER_S, at_s)
+    vertices = [_vertex(task, samples, str(place)) for place, task in enumerate(tasks)]
+    edged, doubtful = _with_edges([vertex for vertex in vertices if vertex.parallelism > 0])
     keeps_state = any(vertex.has_rocksdb for vertex in vertices)
     text = "Prometheus does not tell which vertex reads which: the edges are guessed from rates"
     if doubtful:
         text += f", badly at {', '.join(repr(shown(one)) for one in doubtful)}"
     text += "; look at the job's graph in Flink's web page, or discover it there: --flink URL"
+    folded = ", ".join(sorted(source.folded))
+    copies = [Note("source", f"series that differ in {folded} alone were counted once")]
     return FoundJob(
         name=name,
         job_id=job_id,
         seen_at=source.url,
         vertices=tuple(edged),
-        place=_place(source, at_s, job_id),
+        place=_place(source, at_s, job_id, name),
         backend="rocksdb" if keeps_state else None,
         notes=(
             Note("vertices", text),
             Note("rescale", "the scheduler is not in Prometheus: jobmanager.scheduler; redeploy "
                  "is assumed, adaptive rescales in place"),
+            *(copies if folded else ()),
         ),
     )  # fmt: skip
 
 
-def _vertex(task_id: str, task: _Task) -> FoundVertex:
-    busy, window = task.numbers.get("busy"), window_in(task.name)
-    state = task.numbers.get("state")
+def _vertex(task: Task, samples: Samples, place: str) -> FoundVertex:
+    window, tasks = window_in(task.name), _alive(samples, place)
+
+    def newest(metric: str) -> float | None:
+        _, _, values = samples.grid(place, metric)
+        last = [column[np.isfinite(column)][-1:] for column in values.T[:tasks]]
+        return float(np.concatenate(last).sum()) if last else None
+
+    busy = _busy(samples, place)
+    into, out = (_per_s(samples, place, f"records_{way}_total") for way in ("in", "out"))
     return FoundVertex(
-        id=task_id,
+        id=task.id or task.name,
         task_name=task.name,
-        parallelism=max(1, task.tasks),
+        parallelism=tasks,
         window=window,
         says_window=window is None and says_window(task.name),
-        busy_share=None if busy is None else min(1.0, max(0.0, busy / 1000.0)),
-        in_per_s=task.numbers.get("in"),
-        out_per_s=task.numbers.get("out"),
-        state_bytes=state if state else None,
-        has_rocksdb="state" in task.numbers or "cache" in task.numbers,
-        pending="pending" in task.numbers,
+        busy_share=None if busy is None else min(1.0, max(0.0, busy)),
+        in_per_s=into,
+        out_per_s=out,
+        state_bytes=newest("state_bytes") or None,
+        has_rocksdb=newest("state_bytes") is not None or newest("cache_hits_total") is not None,
+        pending=newest("pending_records") is not None,
     )
+
+
+def _alive(samples: Samples, place: str) -> int:
+    """Count the subtasks that still report."""
+    times, _, values = samples.grid(place, "records_out_total")
+    if not len(times):
+        return 0
+    last = np.array([times[np.isfinite(column)][-1] for column in values.T])
+    gap = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    return int((last >= times[-1] - max(_LEAST_ALIVE_S, 2.5 * gap)).sum())
+
+
+def _per_s(samples: Samples, place: str, counter: str) -> float | None:
+    times, _, values = samples.grid(place, counter)
+    rose, seconds = increase(times, values)
+    known = seconds > 0
+    return float((rose[known] / seconds[known]).sum()) if known.any() else None
+
+
+def _busy(samples: Samples, place: str) -> float | None:
+    """Mean share of time that the subtasks were busy."""
+    _, _, values = samples.grid(place, "busy_ms_per_s")
+    known = values[np.isfinite(values)]
+    return float(known.mean()) / 1000.0 if known.size else None
 
 
 def _with_edges(vertices: Sequence[FoundVertex]) -> tuple[list[FoundVertex], list[str]]:
@@ -222,19 +221,24 @@ def _best(
     return off(chosen), vertex, chosen
 
 
-def _place(source: PatientSamples, at_s: float, job_id: str) -> FoundPlace:
+def _place(source: PatientSamples, at_s: float, job_id: str, name: str) -> FoundPlace:
     """TaskManagers of the job, and slots where there is one cluster."""
     by = source.labels
-    hosts = source.values(
-        f"count by ({by.tm_id}) (last_over_time({_TASK}numRecordsOut"
-        f"{{{by.job_id}={json.dumps(job_id)}}}{_ALIVE}))",
-        at_s,
-    )
-    ids = "|".join(re.escape(str(labels.get(by.tm_id, ""))) for labels, _ in hosts)
-    managed = source.values(
-        "last_over_time(flink_taskmanager_Status_Flink_Memory_Managed_Total"
-        f"{{{by.tm_id}=~{json.dumps(ids)}}}{_ALIVE})",
-        at_s,
+    whose = [(by.job_id, re.escape(job_id)), (by.job_name, f"{re.escape(name)}")]
+    selector = by.selector(f"{_TASK}numRecordsOut", *(one for one in whose if one[0] and one[1]))
+    ids = ""
+    if by.tm_id:
+        hosts = source.values(f"count by ({by.tm_id}) (last_over_time({selector}{_ALIVE}))", at_s)
+        ids = "|".join(re.escape(str(labels.get(by.tm_id, ""))) for labels, _ in hosts)
+    managed = (
+        source.values(
+            "last_over_time("
+            + by.selector("flink_taskmanager_Status_Flink_Memory_Managed_Total", (by.tm_id, ids))
+            + f"{_ALIVE})",
+            at_s,
+        )
+        if ids
+        else []
     )
     total = _only(source, "flink_jobmanager_taskSlotsTotal", at_s)
     managers = _only(source, "flink_jobmanager_numRegisteredTaskManagers", at_s)
@@ -249,5 +253,5 @@ def _place(source: PatientSamples, at_s: float, job_id: str) -> FoundPlace:
 
 def _only(source: PatientSamples, metric: str, at_s: float) -> float | None:
     """The value of a metric of JobManagers; None where several clusters are scraped, or none."""
-    found = source.values(f"last_over_time({metric}{_ALIVE})", at_s)
+    found = source.values(f"last_over_time({source.labels.selector(metric)}{_ALIVE})", at_s)
     return found[0][1] if len(found) == 1 else None

@@ -8,6 +8,8 @@ from typing import TypedDict
 
 from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.errors import Api, FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.identity import Task, tasks_by_vertex
 
 _LONGEST = 300
 """Characters of what is said of an answer."""
@@ -67,6 +69,20 @@ JobAnswer = TypedDict(
     total=False,
 )
 """`GET /jobs/:jobid`."""
+
+
+def vertices_of(job: JobAnswer, spec: JobSpec) -> dict[str, VertexAnswer]:
+    """Find the vertices of a job file in a job of Flink's.
+
+    Returns:
+        Flink's vertex by name of that of the job file; without those it has not.
+
+    Raises:
+        FlinkError: Several vertices of the job could be one of the job file.
+    """
+    answers = {str(vertex["id"]): vertex for vertex in job["vertices"]}
+    tasks = [Task(vertex_id, str(vertex["name"])) for vertex_id, vertex in answers.items()]
+    return {name: answers[task.id] for name, task in tasks_by_vertex(spec, tasks).items()}
 
 
 class ManagerAnswer(TypedDict):

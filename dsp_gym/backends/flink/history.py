@@ -105,7 +105,7 @@ class FlinkHistory:
         """Chunks that were asked for, not found in the folder."""
         self._clock = clock
         self._source = PatientSamples(
-            self.url, spec, self.options, self.labels, account, clock, sleep
+            self.url, spec, self.options, self.labels, account, job_name, clock, sleep
         )
         self._graphs: Graphs | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer
+from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer, vertices_of
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running, running_levels
@@ -12,7 +12,6 @@ from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import Status
-from dsp_gym.metrics.flink import vertex_of
 from dsp_gym.metrics.window import Observed
 
 UNKNOWN = float("nan")
@@ -131,7 +130,7 @@ class FlinkJob(RealJob):
     def _vertices(self, job: JobAnswer) -> dict[str, VertexAnswer]:
         """Flink's vertices by their name in the job file."""
         names = [vertex.name for vertex in self.spec.vertices]
-        found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
+        found = vertices_of(job, self.spec)
         missing = [name for name in names if name not in found]
         if missing:
             raise FlinkError(

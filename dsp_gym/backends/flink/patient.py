@@ -7,18 +7,20 @@ its file; a question that is too large for the server is halved.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
-from dsp_gym.backends.flink.prometheus import Merged, PrometheusSamples, together_of
+from dsp_gym.backends.flink.prometheus import Merged, PrometheusSamples, merged_of, together_of
 from dsp_gym.backends.flink.prometheus_api import Labels, StatusError
+from dsp_gym.backends.flink.series import Measurements
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.config.strict_json import MISFITS, Document
 from dsp_gym.config.text import first_line
 from dsp_gym.errors import ApiReason, FlinkError
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.identity import Task
 from dsp_gym.metrics.samples import Samples
 
 _BACKOFF_S, _MOST_BACKOFF_S = 0.5, 60.0
@@ -52,6 +54,7 @@ class TooMuchError(FlinkError):
 class _Ids:
     """What a sample source asks of a job."""
 
+    names: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     job_id: str = ""
 
@@ -65,6 +68,7 @@ class PatientSamples(PrometheusSamples):
         options: how long, how often.
         labels: what this Prometheus calls Flink's labels.
         account: file with the account.
+        job_name: Flink's name of the job whose samples are asked for; None: none is known yet.
         clock: Unix seconds.
         sleep: waits that many seconds.
     """
@@ -76,16 +80,17 @@ class PatientSamples(PrometheusSamples):
         options: HistoryOptions,
         labels: Labels,
         account: Path | None = None,
+        job_name: str | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        job = cast("RealJob", _Ids())
+        job = cast("RealJob", _Ids((job_name,) if job_name is not None else ()))
         super().__init__(url, job, spec, options.timeout_s, account, labels)
         self._api.takes_partial = False
         self._options, self._clock, self._sleep = options, clock, sleep
         self._next_s = 0.0
-        self.renamed: dict[tuple[str, str], str] = {}
-        """Vertex by id and name of a task that bears another name than in the job file."""
+        self.renamed: dict[Task, str] = {}
+        """Vertex by a task that bears another name than in the job file."""
 
     def of_ids(
         self, ids: tuple[str, ...], since_s: float, until_s: float
@@ -106,6 +111,36 @@ class PatientSamples(PrometheusSamples):
             order = sorted(spans, key=lambda job_id: spans[job_id])
             samples = Samples.of_series(together_of((of_job[one] for one in order), managers))
             return {one: spans[one] for one in order}, samples.between(since_s, until_s)
+
+    def of_job(
+        self, job_id: str, job_name: str, since_s: float, until_s: float
+    ) -> tuple[list[Task], Samples]:
+        """Ask for the samples of a job without a job file.
+
+        Args:
+            job_id: Flink's id of the job.
+            job_name: its name.
+            since_s: Unix seconds.
+            until_s: Unix seconds.
+
+        Returns:
+            Its tasks, and their samples since its last restart, whose vertex is the place of its
+            task.
+
+        Raises:
+            FlinkError: Prometheus does not answer as it should, or series contradict each other.
+        """
+        found = Measurements(self.url)
+        with self.reading():
+            for one in self._of_tasks((job_id,), (job_name,), since_s, until_s):
+                self._add(found, *one)
+            tasks = sorted(found.tasks())
+            places = {task: str(place) for place, task in enumerate(tasks)}
+            merged = merged_of(found, places)
+        self.folded |= found.folded
+        # A counter of another attempt begins elsewhere: nothing rises from one to the next.
+        since_s = max(since_s, found.restarted_s() - 1e-3)
+        return tasks, Samples.of_series(merged).between(since_s, until_s)
 
     def tasks(self, selector: str, since_s: float, until_s: float) -> list[Document]:
         """Ask which series there are.
@@ -131,9 +166,9 @@ class PatientSamples(PrometheusSamples):
         with self.reading():
             return [(dict(one["metric"]), float(one["value"][1])) for one in found]
 
-    def _vertex_of(self, labels: Document) -> str | None:
-        known = (str(labels.get(self.labels.task_id, "")), str(labels[self.labels.task_name]))
-        return self.renamed.get(known) or super()._vertex_of(labels)
+    def _tasks(self, tasks: Iterable[Task]) -> Mapping[str, Task]:
+        former = {self.renamed[task]: task for task in tasks if task in self.renamed}
+        return {**super()._tasks(set(tasks) - set(former.values())), **former}
 
     def _asked(self, series: str, since_s: float, until_s: float) -> list[Document]:
         selector = f"{series}[{round((until_s - since_s) * 1000)}ms]"

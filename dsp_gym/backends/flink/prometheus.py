@@ -8,9 +8,8 @@ the time of the scrape.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -20,13 +19,22 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.backends.flink.answers import taken_apart
 from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi, StatusError
+from dsp_gym.backends.flink.series import Measurements, Scraped, Subtask
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.config.strict_json import MISFITS, Document
 from dsp_gym.config.text import first_line
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.flink import FLINK_METRICS, Metric, prometheus_names, vertex_of
-from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.flink import (
+    FLINK_METRICS,
+    SOURCE_METRICS,
+    SOURCE_NAMES,
+    Metric,
+    cleaned,
+    prometheus_names,
+)
+from dsp_gym.metrics.identity import Task, tasks_by_vertex
+from dsp_gym.metrics.samples import Samples, with_source_records
 
 _Key = tuple[str, int, str]
 Merged = dict[_Key, tuple[Floats, Floats]]
@@ -67,7 +75,9 @@ class PrometheusSamples:
         self.labels = labels or Labels()
         self.url = url.rstrip("/")
         self.job = job
-        self._vertices = tuple(v.name for v in spec.vertices) if spec is not None else ()
+        self.folded: set[str] = set()
+        """Labels of series that were left out as copies of others."""
+        self._spec = spec
         self._api = PrometheusApi(self.url, timeout_s, account)
         self._timeout_s = timeout_s
         self._numbers: dict[str, int] = {}  # of TaskManagers
@@ -114,47 +124,114 @@ class PrometheusSamples:
         self, ids: tuple[str, ...], since_s: float, until_s: float
     ) -> tuple[dict[str, Merged], Merged]:
         """Series of the tasks by id of the job, and those of their TaskManagers."""
-        of_job: dict[str, Merged] = {job_id: {} for job_id in ids}
-        hosts, named = set(), self.labels
-        for series in self._range(_OF_TASKS, named.job_id, ids, since_s, until_s):
-            labels = series["metric"]
-            hosts.add(labels[named.tm_id])
-            vertex = self._vertex_of(labels)
-            metric = _metric(labels["__name__"], labels.get("quantile"))
-            if vertex is not None and metric is not None:
-                whose = (vertex, int(labels[named.subtask_index]))
-                _merge(of_job[labels[named.job_id]], whose, metric, series["values"])
-        managers: Merged = {}
-        if hosts:
-            for host in sorted(hosts):
-                self._numbers.setdefault(host, len(self._numbers))
-            for series in self._range(_OF_TASKMANAGERS, named.tm_id, hosts, since_s, until_s):
-                metric = _metric(series["metric"]["__name__"], None)
-                if metric is not None:
-                    whose = ("", self._numbers[series["metric"][named.tm_id]])
-                    _merge(managers, whose, metric, series["values"])
-        return of_job, managers
+        hosts: set[str] = set()
+        of_job = {job_id: Measurements(self.url) for job_id in ids}
+        for labels, metric, series in self._of_tasks(ids, self.job.names, since_s, until_s):
+            job_id = str(labels[self.labels.job_id]) if self.labels.job_id else ids[-1]
+            hosts.add(str(labels.get(self.labels.tm_id, "")))
+            self._add(of_job[job_id], labels, metric, series)
+        merged = {job_id: self._by_vertex(series) for job_id, series in of_job.items()}
+        return merged, self._of_taskmanagers(sorted(hosts - {""}), since_s, until_s)
 
-    def _vertex_of(self, labels: Document) -> str | None:
-        """The vertex whose task a series is of; None: of none in the job file."""
-        return vertex_of(labels[self.labels.task_name], self._vertices)
+    def _of_tasks(
+        self,
+        ids: Sequence[str],
+        job_names: Sequence[str],
+        since_s: float,
+        until_s: float,
+        metrics: Sequence[Metric] = _OF_TASKS,
+    ) -> Iterator[tuple[Mapping[str, str], Metric, list[tuple[float, str]]]]:
+        """Labels, metric and values of the series of a job's tasks."""
+        named = self.labels
+        names = {name for one in job_names for name in (one, cleaned(one))}
+        whose = (named.job_id, _one_of(ids)) if named.job_id else (named.job_name, _one_of(names))
+        sources = (named.operator_name or "operator_name", SOURCE_NAMES)
+        asked = [
+            *self._range(metrics, since_s, until_s, whose),
+        ]
+        if metrics is _OF_TASKS:
+            asked += self._range(SOURCE_METRICS, since_s, until_s, whose, sources)
+        # High availability gives the jobs of all applications one id; their names differ.
+        seen = {str(series["metric"].get(named.job_name, "")) for series in asked}
+        if seen & names:
+            asked = [one for one in asked if one["metric"].get(named.job_name) in names]
+        elif len(seen) > 1:
+            raise FlinkError(
+                f"{self.url}: {len(seen)} jobs have the id {ids[-1]}: "
+                f"{', '.join(map(repr, sorted(seen)))}; none is named {' or '.join(sorted(names))}",
+                api="prometheus",
+                reason="Conflict",
+                remedy=f'Choose one by its label: {named.job_name}="{min(seen)}".',
+            )
+        for series in asked:
+            labels = series["metric"]
+            is_source = str(labels.get(sources[0], "")).startswith("Source:")
+            metric = _metric(labels["__name__"], labels.get("quantile"), is_source=is_source)
+            if metric is not None:
+                yield labels, metric, series["values"]
+
+    def _add(
+        self,
+        measurements: Measurements,
+        labels: Mapping[str, str],
+        metric: Metric,
+        values: list[tuple[float, str]],
+    ) -> None:
+        """Sort a series into the measurements of its job."""
+        named = self.labels
+        task = Task(str(labels.get(named.task_id, "")), str(labels.get(named.task_name, "")))
+        operator = labels.get(named.operator_id) or labels.get(named.operator_name) or ""
+        part = (labels["__name__"], metric.name, operator, labels.get("state_name", ""))
+        table = np.array(values, dtype=np.float64)
+        known = ~np.isnan(table[:, 1])
+        one = Scraped(metric, labels, table[known, 0], table[known, 1] * metric.scale)
+        attempt = int(labels.get(named.task_attempt_num, -1))
+        measurements.add(Subtask(task, int(labels[named.subtask_index])), attempt, part, one)
+
+    def _by_vertex(self, measurements: Measurements) -> Merged:
+        """Merge the series of each vertex of the job file; those of other tasks are left out."""
+        vertices = {task: vertex for vertex, task in self._tasks(measurements.tasks()).items()}
+        merged = merged_of(measurements, vertices)
+        self.folded |= measurements.folded
+        return merged
+
+    def _tasks(self, tasks: Iterable[Task]) -> Mapping[str, Task]:
+        """The tasks of a job by vertex of the job file."""
+        return {} if self._spec is None else tasks_by_vertex(self._spec, sorted(tasks))
+
+    def _of_taskmanagers(self, hosts: list[str], since_s: float, until_s: float) -> Merged:
+        if not hosts:
+            return {}
+        for host in hosts:
+            self._numbers.setdefault(host, len(self._numbers))
+        measurements = Measurements(self.url)
+        for series in self._range(
+            _OF_TASKMANAGERS, since_s, until_s, (self.labels.tm_id, _one_of(hosts))
+        ):
+            labels = series["metric"]
+            metric = _metric(labels["__name__"], None)
+            if metric is not None:
+                table = np.array(series["values"], dtype=np.float64)
+                known = ~np.isnan(table[:, 1])
+                one = Scraped(metric, labels, table[known, 0], table[known, 1] * metric.scale)
+                manager = Subtask(Task("", ""), self._numbers[labels[self.labels.tm_id]])
+                measurements.add(manager, -1, (labels["__name__"], metric.name, "", ""), one)
+        merged: Merged = {}
+        for manager, one in measurements.values():
+            _merge(merged, ("", manager.index), one)
+        self.folded |= measurements.folded
+        return merged
 
     def _range(
         self,
         metrics: Iterable[Metric],
-        label: str,
-        one_of: Iterable[str],
         since_s: float,
         until_s: float,
+        *matchers: tuple[str, str],
     ) -> list[Document]:
-        """Series of some metrics that bear one of some values of a label, as scraped."""
+        """Series of some metrics with some labels, as scraped."""
         names = "|".join(prometheus_names(metric) for metric in metrics)
-        values = "|".join(re.escape(value) for value in sorted(one_of))
-        matchers = ",".join(
-            f"{name}=~{json.dumps(pattern)}"
-            for name, pattern in (("__name__", names), (label, values))
-        )
-        return self._asked(f"{{{matchers}}}", since_s, until_s)
+        return self._asked(self.labels.selector(names, *matchers), since_s, until_s)
 
     def _asked(self, series: str, since_s: float, until_s: float) -> list[Document]:
         """Series as scraped; those that a selector names."""
@@ -181,34 +258,54 @@ class PrometheusSamples:
             ) from error
 
 
+def _one_of(values: Iterable[str]) -> str:
+    """A regular expression of several values."""
+    return "|".join(re.escape(value) for value in sorted(values))
+
+
 @lru_cache(maxsize=4096)
-def _metric(series_name: str, quantile: str | None) -> Metric | None:
+def _metric(series_name: str, quantile: str | None, *, is_source: bool = False) -> Metric | None:
     """The metric a series belongs to; None for a quantile that is not kept."""
     wanted = None if quantile is None else float(quantile)
-    for metric in FLINK_METRICS:
+    for metric in (*FLINK_METRICS, *(SOURCE_METRICS if is_source else ())):
         if metric.quantile == wanted and re.fullmatch(prometheus_names(metric), series_name):
             return metric
     return None
 
 
-def _merge(
-    merged: Merged, whose: tuple[str, int], metric: Metric, values: list[tuple[float, str]]
-) -> None:
+def _merge(merged: Merged, whose: tuple[str, int], one: Scraped) -> None:
     """Add a series to those of the same metric and subtask, such as of its other states."""
-    table = np.array(values, dtype=np.float64)
-    known = ~np.isnan(table[:, 1])
-    times, new = table[known, 0], table[known, 1] * metric.scale
-    key = (*whose, metric.name)
+    key = (*whose, one.metric.name)
     if key not in merged:
-        merged[key] = (times, new)
+        merged[key] = (one.times, one.values)
         return
     before, old = merged[key]
-    all_times = np.union1d(before, times)
+    all_times = np.union1d(before, one.times)
     both = np.full(len(all_times), np.nan)
     both[np.searchsorted(all_times, before)] = old
-    at = np.searchsorted(all_times, times)
-    both[at] = np.where(np.isnan(both[at]), new, _MERGES[metric.merge](both[at], new))
+    at = np.searchsorted(all_times, one.times)
+    merge = _MERGES[one.metric.merge]
+    both[at] = np.where(np.isnan(both[at]), one.values, merge(both[at], one.values))
     merged[key] = (all_times, both)
+
+
+def merged_of(measurements: Measurements, vertices: Mapping[Task, str]) -> Merged:
+    """Merge the measurements of each vertex.
+
+    Args:
+        measurements: of one job.
+        vertices: name of the vertex by task; other tasks are left out.
+
+    Returns:
+        The series; `records_in_total` of a source counts the records it read.
+    """
+    merged: Merged = {}
+    for subtask, one in measurements.values():
+        vertex = vertices.get(subtask.task)
+        if vertex is not None:
+            _merge(merged, (vertex, subtask.index), one)
+    found = with_source_records(merged)
+    return {key: (np.asarray(times), np.asarray(values)) for key, (times, values) in found.items()}
 
 
 def together_of(parts: Iterable[Merged], managers: Merged) -> Merged:

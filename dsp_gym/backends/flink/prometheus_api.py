@@ -9,6 +9,7 @@ reporter does.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -34,14 +35,20 @@ class Labels:
     task_name: str = "task_name"
     task_id: str = "task_id"
     subtask_index: str = "subtask_index"
+    task_attempt_num: str = "task_attempt_num"
+    operator_id: str = "operator_id"
+    operator_name: str = "operator_name"
     tm_id: str = "tm_id"
+    only: tuple[tuple[str, str], ...] = ()
+    """Labels and values of the wanted series, such as those of one cluster of several."""
 
     @classmethod
     def parse(cls, text: str | None) -> Labels:
         """Read labels as the command line takes them.
 
         Args:
-            text: `FLINKS=THEIRS`, several with commas between; None: Flink's own.
+            text: `FLINKS=THEIRS`, several with commas between; `FLINKS=`: this Prometheus has no
+                such label; `LABEL="VALUE"`: only series with it count. None: Flink's own.
 
         Returns:
             The labels; those that are not named keep Flink's name.
@@ -51,12 +58,19 @@ class Labels:
 
         >>> Labels.parse("job_name=flink_job, tm_id=pod").tm_id
         'pod'
+        >>> Labels.parse('job_id=, cluster="eu"').only
+        (('cluster', 'eu'),)
         """
         found: dict[str, str] = {}
-        known = [field.name for field in fields(cls)]
+        only: list[tuple[str, str]] = []
+        known = [field.name for field in fields(cls) if field.name != "only"]
         for part in (text or "").split(",") if text else ():
             flinks, equals, theirs = (side.strip() for side in part.partition("="))
-            if not equals or _NAME.fullmatch(theirs) is None:
+            value = re.fullmatch(r'"([^"\\]*)"', theirs)
+            if equals and value is not None and _NAME.fullmatch(flinks) is not None:
+                only.append((flinks, value[1]))
+                continue
+            if not equals or (theirs and _NAME.fullmatch(theirs) is None):
                 raise ConfigError(
                     "is not a pair of labels",
                     key="--labels",
@@ -71,7 +85,24 @@ class Labels:
                     remedy=did_you_mean(flinks, known),
                 )
             found[flinks] = theirs
-        return cls(**found)
+        return cls(**found, only=tuple(only))
+
+    def selector(self, names: str, *matchers: tuple[str, str]) -> str:
+        """Write a selector of series.
+
+        Args:
+            names: of the metrics, a regular expression.
+            matchers: further labels and regular expressions of their values.
+
+        Returns:
+            PromQL; series that `only` rules out are not selected.
+
+        >>> Labels(only=(("cluster", "eu"),)).selector("up", ("job_id", "a|b"))
+        '{__name__=~"up",job_id=~"a|b",cluster="eu"}'
+        """
+        parts = [f"{label}=~{json.dumps(one)}" for label, one in (("__name__", names), *matchers)]
+        parts += [f"{label}={json.dumps(value)}" for label, value in self.only]
+        return f"{{{','.join(parts)}}}"
 
 
 MOST_BYTES = 128 * 2**20

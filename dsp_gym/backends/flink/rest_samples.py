@@ -14,8 +14,8 @@ from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.flink import FLINK_METRICS, Metric
-from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.flink import FLINK_METRICS, SOURCE_METRICS, Metric
+from dsp_gym.metrics.samples import Samples, with_source_records
 
 _URL_CHARACTERS = 3000
 """Of the metric names of one request; Flink's server takes a first line of 4096 bytes."""
@@ -91,7 +91,8 @@ class RestSamples:
             self._answers.clear()  # they are old when Flink answers again
             return
         self._failure = None
-        self._polls.append((now_s, rows))
+        series = {(vertex, k, name): ((t_s,), (value,)) for t_s, vertex, k, name, value in rows}
+        self._polls.append((now_s, list(Samples.of_series(with_source_records(series)).rows())))
         while self._polls[0][0] <= now_s - self._keep_s:
             self._polls.popleft()
 
@@ -132,7 +133,8 @@ class RestSamples:
 @lru_cache(maxsize=4096)
 def _metric(identifier: str) -> Metric | None:
     """The metric of an identifier without its subtask."""
-    return next((metric for metric in FLINK_METRICS if metric.matches(identifier)), None)
+    known = (*FLINK_METRICS, *SOURCE_METRICS)
+    return next((metric for metric in known if metric.matches(identifier)), None)
 
 
 def _rows(now_s: float, vertex: str, values: dict[str, str]) -> Iterator[_Row]:

@@ -36,6 +36,11 @@ class RealJob(ABC):
         """
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names that Flink may know the job by; none: not known."""
+        return (self.name,)
+
+    @property
     def ids(self) -> tuple[str, ...]:
         """Ids the job is known to have had, the newest last."""
         return tuple(self._ids)

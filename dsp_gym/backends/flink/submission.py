@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dsp_gym.backends.flink.answers import JobAnswer
+from dsp_gym.backends.flink.answers import JobAnswer, vertices_of
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError, FlinkError
@@ -20,7 +20,6 @@ from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.job.spec import FlinkProgram, JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.metrics.flink import vertex_of
 
 __all__ = [
     "levels_named",
@@ -298,9 +297,9 @@ def unready(job: JobAnswer, spec: JobSpec, configuration: Configuration) -> str 
     """
     if job["state"] != "RUNNING":
         return "not every task was placed"
-    names = [vertex.name for vertex in spec.vertices]
+    names = {str(one["id"]): name for name, one in vertices_of(job, spec).items()}
     for vertex in job["vertices"]:
-        name = vertex_of(vertex["name"], names)
+        name = names.get(str(vertex["id"]))
         running = int(vertex["tasks"].get("RUNNING", 0))
         wanted = configuration.parallelism.get(name, vertex["parallelism"]) if name else running
         if vertex["parallelism"] != wanted or running != wanted:
@@ -372,9 +371,7 @@ def _text(value: str | int | float | bool) -> str:
 
 
 def _running_parallelism(job: JobAnswer, spec: JobSpec) -> dict[str, int]:
-    names = [vertex.name for vertex in spec.vertices]
-    found = {vertex_of(v["name"], names): int(v["parallelism"]) for v in job["vertices"]}
-    return {name: parallelism for name, parallelism in found.items() if name is not None}
+    return {name: int(one["parallelism"]) for name, one in vertices_of(job, spec).items()}
 
 
 def _is_alive(rest: FlinkRest, job_id: str) -> bool:

@@ -7,17 +7,17 @@ of the job file was of another graph: what it shows is of another job.
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from dsp_gym.backends.flink.patient import PatientSamples
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.flink import BY_NAME, cleaned, prometheus_names, vertex_of
+from dsp_gym.metrics.flink import BY_NAME, cleaned, prometheus_names
+from dsp_gym.metrics.identity import Task, tasks_by_vertex
 
 RemarkKind = Literal["renamed", "other_graph", "no_rocksdb", "shorter", "gaps", "restarts"]
 _SHOWN = 60
@@ -37,7 +37,7 @@ class Graphs:
     """What Prometheus knows of the submissions of one job."""
 
     ids: tuple[str, ...]  # of submissions with every vertex of the job file
-    renamed: Mapping[tuple[str, str], str]  # vertex by id and former name of its task
+    renamed: Mapping[Task, str]  # vertex by former task
     other: Mapping[str, tuple[str, ...]]  # tasks of submissions of another graph, by job id
     remarks: tuple[Remark, ...]
 
@@ -85,75 +85,72 @@ def graphs_of(
     labels, every = source.labels, prometheus_names(BY_NAME["records_out_total"])
     # The reporter replaces some characters in a name; what collects its series need not.
     names = dict.fromkeys((job_name, cleaned(job_name)))
-    name, value = json.dumps(every), json.dumps("|".join(map(re.escape, names)))
-    selector = f"{{__name__=~{name},{labels.job_name}=~{value}}}"
-    tasks: dict[str, dict[str, str]] = {}  # name by id of the task, by id of the job
+    selector = labels.selector(every, (labels.job_name, "|".join(map(re.escape, names))))
+    tasks: dict[str, set[Task]] = {}  # by id of the job
     with source.reading():
         for one in source.tasks(selector, since_s, until_s):
-            of_job = tasks.setdefault(str(one[labels.job_id]), {})
-            name = str(one[labels.task_name])
-            of_job[str(one.get(labels.task_id, name))] = name
+            task = Task(str(one.get(labels.task_id, "")), str(one.get(labels.task_name, "")))
+            tasks.setdefault(str(one.get(labels.job_id, job_name)), set()).add(task)
     if not tasks:
         raise _silent(source, job_name, since_s, until_s)
     return _sorted_out(source, job_name, spec, tasks)
 
 
 def _sorted_out(
-    source: PatientSamples, job_name: str, spec: JobSpec, tasks: Mapping[str, Mapping[str, str]]
+    source: PatientSamples, job_name: str, spec: JobSpec, tasks: Mapping[str, set[Task]]
 ) -> Graphs:
     names = [vertex.name for vertex in spec.vertices]
-    by_id: dict[str, str] = {}  # vertex by id of a task that bears its name
-    for of_job in tasks.values():
-        for task_id, name in of_job.items():
-            vertex = vertex_of(name, names)
-            if vertex is not None:
-                by_id[task_id] = vertex
-    renamed: dict[tuple[str, str], str] = {}
-    besides: dict[str, set[str]] = {}  # tasks that are no vertex's, of submissions that have all
-    other: dict[str, tuple[str, ...]] = {}
+    known = {job_id: tasks_by_vertex(spec, sorted(of_job)) for job_id, of_job in tasks.items()}
+    by_id = {task.id: vertex for found in known.values() for vertex, task in found.items()}
+    renamed: dict[Task, str] = {}
+    besides: dict[str, set[Task]] = {}  # tasks that are no vertex's, of submissions that have all
+    other: dict[str, tuple[Task, ...]] = {}
     for job_id, of_job in sorted(tasks.items()):
-        named = {task_id: vertex_of(name, names) for task_id, name in of_job.items()}
-        seen = {vertex for vertex in named.values() if vertex is not None}
+        rest = of_job - {*known[job_id].values()}
         formerly = {
-            (task_id, of_job[task_id]): by_id[task_id]
-            for task_id, vertex in named.items()
-            if vertex is None and by_id.get(task_id, "") not in {"", *seen}
+            task: by_id[task.id]
+            for task in rest
+            if task.id and by_id.get(task.id, "") not in {"", *known[job_id]}
         }
-        if {*seen, *formerly.values()} == set(names):
-            rest = {name for task_id, name in of_job.items() if named[task_id] is None}
-            besides[job_id] = rest - {name for _, name in formerly}
+        if {*known[job_id], *formerly.values()} == set(names):
+            besides[job_id] = rest - {*formerly}
             renamed |= formerly
         else:
-            other[job_id] = tuple(sorted(of_job.values()))
+            other[job_id] = tuple(sorted(of_job))
     fewest = min(map(len, besides.values()), default=0)
     ids = [job_id for job_id, rest in besides.items() if len(rest) == fewest]
-    other |= {one: tuple(sorted(tasks[one].values())) for one in besides if one not in ids}
+    other |= {one: tuple(sorted(tasks[one])) for one in besides if one not in ids}
     if not ids:
-        found = ", ".join(sorted({shown(name) for known in other.values() for name in known}))
+        had = ", ".join(sorted({shown(task.name) for found in other.values() for task in found}))
         raise FlinkError(
             f"{source.url}: the job '{shown(job_name)}' never had the vertices of the job file "
-            f"({', '.join(map(shown, names))}); it had: {found}",
+            f"({', '.join(map(shown, names))}); it had: {had}",
             api="prometheus",
             reason="Invalid",
             remedy="Name the job file that describes it, or write one: dsp-gym discover --help",
         )
-    return Graphs(tuple(ids), renamed, other, _remarks(names, renamed, other))
+    remarks = _remarks(names, renamed, other, known)
+    left_out = {one: tuple(sorted(task.name for task in had)) for one, had in other.items()}
+    return Graphs(tuple(ids), renamed, left_out, remarks)
 
 
 def _remarks(
-    names: list[str],
-    renamed: Mapping[tuple[str, str], str],
-    other: Mapping[str, tuple[str, ...]],
+    names: Sequence[str],
+    renamed: Mapping[Task, str],
+    other: Mapping[str, tuple[Task, ...]],
+    known: Mapping[str, Mapping[str, Task]],
 ) -> tuple[Remark, ...]:
     found = [
         Remark(
-            "renamed", f"'{shown(vertex)}' was called '{shown(former)}' before: its id is the same"
+            "renamed",
+            f"'{shown(vertex)}' was called '{shown(former.name)}' before: its id is the same",
         )
-        for (_, former), vertex in sorted(renamed.items(), key=lambda one: one[1])
+        for former, vertex in sorted(renamed.items(), key=lambda one: one[1])
     ]
     for job_id, tasks in other.items():
-        lacks = [repr(shown(name)) for name in names if not _has(tasks, names, name)]
-        has = [repr(shown(task)) for task in tasks if vertex_of(task, names) is None]
+        lacks = [repr(shown(name)) for name in names if name not in known[job_id]]
+        vertices = {*known[job_id].values()}
+        has = [repr(shown(task.name)) for task in tasks if task not in vertices]
         told = [f"without {', '.join(lacks)}"] * bool(lacks) + [f"with {', '.join(has)}"] * bool(
             has
         )
@@ -167,15 +164,11 @@ def _remarks(
     return tuple(found)
 
 
-def _has(tasks: tuple[str, ...], names: list[str], wanted: str) -> bool:
-    return any(vertex_of(task, names) == wanted for task in tasks)
-
-
 def _silent(source: PatientSamples, job_name: str, since_s: float, until_s: float) -> FlinkError:
     """The error for a job that no series names; it offers the jobs there are."""
     label = source.labels.job_name
     every = prometheus_names(BY_NAME["records_out_total"])
-    asked = f"count by ({label}) (last_over_time({{__name__=~{json.dumps(every)}}}[1h]))"
+    asked = f"count by ({label}) (last_over_time({source.labels.selector(every)}[1h]))"
     known = [one.get(label, "") for one, _ in source.values(asked, until_s)]
     remedy = did_you_mean(job_name, map(shown, filter(None, known)))
     if not any(known):

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from dsp_gym.backends.flink.answers import JobAnswer
+from dsp_gym.backends.flink.answers import JobAnswer, vertices_of
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.series import CLOCKS, Measurements
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running
 from dsp_gym.backends.kubernetes.overrides import levels_shown
@@ -25,7 +26,7 @@ from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import Status
-from dsp_gym.metrics.flink import BY_NAME, vertex_of
+from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.window import FRESH_S, Observed
 
 
@@ -47,7 +48,7 @@ class RunningVertices:
 
 UNKNOWN = float("nan")
 
-_COUNTED = BY_NAME["records_out_total"]
+_COUNTED = tuple(BY_NAME[name] for name in ("records_out_total", *CLOCKS))
 """A metric that every task has, so that its series can be counted."""
 
 
@@ -111,6 +112,12 @@ class KubernetesJob(RealJob):
                 remedy=did_you_mean(self.name, known),
             )
         return known[self.name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Flink's name of the job, as the resource's status has it."""
+        known = self._watcher.resources().get(self.name)
+        return () if known is None or known.job_name is None else (known.job_name,)
 
     @property
     def job_id(self) -> str:
@@ -183,7 +190,7 @@ class KubernetesJob(RealJob):
 
     def _from_flink(self, job: JobAnswer) -> RunningVertices:
         names = [vertex.name for vertex in self.spec.vertices]
-        found = {vertex_of(vertex["name"], names): vertex for vertex in job["vertices"]}
+        found = vertices_of(job, self.spec)
         self._check(found, f"job {job['jid']}")
         return RunningVertices(
             str(job["jid"]),
@@ -225,7 +232,7 @@ class KubernetesJob(RealJob):
         self._check(found, f"the metrics of job {job_id}")
         return found
 
-    def _check(self, found: Mapping[str, object] | Mapping[str | None, object], where: str) -> None:
+    def _check(self, found: Mapping[str, object], where: str) -> None:
         missing = [v.name for v in self.spec.vertices if v.name not in found]
         if not found:
             raise FlinkError(
@@ -268,15 +275,15 @@ class KubernetesSamples(PrometheusSamples):
         Raises:
             FlinkError: Prometheus does not answer, in time or as it should.
         """
-        seen: dict[str, tuple[str, set[int]]] = {}
+        seen = Measurements(self.url)
         with self.reading():
-            for series in self._range((_COUNTED,), "job_id", (job_id,), since_s, until_s):
-                labels = series["metric"]
-                vertex = vertex_of(str(labels.get("task_name", "")), self._vertices)
-                if vertex is not None:
-                    _, subtasks = seen.setdefault(vertex, (str(labels.get("task_id", "")), set()))
-                    subtasks.add(int(labels["subtask_index"]))
-        return {vertex: (vertex_id, len(found)) for vertex, (vertex_id, found) in seen.items()}
+            for one in self._of_tasks((job_id,), self.job.names, since_s, until_s, _COUNTED):
+                self._add(seen, *one)
+            subtasks = {subtask for subtask, _ in seen.values()}
+        return {
+            vertex: (task.id, sum(subtask.task == task for subtask in subtasks))
+            for vertex, task in self._tasks(seen.tasks()).items()
+        }
 
     def advice(self, namespace: str, name: str, since_s: float, until_s: float) -> dict[str, int]:
         """Ask what the operator's own autoscaler recommends.

@@ -227,7 +227,7 @@ def _arrivals(seen: MetricsSnapshot) -> tuple[float, float]:
     topology = seen.topology
     sources = np.flatnonzero(topology.tables.kind[topology.row[0]] == SOURCE)
     growth = np.nan_to_num(seen.pending_growth_per_s[0, sources])
-    load = float(np.maximum(0.0, seen.records_out_per_s[0, sources] + growth).sum())
+    load = float(np.maximum(0.0, seen.records_in_per_s[0, sources] + growth).sum())
     pending = float(seen.pending_records[0, sources].sum())
     return load, pending / load if load > 0 else (0.0 if pending == 0 else math.nan)
 

@@ -6,7 +6,14 @@ import re
 
 import pytest
 
-from dsp_gym.metrics.flink import BY_NAME, FLINK_METRICS, prometheus_names, vertex_of
+from dsp_gym.metrics.flink import (
+    BY_NAME,
+    FLINK_METRICS,
+    SOURCE_METRICS,
+    names_in,
+    prometheus_names,
+    vertex_of,
+)
 
 REST = {
     "busyTimeMsPerSecond": "busy_ms_per_s",
@@ -52,6 +59,20 @@ def test_rest_identifiers_are_known(identifier, name):
     assert [m.name for m in FLINK_METRICS if m.matches(identifier)] == ([name] if name else [])
 
 
+@pytest.mark.parametrize(
+    ("identifier", "name"),
+    [
+        ("Source__clicks.numRecordsIn", "source_in_total"),
+        ("Source__orders[1].numRecordsOut", "source_out_total"),
+        ("filter.numRecordsIn", None),
+        ("numRecordsIn", None),
+        ("Source__clicks.numRecordsInPerSecond", None),
+    ],
+)
+def test_source_operators_count_beside_their_task(identifier, name):
+    assert [m.name for m in SOURCE_METRICS if m.matches(identifier)] == ([name] if name else [])
+
+
 @pytest.mark.parametrize(("series", "name"), PROMETHEUS.items())
 def test_prometheus_series_are_known(series, name):
     plain = [metric for metric in FLINK_METRICS if metric.quantile is None]
@@ -83,3 +104,17 @@ def test_a_histogram_is_one_series_whatever_the_quantile():
 )
 def test_a_task_belongs_to_the_first_vertex_its_chain_names(task, vertex):
     assert vertex_of(task, ["bids", "auction_filter", "count", "sink", "key-by"]) == vertex
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "Source: 订单数据源",
+        "数据清洗 -> Sink: 写入结果表",
+        "🚀 launch",
+        "Source: orders[1] -> Calc[2]",
+    ],
+)
+def test_a_name_in_any_script_leads_back_to_its_task(task):
+    assert all(vertex_of(task, [name]) == name for name in names_in(task))
+    assert len(names_in(task)) == len(task.split(" -> "))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.errors import MetricsError
-from dsp_gym.metrics.samples import Samples
+from dsp_gym.metrics.samples import Samples, source_counter, with_source_records
 
 ROWS = st.lists(
     st.tuples(
@@ -90,3 +90,33 @@ def test_a_grid_holds_every_value_at_its_place(seed, missing):
             if not np.isnan(values[i, j])
         }
         assert known == here
+
+
+def chained(**counters: float) -> dict[tuple[str, int, str], tuple[list[float], list[float]]]:
+    """Series of a source of two subtasks, each counting so many records/s."""
+    times = [float(t) for t in range(0, 60, 5)]
+    return {
+        ("clicks", subtask, name): (times, [per_s * t for t in times])
+        for name, per_s in counters.items()
+        for subtask in range(2)
+    }
+
+
+@pytest.mark.parametrize(
+    ("counters", "per_s"),
+    [
+        ({"source_in_total": 5000.0, "source_out_total": 5000.0}, 5000.0),
+        ({"source_in_total": 0.0, "source_out_total": 5000.0}, 5000.0),  # counts no input
+        ({"source_in_total": 100.0, "source_out_total": 90.0}, 100.0),
+        ({"records_in_total": 7.0, "source_in_total": 5000.0}, 7.0),  # as Flink's autoscaler
+        ({}, 50.0),  # no operator scope: the chain's output
+    ],
+)
+def test_a_source_reads_what_its_own_operators_count_whatever_its_chain_passes_on(counters, per_s):
+    series = chained(**{"records_in_total": 0.0, "records_out_total": 50.0, **counters})
+    samples = Samples.of_series(with_source_records(series))
+    counter = source_counter(samples, "clicks")
+    assert {*samples.metric.tolist()} == {"records_in_total", "records_out_total"}
+    for column in samples.grid("clicks", counter)[2].T:
+        np.testing.assert_allclose(np.diff(column) / 5.0, per_s)
+    assert samples.grid("clicks", "records_out_total")[2][-1, 0] == 50.0 * 55

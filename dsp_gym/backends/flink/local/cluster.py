@@ -28,10 +28,9 @@ from dsp_gym.backends.flink.local.launch import (
     Home,
     default_home,
     failure_in,
-    is_ready,
-    prometheus_command,
 )
 from dsp_gym.backends.flink.local.processes import Process, wait_until
+from dsp_gym.backends.flink.local.prometheus_server import is_ready, prometheus_command
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.backends.flink.local.state import (
     ClusterState,

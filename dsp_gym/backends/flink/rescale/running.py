@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from dsp_gym.backends.flink.answers import vertices_of
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.metrics.flink import vertex_of
 
 STALE_S = 3.0
 """Age that `GET /jobs/:jobid` may have: Flink's default for `web.refresh-interval`, seconds."""
@@ -38,12 +38,10 @@ class RunningJob:
         """
         job_id = rest.find_job(name).id
         submission, configuration = Submission.of_running(rest, job_id, spec)
-        names = list(configuration.parallelism)
         with rest.reading():
             job = rest.job(job_id)
-            ids = {vertex_of(v["name"], names): str(v["id"]) for v in job["vertices"]}
-            known = {vertex: vertex_id for vertex, vertex_id in ids.items() if vertex is not None}
-            return cls(job_id, str(job["state"]), submission, configuration, known)
+            ids = {vertex: str(one["id"]) for vertex, one in vertices_of(job, spec).items()}
+            return cls(job_id, str(job["state"]), submission, configuration, ids)
 
 
 def outage_of_redeploy_s(rest: FlinkRest, old_id: str, new_id: str) -> float | None:

@@ -62,7 +62,7 @@ def test_what_was_not_found_is_a_comment_that_says_how_to_find_it(flink):
     silent = [{**one, "in": 0.0, "out": 0.0, "busy": float("nan"), "metrics": []} for one in GRAPH]
     made = written(flink, graph=silent, checkpoint=False)
     for key, words in {
-        "source.rate_per_s": "numRecordsOutPerSecond",
+        "source.rate_per_s": "numRecordsInPerSecond",
         "source.log": "log: true",
         "vertices": "execution.checkpointing.interval",
         "vertices.bids.cpu_us_per_record": "discover again under load",

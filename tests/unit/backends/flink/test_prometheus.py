@@ -165,6 +165,12 @@ def test_a_prometheus_that_is_slow_is_not_waited_for(server, source):
     assert len(source.samples(0, 10)) == 0
 
 
+WITHOUT_LABELS = {
+    "metric": {"__name__": "flink_taskmanager_job_task_numRecordsIn", "job_id": "a1"},
+    "values": [],
+}
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -173,7 +179,7 @@ def test_a_prometheus_that_is_slow_is_not_waited_for(server, source):
         ((503, "starting"), "503"),
         ((200, "<html>"), "did not answer as it should"),
         ((200, '{"status": "success"}'), "did not answer as it should: 'data'"),
-        ({"data": {"result": [{"metric": {"__name__": "x"}, "values": []}]}}, "not from Flink"),
+        ({"data": {"result": [WITHOUT_LABELS]}}, "not from Flink"),
         ({"data": {"result": [{"value": 1}]}}, "not from Flink"),
         ({"data": {"result": None}}, "not from Flink"),
     ],

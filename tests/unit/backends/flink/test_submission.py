@@ -83,7 +83,10 @@ class Running:
         return self._arguments
 
     def job(self, job_id: str) -> dict[str, Any]:
-        vertices = [{"name": name, "parallelism": p} for name, p in self._vertices.items()]
+        vertices = [
+            {"id": f"{k:032x}", "name": name, "parallelism": p}
+            for k, (name, p) in enumerate(self._vertices.items())
+        ]
         return {"name": "mine", "state": "RUNNING", "vertices": vertices}
 
 
@@ -119,7 +122,7 @@ def job(state: str, *vertices: tuple[str, int, int]) -> dict[str, Any]:
     return {
         "state": state,
         "vertices": [
-            {"name": name, "parallelism": p, "tasks": {"RUNNING": running}}
+            {"id": name, "name": name, "parallelism": p, "tasks": {"RUNNING": running}}
             for name, p, running in vertices
         ],
     }

@@ -1,0 +1,134 @@
+"""One measurement of each subtask, however often and by whom its series were scraped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsp_gym.backends.flink.series import CLOCKS, Measurements, Scraped, Subtask
+from dsp_gym.errors import FlinkError
+from dsp_gym.metrics.flink import BY_NAME
+from dsp_gym.metrics.identity import Task
+
+TASK = Task("a" * 32, "count")
+OUT = "records_out_total"
+
+
+def add(
+    into: Measurements,
+    *,
+    subtask: int = 0,
+    attempt: int = 0,
+    times: Any = range(0, 120, 5),
+    rate: float = 100.0,
+    began: float = 0.0,
+    frozen_s: float = np.inf,
+    **labels: str,
+) -> None:
+    """A task whose counter rises by `rate` from `began` on, until `frozen_s`, and its clocks."""
+    t_s = np.asarray([*times], dtype=np.float64)
+    age = np.minimum(t_s, frozen_s) - began
+    for name in (OUT, *sorted(CLOCKS)):
+        values = age * (rate if name == OUT else 300.0)
+        one = Scraped(BY_NAME[name], labels, t_s, values)
+        into.add(Subtask(TASK, subtask), attempt, (name,), one)
+
+
+def seen(measurements: Measurements) -> dict[int, list[tuple[float, float]]]:
+    """Times and values of the counter by subtask."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    for subtask, one in measurements.values():
+        if one.metric.name == OUT:
+            pairs = zip(one.times.tolist(), one.values.tolist(), strict=True)
+            found.setdefault(subtask.index, []).extend(pairs)
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 4.9)), min_size=1, max_size=6),
+    st.integers(1, 4),
+)
+def test_copies_count_once_whatever_label_they_differ_in(scrapes, subtasks):
+    copied = Measurements("p")
+    for subtask in range(subtasks):
+        for k, (replica, offset_s) in enumerate(scrapes):
+            add(copied, subtask=subtask, times=np.arange(0, 120, 5) + offset_s,
+                rate=50.0 * (subtask + 1), replica=f"{replica}{k}", job="scrape")  # fmt: skip
+    for subtask, values in seen(copied).items():
+        assert len(values) == 24
+        rise = np.diff([value for _, value in values]) / np.diff([t_s for t_s, _ in values])
+        np.testing.assert_allclose(rise, 50.0 * (subtask + 1))
+    assert copied.folded == ({"replica"} if len(scrapes) > 1 else set())
+
+
+def test_the_fresh_and_complete_scrape_of_two_counts():
+    two = Measurements("p")
+    add(two, times=range(0, 60, 5), replica="a")  # ended
+    add(two, times=range(0, 120, 10), replica="b")
+    assert [t_s for t_s, _ in seen(two)[0]] == list(range(0, 120, 10))
+
+
+def test_series_of_one_subtask_that_count_differently_are_refused_with_the_label():
+    two = Measurements("http://prom")
+    add(two, cluster="eu")
+    add(two, rate=110.0, cluster="us")
+    with pytest.raises(FlinkError, match=r"http://prom.*records_out_total.*cluster \('eu' and"):
+        seen(two)
+
+
+def test_equal_rates_of_two_jobs_are_not_one_counter():
+    two = Measurements("p")
+    add(two, cluster="eu")
+    add(two, began=-5000.0, cluster="us")
+    with pytest.raises(FlinkError, match="cluster"):
+        seen(two)
+
+
+def test_an_attempt_ends_where_the_next_begins_however_long_it_is_repeated():
+    for last_s in (60, 120):  # as scraped, and as a Pushgateway repeats it
+        restarted = Measurements("p")
+        for subtask in range(2):
+            add(restarted, subtask=subtask, times=range(0, last_s, 5), frozen_s=55.0)
+        for subtask in range(3):
+            add(restarted, subtask=subtask, attempt=1, times=range(65, 120, 5), began=60.0)
+        found = seen(restarted)
+        assert sorted(found) == [0, 1, 2]
+        after = [(t_s, value) for t_s, value in found[0] if t_s >= 65]
+        assert after == [(float(t), 100.0 * (t - 60)) for t in range(65, 120, 5)]
+        assert restarted.restarted_s() == 65
+
+
+def test_a_subtask_that_a_smaller_attempt_has_no_more_is_gone():
+    shrunk = Measurements("p")
+    for subtask in range(3):
+        add(shrunk, subtask=subtask, times=range(0, 120, 5), frozen_s=55.0)
+    for subtask in range(2):
+        add(shrunk, subtask=subtask, attempt=1, times=range(65, 120, 5), began=60.0)
+    assert max(t_s for t_s, _ in seen(shrunk)[2]) < 65
+
+
+def test_a_neighbour_of_a_restarted_region_runs_on():
+    regions = Measurements("p")
+    add(regions, subtask=0, times=range(0, 60, 5))
+    add(regions, subtask=0, attempt=1, times=range(65, 120, 5), began=60.0)
+    add(regions, subtask=1, times=range(0, 120, 5))
+    assert len(seen(regions)[1]) == 24
+
+
+def test_two_taskmanagers_one_after_the_other_are_both_kept():
+    moved = Measurements("p")
+    add(moved, attempt=-1, times=range(0, 60, 5), tm_id="tm-a")
+    add(moved, attempt=-1, times=range(65, 120, 5), began=60.0, tm_id="tm-b")
+    assert len(seen(moved)[0]) == 12 + 11
+    assert not moved.folded
+
+
+def test_the_repeated_values_of_a_lost_taskmanager_do_not_count():
+    pushed = Measurements("p")
+    add(pushed, attempt=-1, frozen_s=30.0, tm_id="tm-a")
+    add(pushed, attempt=-1, times=range(65, 120, 5), began=60.0, tm_id="tm-b")
+    assert seen(pushed)[0] == [(float(t), 100.0 * (t - 60)) for t in range(65, 120, 5)]
