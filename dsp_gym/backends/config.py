@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from dsp_gym.backends.flink.prometheus_api import LabelsText
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.config.model import ConfigModel, Url
 
@@ -27,6 +28,12 @@ class PlaceConfig(ConfigModel):
         None,
         description="file with the account that Prometheus asks for, `user:password` or a bearer "
         "token; none: that of the URL, or of the file that NETRC names",
+    )
+    labels: LabelsText | None = Field(
+        None,
+        description="labels of that Prometheus that differ from Flink's, such as "
+        "job_name=flink_job,tm_id=pod; `job_id=` says that it has none of that name, and "
+        'cluster="eu" leaves out all other series',
     )
     metrics: Literal["prometheus", "rest"] = Field(
         "prometheus",

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from dsp_gym.backends.flink.prometheus_api import LabelsText
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart, memory_of
 from dsp_gym.config.environment import with_data_folder
 from dsp_gym.config.files import find, load_model
@@ -27,7 +28,7 @@ class PrometheusHistory(ConfigModel):
         None, min_length=1, description="Flink's job_name label; none: the job's name"
     )
     days: float = Field(14.0, gt=0, le=366, description="how far back, days")
-    labels: str | None = Field(
+    labels: LabelsText | None = Field(
         None,
         min_length=1,
         description="labels that differ from Flink's, such as job_name=flink_job,tm_id=pod",

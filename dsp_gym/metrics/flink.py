@@ -246,18 +246,21 @@ def prometheus_names(metric: Metric) -> str:
     """Build a regular expression of the names of a metric's series at Prometheus.
 
     Flink's reporter replaces every character but letters, digits and underscores by one underscore.
-    The name of a state may stand between the operator and the metric.
+    The name of a state may stand between the operator and the metric. By way of OpenTelemetry a
+    name may keep its dots, and a counter ends with `_total`.
 
     Returns:
         A regular expression that matches whole names.
 
     >>> prometheus_names(BY_NAME["records_in_total"])
-    'flink_taskmanager_job_task_(numRecordsIn)'
+    'flink[._]taskmanager[._]job[._]task[._](numRecordsIn)(_total)?'
     """
     # `dict.fromkeys` removes duplicates and keeps the order.
-    ends = dict.fromkeys(re.sub(r"\W", "_", end) for end in metric.flink)
-    between = "(?:.+_)?" if metric.scope == "operator" else ""
-    return f"{_PREFIX[metric.scope]}{between}({'|'.join(ends)})"
+    ends = dict.fromkeys(re.sub(r"\W", "[._-]", end) for end in metric.flink)
+    prefix = _PREFIX[metric.scope].replace("_", "[._]")
+    between = "(?:.+[._])?" if metric.scope == "operator" else ""
+    total = "(_total)?" if metric.kind == "counter" else ""
+    return f"{prefix}{between}({'|'.join(ends)}){total}"
 
 
 def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:

@@ -294,7 +294,7 @@ def test_what_is_wrong_is_said_before_the_first_decision(cluster, submit, config
 def test_another_flink_is_refused_by_its_version(config):
     class Old(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps({"flink-version": "1.18.1", "slots-available": 4}).encode()
+            body = json.dumps({"flink-version": "1.17.2", "slots-available": 4}).encode()
             self.send_response(200)
             self.end_headers()
             self.wfile.write(body)
@@ -307,7 +307,7 @@ def test_another_flink_is_refused_by_its_version(config):
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}"
         try:
-            with pytest.raises(FlinkError, match=r"Flink 1\.18\.1.*Flink 2\.1"):
+            with pytest.raises(FlinkError, match=r"Flink 1\.17\.2.*Flink 1\.18 to 2\.3"):
                 start_and_stop(config(where={"rest_url": url, "metrics": "rest"}))
         finally:
             server.shutdown()

@@ -32,7 +32,6 @@ from dsp_gym.metrics.identity import Task
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import increase
 
-_TASK = "flink_taskmanager_job_task_"
 _ALIVE = "[2m]"
 _OVER_S = 300.0
 """The rates of a job are means over this time, or since its last restart."""
@@ -224,8 +223,9 @@ def _best(
 def _place(source: PatientSamples, at_s: float, job_id: str, name: str) -> FoundPlace:
     """TaskManagers of the job, and slots where there is one cluster."""
     by = source.labels
-    whose = [(by.job_id, re.escape(job_id)), (by.job_name, f"{re.escape(name)}")]
-    selector = by.selector(f"{_TASK}numRecordsOut", *(one for one in whose if one[0] and one[1]))
+    whose = [(by.job_id, re.escape(job_id)), (by.job_name, re.escape(name))]
+    counted = prometheus_names(BY_NAME["records_out_total"])
+    selector = by.selector(counted, *(one for one in whose if one[0] and one[1]))
     ids = ""
     if by.tm_id:
         hosts = source.values(f"count by ({by.tm_id}) (last_over_time({selector}{_ALIVE}))", at_s)

@@ -10,7 +10,7 @@ from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
-from dsp_gym.backends.flink.local.distribution import same_minor
+from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.backends.flink.rescale.in_place import AdaptiveActuator
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
@@ -18,6 +18,7 @@ from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.source import RealJob, SampleSource
 from dsp_gym.backends.flink.submission import running_levels
+from dsp_gym.backends.flink.versions import check_version
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.deployment import found_in_place
 from dsp_gym.job.placement import slots_of
@@ -25,9 +26,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import WindowConfig
-
-FLINK_VERSION = "2.1"
-"""The Flink whose metrics, REST interface and savepoints this release was checked against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def reach(config: PlaceConfig) -> Place:
         The cluster, which has answered.
 
     Raises:
-        FlinkError: The cluster does not answer, or runs a Flink that this release does not support.
+        FlinkError: The cluster does not answer, or runs a Flink that cannot be watched.
     """
     cluster = None
     prometheus_url, savepoints = config.prometheus_url, config.savepoints
@@ -60,14 +58,7 @@ def reach(config: PlaceConfig) -> Place:
     else:
         url = config.rest_url
     rest = FlinkRest(url, timeout_s=config.timeout_s)
-    with rest.reading():
-        version = str(rest.overview().get("flink-version", "unknown"))
-    if not same_minor(version, FLINK_VERSION):
-        raise FlinkError(
-            f"{url} is Flink {version}; this release supports the metrics "
-            f"and savepoints of Flink {FLINK_VERSION}",
-            remedy=f"Run the job on Flink {FLINK_VERSION}.",
-        )
+    check_version(rest, acting=False)
     return Place(config, rest, prometheus_url, savepoints, cluster)
 
 
@@ -110,6 +101,8 @@ def connect(
             metrics cannot be had.
     """
     clock = clock or Clock()
+    if apply:
+        check_version(place.rest, acting=True)
     found = place.rest.find_job(job_name)
     if place.config.actuator == "adaptive":  # policies know memory and rescales as they are there
         spec = found_in_place(spec, running_levels(place.rest, found.id, spec))
@@ -155,6 +148,7 @@ def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) ->
         spec,
         timeout_s=place.config.timeout_s,
         account=place.config.prometheus_account,
+        labels=Labels.parse(place.config.labels),
     )
 
 

@@ -75,9 +75,12 @@ class FlinkJob(RealJob):
         except FlinkError as error:
             self.trouble = error
             return self._known(now_s, Status.RESTARTING)
-        named = [job.id for job in jobs if job.name == self.name and job.state not in ENDED]
+        mine = [job for job in jobs if job.name == self.name]
+        named = [job.id for job in mine if job.state not in ENDED]
         if not named:
-            return self._known(now_s, Status.FAILED)
+            # A JobManager that lost its leadership suspends a job; the next one runs it.
+            is_suspended = any(job.state == "SUSPENDED" for job in mine)
+            return self._known(now_s, Status.RESTARTING if is_suspended else Status.FAILED)
         job_id = self._remembered(named[0]) if len(named) == 1 else self.job_id
         try:
             return self._known(now_s, self._look(job_id, now_s))

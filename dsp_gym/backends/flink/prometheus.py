@@ -180,6 +180,19 @@ class PrometheusSamples:
         """Sort a series into the measurements of its job."""
         named = self.labels
         task = Task(str(labels.get(named.task_id, "")), str(labels.get(named.task_name, "")))
+        for label, lacks in (
+            ("task_id", not any(task)),
+            ("subtask_index", named.subtask_index not in labels),
+        ):
+            if lacks:
+                raise FlinkError(
+                    f"{self.url}: series {labels['__name__']!r} has no label "
+                    f"{getattr(named, label)!r}, so it is not known whose it is",
+                    api="prometheus",
+                    reason="Invalid",
+                    remedy=f"Let Flink's reporter and the scrape keep {label}, or say what it is "
+                    f"called there: labels: {label}=THEIRS",
+                )
         operator = labels.get(named.operator_id) or labels.get(named.operator_name) or ""
         part = (labels["__name__"], metric.name, operator, labels.get("state_name", ""))
         table = np.array(values, dtype=np.float64)

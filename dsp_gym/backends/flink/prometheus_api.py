@@ -13,7 +13,9 @@ import json
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator
 
 from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.files import private_text
@@ -103,6 +105,19 @@ class Labels:
         parts = [f"{label}=~{json.dumps(one)}" for label, one in (("__name__", names), *matchers)]
         parts += [f"{label}={json.dumps(value)}" for label, value in self.only]
         return f"{{{','.join(parts)}}}"
+
+
+def _known_labels(text: str) -> str:
+    """Validate labels in a configuration, which keeps them as they were written."""
+    try:
+        Labels.parse(text)
+    except ConfigError as error:
+        raise ValueError(f"{error.value!r} {error.message}; {error.remedy}") from error
+    return text
+
+
+LabelsText = Annotated[str, AfterValidator(_known_labels)]
+"""Labels as `Labels.parse` reads them, in a configuration."""
 
 
 MOST_BYTES = 128 * 2**20

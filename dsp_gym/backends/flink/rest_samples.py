@@ -101,9 +101,15 @@ class RestSamples:
         hosts = set()
         for vertex, vertex_id in self._job.vertex_ids(job_id).items():
             path = f"/jobs/{job_id}/vertices/{vertex_id}"
-            hosts |= {s["taskmanager-id"] for s in self._rest.get(path)["subtasks"]}
-            known = [metric["id"] for metric in self._rest.get(f"{path}/metrics")]
-            wanted = [name for name in known if _metric(name.partition(".")[2]) is not None]
+            subtasks = self._rest.get(path)["subtasks"]
+            hosts |= {s["taskmanager-id"] for s in subtasks}
+            # Flink keeps the metrics of subtasks that an earlier attempt had for a while.
+            alive = {str(s.get("subtask", k)) for k, s in enumerate(subtasks)}
+            wanted = [
+                name
+                for name in (metric["id"] for metric in self._rest.get(f"{path}/metrics"))
+                if name.partition(".")[0] in alive and _metric(name.partition(".")[2]) is not None
+            ]
             values = self._fetched(f"{path}/metrics", wanted)
             yield from _rows(now_s, vertex, values)
         for host in sorted(hosts):

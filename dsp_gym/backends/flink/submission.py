@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dsp_gym.backends.flink.answers import JobAnswer, vertices_of
+from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer, vertices_of
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import ConfigError, FlinkError
@@ -300,7 +300,7 @@ def unready(job: JobAnswer, spec: JobSpec, configuration: Configuration) -> str 
     names = {str(one["id"]): name for name, one in vertices_of(job, spec).items()}
     for vertex in job["vertices"]:
         name = names.get(str(vertex["id"]))
-        running = int(vertex["tasks"].get("RUNNING", 0))
+        running = running_or_done(vertex)
         wanted = configuration.parallelism.get(name, vertex["parallelism"]) if name else running
         if vertex["parallelism"] != wanted or running != wanted:
             return (
@@ -311,16 +311,29 @@ def unready(job: JobAnswer, spec: JobSpec, configuration: Configuration) -> str 
 
 
 def all_running(job: JobAnswer) -> bool:
-    """Whether a job (`FlinkRest.job`) and every subtask of it run.
+    """Whether a job (`FlinkRest.job`) runs, and every subtask of it that has not finished.
 
-    A vertex calls itself RUNNING with its first subtask, so subtasks are counted.
+    A vertex calls itself RUNNING with its first subtask, so subtasks are counted. A bounded source
+    ends, and with it what reads it alone; the rest of the job runs on.
 
     Returns:
-        True where the job is RUNNING with the full parallelism of every vertex.
+        True where no subtask is still to come, or on its way out.
     """
     return job["state"] == "RUNNING" and all(
-        vertex["tasks"].get("RUNNING", 0) == vertex["parallelism"] for vertex in job["vertices"]
+        running_or_done(vertex) == vertex["parallelism"] for vertex in job["vertices"]
     )
+
+
+def running_or_done(vertex: VertexAnswer) -> int:
+    """Count the subtasks of a vertex that run or have read all there was.
+
+    Those that are created, scheduled, deploying, initializing (restoring state), canceling or
+    reconciling are not among them, nor those that failed or were canceled.
+
+    Returns:
+        Subtasks.
+    """
+    return int(vertex["tasks"].get("RUNNING", 0)) + int(vertex["tasks"].get("FINISHED", 0))
 
 
 def runs_whole(rest: FlinkRest, job_id: str) -> bool:

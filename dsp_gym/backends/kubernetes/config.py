@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from dsp_gym.backends.flink.prometheus_api import LabelsText
 from dsp_gym.config.model import ConfigModel, Url
 
 RESOURCE_NAME = "{name}"
@@ -53,6 +54,12 @@ class KubernetesPlace(ConfigModel):
         None,
         description="file with the account that Prometheus asks for, `user:password` or a bearer "
         "token; none: that of the URL, or of the file that NETRC names",
+    )
+    labels: LabelsText | None = Field(
+        None,
+        description="labels of that Prometheus that differ from Flink's, such as "
+        "job_name=flink_job,tm_id=pod; `job_id=` says that it has none of that name, and "
+        'cluster="eu" leaves out all other series',
     )
     rest_url: Url | None = Field(
         None,

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dsp_gym.backends.base import Actuator, Clock, OnEvent, ignored
 from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.connection import is_rescaling, refuse_silence
+from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.kubernetes.access import (
     RightsWatch,
@@ -245,9 +246,13 @@ def _observed(
     stale_s = 2.0 * place.watch_s + at.api.timeout_s
     job = KubernetesJob(at.watcher, resource.name, spec, rest, stale_s=stale_s, clock=clock.now)
     assert place.prometheus_url is not None  # `follow` has seen to it
-    account = place.prometheus_account
     samples = KubernetesSamples(
-        place.prometheus_url, job, spec, timeout_s=place.timeout_s, account=account
+        place.prometheus_url,
+        job,
+        spec,
+        timeout_s=place.timeout_s,
+        account=place.prometheus_account,
+        labels=Labels.parse(place.labels),
     )
     job.tasks = samples
     return job, samples

@@ -57,7 +57,7 @@ def test_a_job_of_which_one_subtask_still_restores_its_state_is_restarting(clust
     assert job.observe(1500.0).status == Status.RESTARTING
 
 
-@pytest.mark.parametrize("state", ["FAILED", "FINISHED", "CANCELED", "SUSPENDED"])
+@pytest.mark.parametrize("state", ["FAILED", "FINISHED", "CANCELED"])
 def test_a_job_that_ended_has_failed_and_what_ran_is_still_known(cluster, job, state):
     tell(cluster)
     running = job.observe(1500.0)
@@ -69,6 +69,22 @@ def test_a_job_that_ended_has_failed_and_what_ran_is_still_known(cluster, job, s
     assert job.trouble is None
     with pytest.raises(FlinkError, match="no job named 'mine' runs"):
         _ = job.job_id
+
+
+def test_a_job_that_lost_its_jobmanager_is_waited_for(cluster, job):
+    tell(cluster)
+    job.observe(1500.0)
+    tell(cluster, state="SUSPENDED", running={})
+    assert job.observe(1510.0).status == Status.RESTARTING
+
+
+def test_a_branch_that_has_read_all_there_was_does_not_stop_the_job(cluster, job):
+    tell(cluster)
+    ended = cluster.answers["/jobs/a1"]
+    for vertex in ended["vertices"]:
+        if "map" in vertex["name"]:
+            vertex["tasks"] = {"FINISHED": vertex["parallelism"]}
+    assert job.observe(1500.0).status == Status.RUNNING
 
 
 def test_a_job_nobody_submitted_has_failed(job):

@@ -26,12 +26,18 @@ class Cluster:
         }
         for name in TASKS:
             path = f"/jobs/a1/vertices/v-{name}"
-            told.answers[path] = {"subtasks": [{"taskmanager-id": "127.0.0.1:1-x"}]}
+            self.run(name, TASKS[name])
             told.answers[f"{path}/metrics"] = lambda asked, name=name: self.metrics(name, asked)
         told.answers["/taskmanagers/127.0.0.1%3A1-x/metrics"] = self.taskmanager
         rest = FlinkRest(told.url, timeout_s=2.0)
         job = FlinkJob(rest, "mine", line())
         self.source = RestSamples(rest, job, line(), 60.0, lambda: self.now_s, pause_s=0.01)
+
+    def run(self, name, tasks):
+        """Let a vertex have so many subtasks."""
+        one = {"taskmanager-id": "127.0.0.1:1-x"}
+        subtasks = [{"subtask": k, **one} for k in range(tasks)]
+        self.told.answers[f"/jobs/a1/vertices/v-{name}"] = {"subtasks": subtasks}
 
     def metrics(self, name, asked):
         if "get" not in asked:
@@ -124,9 +130,34 @@ def test_states_are_merged_scaled_and_unknown_ones_left_out(cluster):
     assert seen.grid("map", "state_read_latency_p95_ms")[2].size == 0
 
 
+def test_the_metrics_of_subtasks_that_are_gone_are_left_out(cluster):
+    assert cluster.poll().grid("map", "busy_ms_total")[1].tolist() == list(range(TASKS["map"]))
+    cluster.run("map", 2)  # Flink still answers for those of the attempt before
+    assert cluster.poll().grid("map", "busy_ms_total")[1].tolist() == [0, 1]
+
+
+def test_a_source_reads_what_its_own_operator_counts(cluster):
+    cluster.values["source"] = {
+        f"{k}.{name}": value
+        for k in range(TASKS["source"])
+        for name, value in {
+            "accumulateBusyTimeMs": 0.0,
+            "numRecordsIn": 0.0,
+            "numRecordsOut": 10.0,
+            "Source__clicks.numRecordsIn": 1000.0,
+            "Source__clicks.numRecordsOut": 1000.0,
+            "filter.numRecordsIn": 1000.0,
+        }.items()
+    }
+    seen = cluster.poll()
+    assert set(seen.grid("source", "records_in_total")[2][0]) == {1000.0}
+    assert set(seen.grid("source", "records_out_total")[2][0]) == {10.0}
+
+
 def test_no_request_is_longer_than_flink_takes(cluster):
     many = {f"{k}.{'long' * 20}.pendingRecords": float(k) for k in range(200)}
     cluster.values["map"] |= many
+    cluster.run("map", 200)
     values = cluster.poll().grid("map", "pending_records")[2]
     np.testing.assert_array_equal(values[0], np.arange(200))
     assert max(len(target) for target in cluster.told.asked) < 4000
