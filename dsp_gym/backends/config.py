@@ -60,7 +60,7 @@ class PlaceConfig(ConfigModel):
         10.0, gt=0, le=300, description="longest wait for one answer of Flink or Prometheus, s"
     )
     rescale_timeout_s: float = Field(
-        180.0,
+        120.0,
         gt=0,
         le=3600,
         description="longest wait for one step of a rescale, s; a savepoint of a saturated job has "

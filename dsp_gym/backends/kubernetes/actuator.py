@@ -202,6 +202,7 @@ class KubernetesActuator(JobActuator):
         arguments = self._arguments(seen, job, wanted)
         began = time.monotonic()
         self._wrote = self._written(seen, job, wanted, arguments, back=back)
+        self._is_asked = True
         self._emit(
             "submitted",
             {
@@ -258,6 +259,7 @@ class KubernetesActuator(JobActuator):
             )
         except KubernetesError as error:
             status = ActuatorStatus.TIMED_OUT if error.may_have_acted else ActuatorStatus.FAILED
+            self._is_asked = error.may_have_acted
             if error.may_have_acted:
                 self._emit(
                     "alarm",

@@ -83,7 +83,7 @@ class InPlaceActuator(OneJobActuator):
         new = self._changed(old, job, wanted)
         check_slots(self.rest, job, wanted)
         # Before the call: one whose answer is lost may have been heard.
-        self._put_before = self._to_put_back(old, job)
+        self._put_before, self._is_asked = self._to_put_back(old, job), True
         self._put(job.id, new)
         asked = time.monotonic()
         self._emit("submitted", {"job_id": job.id, "requirements": new})

@@ -66,7 +66,7 @@ class ResubmitActuator(OneJobActuator):
         spec: JobSpec,
         savepoints: Path | str,
         *,
-        timeout_s: float = 180.0,
+        timeout_s: float = 120.0,
         retry_s: float = 5.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
@@ -96,6 +96,7 @@ class ResubmitActuator(OneJobActuator):
         except Unreached:
             self._stop = None  # nothing was asked of the job
             raise
+        self._is_asked = True
         self._finish(job, wanted, self._stop)
 
     def _intent(self, job: RunningJob) -> dict[str, object]:

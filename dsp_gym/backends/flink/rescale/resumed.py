@@ -53,7 +53,7 @@ class ResumedRescale(ResubmitActuator):
         savepoints: Path | str,
         left: Unfinished,
         *,
-        timeout_s: float = 180.0,
+        timeout_s: float = 120.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
     ) -> None:

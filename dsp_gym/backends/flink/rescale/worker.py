@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from types import TracebackType
@@ -28,6 +29,9 @@ from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.topology import Topology
 
 _LOG = logging.getLogger(__name__)
+
+RETRY_S = 3600.0
+"""What was asked of a job without effect is not asked again for so long, s."""
 
 
 class Unreached(FlinkError):
@@ -93,7 +97,7 @@ class JobActuator(ABC):
         job_name: str,
         spec: JobSpec,
         *,
-        timeout_s: float = 180.0,
+        timeout_s: float = 120.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
     ) -> None:
@@ -109,11 +113,21 @@ class JobActuator(ABC):
         self._under_way: Configuration | None = None
         self._status = ActuatorStatus.IDLE
         self._closing = threading.Event()
+        self._is_asked = False
+        """Whether the request under way has reached the job, or may have."""
+        self._without_effect: tuple[Configuration, float] | None = None
+        """What was asked last and did not come about, and when, by `time.monotonic`."""
         self._known = self._read().configuration
 
     def apply(self, guarded: GuardedDecision) -> None:
-        """Ask for the guarded configuration; returns at once."""
-        wanted = clipped(guarded, self.topology)
+        """Ask for the guarded configuration; returns at once.
+
+        What was asked last and did not come about is refused for `RETRY_S`: a quota, an override
+        that is ignored or missing slots do not go away by asking.
+        """
+        self._ask(clipped(guarded, self.topology))
+
+    def _ask(self, wanted: Configuration, *, again: bool = False) -> None:
         with self._lock:
             if self._under_way is not None:
                 if wanted in (self._under_way, self._known):
@@ -121,11 +135,23 @@ class JobActuator(ABC):
                 reason = "another request is under way"
             elif self._closing.is_set():
                 reason = "the actuator is closed"
+            elif not again and (tried_s := self._tried_s(wanted)) is not None:
+                reason = (
+                    f"the same was asked {tried_s:.0f} s ago and did not come about; it is asked "
+                    f"again after {RETRY_S:.0f} s, or when something else was asked"
+                )
             else:
                 self._begin(wanted)
                 return
             self._status = ActuatorStatus.FAILED
         self._emit("refused", {"reason": reason, "wanted": as_words(wanted)})
+
+    def _tried_s(self, wanted: Configuration) -> float | None:
+        """Seconds since the same was asked without effect; None: it may be asked."""
+        if self._without_effect is None or self._without_effect[0] != wanted:
+            return None
+        since_s = time.monotonic() - self._without_effect[1]
+        return since_s if since_s < RETRY_S else None
 
     def status(self) -> Ints:
         """State of the last request.
@@ -137,7 +163,7 @@ class JobActuator(ABC):
 
     def roll_back(self, before: GuardedDecision, reason: str) -> None:
         """Ask for the configuration from before a change; returns at once."""
-        self.apply(before)
+        self._ask(clipped(before, self.topology), again=True)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until no request is under way, nor a look at the job.
@@ -250,6 +276,7 @@ class JobActuator(ABC):
                 return
             change = {"from": as_words(job.configuration), "to": as_words(wanted)}
             self._intend("asked", {"job_id": job.id, **change})
+            self._is_asked = False
             self._rescale(job, wanted)
         except Exception as error:
             if self._under_way != wanted:
@@ -311,6 +338,10 @@ class JobActuator(ABC):
             # A request refused meanwhile was the last one, and stays refused.
             if self._status != ActuatorStatus.FAILED:
                 self._status = status
+            if status == ActuatorStatus.REACHED:
+                self._without_effect = None
+            elif self._is_asked:
+                self._without_effect = wanted, time.monotonic()
             self._under_way = None
 
 
@@ -332,7 +363,7 @@ class OneJobActuator(JobActuator):
         job_name: str,
         spec: JobSpec,
         *,
-        timeout_s: float = 180.0,
+        timeout_s: float = 120.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
     ) -> None:

@@ -139,6 +139,27 @@ class TestJustin:
         assert back["resourceProfile"]["managedMemory"] == {"bytes": 158 * MIB}
         assert events["restored"]["job_id"] == JOB_ID
 
+    def test_what_had_no_effect_is_not_asked_again(self, cluster, monkeypatch):
+        monkeypatch.setattr(in_place, "STALE_S", 0.0)
+        cluster.heeds = False
+        kinds = []
+        spec = line(flink={"program": "micro-update"})
+        with (
+            served(cluster) as url,
+            JustinActuator(
+                FlinkRest(url, timeout_s=1), "line", spec, timeout_s=0.3, poll_s=0.02,
+                on_event=lambda kind, body: kinds.append((kind, body)),
+            ) as actuator,
+        ):  # fmt: skip
+            for tasks in (3, 3, 2, 3):
+                actuator.apply(wanted(np.array([[4, tasks, 1]]), np.array([[0, 0, 0]])))
+                assert actuator.wait(20)
+        asked = [put[cluster.ids["map"]]["parallelism"]["upperBound"] for put in cluster.puts]
+        assert asked == [3, 1, 2, 1, 3, 1]  # each put back
+        (refused,) = (body for kind, body in kinds if kind == "refused")
+        assert "the same was asked" in refused["reason"]
+        assert refused["wanted"]["parallelism"]["map"] == 3
+
     def test_a_job_that_ends_meanwhile_is_an_alarm(self, cluster, ask):
         def ends(kind):
             if kind == "submitted":

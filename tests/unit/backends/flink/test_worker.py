@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.base import INTENTS
+from dsp_gym.backends.flink.rescale import worker
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import OneJobActuator, Unreached, clipped
 from dsp_gym.backends.flink.rest import FlinkRest
@@ -131,6 +132,21 @@ def test_after_a_failure_the_next_request_is_taken(desk):
     desk.error = None
     desk.ask(3)
     assert desk.done() == ActuatorStatus.REACHED
+
+
+def test_what_had_no_effect_is_asked_again_when_its_time_is_over(desk, monkeypatch):
+    def without_effect(job, wanted) -> None:
+        desk._is_asked = True
+        raise Unreached("it did not run", status=ActuatorStatus.TIMED_OUT)
+
+    monkeypatch.setattr(desk, "_rescale", without_effect)
+    for retry_s, refused in ((60.0, 1), (0.0, 0)):
+        monkeypatch.setattr(worker, "RETRY_S", retry_s)
+        desk.events.clear()
+        for _ in range(2):
+            desk.ask(3)
+            assert desk.wait(5)
+        assert desk.events.count("refused") == refused
 
 
 def test_what_holds_on_to_the_running_configuration_is_no_request(desk):
