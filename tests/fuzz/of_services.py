@@ -11,9 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+from requests import PreparedRequest, Response
+from requests.adapters import HTTPAdapter
+
 from dsp_gym.backends.flink.backend import FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.prometheus_api import PrometheusApi
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
 from dsp_gym.backends.flink.rescale.preflight import check_memory, check_slots
 from dsp_gym.backends.flink.rescale.running import (
@@ -206,11 +210,11 @@ FLINK = [
 
 
 def _prometheus(data: bytes) -> object:
-    job: Any = SimpleNamespace(ids=("a1",), job_id="a1")
+    job: Any = SimpleNamespace(names=("a",), ids=("a1",), job_id="a1")
     ours = PrometheusSamples("http://prometheus", job, line())
     counted = KubernetesSamples("http://prometheus", job, line())
     for one in (ours, counted):
-        one._api.session = _answered(data)
+        answer_with(one._api, data)
     return each(
         lambda: ours.samples(0.0, 100.0),
         lambda: counted.tasks("a1", 0.0, 100.0),
@@ -218,28 +222,23 @@ def _prometheus(data: bytes) -> object:
     )
 
 
-def _answered(content: bytes) -> Any:
-    """A session in which every question is answered alike."""
-    return SimpleNamespace(post=lambda *_, **__: _Answer(content))
+def answer_with(api: PrometheusApi, content: bytes) -> None:
+    """Let every question to a server be answered alike."""
+    api.session.mount("http://prometheus", _Answers(content))
 
 
-class _Answer:
-    """An answer of a web server."""
-
-    status_code = 200
+class _Answers(HTTPAdapter):
+    """A connection to a web server that answers all alike."""
 
     def __init__(self, content: bytes) -> None:
+        super().__init__()
         self._content = content
 
-    def iter_content(self, size: int) -> Iterator[bytes]:
-        for at in range(0, len(self._content), size):
-            yield self._content[at : at + size]
-
-    def __enter__(self) -> _Answer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
+    def send(self, request: PreparedRequest, *_: Any, **__: Any) -> Response:
+        answer = Response()
+        answer.status_code, answer.url, answer.request = 200, str(request.url), request
+        answer.raw = io.BytesIO(self._content)
+        return answer
 
 
 # Kubernetes

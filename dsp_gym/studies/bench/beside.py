@@ -29,7 +29,6 @@ HEAVY = (
     "matplotlib",
     "mlflow",
     "pandas",
-    "prometheus_api_client",
     "pyarrow",
     "pyspark",
     "scipy.optimize",
