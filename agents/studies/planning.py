@@ -5,7 +5,6 @@ python -m agents.studies.planning core-v1
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,21 +12,21 @@ from agents.planning.chain import TABLE, counted, write_counts
 from agents.planning.draws import training_minutes
 from dsp_gym.config.files import load_model
 from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.studies.study import Options, options_of
 
-SEEDS = 60
-"""Seeds of each training load; more change no figure by more than its spread."""
+OPTIONS: Options = {
+    "benchmark": {},
+    # More seeds change no figure by more than its spread.
+    "--seeds": {"type": int, "default": 60, "help": "of each training load"},
+    "--out": {"type": Path, "default": TABLE},
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the table."""
-    parser = argparse.ArgumentParser(prog="python -m agents.studies.planning", description=__doc__)
-    parser.add_argument("benchmark")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="of each training load")
-    parser.add_argument("--out", type=Path, default=TABLE)
-    chosen = parser.parse_args(arguments)
-    config = load_model(BenchmarkConfig, "benchmarks", chosen.benchmark)
-    drawn = training_minutes(config.loads, config.episode_s, chosen.seeds)
-    write_counts(chosen.out, counted(drawn))
+    given = options_of(__doc__, OPTIONS, arguments)
+    config = load_model(BenchmarkConfig, "benchmarks", given.benchmark)
+    write_counts(given.out, counted(training_minutes(config.loads, config.episode_s, given.seeds)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from dsp_gym.studies.bench.environment import MeasuredRate
+    from dsp_gym.studies.bench.machine import MeasuredRate
 
 _EXAMPLES = """
 Examples:

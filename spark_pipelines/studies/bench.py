@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from dsp_gym.arrays import Floats
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.studies.bench.environment import MeasuredRate
+from dsp_gym.studies.bench.machine import MeasuredRate, process_status, timed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +50,7 @@ JOB = "bench-8"
 """Its vertices are those of every job."""
 
 FILES = 8
-_CHUNK_ROWS = 1_000_000
+_PER_CORE = "rows/s per core"
 
 AGGREGATION_BAR = 2.5e6
 BUILD_BAR = 1.0e6
@@ -126,20 +124,10 @@ def _write_job(
     vertices = [vertex.name for vertex in spec.vertices]
     series = [(vertex, subtask) for vertex in range(len(vertices)) for subtask in range(subtasks)]
     rate = rng.uniform(500, 2000, len(series))
-    edges = np.linspace(0, seconds, FILES + 1).astype(int)
-    step = max(1, _CHUNK_ROWS // (len(series) * len(MADE_METRICS)))
-    for part in range(FILES):
-        writer = None
-        for begin in range(int(edges[part]), int(edges[part + 1]), step):
-            t_s = np.arange(begin, min(begin + step, edges[part + 1])) + 1.0
+    for part, t_s in enumerate(np.array_split(np.arange(seconds) + 1.0, FILES)):
+        if len(t_s):
             table = _table(_name(number), vertices, series, rate, t_s, rng)
-            if writer is None:
-                writer = parquet.ParquetWriter(
-                    samples / f"part-{part}.parquet", table.schema, compression="zstd"
-                )
-            writer.write_table(table)
-        if writer is not None:
-            writer.close()
+            parquet.write_table(table, samples / f"part-{part}.parquet", compression="zstd")
 
 
 def _table(
@@ -212,34 +200,40 @@ def bench_spark(
         Rates in rows per second and core (the scan: in all); `scan_factor`, `peak_mib`, `cold_s`,
         and `skew_factor` where it was measured.
     """
-    cores = len(os.sched_getaffinity(0))
-    told: dict[str, float] = {}
-    with _scratch(folder) as scratch, _session(cores) as spark:
-        even = scratch / "even"
+    from spark_pipelines.session import spark_session
+
+    cores, told = len(os.sched_getaffinity(0)), dict[str, float]()
+    with _scratch(folder) as name, spark_session("bench", f"local[{cores}]") as spark:
+        even, uneven, built = (Path(name) / each for each in ("even", "skewed", "built"))
         made = make_samples(even, Sizes(rows))
-        scan = _timed(lambda: _scan(even, made), runs, 1)
-        windows = _timed(lambda: _aggregate(spark, even), runs, warm_ups)
-        rates = [
-            _rate("pyarrow scan of all columns", made, scan, cores, 1, None),
-            _rate("aggregation to decision windows", made, windows, cores, cores, AGGREGATION_BAR),
-        ]
-        told["scan_factor"] = statistics.median(windows) / statistics.median(scan)
+        scan = timed(lambda: _scan(even, made), runs, 1)
+        windows = timed(lambda: _aggregate(spark, even), runs, warm_ups)
+        told["scan_factor"] = median(windows) / median(scan)
         if skew:
-            uneven = scratch / "skewed"
             skewed = make_samples(uneven, Sizes(rows, skewed=True))
-            slow = _timed(lambda: _aggregate(spark, uneven), runs, warm_ups)
-            told["skew_factor"] = (
-                statistics.median(slow) / skewed / (statistics.median(windows) / made)
-            )
+            slow = timed(lambda: _aggregate(spark, uneven), runs, warm_ups)
+            told["skew_factor"] = median(slow) / skewed / (median(windows) / made)
             shutil.rmtree(uneven)
-        builds = _timed(lambda: _build(even, scratch / "built"), runs, warm_ups)
-        rates.append(_rate("whole build", made, builds, cores, cores, BUILD_BAR))
-        told["peak_mib"] = _peak_mib(spark)
-        shutil.rmtree(even)
-    with _scratch(folder) as scratch:
-        make_samples(scratch, Sizes(COLD_ROWS))
-        told["cold_s"] = statistics.median(_timed(lambda: _cold_build(scratch), runs, 0))
+        builds = timed(lambda: _build(even, built), runs, warm_ups)
+        gateway: Any = spark.sparkContext._gateway
+        pid = gateway.jvm.java.lang.ProcessHandle.current().pid()
+        told["peak_mib"] = process_status("VmHWM", pid) / 1024  # of driver and executors, as one
+    with _scratch(folder) as name:
+        make_samples(Path(name), Sizes(COLD_ROWS))
+        told["cold_s"] = median(timed(lambda: _cold_build(Path(name)), runs))
+    rates = [
+        MeasuredRate.of(name, unit, [made / each / per for each in seconds], cores, bar)
+        for name, seconds, unit, per, bar in (
+            ("pyarrow scan of all columns", scan, "rows/s", 1, None),
+            ("aggregation to decision windows", windows, _PER_CORE, cores, AGGREGATION_BAR),
+            ("whole build", builds, _PER_CORE, cores, BUILD_BAR),
+        )
+    ]
     return rates, told
+
+
+def _scratch(folder: Path | None) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="dsp-gym-bench-", dir=folder)
 
 
 def _cold_build(folder: Path) -> None:
@@ -249,28 +243,6 @@ def _cold_build(folder: Path) -> None:
         "bench._build(Path(sys.argv[1]), Path(sys.argv[1]) / 'built')"
     )
     subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
-
-
-def _timed(once: Callable[[], object], runs: int, warm_ups: int) -> list[float]:
-    """Time each run, in seconds."""
-    for _ in range(warm_ups):
-        once()
-    seconds = []
-    for _ in range(runs):
-        begun = time.perf_counter()
-        once()
-        seconds.append(time.perf_counter() - begun)
-    return seconds
-
-
-def _rate(
-    name: str, rows: int, seconds: list[float], cores: int, per: int, bar: float | None
-) -> MeasuredRate:
-    rates = [rows / each / per for each in seconds]
-    unit = "rows/s" if per == 1 else "rows/s per core"
-    return MeasuredRate(
-        name, unit, statistics.median(rates), min(rates), max(rates), len(rates), cores, bar
-    )
 
 
 def _scan(folder: Path, rows: int) -> None:
@@ -344,27 +316,3 @@ def _build(folder: Path, out: Path) -> None:
     }
     build(DatasetConfig.model_validate(document), out, rebuild=True)
     shutil.rmtree(out)
-
-
-@contextmanager
-def _scratch(folder: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="dsp-gym-bench-", dir=folder) as made:
-        yield Path(made)
-
-
-@contextmanager
-def _session(cores: int) -> Iterator[SparkSession]:
-    from spark_pipelines.session import spark_session
-
-    with spark_session("bench", f"local[{cores}]") as spark:
-        yield spark
-
-
-def _peak_mib(spark: SparkSession) -> float:
-    """Read the most memory that Spark's process has held; driver and executors are one here."""
-    gateway: Any = spark.sparkContext._gateway
-    pid = gateway.jvm.java.lang.ProcessHandle.current().pid()
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise DatasetError("the memory of Spark's process is not known here")

@@ -95,10 +95,9 @@ def ask(
             client.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ready.register(client.link, selectors.EVENT_READ, client)
         begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
-        under_way = 0
         for client in clients[:most]:
             client.send()
-            under_way += 1
+        under_way = min(most, len(clients))
         while under_way:
             for key, _ in ready.select():
                 asking: Client = key.data

@@ -16,8 +16,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from dsp_gym.errors import StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.wire import Document, snapshot_to_json
 from dsp_gym.studies.bench.clients import T_S, Asked, tell
-from dsp_gym.studies.bench.machine import Figure
+from dsp_gym.studies.bench.machine import Figure, process_status, timed
 from dsp_gym.studies.bench.policies import recorded
 
 JOB = "flink-wordcount"
@@ -84,16 +83,16 @@ def _answers(server: StatusServer, policy: str, clients: int, answers: int) -> l
     before_s = time.process_time()
     found = _asked(server, policy, clients, answers)
     cpu_ms = 1000 * (time.process_time() - before_s)
-    took_ms = 1000 * np.array(found.took_s)
-    number, is_barred = len(took_ms), clients == CLIENTS
-    refused = sum(times for status, times in found.statuses.items() if status != 200)
+    p50, p99 = np.percentile(1000 * np.array(found.took_s), (50, 99)).tolist()
+    number, is_barred = len(found.took_s), clients == CLIENTS
+    refused = sum(found.statuses.values()) - found.statuses.get(200, 0)
     how = f"clients in another process, a job each, {number} answers"
     return [
         Figure(f"{name}, {policy}, {clients} clients", unit, value, bar, how)
         for name, unit, value, bar in (
             ("answers", "1/s", number / found.wall_s, LEAST[policy] if is_barred else None),
-            ("p50", "ms", float(np.percentile(took_ms, 50)), None),
-            ("p99", "ms", float(np.percentile(took_ms, 99)), BARS["p99"] if is_barred else None),
+            ("p50", "ms", p50, None),
+            ("p99", "ms", p99, BARS["p99"] if is_barred else None),
             ("server CPU per answer", "ms", cpu_ms / (number + min(WARM_UP, answers)), None),
             ("client CPU per answer", "ms", 1000 * found.cpu_s / number, None),
             ("turned away", "", refused, BARS["turned away"]),
@@ -109,12 +108,8 @@ def _beside_slow(server: StatusServer) -> list[Figure]:
             link = stack.enter_context(socket.create_connection((host, port), timeout=10))
             if number >= SLOW:
                 link.sendall(b"GET /v1/status HTTP/1.1\r\nHost: 127.")
-        took = []
-        for _ in range(PROBES):
-            begun_s = time.perf_counter()
-            with urllib.request.urlopen(f"{server.probe_url}/healthz", timeout=10) as answer:
-                answer.read()
-            took.append(1000 * (time.perf_counter() - begun_s))
+        probe = partial(urllib.request.urlopen, f"{server.probe_url}/healthz", timeout=10)
+        took_s = timed(lambda: probe().read(), PROBES)
         asked = _asked(server, RULE, CLIENTS, PROBES * CLIENTS)
     how = (
         f"the longest of {PROBES} beside {SLOW} connections that say nothing and {SLOW_HEADERS} "
@@ -122,7 +117,7 @@ def _beside_slow(server: StatusServer) -> list[Figure]:
     )
     given = asked.statuses.get(200, 0)
     return [
-        Figure("probe, slow clients", "ms", max(took), BARS["probe, slow clients"], how),
+        Figure("probe, slow clients", "ms", 1000 * max(took_s), BARS["probe, slow clients"], how),
         Figure("decisions beside them", "1/s", given / asked.wall_s, None, how),
     ]
 
@@ -130,9 +125,9 @@ def _beside_slow(server: StatusServer) -> list[Figure]:
 def _growth(server: StatusServer, answers: int) -> Figure:
     """Measure the growth of resident memory after the first tenth."""
     first = len(_asked(server, RULE, CLIENTS, answers // 10).took_s)
-    before = _resident_mib()
+    before = process_status("VmRSS") / 1024
     more = len(_asked(server, RULE, CLIENTS, answers - first).took_s)
-    grown = 100 * (_resident_mib() / before - 1)
+    grown = 100 * (process_status("VmRSS") / 1024 / before - 1)
     how = f"of resident memory, {before:.0f} MiB after {first} answers, until {first + more}"
     return Figure("growth", "%", grown, BARS["growth"], how)
 
@@ -199,9 +194,3 @@ def _snapshot() -> Document:
 def _address(url: str) -> tuple[str, int]:
     host, _, port = url.removeprefix("http://").rpartition(":")
     return host, int(port)
-
-
-def _resident_mib() -> float:
-    text = Path("/proc/self/status").read_text(encoding="ascii")
-    (line,) = (line for line in text.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / 1024

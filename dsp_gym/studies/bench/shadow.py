@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -32,6 +31,7 @@ from dsp_gym.records.manifest import RecordedLoad
 from dsp_gym.studies.bench.beside import beside
 from dsp_gym.studies.bench.machine import Figure
 from dsp_gym.studies.bench.policies import LARGE, chain
+from dsp_gym.studies.study import dsp_gym
 
 POLICIES = ("learned-q11", "ds2", "justin-artifact", "flink-autoscaler")
 REPLAY = "replay of a recorded week"
@@ -178,16 +178,7 @@ def _replayed(folder: Path, hours: int) -> list[Figure]:
     load = RecordedLoad(name="diurnal", steps=steps)
     start = Configuration.of_spec(spec)
     recording.add("replayed", start, load, 3600 * hours)
-    line = [
-        sys.executable,
-        "-c",
-        "from dsp_gym.cli import main\nmain()",
-        "shadow",
-        REPLAYED_AS,
-        str(folder / "recording"),
-        "--journal",
-        str(folder / "replayed"),
-    ]
+    line = dsp_gym("shadow", REPLAYED_AS, folder / "recording", "--journal", folder / "replayed")
     begun = time.perf_counter()
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     took_s = time.perf_counter() - begun

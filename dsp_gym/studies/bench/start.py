@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 
-from dsp_gym.studies.bench.environment import MeasuredRate
+from dsp_gym.studies.bench.machine import MeasuredRate
 
 _STARTS = {
     "import gymnasium": "import gymnasium",
@@ -22,12 +21,10 @@ def bench_start(runs: int = 5) -> list[MeasuredRate]:
     Returns:
         Processor milliseconds of each import and command.
     """
-    found = []
-    for name, code in _STARTS.items():
-        spent = sorted(_milliseconds(code) for _ in range(runs))
-        median = statistics.median(spent)
-        found.append(MeasuredRate(name, "CPU ms", median, spent[0], spent[-1], runs, 1, None))
-    return found
+    return [
+        MeasuredRate.of(name, "CPU ms", [_milliseconds(code) for _ in range(runs)])
+        for name, code in _STARTS.items()
+    ]
 
 
 def _milliseconds(code: str) -> float:

@@ -98,24 +98,24 @@ class ValidationCase:
         """The job."""
         return Topology.of([self.spec])
 
-    def columns(self) -> tuple[Ints, Ints]:
-        """Return the start as arrays.
-
-        Returns:
-            Parallelism and memory level, (1, V) each.
-        """
-        names = self.topology.names(0)
-        return (
-            np.array([[self.start.parallelism[name] for name in names]], np.int64),
-            np.array([[self.start.memory_level[name] for name in names]], np.int64),
-        )
-
     def with_outage(self, outage_s: tuple[float, float, float] | None) -> ValidationCase:
         """Return the case with the p10, p50 and p90 of its outages, s; None: the case itself."""
         if outage_s is None:
             return self
         rescale = self.spec.rescale.model_copy(update={"outage_s": outage_s})
         return replace(self, spec=self.spec.model_copy(update={"rescale": rescale}))
+
+
+def columns(start: Configuration, topology: Topology) -> tuple[Ints, Ints]:
+    """Write the configuration of the only job as arrays.
+
+    Returns:
+        Parallelism and memory level, (1, V) each.
+    """
+    names = topology.names(0)
+    parallelism = [start.parallelism[name] for name in names]
+    level = [start.memory_level[name] for name in names]
+    return np.array([parallelism], np.int64), np.array([level], np.int64)
 
 
 def outage_of(outages_s: tuple[float, ...]) -> tuple[float, float, float] | None:

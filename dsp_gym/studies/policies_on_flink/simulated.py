@@ -13,7 +13,7 @@ from dsp_gym.evaluation.validation import ComparedPolicy, ValidationConfig
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.studies.policies_on_flink.loop import ValidationTotals, acting, totals
-from dsp_gym.studies.policies_on_flink.runs import ValidationCase
+from dsp_gym.studies.policies_on_flink.runs import ValidationCase, columns
 
 
 def simulate(
@@ -50,7 +50,7 @@ def simulate(
         checkpoint_interval_s=checkpoint_interval_s(config.cluster_of(case.job.rescaling)),
     )
     jobs = SimulatedJobs(case.with_outage(outage_s).topology, options)
-    parallelism, level = case.columns()
+    parallelism, level = columns(case.start, case.topology)
     jobs.reset(
         np.array([seed], np.int64), case.rates[None, :], parallelism=parallelism, memory_level=level
     )

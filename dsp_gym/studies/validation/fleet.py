@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,9 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config.files import write_atomic
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.studies.study import dsp_gym, report
 from dsp_gym.studies.validation.drive import compressed
+from dsp_gym.studies.validation.running import WINDOW
 
 SCALED_BY = {"flink-wordcount": "ds2-local", "flink-q11": "justin-local", "flink-q1": None}
 """The acting policy of each job, from one task per vertex; None: `DEPLOYED`, all the time."""
@@ -38,10 +39,8 @@ SCALED_BY = {"flink-wordcount": "ds2-local", "flink-q11": "justin-local", "flink
 DEPLOYED = {"flink-q1": {"map": 5}}
 """Tasks of the vertices that have more than one."""
 
-DSP_GYM = (sys.executable, "-c", "from dsp_gym.cli import main\nmain()")
 SLOTS = 24
 INTERVAL_S = 30
-WINDOW = {"window_s": 25, "stabilization_s": 10}
 POLICIES = "ds2,justin-paper,learned"
 BARS = {"seconds": 600.0, "cost": 0.05, "late": 0.02, "trusted": 2}
 """The page in so many seconds; the model's error in cost (share) and lateness (share of the time),
@@ -60,12 +59,13 @@ def acting(job: str, policy: str, cluster: LocalCluster, folder: Path, seconds: 
         "where": {"home": str(cluster.home.folder)},
         "policy": policy,
         "interval_s": INTERVAL_S,
-        "window": WINDOW,
+        "window": WINDOW.model_dump(),
     }
     file = write_atomic(folder / f"{job}.yaml", yaml.safe_dump(config))
-    journal = str(folder / "journals" / job)
-    asked = ["shadow", str(file), "--apply", "--no-serve", "--duration", f"{seconds}s"]
-    return [*DSP_GYM, *asked, "--journal", journal]
+    lasts, journal = f"{seconds}s", folder / "journals" / job
+    return dsp_gym(
+        "shadow", file, "--apply", "--no-serve", "--duration", lasts, "--journal", journal
+    )
 
 
 def lived(cluster: LocalCluster, folder: Path, seconds: int) -> None:
@@ -100,14 +100,12 @@ def asked(cluster: LocalCluster, out: Path, days: float) -> tuple[float, dict[st
         Seconds both took, and the document.
     """
     assert cluster.prometheus_url is not None  # the settings ask for one
-    jobs = str(out.parent / "jobs")
-    words = ["--prometheus", cluster.prometheus_url, "--jobs", jobs]
-    words += ["--days", f"{days:.4g}", "--policies", POLICIES, "--interval", str(INTERVAL_S)]
-    words += ["--out", str(out), "--overwrite", "--json"]
-    begun = time.monotonic()
-    subprocess.run([*DSP_GYM, "discover", "--flink", cluster.rest_url, "--out", jobs], check=True)
+    jobs, begun = out.parent / "jobs", time.monotonic()
+    found = ("--prometheus", cluster.prometheus_url, "--jobs", jobs, "--days", f"{days:.4g}")
+    how = ("--policies", POLICIES, "--interval", INTERVAL_S)
+    subprocess.run(dsp_gym("discover", "--flink", cluster.rest_url, "--out", jobs), check=True)
     ran = subprocess.run(
-        [*DSP_GYM, "backtest", *words],
+        dsp_gym("backtest", *found, *how, "--out", out, "--overwrite", "--json"),
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -161,10 +159,7 @@ def main(
         seconds, document = asked(cluster, folder / "report", minutes / 1440)
     finally:
         cluster.down()
-    found = figures(seconds, document, minutes)
-    if out is not None:
-        write_atomic(out, json.dumps(found, indent=1) + "\n")
-    typer.echo(json.dumps(found))
+    report(figures(seconds, document, minutes), out)
 
 
 if __name__ == "__main__":
