@@ -11,26 +11,33 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import yaml
 from numpy.typing import NDArray
+from pyarrow import dataset, parquet
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
 
 from dsp_gym.arrays import Floats
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.catalog import load_job
-from dsp_gym.job.spec import JobSpec
 from dsp_gym.studies.bench.machine import MeasuredRate, process_status, timed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-    from spark_pipelines.config import QualityConfig
+from spark_pipelines.build import build
+from spark_pipelines.config import DatasetConfig, QualityConfig, WindowsConfig
+from spark_pipelines.pipeline import known_metrics, parallelism
+from spark_pipelines.quality.checks import flag
+from spark_pipelines.scan import COLUMNS, Scan, ScannedFile, chunks_of
+from spark_pipelines.session import spark_session
+from spark_pipelines.sources.parquet_files import texts_of
+from spark_pipelines.steps.align import increases
+from spark_pipelines.steps.cells import CellRules
+from spark_pipelines.steps.scanned import DOUBTFUL, scanned
+from spark_pipelines.steps.windows import decision_windows
 
 MADE_METRICS = (
     "records_in_total",
@@ -66,68 +73,43 @@ BARS = {"scan_factor": 8.0, "skew_factor": 1.5, "peak_mib": 4096.0, "cold_s": 20
 most memory that Spark has held; seconds of a build of `COLD_ROWS` in a new process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How large the data is."""
-
-    rows: int
-    skewed: bool = False  # the first job has nine tenths of the rows, in more subtasks
-
-    def subtasks(self) -> tuple[int, ...]:
-        """Count the subtasks of each vertex, by job.
-
-        Returns:
-            One count per job; in a skewed set the first job has nine tenths of all subtasks.
-        """
-        most = SUBTASKS * (JOBS - 1) * 9 if self.skewed else SUBTASKS
-        return (most, *(SUBTASKS,) * (JOBS - 1))
-
-
-def make_samples(folder: Path, sizes: Sizes) -> int:
+def make_samples(folder: Path, rows: int, *, skewed: bool = False) -> int:
     """Write `samples/JOB/`, in order of time, and `jobs/JOB.yaml`.
 
     Counters rise, busy, backpressured and idle time add up, all of it from a fixed seed.
 
+    Args:
+        folder: Where they are written.
+        rows: About how many are wanted.
+        skewed: The first job has nine tenths of them, in more subtasks.
+
     Returns:
         The number of rows.
     """
-    spec = load_job(JOB)
-    vertices = [vertex.name for vertex in spec.vertices]
-    per_second = sum(sizes.subtasks()) * len(vertices) * len(MADE_METRICS)
-    seconds = max(1, round(sizes.rows / per_second))
-    for number, subtasks in enumerate(sizes.subtasks()):
-        rng = np.random.Generator(np.random.Philox(key=number))
-        _write_job(folder, spec, number, subtasks, seconds, rng)
+    document = load_job(JOB).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    vertices = [vertex["name"] for vertex in document["vertices"]]
+    most = SUBTASKS * (JOBS - 1) * 9 if skewed else SUBTASKS
+    by_job = (most, *(SUBTASKS,) * (JOBS - 1))
+    per_second = sum(by_job) * len(vertices) * len(MADE_METRICS)
+    seconds = max(1, round(rows / per_second))
+    (folder / "jobs").mkdir(parents=True)
+    for number, subtasks in enumerate(by_job):
+        name, rng = _name(number), np.random.Generator(np.random.Philox(key=number))
+        text = yaml.safe_dump(document | {"job": name}, sort_keys=False)
+        (folder / "jobs" / f"{name}.yaml").write_text(text, encoding="utf-8")
+        samples = folder / "samples" / name
+        samples.mkdir(parents=True)
+        series = [(v, subtask) for v in range(len(vertices)) for subtask in range(subtasks)]
+        rate = rng.uniform(500, 2000, len(series))
+        for part, t_s in enumerate(np.array_split(np.arange(seconds) + 1.0, FILES)):
+            if len(t_s):
+                table = _table(name, vertices, series, rate, t_s, rng)
+                parquet.write_table(table, samples / f"part-{part}.parquet", compression="zstd")
     return seconds * per_second
 
 
 def _name(number: int) -> str:
     return f"bench-{number}"
-
-
-def _write_job(
-    folder: Path,
-    spec: JobSpec,
-    number: int,
-    subtasks: int,
-    seconds: int,
-    rng: np.random.Generator,
-) -> None:
-    from pyarrow import parquet
-
-    samples, jobs = folder / "samples" / _name(number), folder / "jobs"
-    samples.mkdir(parents=True)
-    jobs.mkdir(exist_ok=True)
-    document = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    text = yaml.safe_dump(document | {"job": _name(number)}, sort_keys=False)
-    (jobs / f"{_name(number)}.yaml").write_text(text, encoding="utf-8")
-    vertices = [vertex.name for vertex in spec.vertices]
-    series = [(vertex, subtask) for vertex in range(len(vertices)) for subtask in range(subtasks)]
-    rate = rng.uniform(500, 2000, len(series))
-    for part, t_s in enumerate(np.array_split(np.arange(seconds) + 1.0, FILES)):
-        if len(t_s):
-            table = _table(_name(number), vertices, series, rate, t_s, rng)
-            parquet.write_table(table, samples / f"part-{part}.parquet", compression="zstd")
 
 
 def _table(
@@ -139,8 +121,6 @@ def _table(
     rng: np.random.Generator,
 ) -> pa.Table:
     """Make samples of one job at some seconds, in the columns of `schema.RAW`."""
-    import pyarrow as pa
-
     shape = (len(t_s), len(series))
     busy, backpressured = rng.integers(300, 700, shape), rng.integers(0, 100, shape)
     read = np.floor(t_s[:, None] * rate)
@@ -159,23 +139,22 @@ def _table(
         ],
         axis=2,
     )
-    each = len(series) * len(MADE_METRICS)
+    rows = value.size
+    zeros = np.zeros(rows, np.int8)
 
     def named(codes: NDArray[np.int8], names: list[str]) -> pa.Array:
         return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(names))
 
     def tiled(codes: list[int], repeat: int) -> NDArray[np.int8]:
-        return np.tile(np.repeat(codes, repeat), len(t_s) * each // (len(codes) * repeat))
+        return np.tile(np.repeat(codes, repeat), rows // (len(codes) * repeat))
 
-    rows = len(t_s) * each
-    zeros = np.zeros(rows, np.int8)
     return pa.table(
         {
             "source": named(zeros, ["bench"]),
             "job": named(zeros, [job]),
             "run": named(zeros, ["run"]),
             "day": named(zeros, ["0000-00-00"]),
-            "t_s": np.repeat(t_s, each).astype(np.float64),
+            "t_s": np.repeat(t_s, rows // len(t_s)).astype(np.float64),
             "vertex": named(tiled([v for v, _ in series], len(MADE_METRICS)), vertices),
             "subtask": tiled([s for _, s in series], len(MADE_METRICS)).astype(np.int32),
             "metric": named(tiled(list(range(len(MADE_METRICS))), 1), list(MADE_METRICS)),
@@ -200,17 +179,15 @@ def bench_spark(
         Rates in rows per second and core (the scan: in all); `scan_factor`, `peak_mib`, `cold_s`,
         and `skew_factor` where it was measured.
     """
-    from spark_pipelines.session import spark_session
-
     cores, told = len(os.sched_getaffinity(0)), dict[str, float]()
     with _scratch(folder) as name, spark_session("bench", f"local[{cores}]") as spark:
         even, uneven, built = (Path(name) / each for each in ("even", "skewed", "built"))
-        made = make_samples(even, Sizes(rows))
+        made = make_samples(even, rows)
         scan = timed(lambda: _scan(even, made), runs, 1)
         windows = timed(lambda: _aggregate(spark, even), runs, warm_ups)
         told["scan_factor"] = median(windows) / median(scan)
         if skew:
-            skewed = make_samples(uneven, Sizes(rows, skewed=True))
+            skewed = make_samples(uneven, rows, skewed=True)
             slow = timed(lambda: _aggregate(spark, uneven), runs, warm_ups)
             told["skew_factor"] = median(slow) / skewed / (median(windows) / made)
             shutil.rmtree(uneven)
@@ -219,8 +196,8 @@ def bench_spark(
         pid = gateway.jvm.java.lang.ProcessHandle.current().pid()
         told["peak_mib"] = process_status("VmHWM", pid) / 1024  # of driver and executors, as one
     with _scratch(folder) as name:
-        make_samples(Path(name), Sizes(COLD_ROWS))
-        told["cold_s"] = median(timed(lambda: _cold_build(Path(name)), runs))
+        make_samples(Path(name) / "cold", COLD_ROWS)
+        told["cold_s"] = median(timed(lambda: _cold_build(Path(name) / "cold"), runs))
     rates = [
         MeasuredRate.of(name, unit, [made / each / per for each in seconds], cores, bar)
         for name, seconds, unit, per, bar in (
@@ -247,8 +224,6 @@ def _cold_build(folder: Path) -> None:
 
 def _scan(folder: Path, rows: int) -> None:
     """Decode every value of every column, batch by batch."""
-    from pyarrow import dataset
-
     files = dataset.dataset(folder / "samples", format="parquet")
     seen = sum(batch.num_rows for batch in files.to_batches())
     if seen != rows:
@@ -257,15 +232,6 @@ def _scan(folder: Path, rows: int) -> None:
 
 def _aggregate(spark: SparkSession, folder: Path) -> None:
     """Turn raw rows into decision windows, with every check; write nothing."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
-    from spark_pipelines.config import QualityConfig, WindowsConfig
-    from spark_pipelines.quality.checks import flag
-    from spark_pipelines.steps.align import increases
-    from spark_pipelines.steps.scanned import DOUBTFUL
-    from spark_pipelines.steps.windows import decision_windows
-
     quality, seen = QualityConfig(), Observation()
     grid = _grid(spark, folder, quality).observe(seen, f.max(DOUBTFUL).alias(DOUBTFUL))
     rising = grid.transform(flag, quality).transform(increases, quality.max_gap_s)
@@ -277,12 +243,6 @@ def _aggregate(spark: SparkSession, folder: Path) -> None:
 
 def _grid(spark: SparkSession, folder: Path, quality: QualityConfig) -> DataFrame:
     """Make the grid of all jobs' samples."""
-    from spark_pipelines.pipeline import known_metrics, parallelism
-    from spark_pipelines.scan import COLUMNS, Scan, ScannedFile, chunks_of
-    from spark_pipelines.sources.parquet_files import texts_of
-    from spark_pipelines.steps.cells import CellRules
-    from spark_pipelines.steps.scanned import scanned
-
     scans, names = [], set[str]()
     for samples in sorted(folder.glob("samples/*")):
         files = sorted(samples.glob("*.parquet"))
@@ -295,9 +255,6 @@ def _grid(spark: SparkSession, folder: Path, quality: QualityConfig) -> DataFram
 
 def _build(folder: Path, out: Path) -> None:
     """Build a dataset of the same rows: every check, table, file and report."""
-    from spark_pipelines.build import build
-    from spark_pipelines.config import DatasetConfig
-
     sources = [
         {
             "kind": "archives",

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 T_S = b"1000000000"
@@ -88,9 +87,9 @@ def ask(
         OSError: A connection was refused, or closed.
     """
     took, statuses = [], Counter[int]()
-    with selectors.DefaultSelector() as ready:
+    with selectors.DefaultSelector() as ready, contextlib.ExitStack() as stack:
         for client in clients:
-            client.link = socket.create_connection(address, timeout=10)
+            client.link = stack.enter_context(socket.create_connection(address, timeout=10))
             client.link.settimeout(None)  # with one, each call asks the system twice
             client.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ready.register(client.link, selectors.EVENT_READ, client)
@@ -112,20 +111,17 @@ def ask(
                 else:
                     under_way -= 1
         wall_s, cpu_s = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
-        for client in clients:
-            client.link.close()
     return Asked(took, dict(statuses), wall_s, cpu_s)
 
 
-def tell(
+def ask_warm(
     address: tuple[str, int],
     requests: Sequence[bytes],
     warm_up: int,
     answers: int,
     most_s: float,
-    told: Connection,
-) -> None:
-    """Have clients ask, and tell another process what came of it.
+) -> Asked:
+    """Have clients ask once everything is loaded.
 
     Args:
         address: host and port of the server.
@@ -133,9 +129,10 @@ def tell(
         warm_up: answers that are not counted.
         answers: that are.
         most_s: longest time, s.
-        told: where what came is sent.
+
+    Returns:
+        Times and statuses of the answers.
     """
     clients = [Client(request) for request in requests]
-    with contextlib.closing(told):
-        ask(address, clients, warm_up)
-        told.send(ask(address, clients, answers, most_s))
+    ask(address, clients, warm_up)
+    return ask(address, clients, answers, most_s)

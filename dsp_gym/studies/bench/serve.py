@@ -15,6 +15,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 
@@ -27,10 +28,9 @@ from dsp_gym.control.serve.listener import room_for
 from dsp_gym.control.serve.server import MOST_OPEN, StatusServer
 from dsp_gym.control.serve.session import served, starting
 from dsp_gym.control.serve.tokens import Tokens
-from dsp_gym.errors import StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.wire import Document, snapshot_to_json
-from dsp_gym.studies.bench.clients import T_S, Asked, tell
+from dsp_gym.studies.bench.clients import T_S, Asked, ask_warm
 from dsp_gym.studies.bench.machine import Figure, process_status, timed
 from dsp_gym.studies.bench.policies import recorded
 
@@ -68,13 +68,14 @@ def bench_serve(answers: int = 10_000, leak: int = 50_000) -> list[Figure]:
         Figures with their bars.
     """
     with _serving() as server:
-        figures = []
-        for policy in POLICIES:
-            for clients in AT_ONCE:
-                figures += _answers(server, policy, clients, answers)
+        figures = [
+            figure
+            for policy in POLICIES
+            for clients in AT_ONCE
+            for figure in _answers(server, policy, clients, answers)
+        ]
         figures += _beside_slow(server)
-        if leak:
-            figures.append(_growth(server, leak))
+        figures += [_growth(server, leak)] if leak else []
     return figures
 
 
@@ -155,23 +156,11 @@ def _asked(server: StatusServer, policy: str, clients: int, answers: int) -> Ask
     """Have clients ask, from another process; each call is about jobs of its own."""
     call = next(_CALLS)
     requests = [_request(policy, f"bench-{call}-{number}") for number in range(clients)]
-    most_s = max(60.0, answers / LEAST_PER_S)
-    process = multiprocessing.get_context("spawn")
-    ours, theirs = process.Pipe()
-    asking = process.Process(
-        target=tell,
-        args=(_address(server.url), requests, min(WARM_UP, answers), answers, most_s, theirs),
-        daemon=True,
-    )
-    asking.start()
-    theirs.close()
-    try:
-        found: Asked = ours.recv()
-    except EOFError:
-        raise StorageError("the clients ended without an answer", file=server.url) from None
-    finally:
-        asking.join()
-    return found
+    warm_up, most_s = min(WARM_UP, answers), max(60.0, answers / LEAST_PER_S)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as other:
+        asking = other.submit(ask_warm, _address(server.url), requests, warm_up, answers, most_s)
+        return asking.result()
 
 
 def _request(policy: str, job: str) -> bytes:

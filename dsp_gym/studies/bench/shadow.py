@@ -13,11 +13,12 @@ import math
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from dsp_gym.arrays import Floats
 from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import load_model, parse
 from dsp_gym.control.backend_of import Substitute
@@ -29,7 +30,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.records.manifest import RecordedLoad
 from dsp_gym.studies.bench.beside import beside
-from dsp_gym.studies.bench.machine import Figure
+from dsp_gym.studies.bench.machine import Figure, timed
 from dsp_gym.studies.bench.policies import LARGE, chain
 from dsp_gym.studies.study import dsp_gym
 
@@ -105,39 +106,33 @@ def _beside(
     document: dict[str, object], folder: Path, jobs: int, starts: int, decisions: int
 ) -> list[Figure]:
     """Measure a process beside so many jobs."""
-    one, spec = jobs == 1, chain(LARGE)
+    one, of = jobs == 1, "" if jobs == 1 else f", {jobs} jobs"
     interval_s = max(5, math.ceil(TURN_S * jobs))
+    made = 3 if one else decisions
     found = [
-        beside(
-            document,
-            spec,
-            folder,
-            jobs=jobs,
-            decisions=3 if one else decisions,
-            interval_s=interval_s,
-        )
+        beside(document, chain(LARGE), folder, jobs=jobs, decisions=made, interval_s=interval_s)
         for _ in range(starts if one else 1)
     ]
     how = f"a process beside {jobs} jobs of a stand-in, decisions every {interval_s} s"
-
-    def figure(name: str, unit: str, values: Iterable[float], method: str = how) -> Figure:
-        whole = name if one else f"{name}, {jobs} jobs"
-        return Figure(whole, unit, float(np.median(list(values))), BARS.get(whole), method)
-
+    heavy = sorted({name for each in found for name in each.heavy})
+    said = f"imported by the process: {', '.join(heavy) or 'none'}"
     figures = [
-        figure("memory", "MiB", (each.memory_mib for each in found)),
-        figure("threads", "", (each.threads for each in found)),
-        figure("start to ready", "s", (each.ready_s for each in found)),
+        Figure(name + of, unit, float(np.median(values)), BARS.get(name + of), method)
+        for name, unit, values, method in (
+            ("memory", "MiB", [each.memory_mib for each in found], how),
+            ("threads", "", [each.threads for each in found], how),
+            ("start to ready", "s", [each.ready_s for each in found], how),
+            ("heavy modules", "", [len(heavy)], said),
+        )
     ]
-    if one:
-        heavy = sorted({name for each in found for name in each.heavy})
-        said = f"imported by the process: {', '.join(heavy) or 'none'}"
-        return [*figures, figure("heavy modules", "", [len(heavy)], said)]
-    took_ms = 1000 * found[0].took_s
+    return figures if one else [*_times(found[0].took_s, of, how), *figures[:-1]]
+
+
+def _times(took_s: Floats, of: str = "", method: str = "") -> list[Figure]:
+    """Sum up the times of decisions."""
     return [
-        figure("decision p50", "ms", [np.percentile(took_ms, 50)]),
-        figure("decision p99", "ms", [np.percentile(took_ms, 99)]),
-        *figures,
+        Figure(name, "ms", float(np.percentile(1000 * took_s, share)), BARS.get(name), method)
+        for share, name in ((50, f"decision p50{of}"), (99, f"decision p99{of}"))
     ]
 
 
@@ -153,17 +148,13 @@ def _decisions(document: dict[str, object], decisions: int) -> list[Figure]:
         durable=True,
         hooks=Hooks(on_decision=lambda turn: took.append(turn.seconds)),
     ) as shown:
-        begun = time.perf_counter()
-        shown.run.run(steps=decisions + WARM_UP)
-        whole_s = time.perf_counter() - begun
+        (whole_s,) = timed(lambda: shown.run.run(steps=decisions + WARM_UP), 1)
         journal = sum(
             file.stat().st_size for file in Path(str(document["journal"])).rglob("*.jsonl")
         )
-    took_ms = 1000 * np.array(took[WARM_UP:])
     return [
-        Figure("decision p50", "ms", float(np.percentile(took_ms, 50))),
-        Figure("decision p99", "ms", float(np.percentile(took_ms, 99)), BARS["decision p99"]),
-        Figure("decision longest", "ms", float(took_ms.max())),
+        *_times(np.array(took[WARM_UP:])),
+        Figure("decision longest", "ms", 1000 * max(took[WARM_UP:])),
         Figure("simulated decisions", "1/s", (decisions + WARM_UP) / whole_s),
         Figure("journal of one decision", "KiB", journal / 1024 / (decisions + WARM_UP)),
     ]
@@ -176,8 +167,7 @@ def _replayed(folder: Path, hours: int) -> list[Figure]:
     steps = tuple((3600.0 * h, float(spec.source.rate_per_s * x)) for h, x in enumerate(by_hour))
     recording = SimulatedRecording(folder / "recording", spec)
     load = RecordedLoad(name="diurnal", steps=steps)
-    start = Configuration.of_spec(spec)
-    recording.add("replayed", start, load, 3600 * hours)
+    recording.add("replayed", Configuration.of_spec(spec), load, 3600 * hours)
     line = dsp_gym("shadow", REPLAYED_AS, folder / "recording", "--journal", folder / "replayed")
     begun = time.perf_counter()
     done = subprocess.run(line, capture_output=True, text=True, check=False)

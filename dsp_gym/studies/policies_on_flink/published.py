@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError
-from dsp_gym.studies.policies_on_flink.runs import ValidationCase
 
 
 class PublishedRun(NamedTuple):
@@ -64,16 +63,16 @@ class PublishedRuns:
             ) from None
         return cls(cases, outages_s)
 
-    def of_case(self, case: ValidationCase) -> Mapping[str, tuple[PublishedRun, ...]]:
-        """Return the real runs of a case, by policy; none where the figures lack it."""
-        return self.cases.get(case.label, {})
-
 
 def _runs(one: Any, started: Iterator[object], version: str) -> tuple[PublishedRun, ...]:
     real = one["real"]
-    columns = (real["cost"], real["late_s"], real["rescales"], one["failures"], one["conserved"])
-    found = []
-    for cost, late_s, rescales, failures, conserved in zip(*columns, strict=True):
-        counts = int(rescales), int(failures), bool(conserved)
-        found.append(PublishedRun(float(cost), float(late_s), *counts, str(next(started)), version))
-    return tuple(found)
+    moments = [str(next(started)) for _ in real["cost"]]
+    counts = (real["rescales"], one["failures"], one["conserved"])
+    return tuple(
+        PublishedRun(
+            float(cost), float(late_s), int(rescales), int(failures), bool(conserved), when, version
+        )
+        for cost, late_s, rescales, failures, conserved, when in zip(
+            real["cost"], real["late_s"], *counts, moments, strict=True
+        )
+    )

@@ -13,6 +13,7 @@ import numpy as np
 
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.tables import compile_jobs
 
 _POLL_S = 2.0
 _FRESH_S = 20.0
@@ -40,21 +41,11 @@ def expected_per_record(spec: JobSpec) -> float | None:
         The product of selectivities along all ways; None where a window, or a share of a record,
         makes it no whole number.
     """
-    if any(v.state is not None and v.state.window is not None for v in spec.vertices):
-        return None
-    sources = [vertex for vertex in spec.vertices if vertex.kind == "source"]
-    arriving: dict[str, float] = {}
-    for vertex in spec.topological_order():
-        inputs = 1.0 if vertex.kind == "source" else arriving.get(vertex.name, 0.0)
-        if vertex.kind == "sink":
-            arriving[vertex.name] = inputs
-            continue
-        selectivity = 1.0 if vertex.kind == "source" else float(vertex.selectivity)
-        for after in spec.vertices:
-            if any(edge.from_ == vertex.name for edge in after.inputs):
-                arriving[after.name] = arriving.get(after.name, 0.0) + inputs * selectivity
-    total = sum(arriving[vertex.name] for vertex in spec.vertices if vertex.kind == "sink")
-    return total if len(sources) == 1 and total == round(total) else None
+    has_windows = any(v.state is not None and v.state.window is not None for v in spec.vertices)
+    kinds = np.array([vertex.kind for vertex in spec.topological_order()])
+    total = float(compile_jobs([spec]).ratio[0, kinds == "sink"].sum())
+    is_whole = np.count_nonzero(kinds == "source") == 1 and total == round(total)
+    return total if is_whole and not has_windows else None
 
 
 def drained(source: SampleSource, spec: JobSpec, patience_s: float) -> CountedRecords:
