@@ -107,13 +107,18 @@ def claim(
     Returns:
         One verdict per job and rival.
     """
-    others: tuple[str | PolicyConfig, ...] = ("ds2", tuned, "justin-paper", "justin-artifact")
-    names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
-    rivals = [Entrant(policy=p, name=n) for p, n in zip(others, names, strict=True)]
+    rivals = {
+        "ds2": "ds2",
+        "ds2-tuned": tuned,
+        "justin-paper": "justin-paper",
+        "justin-artifact": "justin-artifact",
+    }
+    entrants = [Entrant(policy=policy, name=name) for name, policy in rivals.items()]
+    ours = [agent.name for agent in agents]
     verdicts = []
     for job in (*config.jobs, *jobs):
-        card = card_of(config, (*rivals, *agents), "ds2", jobs=(job,))
-        verdicts += [_verdict(card, job, name, [a.name for a in agents]) for name in names]
+        card = card_of(config, (*entrants, *agents), "ds2", jobs=(job,))
+        verdicts += [_verdict(card, job, name, ours) for name in rivals]
     return verdicts
 
 

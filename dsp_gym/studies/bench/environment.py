@@ -33,18 +33,10 @@ MOVE_SHARE = 0.0015
 """Share of single moves that are not holding: 16 per decision of this job, so between one and two
 rescales an hour, as often as the shipped agent asks for one."""
 
-BATCH_BAR = 120_000.0
-"""Decisions per second wanted of the batch."""
-
 QUIET = "nexmark-q11"
 """Carries its load without a queue most of the time."""
 
 QUIET_LOADS = {**DEFAULT_LOADS, "train": {"loads": ["diurnal"], "seeds": {"from": 0, "to": 512}}}
-QUIET_BAR = 350_000.0
-
-ONE_JOB_BAR = 12_000.0
-"""Decisions per second wanted of one job: 83 us each, of which the simulation takes a third."""
-
 RULE = "ds2"
 """Scales the job of a simulated day."""
 
@@ -52,12 +44,16 @@ DAYS = (QUIET, JOB)
 """Jobs of the simulated days: a small one, and the one of the other figures."""
 
 FRAME_JOB = "nexmark-q3"
-FRAME_BAR = 1 / 0.030
-"""Frames per second wanted of one core: 30 ms a frame of 1280 x 720."""
-
 DAY_S = 86_400
-DAY_BAR = 0.05
-"""Seconds wanted for a simulated day of one job with a rule."""
+
+BARS = {
+    "batch": 120_000.0,  # decisions per second
+    "quiet batch": 350_000.0,
+    "one job": 12_000.0,  # 83 us each, of which the simulation takes a third
+    "frames": 1 / 0.030,  # per second of one core: 30 ms a frame of 1280 x 720
+    "day": 0.05,  # seconds for a day of one job with a rule
+}
+"""What is wanted."""
 
 
 def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
@@ -69,17 +65,17 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
     """
     rates = []
     for document, guardrails, said, bar in (
-        (experiment(), GUARDRAILS, "guardrails on", BATCH_BAR),
+        (experiment(), GUARDRAILS, "guardrails on", BARS["batch"]),
         (experiment(), None, "guardrails off", None),
-        (experiment(QUIET, QUIET_LOADS), GUARDRAILS, f"{QUIET}, diurnal", QUIET_BAR),
+        (experiment(QUIET, QUIET_LOADS), GUARDRAILS, f"{QUIET}, diurnal", BARS["quiet batch"]),
     ):
         envs = AutoscaleVectorEnv(jobs, config=document, guardrails=guardrails)
         threads = envs.batch.config.simulation.thread_count(jobs)
         name, step = f"{jobs} jobs, {said}", _batch(envs, jobs)
         rates.append(measure(name, "decisions/s", step, runs=runs, threads=threads, bar=bar))
     for guardrails, said, bar in (
-        (GUARDRAILS, "guardrails on", ONE_JOB_BAR),
-        ("default", "default guardrails", ONE_JOB_BAR),
+        (GUARDRAILS, "guardrails on", BARS["one job"]),
+        ("default", "default guardrails", BARS["one job"]),
         (None, "guardrails off", None),
     ):
         env = AutoscaleEnv(config=experiment(), guardrails=guardrails)
@@ -100,7 +96,7 @@ def bench_frames(runs: int = 5) -> MeasuredRate:
     env.action_space.seed(0)
     draw = _single(env, (env.action_space.sample() for _ in itertools.count()), 1)
     name = f"frames of 1280 x 720, {FRAME_JOB}"
-    return measure(name, "frames/s", draw, runs=runs, bar=FRAME_BAR)
+    return measure(name, "frames/s", draw, runs=runs, bar=BARS["frames"])
 
 
 def bench_day(job: str, runs: int = 5) -> MeasuredRate:
@@ -130,7 +126,7 @@ def bench_day(job: str, runs: int = 5) -> MeasuredRate:
             loop.step()
 
     name = f"simulated day of one job with {RULE}, {job}"
-    return MeasuredRate.of(name, "s", timed(day, runs, 1, before=begin), bar=DAY_BAR)
+    return MeasuredRate.of(name, "s", timed(day, runs, 1, before=begin), bar=BARS["day"])
 
 
 def experiment(job: str = JOB, loads: Mapping[str, object] = DEFAULT_LOADS) -> dict[str, object]:

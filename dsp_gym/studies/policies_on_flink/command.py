@@ -14,8 +14,7 @@ from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
 from dsp_gym.errors import FlinkError
 from dsp_gym.studies.policies_on_flink.loop import simulate
-from dsp_gym.studies.policies_on_flink.order import CaseFigures, PolicyFigures
-from dsp_gym.studies.policies_on_flink.published import PublishedRuns
+from dsp_gym.studies.policies_on_flink.order import CaseFigures, PolicyFigures, PublishedRuns
 from dsp_gym.studies.policies_on_flink.real import drive
 from dsp_gym.studies.policies_on_flink.runs import (
     AROUND_S,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,23 +21,11 @@ from dsp_gym.guardrails.chain import build_for
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import Measurement, SimulationOptions
-from dsp_gym.studies.policies_on_flink.runs import ValidationCase, columns
+from dsp_gym.studies.policies_on_flink.runs import ValidationCase, ValidationTotals, columns
 from dsp_gym.studies.policies_on_flink.slow_motion import SlowGuardedPolicy
 
 _NO_ROLL_BACK = RollBackConfig(return_s=7200.0, slo_share=1.0)
 """What a policy did stands: the loop takes nothing back for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationTotals:
-    """Sums over a run; real seconds."""
-
-    seconds: float  # of known outcome
-    cost: float
-    late_s: float
-    down_s: float
-    rescales: int
-    failures: int  # decisions that failed or could not be taken
 
 
 def acting(
@@ -92,12 +79,18 @@ def totals(turns: Iterable[Turn]) -> ValidationTotals:
     """
     taken = list(turns)
     known = [turn.outcome for turn in taken if turn.outcome is not None]
-    seconds, cost, late_s, down_s, rescales = (
-        float(np.nansum([getattr(one, name)[0] for one in known]))
+    sums = {
+        name: float(np.nansum([getattr(one, name)[0] for one in known]))
         for name in ("seconds", "cost", "slo_s", "down_s", "rescales")
+    }
+    return ValidationTotals(
+        seconds=sums["seconds"],
+        cost=sums["cost"],
+        late_s=sums["slo_s"],
+        down_s=sums["down_s"],
+        rescales=round(sums["rescales"]),
+        failures=sum(any(one.stage != "clock" for one in turn.failures) for turn in taken),
     )
-    failures = sum(any(one.stage != "clock" for one in turn.failures) for turn in taken)
-    return ValidationTotals(seconds, cost, late_s, down_s, round(rescales), failures)
 
 
 def simulate(

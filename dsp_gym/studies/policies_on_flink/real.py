@@ -23,7 +23,7 @@ from dsp_gym.records.journal import Journal
 from dsp_gym.studies.policies_on_flink.loop import acting, totals
 from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
 from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, ValidationRun
-from dsp_gym.studies.validation.running import wait_until
+from dsp_gym.studies.validation.running import on_the_beat
 from dsp_gym.version import __version__
 
 LEADS_S = (8.0, 25.0, 60.0)
@@ -82,18 +82,13 @@ def drive(
         started=time.strftime("%Y-%m-%d %H:%M", time.gmtime(epoch_s)),
         version=__version__,
         flink=str(place.rest.overview()["flink-version"]),
-        seconds=found.seconds,
-        cost=found.cost,
-        late_s=found.late_s,
-        down_s=found.down_s,
-        rescales=found.rescales,
         turns=len(turns),
-        failures=found.failures,
         outages_s=tuple(outages_s),
         due=float(np.floor(run.case.rates.sum())),
         emitted=counted.emitted,
         received=counted.received,
         expected=counted.expected,
+        **found.model_dump(),
     )
 
 
@@ -153,15 +148,9 @@ def _watched(
         )
         with closing(backend):
             loop = acting(config, run.case, run.policy, backend, writer, epoch_s)
-            wait_until(epoch_s)
-            backend.advance(0)  # what came before the load is nobody's
-            # Decisions follow the beat of the load, so that each interval holds as many scrapes.
-            step_s = config.real_interval_s
-            for after_s in range(step_s, config.seconds + 1, step_s):
-                decided = loop.decide()
-                wait_until(epoch_s + after_s)
-                turns.append(loop.finish(decided))
-                tell(float(after_s))
+            for turn in on_the_beat(loop, epoch_s, config.seconds):
+                turns.append(turn)
+                tell(float(len(turns) * config.real_interval_s))
         return turns, drained(backend.collector.source, run.case.spec, DRAIN_S)
 
 

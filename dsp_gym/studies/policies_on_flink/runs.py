@@ -49,7 +49,23 @@ IN_PLACE_OUTAGE_S = (1.0, 2.0, 4.0)
 """Outage of a rescale in place until one was observed, s: an assumption."""
 
 
-class RealRun(ConfigModel):
+class RunFigures(ConfigModel):
+    """What one policy cost in a run, real or simulated."""
+
+    cost: float = Field(description="price of the requested resources")
+    late_s: float = Field(description="real seconds late or down")
+    rescales: int = Field(description="rescales asked for")
+    failures: int = Field(description="decisions that failed or could not be taken")
+
+
+class ValidationTotals(RunFigures):
+    """Sums over the decisions of a run."""
+
+    seconds: float = Field(description="real seconds of known outcome")
+    down_s: float = Field(description="of the late seconds, those without a running job")
+
+
+class RealRun(ValidationTotals):
     """What one policy cost on a real Flink."""
 
     schema_: Literal["dsp-gym/validation-run/1"] = Field(
@@ -59,13 +75,7 @@ class RealRun(ConfigModel):
     started: str = Field(description="when it began, UTC")
     version: str = Field(description="of dsp-gym")
     flink: str = Field(description="version of Flink")
-    seconds: float = Field(description="real seconds of known outcome")
-    cost: float = Field(description="price of the requested resources")
-    late_s: float = Field(description="seconds late or down")
-    down_s: float = Field(description="of them down")
-    rescales: int = Field(description="rescales asked for")
     turns: int = Field(description="decisions")
-    failures: int = Field(description="decisions that failed or could not be taken")
     outages_s: tuple[float, ...] = Field(description="of each rescale, without its savepoint, s")
     due: float = Field(description="records of the load")
     emitted: float = Field(description="records the sources emitted, over all resubmissions")

@@ -19,9 +19,8 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.guarded_policy import Failure, GuardedPolicy, Judgement
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job.spec import JobSpec, Vertex
-from dsp_gym.job.spec import State as KeyedState
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.protocols import Mask, Policy, State
+from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import (
     JOB,
     JOB_FLOATS,
@@ -80,28 +79,19 @@ def slowed(spec: JobSpec, times: float) -> JobSpec:
 
 
 def _slowed_vertex(vertex: Vertex, times: float) -> Vertex:
-    made = _scaled(vertex, times, "cpu_us_per_record")
-    return (
-        made
-        if made.state is None
-        else made.model_copy(update={"state": _slowed_state(made.state, times)})
-    )
-
-
-def _slowed_state(state: KeyedState, times: float) -> KeyedState:
-    made = _scaled(state, times, *_TIMES_OF_STATE)
-    if made.window is None:
+    made, state = _scaled(vertex, times, "cpu_us_per_record"), vertex.state
+    if state is None:
         return made
-    window = _scaled(made.window, times, "length_s")
-    if window.slide_s is not None:
-        window = _scaled(window, times, "slide_s")
-    return made.model_copy(update={"window": window})
+    window = state.window and _scaled(state.window, times, "length_s", "slide_s")
+    slow = _scaled(state, times, *_TIMES_OF_STATE).model_copy(update={"window": window})
+    return made.model_copy(update={"state": slow})
 
 
 def _scaled(section: Section, times: float, *fields: str) -> Section:
-    """Return a copy of a section of the job file with some numbers `times` as large."""
+    """Return a section of the job file with some numbers `times` as large, unless they are none."""
+    given = {field: getattr(section, field) for field in fields}
     return section.model_copy(
-        update={field: times * float(getattr(section, field)) for field in fields}
+        update={field: times * float(x) for field, x in given.items() if x is not None}
     )
 
 
@@ -187,20 +177,12 @@ class SlowGuardedPolicy(GuardedPolicy):
 
 
 class _KeepsMemory:
-    """A policy whose wishes for memory are left out."""
+    """A policy whose wishes for memory are left out; everything else is the policy's own."""
 
     def __init__(self, policy: Policy) -> None:
         self.name, self._policy = policy.name, policy
-
-    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        self._policy.reset(jobs, seeds, mask)
+        self.reset, self.state, self.restore = policy.reset, policy.state, policy.restore
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         wanted = self._policy.decide(snapshot)
         return replace(wanted, memory_level=snapshot.memory_level.copy())
-
-    def state(self) -> State:
-        return self._policy.state()
-
-    def restore(self, state: State) -> None:
-        self._policy.restore(state)

@@ -30,7 +30,6 @@ from dsp_gym.control.turn import Turn
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
@@ -138,7 +137,9 @@ def along(
         if turn.guarded is None:
             continue
         decided = policy.decide(jobs.snapshot())
-        same.append(_agree(decided, turn.guarded.proposed))
+        then = turn.guarded.proposed
+        is_near = np.abs(decided.parallelism - then.parallelism).max() <= 1
+        same.append(bool(is_near and np.array_equal(decided.memory_level, then.memory_level)))
         jobs.apply(turn.guarded)
         jobs.advance(INTERVAL_S)
     return same
@@ -218,11 +219,6 @@ def _result(turns: Sequence[Turn]) -> LoopResult:
         float(np.nansum(last.records_in_per_s[0, sources])),
         float(np.nansum(last.pending_growth_per_s[0, sources])),
     )
-
-
-def _agree(one: ScalingDecision, other: ScalingDecision) -> bool:
-    near = np.abs(one.parallelism - other.parallelism).max() <= 1
-    return bool(near and np.array_equal(one.memory_level, other.memory_level))
 
 
 def main(

@@ -40,7 +40,7 @@ from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
 from dsp_gym.studies.study import keep, report
-from dsp_gym.studies.validation.running import WINDOW, one_task_each, submitted, wait_until
+from dsp_gym.studies.validation.running import WINDOW, on_the_beat, one_task_each, submitted
 from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.journal import read_run
@@ -121,12 +121,7 @@ def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> 
     ):
         if time.time() > epoch_s:
             raise FlinkError(f"{name} took more than {LEAD_S} s to come up")
-        wait_until(epoch_s)
-        run.backend.advance(0)  # what came before the first decision is nobody's
-        for until_s in range(INTERVAL_S, seconds + 1, INTERVAL_S):
-            decided = run.decide()
-            wait_until(epoch_s + until_s)
-            run.finish(decided)
+        list(on_the_beat(run, epoch_s, seconds))
 
 
 def modelled(root: Path, job: str, reports: Path) -> RunConfig:

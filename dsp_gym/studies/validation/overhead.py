@@ -57,18 +57,6 @@ def interval(losses: list[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def throughput(rest: FlinkRest, job_id: str, vertex: str) -> float:
-    """Records/s that reach a vertex over one window, by its counters at both ends.
-
-    Returns:
-        Records/s over `WINDOW_S` seconds; the call takes as long.
-    """
-    before, began = _received(rest, job_id, vertex)
-    time.sleep(WINDOW_S)
-    after, ended = _received(rest, job_id, vertex)
-    return (after - before) / (ended - began)
-
-
 def main(
     pairs: Annotated[int, typer.Option(min=4, help="Pairs of windows.")] = 8,
     out: Annotated[Path | None, typer.Option(help="Where the figures are written.")] = None,
@@ -102,7 +90,10 @@ def _pair(cluster: LocalCluster, spec: JobSpec, job_id: str, *, first_on: bool) 
         change("prometheus")
         time.sleep(SETTLE_S)
         began_s = time.time()
-        row["on" if on else "off"] = throughput(cluster.rest, job_id, "state")
+        before, begun = _received(cluster.rest, job_id, "state")
+        time.sleep(WINDOW_S)
+        after, ended = _received(cluster.rest, job_id, "state")
+        row["on" if on else "off"] = (after - before) / (ended - begun)
         if on and cluster.prometheus_url is not None:
             job = FlinkJob(cluster.rest, "overhead", spec)
             PrometheusSamples(cluster.prometheus_url, job, spec).samples(began_s, time.time())

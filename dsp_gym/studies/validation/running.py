@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Submission
+from dsp_gym.control.autoscaler import JobAutoscaler
+from dsp_gym.control.turn import Turn
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.metrics.window import WindowConfig
@@ -67,3 +69,22 @@ def constant_load(rate_per_s: float, **more: str) -> dict[str, str]:
 def wait_until(when_s: float) -> None:
     """Sleep until a moment, Unix seconds, unless it has passed."""
     time.sleep(max(0.0, when_s - time.time()))
+
+
+def on_the_beat(run: JobAutoscaler, epoch_s: float, seconds: int) -> Iterator[Turn]:
+    """Decide in step with a load, so that decisions of all runs see the same seconds of it.
+
+    Args:
+        run: Decides.
+        epoch_s: When the load begins, Unix seconds.
+        seconds: How long it lasts.
+
+    Yields:
+        Each decision when its interval has passed.
+    """
+    wait_until(epoch_s)
+    run.backend.advance(0)  # what came before the load is nobody's
+    for after_s in range(run.interval_s, seconds + 1, run.interval_s):
+        decided = run.decide()
+        wait_until(epoch_s + after_s)
+        yield run.finish(decided)
