@@ -166,7 +166,7 @@ def paired(
     """
     cells = sorted(card.cells, key=lambda cell: (cell.job, cell.load, cell.seed))
     ours, theirs = (
-        np.array([[c.metrics[metric] for c in cells if c.policy == name] for name in names]).T
+        np.stack([[c.metrics[metric] for c in cells if c.policy == one] for one in names], axis=1)
         for names in (agents, [rival])
     )
     found = paired_difference(ours, theirs, relative=relative, confidence=CONFIDENCE)

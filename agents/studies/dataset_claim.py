@@ -84,8 +84,8 @@ def cloning(
         if done == of:
             say(f"{label}: evaluated")
 
-    teacher = Entrant(policy=TEACHER, name=TEACHER)
-    card = card_of(config, (teacher, *clones), TEACHER, told)
+    entrants = (Entrant(policy=TEACHER, name=TEACHER), *clones)
+    card = card_of(config, entrants, TEACHER, told)
     names = [clone.name for clone in clones]
     changes = {metric: _change(card, metric, names) for metric in ("cost", "slo_s")}
     return {
@@ -238,12 +238,11 @@ def _points(steps: Floats, curve: Floats) -> list[list[float]]:
 
 def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], None]:
     """Return a callback that reports each tenth of each stage, with the time it took."""
-    begun, said = time.monotonic(), ("", 0)
+    begun, said = time.monotonic(), set[tuple[str, int]]()
 
     def told(stage: str, done: int, of: int, best: float | None) -> None:
-        nonlocal said
-        if (tenth := (stage, 10 * done // max(of, 1))) != said:
-            said = tenth
+        if (tenth := (stage, 10 * done // max(of, 1))) not in said:
+            said.add(tenth)
             score = "" if best is None else f", best return {best:.3f}"
             say(
                 f"{label}: {stage} {10 * tenth[1]} % of {of:,} after "

@@ -5,29 +5,27 @@ python -m agents.studies.planning core-v1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from agents.planning.chain import TABLE, counted, write_counts
 from agents.planning.draws import training_minutes
 from dsp_gym.config.files import load_model
 from dsp_gym.evaluation.config import BenchmarkConfig
-from dsp_gym.studies.study import Options, options_of
 
-OPTIONS: Options = {
-    "benchmark": {},
+
+def main(
+    benchmark: str,
     # More seeds change no figure by more than its spread.
-    "--seeds": {"type": int, "default": 60, "help": "of each training load"},
-    "--out": {"type": Path, "default": TABLE},
-}
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+    seeds: Annotated[int, typer.Option(help="Of each training load.")] = 60,
+    out: Annotated[Path, typer.Option(help="Where the table is written.")] = TABLE,
+) -> None:
     """Write the table."""
-    given = options_of(__doc__, OPTIONS, arguments)
-    config = load_model(BenchmarkConfig, "benchmarks", given.benchmark)
-    write_counts(given.out, counted(training_minutes(config.loads, config.episode_s, given.seeds)))
+    config = load_model(BenchmarkConfig, "benchmarks", benchmark)
+    write_counts(out, counted(training_minutes(config.loads, config.episode_s, seeds)))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -123,7 +123,7 @@ def _policies(asked: _Asked) -> _Document:
 
 
 def _start(asked: _Asked) -> _Document:
-    from dsp_gym.studies.bench.start import bench_start
+    from dsp_gym.studies.bench.environment import bench_start
 
     return _rates(bench_start(asked.runs or 5))
 

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +19,7 @@ import pyarrow as pa
 import yaml
 from numpy.typing import NDArray
 from pyarrow import dataset, parquet
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as f
 
 from dsp_gym.arrays import Floats
@@ -57,7 +56,7 @@ JOB = "bench-8"
 """Its vertices are those of every job."""
 
 FILES = 8
-_PER_CORE = "rows/s per core"
+_PER_CORE, _PREFIX = "rows/s per core", "dsp-gym-bench-"
 
 AGGREGATION_BAR = 2.5e6
 BUILD_BAR = 1.0e6
@@ -164,7 +163,7 @@ def _table(
 
 
 def bench_spark(
-    rows: int, runs: int, *, skew: bool, warm_ups: int = WARM_UPS, folder: Path | None = None
+    rows: int, runs: int, *, skew: bool, warm_ups: int = WARM_UPS
 ) -> tuple[list[MeasuredRate], dict[str, float]]:
     """Measure the scan, the aggregation and the whole build.
 
@@ -173,14 +172,16 @@ def bench_spark(
         runs: Measured runs of each.
         skew: Measure one job with nine tenths of the rows as well.
         warm_ups: Unmeasured runs of each.
-        folder: Folder of the data, which is removed afterwards; a temporary one unless given.
 
     Returns:
         Rates in rows per second and core (the scan: in all); `scan_factor`, `peak_mib`, `cold_s`,
         and `skew_factor` where it was measured.
     """
     cores, told = len(os.sched_getaffinity(0)), dict[str, float]()
-    with _scratch(folder) as name, spark_session("bench", f"local[{cores}]") as spark:
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX) as name,
+        spark_session("bench", f"local[{cores}]") as spark,
+    ):
         even, uneven, built = (Path(name) / each for each in ("even", "skewed", "built"))
         made = make_samples(even, rows)
         scan = timed(lambda: _scan(even, made), runs, 1)
@@ -195,7 +196,7 @@ def bench_spark(
         gateway: Any = spark.sparkContext._gateway
         pid = gateway.jvm.java.lang.ProcessHandle.current().pid()
         told["peak_mib"] = process_status("VmHWM", pid) / 1024  # of driver and executors, as one
-    with _scratch(folder) as name:
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
         make_samples(Path(name) / "cold", COLD_ROWS)
         told["cold_s"] = median(timed(lambda: _cold_build(Path(name) / "cold"), runs))
     rates = [
@@ -207,10 +208,6 @@ def bench_spark(
         )
     ]
     return rates, told
-
-
-def _scratch(folder: Path | None) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="dsp-gym-bench-", dir=folder)
 
 
 def _cold_build(folder: Path) -> None:
@@ -233,16 +230,6 @@ def _scan(folder: Path, rows: int) -> None:
 def _aggregate(spark: SparkSession, folder: Path) -> None:
     """Turn raw rows into decision windows, with every check; write nothing."""
     quality, seen = QualityConfig(), Observation()
-    grid = _grid(spark, folder, quality).observe(seen, f.max(DOUBTFUL).alias(DOUBTFUL))
-    rising = grid.transform(flag, quality).transform(increases, quality.max_gap_s)
-    frame = rising.transform(decision_windows, WindowsConfig(window_s=120, interval_s=120))
-    frame.write.format("noop").mode("overwrite").save()
-    if seen.get[DOUBTFUL]:
-        raise DatasetError("two rows of the samples may be one", file=folder)
-
-
-def _grid(spark: SparkSession, folder: Path, quality: QualityConfig) -> DataFrame:
-    """Make the grid of all jobs' samples."""
     scans, names = [], set[str]()
     for samples in sorted(folder.glob("samples/*")):
         files = sorted(samples.glob("*.parquet"))
@@ -250,7 +237,13 @@ def _grid(spark: SparkSession, folder: Path, quality: QualityConfig) -> DataFram
         parts = tuple(ScannedFile(str(file), "run") for file in files)
         scans.append(Scan("bench", samples.name, parts, {name: name for name in COLUMNS}))
     wanted = CellRules(tuple(known_metrics(names)), quality.time_tolerance_ms, True)
-    return scanned(spark, chunks_of(scans, 2 * parallelism(spark)), wanted)
+    grid = scanned(spark, chunks_of(scans, 2 * parallelism(spark)), wanted)
+    checked = grid.observe(seen, f.max(DOUBTFUL).alias(DOUBTFUL)).transform(flag, quality)
+    rising = checked.transform(increases, quality.max_gap_s)
+    frame = rising.transform(decision_windows, WindowsConfig(window_s=120, interval_s=120))
+    frame.write.format("noop").mode("overwrite").save()
+    if seen.get[DOUBTFUL]:
+        raise DatasetError("two rows of the samples may be one", file=folder)
 
 
 def _build(folder: Path, out: Path) -> None:
@@ -265,11 +258,13 @@ def _build(folder: Path, out: Path) -> None:
         }
         for n in range(JOBS)
     ]
-    document: Mapping[str, object] = {
-        "name": "bench",
-        "sources": sources,
-        "tables": ["windows", "rescales"],
-        "tracking": {"enabled": False},
-    }
-    build(DatasetConfig.model_validate(document), out, rebuild=True)
+    config = DatasetConfig.model_validate(
+        {
+            "name": "bench",
+            "sources": sources,
+            "tables": ["windows", "rescales"],
+            "tracking": {"enabled": False},
+        }
+    )
+    build(config, out, rebuild=True)
     shutil.rmtree(out)

@@ -49,15 +49,16 @@ def bench_backtest(
         Seconds on the clock, and the decisions of all replays.
     """
     histories = fleet(jobs, days, interval_s)
-    entrants = named_entrants(policies, "default")
     (seconds,) = timed(
-        lambda: backtest(histories, "a fleet", entrants=entrants, engine=engine), runs=1
+        lambda: backtest(
+            histories, "a fleet", entrants=named_entrants(policies, "default"), engine=engine
+        ),
+        runs=1,
     )
-    decisions = sum(map(len, histories)) * (len(policies) + 1)
     how = f"{jobs} jobs, {days:g} days, {len(policies)} policies"
     return [
         Figure("backtest", "s", seconds, method=how),
-        Figure("decisions", "", decisions, method=how),
+        Figure("decisions", "", sum(map(len, histories)) * (len(policies) + 1), method=how),
     ]
 
 

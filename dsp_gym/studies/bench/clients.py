@@ -13,15 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import BufferedReader
 from typing import NamedTuple
 
 T_S = b"1000000000"
 """Stands in a body for the seconds of its time; those of every other have as many digits."""
 
-_END = b"\r\n\r\n"
 _LENGTH = b"Content-Length: "
-_ROOM = bytearray(1 << 20)
-"""Where answers are read into, one after the other."""
 
 
 class Asked(NamedTuple):
@@ -39,9 +37,9 @@ class Client:
 
     request: bytes  # with `T_S` for the time, everything else as it is sent
     t_s: int = int(T_S)  # of the last snapshot
-    link: socket.socket = field(default_factory=socket.socket)
     begun_s: float = 0.0
-    came: bytes = b""  # of an answer of which there is more to come
+    link: socket.socket = field(init=False)
+    answers: BufferedReader = field(init=False)
 
     def send(self) -> None:
         """Send the next snapshot, a minute after the last."""
@@ -49,24 +47,20 @@ class Client:
         self.begun_s = time.perf_counter()
         self.link.sendall(self.request.replace(T_S, b"%d" % self.t_s))
 
-    def answer(self) -> int | None:
-        """Read what came.
+    def answer(self) -> int:
+        """Read a whole answer.
 
         Returns:
-            Status of a whole answer; None: there is more to come.
+            Its status.
         """
-        size = self.link.recv_into(_ROOM)
-        if not size:
+        status, length = self.answers.readline(), 0
+        if not status:
             raise ConnectionError("the server has closed the connection")
-        came = self.came + _ROOM[:size]
-        end = came.find(_END)
-        at = came.find(_LENGTH, 0, end) + len(_LENGTH)
-        whole = end + len(_END) + int(came[at:].split(b"\r\n", 1)[0]) if end >= 0 else size + 1
-        if len(came) < whole:
-            self.came = bytes(came)
-            return None
-        self.came = b""
-        return int(came[9:12])
+        while (line := self.answers.readline()) != b"\r\n":
+            if line.startswith(_LENGTH):
+                length = int(line.removeprefix(_LENGTH))
+        self.answers.read(length)
+        return int(status[9:12])
 
 
 def ask(
@@ -92,6 +86,7 @@ def ask(
             client.link = stack.enter_context(socket.create_connection(address, timeout=10))
             client.link.settimeout(None)  # with one, each call asks the system twice
             client.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.answers = client.link.makefile("rb")
             ready.register(client.link, selectors.EVENT_READ, client)
         begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
         for client in clients[:most]:
@@ -100,12 +95,9 @@ def ask(
         while under_way:
             for key, _ in ready.select():
                 asking: Client = key.data
-                status = asking.answer()
-                if status is None:
-                    continue
+                statuses[asking.answer()] += 1
                 now_s = time.perf_counter()
                 took.append(now_s - asking.begun_s)
-                statuses[status] += 1
                 if len(took) + under_way <= most and now_s - begun_s < most_s:
                     asking.send()
                 else:

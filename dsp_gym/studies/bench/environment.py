@@ -1,12 +1,15 @@
-"""How many decisions per second the environment makes.
+"""How many decisions per second the environment makes, and how long starting takes.
 
 One decision is 60 s of 1 s ticks of a job of eight vertices with every mechanism on, observation,
-reward, masks, guardrails and autoreset included.
+reward, masks, guardrails and autoreset included. Starting is told in processor seconds, which a
+busy machine stretches least.
 """
 
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 
@@ -54,6 +57,13 @@ BARS = {
     "day": 0.05,  # seconds for a day of one job with a rule
 }
 """What is wanted."""
+
+_STARTS = {
+    "import gymnasium": "import gymnasium",
+    "import dsp_gym": "import dsp_gym",
+    "dsp-gym --help": "import sys, dsp_gym.cli\nsys.argv = ['dsp-gym', '--help']\n"
+    "try:\n    dsp_gym.cli.main()\nexcept SystemExit:\n    pass",
+}
 
 
 def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
@@ -129,6 +139,24 @@ def bench_day(job: str, runs: int = 5) -> MeasuredRate:
     return MeasuredRate.of(name, "s", timed(day, runs, 1, before=begin), bar=BARS["day"])
 
 
+def bench_start(runs: int = 5) -> list[MeasuredRate]:
+    """Time a fresh interpreter, its own start included.
+
+    Returns:
+        Processor milliseconds of each import and command.
+    """
+    return [
+        MeasuredRate.of(name, "CPU ms", [_milliseconds(code) for _ in range(runs)])
+        for name, code in _STARTS.items()
+    ]
+
+
+def _milliseconds(code: str) -> float:
+    told = f"{code}\nimport sys, time\nprint(time.process_time(), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    return 1000.0 * float(done.stderr.split()[-1])
+
+
 def experiment(job: str = JOB, loads: Mapping[str, object] = DEFAULT_LOADS) -> dict[str, object]:
     """Build the timed experiment as a document, guardrails left out.
 
@@ -139,12 +167,11 @@ def experiment(job: str = JOB, loads: Mapping[str, object] = DEFAULT_LOADS) -> d
     Returns:
         Keys of an experiment's file, two hours of simulation per episode.
     """
-    env = EnvConfig(simulation=SimulationOptions(), episode_s=7200)
     return {
         "name": "bench",
         "jobs": [job],
         "loads": dict(loads),
-        "env": env.model_dump(mode="json"),
+        "env": EnvConfig(simulation=SimulationOptions(), episode_s=7200).model_dump(mode="json"),
     }
 
 

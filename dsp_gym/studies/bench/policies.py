@@ -92,8 +92,7 @@ def recorded(specs: Sequence[JobSpec], jobs: int) -> list[MetricsSnapshot]:
     seconds = np.arange(TICKS * INTERVAL_S)
     phase = np.random.default_rng(0).uniform(0, 2 * np.pi, (jobs, 1))
     swing = 1 + 0.5 * np.sin(2 * np.pi * seconds / seconds.size + phase)
-    reference = topology.tables.rate_per_s[topology.row]
-    simulated.reset(np.arange(jobs), reference[:, None] * swing)
+    simulated.reset(np.arange(jobs), topology.tables.rate_per_s[topology.row, None] * swing)
     snapshots = []
     for _ in range(TICKS):
         simulated.advance(INTERVAL_S)
@@ -125,9 +124,7 @@ def chain(vertices: int) -> JobSpec:
 
 
 def _decider(name: str, seen: list[MetricsSnapshot], *, explain: bool) -> Callable[[], int]:
-    policy: Policy = make(name)
-    if not explain:
-        without_reasons(policy)
+    policy: Policy = make(name) if explain else without_reasons(make(name))
     seeds: Ints = np.arange(len(seen[0]))
 
     def once() -> int:

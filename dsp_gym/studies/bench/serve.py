@@ -116,10 +116,11 @@ def _beside_slow(server: StatusServer) -> list[Figure]:
         f"the longest of {PROBES} beside {SLOW} connections that say nothing and {SLOW_HEADERS} "
         f"unfinished headers; room for {room_for(MOST_OPEN)} connections"
     )
-    given = asked.statuses.get(200, 0)
     return [
         Figure("probe, slow clients", "ms", 1000 * max(took_s), BARS["probe, slow clients"], how),
-        Figure("decisions beside them", "1/s", given / asked.wall_s, None, how),
+        Figure(
+            "decisions beside them", "1/s", asked.statuses.get(200, 0) / asked.wall_s, None, how
+        ),
     ]
 
 
@@ -135,13 +136,16 @@ def _growth(server: StatusServer, answers: int) -> Figure:
 
 @contextmanager
 def _serving() -> Iterator[StatusServer]:
-    document = {
-        "job": JOB,
-        "policies": list(POLICIES),
-        "guardrails": "deployed",
-        "serve": {"port": 0, "history_mib": 512},  # each call asks about jobs of its own
-    }
-    config = parse(RunConfig, document, "bench")
+    config = parse(
+        RunConfig,
+        {
+            "job": JOB,
+            "policies": list(POLICIES),
+            "guardrails": "deployed",
+            "serve": {"port": 0, "history_mib": 512},  # each call asks about jobs of its own
+        },
+        "bench",
+    )
     with starting() as settle, served(config, Boards(), RULE, Tokens({"bench": _TOKEN})) as server:
         for policy in POLICIES:
             _asked(server, policy, 1, 2)  # what is compiled is loaded
@@ -165,8 +169,7 @@ def _asked(server: StatusServer, policy: str, clients: int, answers: int) -> Ask
 
 def _request(policy: str, job: str) -> bytes:
     """Write a request for a decision, with `T_S` for the time."""
-    document = {**_snapshot(), "job": job, "t_s": int(T_S)}
-    body = json.dumps(document).encode()
+    body = json.dumps({**_snapshot(), "job": job, "t_s": int(T_S)}).encode()
     head = (
         f"POST /v1/decide?policy={policy} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Authorization: Bearer {_TOKEN}\r\nContent-Type: application/json\r\n"

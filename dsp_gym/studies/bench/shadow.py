@@ -143,7 +143,8 @@ def _beside(
     document: dict[str, object], folder: Path, jobs: int, starts: int, decisions: int
 ) -> list[Figure]:
     """Measure a process beside so many jobs."""
-    one, of = jobs == 1, "" if jobs == 1 else f", {jobs} jobs"
+    one = jobs == 1
+    of = "" if one else f", {jobs} jobs"
     interval_s = max(5, math.ceil(TURN_S * jobs))
     made = 3 if one else decisions
     found = [
@@ -176,12 +177,11 @@ def _times(took_s: Floats, of: str = "", method: str = "") -> list[Figure]:
 def _decisions(document: dict[str, object], decisions: int) -> list[Figure]:
     config = parse(RunConfig, document, "bench")
     took: list[float] = []
-    elsewhere = Substitute(load="diurnal", duration_s=60 * (decisions + WARM_UP + 1))
     with session(
         config,
         serve=False,
         mode="shadow",
-        substitute=elsewhere,
+        substitute=Substitute(load="diurnal", duration_s=60 * (decisions + WARM_UP + 1)),
         durable=True,
         hooks=Hooks(on_decision=lambda turn: took.append(turn.seconds)),
     ) as shown:
@@ -203,8 +203,12 @@ def _replayed(folder: Path, hours: int) -> list[Figure]:
     by_hour = 0.6 + 0.35 * np.sin(2 * np.pi * np.arange(hours) / 24)
     steps = tuple((3600.0 * h, float(spec.source.rate_per_s * x)) for h, x in enumerate(by_hour))
     recording = SimulatedRecording(folder / "recording", spec)
-    load = RecordedLoad(name="diurnal", steps=steps)
-    recording.add("replayed", Configuration.of_spec(spec), load, 3600 * hours)
+    recording.add(
+        "replayed",
+        Configuration.of_spec(spec),
+        RecordedLoad(name="diurnal", steps=steps),
+        3600 * hours,
+    )
     line = dsp_gym("shadow", REPLAYED_AS, folder / "recording", "--journal", folder / "replayed")
     begun = time.perf_counter()
     done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -255,8 +259,8 @@ def beside(
     Returns:
         What it took.
     """
-    tasks = {vertex.name: vertex.parallelism for vertex in spec.vertices}
     file, out, told = folder / "beside.yaml", folder / "beside.jsonl", folder / "heavy.json"
+    tasks = {vertex.name: vertex.parallelism for vertex in spec.vertices}
     (port,) = free_ports(1)
     with standing_in(jobs, tasks) as url, out.open("wb") as stream:
         place = {

@@ -55,8 +55,9 @@ def standing_in(jobs: int, tasks: dict[str, int]) -> Iterator[str]:
         The address of both.
     """
     code = f"from {__name__} import serve\nserve({jobs}, {tasks!r})"
-    line = [sys.executable, "-c", code]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             yield process.stdout.readline().strip()
@@ -71,8 +72,10 @@ def serve(jobs: int, tasks: dict[str, int]) -> None:
         "metadata": {"resourceVersion": "1"},
         "items": [_resource(f"job-{n:03d}", since_s) for n in range(jobs)],
     }
-    everything = {"verbs": READS, "apiGroups": ["*"], "resources": ["*"]}
-    rules = {"resourceRules": [everything], "incomplete": False}
+    rules = {
+        "resourceRules": [{"verbs": READS, "apiGroups": ["*"], "resources": ["*"]}],
+        "incomplete": False,
+    }
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -123,7 +126,6 @@ def serve(jobs: int, tasks: dict[str, int]) -> None:
             return
 
     class Server(ThreadingHTTPServer):
-        daemon_threads = True
         request_queue_size = 256
 
         def handle_error(self, *_: object) -> None:
@@ -143,7 +145,6 @@ def _resource(name: str, since_s: float) -> dict[str, object]:
         "job": {"jarURI": "local:///job.jar", "state": "running", "upgradeMode": "last-state"},
     }
     reconciled = {"spec": spec, "resource_metadata": {"metadata": {"generation": 1}}}
-    started_ms = str(round(since_s * 1000))
     return {
         "apiVersion": "flink.apache.org/v1beta1",
         "kind": "FlinkDeployment",
@@ -158,7 +159,11 @@ def _resource(name: str, since_s: float) -> dict[str, object]:
         "status": {
             "lifecycleState": "STABLE",
             "observedGeneration": 1,
-            "jobStatus": {"jobId": name, "state": "RUNNING", "startTime": started_ms},
+            "jobStatus": {
+                "jobId": name,
+                "state": "RUNNING",
+                "startTime": str(round(since_s * 1000)),
+            },
             "reconciliationStatus": {
                 "state": "DEPLOYED",
                 "lastReconciledSpec": json.dumps(reconciled),

@@ -86,18 +86,32 @@ def run_missing(
             for place, run in runs:
                 said = partial(_say, plan, run, missing[place:], time.monotonic(), tell)
                 said()
-                for _ in range(ATTEMPTS):
-                    try:
-                        result = driven(run, cluster, kept, said)
-                    except FlinkError as error:
-                        failed[run.label] = str(error)
-                        said(failure=str(error))
-                        continue
-                    kept.write(run, result)
-                    failed.pop(run.label, None)
-                    said(finished=result)
-                    break
+                reason = _attempted(run, cluster, kept, driven, said)
+                if reason is not None:
+                    failed[run.label] = reason
     return failed
+
+
+def _attempted(
+    run: ValidationRun,
+    cluster: LocalCluster,
+    kept: KeptRuns,
+    driven: Drive,
+    said: Callable[..., None],
+) -> str | None:
+    """Do a run, again if it fails; why it failed, or None."""
+    reason = None
+    for _ in range(ATTEMPTS):
+        try:
+            result = driven(run, cluster, kept, said)
+        except FlinkError as error:
+            reason = str(error)
+            said(failure=reason)
+            continue
+        kept.write(run, result)
+        said(finished=result)
+        return None
+    return reason
 
 
 def _say(

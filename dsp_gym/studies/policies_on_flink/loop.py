@@ -113,15 +113,13 @@ def simulate(
         What it cost.
     """
     window = config.real_window
-    age_s = SAMPLE_S * round(config.cluster.scrape_interval_s / SAMPLE_S)
-    seen = Measurement(
-        window_s=window.window_s,
-        stabilization_s=window.stabilization_s,
-        counts_times=True,
-        delay_s=age_s,
-    )
     options = SimulationOptions(
-        measurement=seen,
+        measurement=Measurement(
+            window_s=window.window_s,
+            stabilization_s=window.stabilization_s,
+            counts_times=True,
+            delay_s=SAMPLE_S * round(config.cluster.scrape_interval_s / SAMPLE_S),
+        ),
         threads=1,
         warms_each_second=True,
         checkpoint_interval_s=checkpoint_interval_s(config.cluster_of(case.job.rescaling)),

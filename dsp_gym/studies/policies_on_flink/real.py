@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +21,8 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.evaluation.validation import ValidationConfig
 from dsp_gym.records.journal import Journal
 from dsp_gym.studies.policies_on_flink.loop import acting, totals
-from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
 from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, ValidationRun
-from dsp_gym.studies.validation.running import on_the_beat
+from dsp_gym.studies.running import CountedRecords, drained, on_the_beat
 from dsp_gym.version import __version__
 
 LEADS_S = (8.0, 25.0, 60.0)
@@ -68,7 +67,9 @@ def drive(
     folder = kept.journal(run)
     shutil.rmtree(folder, ignore_errors=True)  # one that was begun is of a run that did not end
     outages_s: list[float] = []
-    with _no_job_left(place, _job_name(run)):
+    _cancel(place, _job_name(run))  # that of a program that was killed
+    with ExitStack() as ends:
+        ends.callback(_cancel, place, _job_name(run))
         epoch_s = _submitted(run, place, config, folder.parent / "loads")
         turns, counted = _watched(run, place, config, folder, epoch_s, outages_s, tell)
     found = totals(turns)
@@ -102,8 +103,7 @@ def _submitted(run: ValidationRun, place: Place, config: ValidationConfig, loads
         epoch_s = float(np.ceil(time.time() + lead_s))
         load = load_arguments([*run.case.rates, 0.0], loads, round(1000 * epoch_s))
         given = load | {"seed": str(run.repetition), "latency-s": str(config.latency_s)}
-        submission = Submission.of_spec(run.case.spec, given, _job_name(run))
-        submission.submit(place.rest, run.case.start)
+        Submission.of_spec(run.case.spec, given, _job_name(run)).submit(place.rest, run.case.start)
         if time.time() < epoch_s - READY_S:
             return epoch_s
         _cancel(place, _job_name(run))
@@ -152,16 +152,6 @@ def _watched(
                 turns.append(turn)
                 tell(float(len(turns) * config.real_interval_s))
         return turns, drained(backend.collector.source, run.case.spec, DRAIN_S)
-
-
-@contextmanager
-def _no_job_left(place: Place, name: str) -> Iterator[None]:
-    """Whatever happens inside, no job of that name runs before or afterwards."""
-    _cancel(place, name)
-    try:
-        yield
-    finally:
-        _cancel(place, name)
 
 
 def _cancel(place: Place, name: str) -> None:

@@ -334,8 +334,7 @@ class KeptRuns:
             None where there is none, or it is damaged, or of other settings.
         """
         try:
-            text = self.file(run).read_text(encoding="utf-8")
-            found = parse(RealRun, parse_json(text), self.file(run))
+            found = parse(RealRun, parse_json(self.file(run).read_bytes()), self.file(run))
         except (OSError, ValueError, DspGymError):
             return None
         return found if found.of == self.depends_on(run) else None

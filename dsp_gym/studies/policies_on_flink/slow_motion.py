@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dsp_gym.arrays import Floats, Ints
+from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.guarded_policy import Failure, GuardedPolicy, Judgement
 from dsp_gym.guardrails.chain import Chain
@@ -42,11 +42,10 @@ _POWER = {"s": 1, "ms": 1, "records/s": -1}
 _UNITS = {name: column.unit for name, _, column in SNAPSHOT_METRICS}
 
 
-def _powers(names: tuple[str, ...]) -> Floats:
-    return np.array([float(_POWER.get(_UNITS[name], 0)) for name in names])
-
-
-_JOB_POWERS, _VERTEX_POWERS = _powers(JOB_FLOATS), _powers(VERTEX_FLOATS)
+_JOB_POWERS, _VERTEX_POWERS = (
+    np.array([float(_POWER.get(_UNITS[name], 0)) for name in names])
+    for names in (JOB_FLOATS, VERTEX_FLOATS)
+)
 
 
 def slowed(spec: JobSpec, times: float) -> JobSpec:
@@ -62,17 +61,17 @@ def slowed(spec: JobSpec, times: float) -> JobSpec:
     Returns:
         The job file in slow motion, without the evidence of its fit, which counts in real seconds.
     """
-    rescale, prices = spec.rescale, spec.prices
-    low, middle, high = rescale.outage_s
+    rescale = spec.rescale
+    outage_s = tuple(times * second for second in rescale.outage_s)
     return spec.model_copy(
         update={
             "source": _scaled(spec.source, 1 / times, "rate_per_s"),
             "vertices": tuple(_slowed_vertex(vertex, times) for vertex in spec.vertices),
             "rescale": _scaled(
                 rescale, 1 / times, "savepoint_mib_per_s", "restore_mib_per_s"
-            ).model_copy(update={"outage_s": (times * low, times * middle, times * high)}),
+            ).model_copy(update={"outage_s": outage_s}),
             "slo": _scaled(spec.slo, times, "latency_s"),
-            "prices": _scaled(prices, 1 / times, "core_hour", "gib_hour"),
+            "prices": _scaled(spec.prices, 1 / times, "core_hour", "gib_hour"),
             "fitted": None,
         }
     )
@@ -82,7 +81,7 @@ def _slowed_vertex(vertex: Vertex, times: float) -> Vertex:
     made, state = _scaled(vertex, times, "cpu_us_per_record"), vertex.state
     if state is None:
         return made
-    window = state.window and _scaled(state.window, times, "length_s", "slide_s")
+    window = None if state.window is None else _scaled(state.window, times, "length_s", "slide_s")
     slow = _scaled(state, times, *_TIMES_OF_STATE).model_copy(update={"window": window})
     return made.model_copy(update={"state": slow})
 

@@ -35,8 +35,8 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.studies.policies_on_flink.runs import columns
+from dsp_gym.studies.running import WINDOW, constant_load, one_task_each, submitted
 from dsp_gym.studies.study import keep, report
-from dsp_gym.studies.validation.running import WINDOW, constant_load, one_task_each, submitted
 
 INTERVAL_S = 45
 """Decision interval: a window, its stabilisation and what a local rescale takes."""
@@ -90,9 +90,8 @@ def real(
         window=WINDOW,
         max_slots=MOST_SLOTS,
     )
-    load = constant_load(rate_per_s)
     with (
-        submitted(place.rest, spec, name, load, one_task_each(spec)),
+        submitted(place.rest, spec, name, constant_load(rate_per_s), one_task_each(spec)),
         started(config, mode="active", journal=journal) as run,
     ):
         run.backend.advance(INTERVAL_S)

@@ -39,8 +39,8 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
+from dsp_gym.studies.running import WINDOW, on_the_beat, one_task_each, submitted
 from dsp_gym.studies.study import keep, report
-from dsp_gym.studies.validation.running import WINDOW, on_the_beat, one_task_each, submitted
 from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.journal import read_run
@@ -150,7 +150,12 @@ def compared(root: Path, config: RunConfig, seeds: int) -> dict[str, object]:
         JSON values: by the acting policy the model's error on its run, and by policy its replay,
         made while the other one scaled the job, and its own run; `holds` has a flag per bar.
     """
-    runs = _of_one_time({acting: _history(root / acting, config) for acting in SCALED})
+    # The calibrated job stands in place of the one that the journals were written with.
+    calibrated_job = config.model_dump(mode="json", by_alias=True)
+    journals = {
+        acting: replace(read_run(root / acting), configuration=calibrated_job) for acting in SCALED
+    }
+    runs = _of_one_time({name: history_of_run(run, root / name) for name, run in journals.items()})
     results = {
         acting: backtest([run], "a journal", seeds=seeds).jobs[0] for acting, run in runs.items()
     }
@@ -184,12 +189,6 @@ def _predicted(policy: str, acting: str, results: Mapping[str, JobResult]) -> di
         "off": off,
         "holds": {name: off[name] <= BARS[name] for name in off},
     }
-
-
-def _history(journal: Path, config: RunConfig) -> JobHistory:
-    """The history of a journal with the calibrated job in place of the one it was written with."""
-    run = replace(read_run(journal), configuration=config.model_dump(mode="json", by_alias=True))
-    return history_of_run(run, journal)
 
 
 def _model(result: JobResult) -> dict[str, object]:

@@ -32,9 +32,8 @@ from dsp_gym.loads.generate import rates
 from dsp_gym.loads.spec import LoadConfig
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.records.journal import read
-from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
+from dsp_gym.studies.running import WINDOW, CountedRecords, drained, submitted
 from dsp_gym.studies.study import report
-from dsp_gym.studies.validation.running import WINDOW, submitted
 
 JOB, NAME = "flink-wordcount", "drive"
 LOAD, SEED, COMPRESSION = "diurnal-bursts", 9001, 3

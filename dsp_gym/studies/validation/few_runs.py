@@ -65,9 +65,7 @@ class Drawn:
         }
 
 
-def few_runs(
-    spec: JobSpec, seen: Sequence[SteadyPart], runs: int = 3, seeds: int = 8, job: str | None = None
-) -> Drawn:
+def few_runs(spec: JobSpec, seen: Sequence[SteadyPart], runs: int = 3, seeds: int = 8) -> Drawn:
     """Draws runs, fits the job to them and predicts the others, once per seed.
 
     Args:
@@ -75,7 +73,6 @@ def few_runs(
         seen: the steady parts of all its runs.
         runs: how many saturated runs are fitted.
         seeds: how many draws; each is another set of runs.
-        job: name for the table; default: the job's own.
 
     Returns:
         The errors over all draws.
@@ -90,7 +87,7 @@ def few_runs(
         medians.append(errors_of(spec, one).rate_median)
         compared += one
     return Drawn(
-        job or spec.job,
+        spec.job,
         runs,
         draws,
         errors_of(spec, compared),
@@ -118,12 +115,19 @@ def table(found: Sequence[Drawn]) -> str:
     ]
     for one in found:
         e, missed = one.errors, [name for name, held in one.holds.items() if not held]
-        percents = (_text(share, 100, "{:.1f} %") for share in (e.rate_median, e.rate_p90))
-        shares = (_text(share, 1, "{:.3f}") for share in (e.busy_mean, e.hit_mean))
-        noise_percent = _text(one.repeat_cv, 100, "{:.1f} %")
+        texts = (
+            _text(value, factor, form)
+            for value, factor, form in (
+                (e.rate_median, 100, "{:.1f} %"),
+                (e.rate_p90, 100, "{:.1f} %"),
+                (e.busy_mean, 1, "{:.3f}"),
+                (e.hit_mean, 1, "{:.3f}"),
+                (one.repeat_cv, 100, "{:.1f} %"),
+            )
+        )
         misses = ", ".join(missed).replace("_", " ") or "none"
-        cells = (f"`{one.job}`", len(one.draws), e.rate_count, *percents, *shares, noise_percent)
-        lines.append(f"| {' | '.join(map(str, cells))} | {misses} |")
+        cells = (f"`{one.job}`", len(one.draws), e.rate_count, *texts, misses)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

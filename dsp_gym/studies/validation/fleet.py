@@ -29,9 +29,9 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config.files import write_atomic
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.studies.running import WINDOW
 from dsp_gym.studies.study import dsp_gym, report
 from dsp_gym.studies.validation.drive import compressed
-from dsp_gym.studies.validation.running import WINDOW
 
 SCALED_BY = {"flink-wordcount": "ds2-local", "flink-q11": "justin-local", "flink-q1": None}
 """The acting policy of each job, from one task per vertex; None: `DEPLOYED`, all the time."""
@@ -47,27 +47,6 @@ BARS = {"seconds": 600.0, "cost": 0.05, "late": 0.02, "trusted": 2}
 of at least so many of the three jobs."""
 
 
-def acting(job: str, policy: str, cluster: LocalCluster, folder: Path, seconds: int) -> list[str]:
-    """The command that lets a policy scale a job.
-
-    Returns:
-        Its words; the configuration lies in the folder.
-    """
-    config = {
-        "job": job,
-        "job_name": job,
-        "where": {"home": str(cluster.home.folder)},
-        "policy": policy,
-        "interval_s": INTERVAL_S,
-        "window": WINDOW.model_dump(),
-    }
-    file = write_atomic(folder / f"{job}.yaml", yaml.safe_dump(config))
-    lasts, journal = f"{seconds}s", folder / "journals" / job
-    return dsp_gym(
-        "shadow", file, "--apply", "--no-serve", "--duration", lasts, "--journal", journal
-    )
-
-
 def lived(cluster: LocalCluster, folder: Path, seconds: int) -> None:
     """Three jobs under their loads for so many seconds; they still run when this returns."""
     policies = []
@@ -79,7 +58,17 @@ def lived(cluster: LocalCluster, folder: Path, seconds: int) -> None:
         deployed = replace(one, parallelism={**one.parallelism, **DEPLOYED.get(job, {})})
         Submission.of_spec(spec, load, job).submit(cluster.rest, deployed)
         if policy is not None:
-            command = acting(job, policy, cluster, folder, seconds)
+            config = {
+                "job": job,
+                "job_name": job,
+                "where": {"home": str(cluster.home.folder)},
+                "policy": policy,
+                "interval_s": INTERVAL_S,
+                "window": WINDOW.model_dump(),
+            }
+            file = write_atomic(folder / f"{job}.yaml", yaml.safe_dump(config))
+            how = ("--apply", "--no-serve", "--duration", f"{seconds}s")
+            command = dsp_gym("shadow", file, *how, "--journal", folder / "journals" / job)
             with (folder / f"{job}.log").open("w") as log:
                 policies.append(subprocess.Popen(command, stdout=log, stderr=log))
     until = time.monotonic() + seconds

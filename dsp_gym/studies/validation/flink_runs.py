@@ -8,9 +8,10 @@ its runs, and on the runs with at most two state tasks, which predict those with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -19,16 +20,11 @@ from dsp_gym.calibration.errors import Agreement, Errors, agreement, errors_of, 
 from dsp_gym.calibration.recordings import calibrate
 from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.config.files import load_model
-from dsp_gym.studies.study import Options, options_of, report
+from dsp_gym.studies.study import report
 
 JOBS = ("read", "update", "direct-read", "direct-update")
 SMALL = 2
 """Most state tasks in the fit that is extrapolated."""
-
-OPTIONS: Options = {
-    "--data": {"type": Path, "required": True, "help": "folder that holds flink_runs/"},
-    "--json": {"action": "store_true", "help": "the figures as JSON"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +86,13 @@ def _pooled(reports: Iterable[CalibrationReport]) -> Errors:
     return errors_of(found[0].spec, [c for one in found for c in one.compared if not c.in_fit])
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
-    given = options_of(__doc__, OPTIONS, arguments)
-    figures = asdict(flink_runs(given.data))
-    if given.json:
+def main(
+    data: Annotated[Path, typer.Option(help="Folder that holds flink_runs/.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+) -> None:
+    """Calibrate on a third of the runs and on small ones, and predict the others."""
+    figures = asdict(flink_runs(data))
+    if as_json:
         report(figures, indent=1)
         return
     for name, value in figures.items():
@@ -102,4 +100,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

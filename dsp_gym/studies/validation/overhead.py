@@ -30,8 +30,8 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.studies.running import constant_load, submitted
 from dsp_gym.studies.study import report
-from dsp_gym.studies.validation.running import constant_load, submitted
 
 JOB = "flink-micro-read"
 SETTLE_S, WINDOW_S = 5.0, 20.0

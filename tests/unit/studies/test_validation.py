@@ -8,10 +8,10 @@ import pytest
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.policies.registry import make
+from dsp_gym.studies.running import one_task_each
 from dsp_gym.studies.validation.closed_loop import LoopResult, simulated, summary
 from dsp_gym.studies.validation.drive import compressed
 from dsp_gym.studies.validation.overhead import interval
-from dsp_gym.studies.validation.running import one_task_each
 
 
 def test_a_loop_starts_with_one_task_and_memory_where_there_is_state():

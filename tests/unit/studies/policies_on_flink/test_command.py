@@ -20,8 +20,8 @@ from dsp_gym.studies.policies_on_flink.order import (
     PublishedRuns,
     figures_of,
 )
-from dsp_gym.studies.policies_on_flink.records import CountedRecords, expected_per_record
 from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, ValidationTotals, planned
+from dsp_gym.studies.running import CountedRecords, expected_per_record
 from tests.validating import REPORTS, SMALL, config
 
 DOCS = Path(__file__).parents[4] / "docs"
