@@ -6,9 +6,8 @@ of the shipped experiments.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,7 +15,8 @@ import torch
 from agents.learner import Learner
 from dsp_gym.config.files import parse
 from dsp_gym.experiments.experiment import ExperimentConfig
-from dsp_gym.studies.bench.environment import GUARDRAILS, MeasuredRate, experiment, measure
+from dsp_gym.studies.bench.environment import GUARDRAILS, experiment
+from dsp_gym.studies.bench.machine import MeasuredRate, measure, timed
 
 BARS = {"mlp": 30_000.0, "graph": 15_000.0}
 TIMES = 1.5
@@ -72,10 +72,8 @@ def _acting(learner: Learner, encoder: str, runs: int) -> MeasuredRate:
         observation[0] = env.step_wait()[0]
         return env.num_envs
 
-    threads = torch.get_num_threads()
-    return measure(
-        f"environment + {encoder} policy", "decisions/s", step, runs=runs, threads=threads, bar=None
-    )
+    name, threads = f"environment + {encoder} policy", torch.get_num_threads()
+    return measure(name, "decisions/s", step, runs=runs, threads=threads)
 
 
 def _learning(
@@ -83,35 +81,19 @@ def _learning(
 ) -> list[MeasuredRate]:
     found: dict[str, list[float]] = {name: [] for name in learners}
     # Learners alternate, so that drifts of the machine's clock hit both.
-    for run in range(runs + 1):
+    for _ in range(runs + 1):
         for name, learner in learners.items():
             agent, before = learner.config.ppo, learner.model.num_timesteps
-            begun = time.perf_counter()
             # Learning continues where the last run stopped: no run pays for the first reset.
-            learner.model.learn(before + ROLLOUTS * agent.n_envs * agent.n_steps)
-            if run > 0:  # the first one warms up
-                done = learner.model.num_timesteps - before
-                found[name].append(done / (time.perf_counter() - begun))
-    threads = {name: learner.model.threads for name, learner in learners.items()}
-    rates = [
-        _summary(
-            f"PPO learn(), {encoder}, {name}",
-            "decisions/s",
-            each,
-            threads[name],
-            bar if name == "native" else None,
-        )
-        for name, each in found.items()
-    ]
-    native, sb3 = found.values()
+            until = before + ROLLOUTS * agent.n_envs * agent.n_steps
+            (seconds,) = timed(partial(learner.model.learn, until), 1)
+            found[name].append((learner.model.num_timesteps - before) / seconds)
+    native, sb3 = (each[1:] for each in found.values())  # the first one warms up
     times = [ours / theirs for ours, theirs in zip(native, sb3, strict=True)]
-    name = f"PPO learn(), {encoder}, native over sb3"
-    return [*rates, _summary(name, "times", times, threads["native"], TIMES)]
-
-
-def _summary(
-    name: str, unit: str, each: list[float], threads: int, bar: float | None
-) -> MeasuredRate:
-    return MeasuredRate(
-        name, unit, statistics.median(each), min(each), max(each), len(each), threads, bar
-    )
+    ours, theirs = (learner.model.threads for learner in learners.values())
+    name = f"PPO learn(), {encoder}"
+    return [
+        MeasuredRate.of(f"{name}, native", "decisions/s", native, ours, bar),
+        MeasuredRate.of(f"{name}, sb3", "decisions/s", sb3, theirs),
+        MeasuredRate.of(f"{name}, native over sb3", "times", times, ours, TIMES),
+    ]

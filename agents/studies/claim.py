@@ -13,59 +13,41 @@ training loads for the very reward the agent learned from:
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.config.files import configs_root, find, load_model, write_atomic
+from dsp_gym.config.files import configs_root, load_model
 from dsp_gym.errors import ConfigError
+from dsp_gym.evaluation.batch_of_runs import OnStep
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
-from dsp_gym.evaluation.statistics import paired_difference
+from dsp_gym.evaluation.statistics import PairedDifference, paired_difference
 from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.bench.machine import machine
+from dsp_gym.studies.study import Options, options_of, report
 
 CHEAPER = 0.10
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimResult:
-    """Agents against one policy: the measurements and whether the claim holds."""
-
-    job: str
-    against: str
-    cost: float  # mean money per episode of the agents
-    cost_against: float
-    slo_s: float  # mean SLO seconds per episode
-    slo_s_against: float
-    cost_change: float  # relative
-    cost_change_upper: float  # one-sided bound
-    slo_s_change: float
-    slo_s_change_upper: float
-    holds: bool
-
-
-class ClaimDocument(TypedDict):
-    """All measurements for the claim, as in its JSON file."""
-
-    experiment: str
-    machine: dict[str, str | int | float]
-    agents: list[str]
-    loads: int | None
-    ds2_tuned: Mapping[str, object]
-    tuning: Mapping[str, object] | None
-    verdicts: list[dict[str, object]]
+OPTIONS: Options = {
+    "config": {"help": "the experiment"},
+    "--tuned": {"type": Path, "help": "what dsp-gym tune ds2 wrote; the shipped file"},
+    "--out": {"type": Path, "help": "JSON file to write"},
+    "--other-jobs": {"nargs": "*", "default": (), "help": "jobs not trained on"},
+}
+AGENTS: Options = {
+    "--runs": {"type": Path, "help": "folder it was trained into: every seed's agent"},
+    "--policy": {"help": "one agent, by name or folder"},
+}
 
 
 def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfig:
@@ -95,17 +77,17 @@ def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfi
     return policy
 
 
-def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
+def trained_agents(
+    config: ExperimentConfig, runs: Path, guardrails: str | GuardrailsConfig | None
+) -> list[Entrant]:
     """List the agents that a training of the experiment left, one per seed.
 
     Returns:
-        Entrants named `seed-N`, inside the experiment's guardrails.
+        Entrants named `seed-N`, inside the guardrails.
     """
     return [
         Entrant(
-            policy=str(runs / f"seed-{seed}" / "policy"),
-            name=f"seed-{seed}",
-            guardrails=config.guardrails,
+            policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}", guardrails=guardrails
         )
         for seed in config.agent.seeds
     ]
@@ -113,7 +95,7 @@ def trained_agents(config: ExperimentConfig, runs: Path) -> list[Entrant]:
 
 def claim(
     config: ExperimentConfig, agents: list[Entrant], tuned: PolicyConfig, jobs: tuple[str, ...] = ()
-) -> ClaimDocument:
+) -> list[dict[str, object]]:
     """Compare agents with DS2, tuned DS2 and both Justins, on the experiment's and other jobs.
 
     Args:
@@ -123,70 +105,93 @@ def claim(
         jobs: Other jobs.
 
     Returns:
-        One verdict per job and rival, with the facts of the measurement.
+        One verdict per job and rival.
     """
-    others: tuple[str | PolicyConfig, ...] = ("ds2", tuned, "justin-paper", "justin-artifact")
-    names = ("ds2", "ds2-tuned", "justin-paper", "justin-artifact")
-    rivals = [Entrant(policy=p, name=n) for p, n in zip(others, names, strict=True)]
-    base = config.benchmark()
-    verdicts: list[ClaimResult] = []
-    for job in (*config.jobs, *jobs):
-        benchmark = base.model_copy(
-            update={
-                "policies": (*rivals, *agents),
-                "jobs": (job,),
-                "reference": "ds2",
-                "clairvoyant": False,
-            }
-        )
-        card = evaluate(benchmark)
-        verdicts += [_verdict(card, job, name, [a.name for a in agents]) for name in names]
-    return {
-        "experiment": config.name,
-        "machine": machine(),
-        "agents": [agent.name for agent in agents],
-        "loads": base.seeds,
-        "ds2_tuned": tuned.params,
-        "tuning": tuned.provenance,
-        "verdicts": [_plain(verdict) for verdict in verdicts],
+    rivals = {
+        "ds2": "ds2",
+        "ds2-tuned": tuned,
+        "justin-paper": "justin-paper",
+        "justin-artifact": "justin-artifact",
     }
+    entrants = [Entrant(policy=policy, name=name) for name, policy in rivals.items()]
+    ours = [agent.name for agent in agents]
+    verdicts = []
+    for job in (*config.jobs, *jobs):
+        card = card_of(config, (*entrants, *agents), "ds2", jobs=(job,))
+        verdicts += [_verdict(card, job, name, ours) for name in rivals]
+    return verdicts
 
 
-def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> ClaimResult:
-    cost = np.stack([_column(card, job, name, "cost") for name in agents], axis=1)
-    slo = np.stack([_column(card, job, name, "slo_s") for name in agents], axis=1)
-    cost_against = _column(card, job, against, "cost")[:, None]
-    slo_against = _column(card, job, against, "slo_s")[:, None]
-    # Paired by load and seed: the spread between loads cancels.
-    money = paired_difference(cost, cost_against, relative=True, confidence=CONFIDENCE)
-    late = paired_difference(slo, slo_against, confidence=CONFIDENCE)
-    return ClaimResult(
-        job=job,
-        against=against,
-        cost=float(cost.mean()),
-        cost_against=float(cost_against.mean()),
-        slo_s=float(slo.mean()),
-        slo_s_against=float(slo_against.mean()),
-        cost_change=float(money.estimate),
-        cost_change_upper=float(money.upper),
-        slo_s_change=float(late.estimate),
-        slo_s_change_upper=float(late.upper),
-        # One-sided: the whole interval lies below -10 %, and lateness does not grow.
-        holds=bool(money.upper < -CHEAPER and late.upper <= 0),
+def card_of(
+    config: ExperimentConfig,
+    entrants: Sequence[Entrant],
+    reference: str,
+    observer: OnStep | None = None,
+    **changes: object,
+) -> Scorecard:
+    """Run an experiment's comparison with other policies.
+
+    Args:
+        config: The experiment.
+        entrants: The policies.
+        reference: One of them.
+        observer: Called after each step.
+        changes: Of the benchmark.
+
+    Returns:
+        The scorecard.
+    """
+    chosen = {"policies": tuple(entrants), "reference": reference, "clairvoyant": False}
+    benchmark = config.benchmark().model_copy(update={**chosen, **changes})
+    return evaluate(benchmark, observer=observer)
+
+
+def paired(
+    card: Scorecard, metric: str, agents: Sequence[str], rival: str, *, relative: bool = True
+) -> tuple[Floats, Floats, PairedDifference]:
+    """Compare agents of one experiment with a rival on the same loads.
+
+    Each agent is paired by load and seed with the same run of the rival: the spread between loads
+    cancels.
+
+    Args:
+        card: The runs.
+        metric: Of them.
+        agents: One per seed.
+        rival: Who they are compared with.
+        relative: Whether the difference is a share of the rival's.
+
+    Returns:
+        Values of the agents (runs, agents), of the rival (runs, 1), and their difference.
+    """
+    cells = sorted(card.cells, key=lambda cell: (cell.job, cell.load, cell.seed))
+    ours, theirs = (
+        np.stack([[c.metrics[metric] for c in cells if c.policy == one] for one in names], axis=1)
+        for names in (agents, [rival])
     )
+    found = paired_difference(ours, theirs, relative=relative, confidence=CONFIDENCE)
+    return ours, theirs, found
 
 
-def _column(card: Scorecard, job: str, policy: str, metric: str) -> Floats:
-    cells = [cell for cell in card.cells if cell.policy == policy and cell.job == job]
-    cells.sort(key=lambda cell: (cell.load, cell.seed))
-    return np.array([cell.metrics[metric] for cell in cells])
-
-
-def _plain(verdict: ClaimResult) -> dict[str, object]:
+def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> dict[str, object]:
+    cost, cost_against, money = paired(card, "cost", agents, against)
+    slo_s, slo_s_against, late = paired(card, "slo_s", agents, against, relative=False)
+    figures = {
+        "cost": cost.mean(),  # of an episode, as all of them
+        "cost_against": cost_against.mean(),
+        "slo_s": slo_s.mean(),
+        "slo_s_against": slo_s_against.mean(),
+        "cost_change": money.estimate,  # relative
+        "cost_change_upper": money.upper,  # one-sided bound
+        "slo_s_change": late.estimate,
+        "slo_s_change_upper": late.upper,
+    }
     return {
-        name: round(value, 5) if isinstance(value, float) else value
-        for name in ClaimResult.__slots__
-        for value in [getattr(verdict, name)]
+        "job": job,
+        "against": against,
+        **{name: round(float(value), 5) for name, value in figures.items()},
+        # One-sided: the whole interval lies below -10 %, and lateness does not grow.
+        "holds": bool(money.upper < -CHEAPER and late.upper <= 0),
     }
 
 
@@ -196,27 +201,26 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code: 0 where the claim holds, 1 where it does not.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("config", help="the experiment")
-    who = parser.add_mutually_exclusive_group(required=True)
-    who.add_argument("--runs", type=Path, help="folder it was trained into: every seed's agent")
-    who.add_argument("--policy", help="one agent, by name or folder")
-    parser.add_argument("--tuned", type=Path, help="what dsp-gym tune ds2 wrote; the shipped file")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--other-jobs", nargs="*", default=(), help="jobs not trained on")
-    given = parser.parse_args(arguments)
-    config = load_model(ExperimentConfig, "experiments", find("experiments", given.config))
+    given = options_of(__doc__, OPTIONS, arguments, one_of=AGENTS)
+    config = load_model(ExperimentConfig, "experiments", given.config)
     agents = (
-        trained_agents(config, given.runs)
+        trained_agents(config, given.runs, config.guardrails)
         if given.runs is not None
         else [Entrant(policy=given.policy, name=given.policy, guardrails=config.guardrails)]
     )
-    result = claim(config, agents, tuned_ds2(config, given.tuned), tuple(given.other_jobs))
-    text = json.dumps(result, indent=2) + "\n"
-    if given.out is not None:
-        write_atomic(given.out, text)
-    sys.stdout.write(text)
-    bound = [v for v in result["verdicts"] if str(v["against"]).startswith("ds2")]
+    tuned = tuned_ds2(config, given.tuned)
+    verdicts = claim(config, agents, tuned, tuple(given.other_jobs))
+    document = {
+        "experiment": config.name,
+        "machine": machine(),
+        "agents": [agent.name for agent in agents],
+        "loads": config.benchmark().seeds,
+        "ds2_tuned": tuned.params,
+        "tuning": tuned.provenance,
+        "verdicts": verdicts,
+    }
+    report(document, given.out, indent=2)
+    bound = [v for v in verdicts if str(v["against"]).startswith("ds2")]
     return 0 if all(v["holds"] for v in bound if v["job"] in config.jobs) else 1
 
 

@@ -12,41 +12,55 @@ return that is 1 / 0.95 times as far below zero.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 
 from agents.provenance import dataset_hashes
+from agents.studies.claim import CONFIDENCE, card_of, paired, trained_agents
 from agents.studies.learning_curve import Curve, forget, learning_curve
 from agents.training import TrainingInterrupted
 from dsp_gym.arrays import Floats
-from dsp_gym.config.files import find, load_model, write_atomic
+from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import LoopStep
 from dsp_gym.errors import DspGymError
-from dsp_gym.evaluation.batch_of_runs import OnStep
 from dsp_gym.evaluation.config import Entrant
-from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
-from dsp_gym.evaluation.statistics import interquartile_mean, paired_difference
+from dsp_gym.evaluation.statistics import interquartile_mean
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.trainings import newest_training
 from dsp_gym.studies.bench.machine import machine
+from dsp_gym.studies.study import Options, options_of, report
 
 WITHIN = 0.03
 SHARE = 0.95
 FEWER = 0.5
 TEACHER = "justin-paper"
-SPLITS = ("train", "validation", "test")
 SCRATCH, PRETRAINED = "scratch", "pretrained"
-CONFIDENCE = 0.95
 RESAMPLES = 2000
 USER_ERROR, INTERRUPTED = 2, 130
+
+OPTIONS: Options = {
+    "claim": {"choices": ("cloning", "offline")},
+    "config": {"help": "the experiment"},
+    "--runs": {
+        "type": Path,
+        "help": "cloning: folder it was trained into, its newest training's by default; offline: "
+        "folder for what it trains, runs/NAME-claim",
+    },
+    "--split": {
+        "choices": ("train", "validation", "test"),
+        "help": "cloning: on these loads; the experiment's, test, by default",
+    },
+    "--resume": {"action": "store_true", "help": "offline: continue after Ctrl-C"},
+    "--seeds": {"type": int, "nargs": "*", "help": "these, not those of the experiment"},
+    "--out": {"type": Path, "help": "JSON file to write"},
+}
 
 Say = Callable[[str], object]
 
@@ -64,28 +78,22 @@ def cloning(
     Returns:
         The relative change of cost and SLO seconds, and whether it is within the bar.
     """
-    clones = [
-        Entrant(policy=str(runs / f"seed-{seed}" / "policy"), name=f"seed-{seed}")
-        for seed in config.agent.seeds
-    ]
-    benchmark = config.benchmark().model_copy(
-        update={
-            "policies": (Entrant(policy=TEACHER, name=TEACHER), *clones),
-            "reference": TEACHER,
-            "clairvoyant": False,
-        }
-    )
-    card = evaluate(benchmark, observer=_by_policy(say))
-    changes = {
-        metric: _change(card, metric, [clone.name for clone in clones])
-        for metric in ("cost", "slo_s")
-    }
+    clones = trained_agents(config, runs, None)
+
+    def told(label: str, done: int, of: int, step: LoopStep) -> None:
+        if done == of:
+            say(f"{label}: evaluated")
+
+    entrants = (Entrant(policy=TEACHER, name=TEACHER), *clones)
+    card = card_of(config, entrants, TEACHER, told)
+    names = [clone.name for clone in clones]
+    changes = {metric: _change(card, metric, names) for metric in ("cost", "slo_s")}
     return {
         "experiment": config.name,
         "machine": machine(),
         "data": dataset_hashes(config),
         "split": config.evaluation.split,
-        "episodes": len(_column(card, TEACHER, "cost")),
+        "episodes": sum(cell.policy == TEACHER for cell in card.cells),
         "seeds": list(config.agent.seeds),
         "within": WITHIN,
         "confidence": CONFIDENCE,
@@ -94,22 +102,9 @@ def cloning(
     }
 
 
-class Change(TypedDict):
-    """A metric of clones against their teacher's; changes are relative."""
-
-    teacher: float
-    clone: float
-    change: float
-    interval: list[float]
-    by_seed: list[float]
-
-
-def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> Change:
+def _change(card: Scorecard, metric: str, clones: Sequence[str]) -> dict[str, Any]:
     """Compare clones with the teacher, relative to the teacher; their mean, and each."""
-    # (episodes, 1) against (episodes, seeds): every clone is paired with the same teacher's run.
-    teacher = _column(card, TEACHER, metric)[:, None]
-    theirs = np.stack([_column(card, name, metric) for name in clones], axis=1)
-    found = paired_difference(theirs, teacher, relative=True, confidence=CONFIDENCE)
+    theirs, teacher, found = paired(card, metric, clones, TEACHER)
     return {
         "teacher": float(teacher.mean()),
         "clone": float(theirs.mean()),
@@ -165,8 +160,8 @@ def offline(
         "threshold": final / SHARE,
         "steps": {SCRATCH: theirs, PRETRAINED: ours},
         "by_seed": {
-            SCRATCH: [_own_steps(curve, final / SHARE) for curve in alone],
-            PRETRAINED: [_own_steps(curve, final / SHARE) for curve in taught],
+            SCRATCH: [steps_to(*_mean_curve([curve]), final / SHARE) for curve in alone],
+            PRETRAINED: [steps_to(*_mean_curve([curve]), final / SHARE) for curve in taught],
         },
         "ratio": ratio,
         "confidence": CONFIDENCE,
@@ -237,46 +232,22 @@ def _interval(alone: Sequence[Curve], taught: Sequence[Curve]) -> list[float | N
     return [float(end) if np.isfinite(end) else None for end in ends]
 
 
-def _own_steps(curve: Curve, threshold: float) -> float | None:
-    steps = sorted(curve)
-    return steps_to(steps, np.array([curve[step] for step in steps]), threshold)
-
-
 def _points(steps: Floats, curve: Floats) -> list[list[float]]:
     return [[int(step), round(float(value), 4)] for step, value in zip(steps, curve, strict=True)]
 
 
-def _column(card: Scorecard, policy: str, metric: str) -> Floats:
-    cells = sorted(
-        (cell for cell in card.cells if cell.policy == policy),
-        key=lambda cell: (cell.job, cell.load, cell.seed),
-    )
-    return np.array([cell.metrics[metric] for cell in cells])
-
-
 def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], None]:
     """Return a callback that reports each tenth of each stage, with the time it took."""
-    begun, said = time.monotonic(), ("", 0)
+    begun, said = time.monotonic(), set[tuple[str, int]]()
 
     def told(stage: str, done: int, of: int, best: float | None) -> None:
-        nonlocal said
-        if (tenth := (stage, 10 * done // max(of, 1))) != said:
-            said = tenth
+        if (tenth := (stage, 10 * done // max(of, 1))) not in said:
+            said.add(tenth)
             score = "" if best is None else f", best return {best:.3f}"
             say(
                 f"{label}: {stage} {10 * tenth[1]} % of {of:,} after "
                 f"{time.monotonic() - begun:,.0f} s{score}"
             )
-
-    return told
-
-
-def _by_policy(say: Say) -> OnStep:
-    """Return a callback that reports each policy that has run."""
-
-    def told(label: str, done: int, of: int, step: LoopStep) -> None:
-        if done == of:
-            say(f"{label}: evaluated")
 
     return told
 
@@ -288,57 +259,37 @@ def main(arguments: list[str] | None = None) -> int:
         The exit code: 0 where the claim holds, 1 where it does not; for wrong input and for an
         interrupt the codes of `dsp-gym`.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("claim", choices=("cloning", "offline"))
-    parser.add_argument("config", help="the experiment")
-    parser.add_argument(
-        "--runs",
-        type=Path,
-        help="cloning: folder it was trained into, its newest training's by default; offline: "
-        "folder for what it trains, runs/NAME-claim",
-    )
-    parser.add_argument(
-        "--split",
-        choices=SPLITS,
-        help="cloning: on these loads; the experiment's, test, by default",
-    )
-    parser.add_argument("--resume", action="store_true", help="offline: continue after Ctrl-C")
-    parser.add_argument("--seeds", type=int, nargs="*", help="these, not those of the experiment")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    given = parser.parse_args(arguments)
+    given = options_of(__doc__, OPTIONS, arguments)
     try:
         result = _result(given)
     except DspGymError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        _say(f"{type(error).__name__}: {error}")
         return USER_ERROR
     except (TrainingInterrupted, KeyboardInterrupt):
         kept = " What was learned is kept; continue with the same line and --resume."
-        sys.stderr.write("Stopped." + (kept if given.claim == "offline" else "") + "\n")
+        _say("Stopped." + (kept if given.claim == "offline" else ""))
         return INTERRUPTED
-    text = json.dumps(result, indent=2) + "\n"
-    if given.out is not None:
-        write_atomic(given.out, text)
-    sys.stdout.write(text)
+    report(result, given.out, indent=2)
     return 0 if result["holds"] else 1
 
 
-def _result(given: argparse.Namespace) -> dict[str, object]:
-    config = load_model(ExperimentConfig, "experiments", find("experiments", given.config))
+def _result(given: Namespace) -> dict[str, object]:
+    config = load_model(ExperimentConfig, "experiments", given.config)
     if given.seeds:
         agent = config.agent.model_copy(update={"seeds": tuple(given.seeds)})
         config = config.model_copy(update={"agent": agent})
-
-    def say(text: str) -> None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-
     if given.split:
         evaluation = config.evaluation.model_copy(update={"split": given.split})
         config = config.model_copy(update={"evaluation": evaluation})
     if given.claim == "cloning":
-        return cloning(config, given.runs or newest_training(config.name) or Path("runs"), say)
+        return cloning(config, given.runs or newest_training(config.name) or Path("runs"), _say)
     runs = given.runs or Path("runs") / f"{config.name}-claim"
-    return offline(config, runs, resume=given.resume, say=say)
+    return offline(config, runs, resume=given.resume, say=_say)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from agents.checkpoint import Tree, checkpoint_steps, has_checkpoint, refuse_other_config
@@ -69,39 +70,31 @@ def learning_curve(
     seen = {step: value for step, value in seen.items() if step <= learned}
 
     def record(figures: dict[str, float], step: int) -> None:
-        if "validation/return" not in figures:
-            return
-        seen[step] = figures["validation/return"]
-        _write(file, config, seed, seen)
-        if step >= until:
-            raise _Enough
+        if "validation/return" in figures:
+            seen[step] = figures["validation/return"]
+            document = {
+                "schema": SCHEMA,
+                "seed": seed,
+                "data": dataset_hashes(config),
+                "config": config.model_dump(mode="json", by_alias=True),
+                "returns": sorted(seen.items()),
+            }
+            write_atomic(file, json.dumps(document, indent=1, allow_nan=False) + "\n")
+            if step >= until:
+                raise _Enough
 
     def progress(stage: str, done: int, of: int, figures: dict[str, float]) -> None:
         told(stage, done, until if stage == "learn" else of, figures.get("best_return"))
 
     learner = Learner(config, seed, folder, progress=progress, record=record)
-    try:
-        with stopped_by_interrupt(learner):
-            learner.run(resume=bool(seen) and has_checkpoint(learner.checkpoint))
-    except _Enough:
-        pass
+    with suppress(_Enough), stopped_by_interrupt(learner):
+        learner.run(resume=bool(seen) and has_checkpoint(learner.checkpoint))
     return seen
 
 
 def forget(folder: Path) -> None:
     """Remove the curve in a folder, so that the next one starts from the beginning."""
     (folder / CURVE).unlink(missing_ok=True)
-
-
-def _write(file: Path, config: ExperimentConfig, seed: int, seen: Curve) -> None:
-    document = {
-        "schema": SCHEMA,
-        "seed": seed,
-        "data": dataset_hashes(config),
-        "config": config.model_dump(mode="json", by_alias=True),
-        "returns": sorted(seen.items()),
-    }
-    write_atomic(file, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
@@ -114,12 +107,8 @@ def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
             raise ValueError(f"expected '{SCHEMA}', found {document.get('schema')!r}")
         returns = {int(step): float(value) for step, value in document["returns"]}
         before: Tree = document["config"]
-        learned_from = {
-            "seed": document["seed"],
-            # The learning rate falls over all steps: another total would be another curve.
-            "agent.total_steps": before["agent"]["total_steps"],
-            "dataset": document["data"],
-        }
+        # The learning rate falls over all steps: another total would be another curve.
+        learned_from = document["seed"], before["agent"]["total_steps"], document["data"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SchemaError(
             f"the curve cannot be read: {error}",
@@ -127,18 +116,16 @@ def _kept(file: Path, config: ExperimentConfig, seed: int) -> Curve:
             remedy="Leave --resume out, which begins again.",
         ) from error
     refuse_other_config(file.parent, before, config)
-    asked = {
-        "seed": seed,
-        "agent.total_steps": config.ppo.total_steps,
-        "dataset": dataset_hashes(config),
-    }
-    for key, value in asked.items():
-        if learned_from[key] != value:
+    asked = seed, config.ppo.total_steps, dataset_hashes(config)
+    for key, was, now in zip(
+        ("seed", "agent.total_steps", "dataset"), learned_from, asked, strict=True
+    ):
+        if was != now:
             raise ConfigError(
-                f"the curve was learned with {learned_from[key]!r}",
+                f"the curve was learned with {was!r}",
                 file=file,
                 key=key,
-                value=value,
+                value=now,
                 remedy="Leave --resume out, which begins again, or name another folder.",
             )
     return returns

@@ -5,30 +5,27 @@ python -m agents.studies.planning core-v1
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from agents.planning.chain import TABLE, counted, write_counts
 from agents.planning.draws import training_minutes
 from dsp_gym.config.files import load_model
 from dsp_gym.evaluation.config import BenchmarkConfig
 
-SEEDS = 60
-"""Seeds of each training load; more change no figure by more than its spread."""
 
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(
+    benchmark: str,
+    # More seeds change no figure by more than its spread.
+    seeds: Annotated[int, typer.Option(help="Of each training load.")] = 60,
+    out: Annotated[Path, typer.Option(help="Where the table is written.")] = TABLE,
+) -> None:
     """Write the table."""
-    parser = argparse.ArgumentParser(prog="python -m agents.studies.planning", description=__doc__)
-    parser.add_argument("benchmark")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="of each training load")
-    parser.add_argument("--out", type=Path, default=TABLE)
-    chosen = parser.parse_args(arguments)
-    config = load_model(BenchmarkConfig, "benchmarks", chosen.benchmark)
-    drawn = training_minutes(config.loads, config.episode_s, chosen.seeds)
-    write_counts(chosen.out, counted(drawn))
+    config = load_model(BenchmarkConfig, "benchmarks", benchmark)
+    write_counts(out, counted(training_minutes(config.loads, config.episode_s, seeds)))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -15,7 +15,7 @@ from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from dsp_gym.studies.bench.environment import MeasuredRate
+    from dsp_gym.studies.bench.machine import MeasuredRate
 
 _EXAMPLES = """
 Examples:
@@ -123,7 +123,7 @@ def _policies(asked: _Asked) -> _Document:
 
 
 def _start(asked: _Asked) -> _Document:
-    from dsp_gym.studies.bench.start import bench_start
+    from dsp_gym.studies.bench.environment import bench_start
 
     return _rates(bench_start(asked.runs or 5))
 

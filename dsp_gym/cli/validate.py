@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dsp_gym.studies.policies_on_flink.command import ValidationProgress
-    from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
     from dsp_gym.studies.policies_on_flink.order import CaseFigures
-    from dsp_gym.studies.policies_on_flink.published import PublishedRun
-    from dsp_gym.studies.policies_on_flink.runs import KeptRuns, PlannedValidation, RealRun
+    from dsp_gym.studies.policies_on_flink.runs import KeptRuns, PlannedValidation, RunFigures
 
 _EXAMPLES = """
 Examples:
@@ -111,8 +109,7 @@ def validate(
     from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.validation import ValidationConfig
     from dsp_gym.studies.policies_on_flink.command import compared, run_missing
-    from dsp_gym.studies.policies_on_flink.order import figures_of
-    from dsp_gym.studies.policies_on_flink.published import PublishedRuns
+    from dsp_gym.studies.policies_on_flink.order import PublishedRuns, figures_of
     from dsp_gym.studies.policies_on_flink.runs import KeptRuns, planned
 
     if published is not None and not simulate:
@@ -261,9 +258,7 @@ def _show(found: list[CaseFigures]) -> None:
         typer.echo()
 
 
-def _shown(
-    runs: Sequence[RealRun | PublishedRun | ValidationTotals], price: float
-) -> list[str | None]:
+def _shown(runs: Sequence[RunFigures], price: float) -> list[str | None]:
     """Write means over runs; None without any."""
     if not runs:
         return [None] * 4

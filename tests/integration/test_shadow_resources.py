@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from dsp_gym.studies.bench.beside import HEAVY, beside
 from dsp_gym.studies.bench.policies import chain
-from dsp_gym.studies.bench.shadow import BARS, bench_shadow, configuration
+from dsp_gym.studies.bench.shadow import BARS, HEAVY, bench_shadow, beside, configuration
 
 pytestmark = pytest.mark.slow
 

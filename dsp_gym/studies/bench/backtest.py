@@ -7,7 +7,7 @@ fitted, replayed as it was deployed, and replayed with every policy.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +18,8 @@ from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.engine import Engine
 from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.job.sizing import sized
-from dsp_gym.job.tables import compile_jobs
-from dsp_gym.studies.bench.machine import Figure
+from dsp_gym.loop.topology import Topology
+from dsp_gym.studies.bench.machine import Figure, timed
 from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.history import DAY_S, GridSlots, JobHistory, gridded
 from dsp_gym.whatif.policies import named_entrants
@@ -49,15 +49,16 @@ def bench_backtest(
         Seconds on the clock, and the decisions of all replays.
     """
     histories = fleet(jobs, days, interval_s)
-    begun = time.perf_counter()
-    entrants = named_entrants(policies, "default")
-    backtest(histories, "a fleet", entrants=entrants, engine=engine)
-    seconds = time.perf_counter() - begun
-    decisions = sum(map(len, histories)) * (len(policies) + 1)
+    (seconds,) = timed(
+        lambda: backtest(
+            histories, "a fleet", entrants=named_entrants(policies, "default"), engine=engine
+        ),
+        runs=1,
+    )
     how = f"{jobs} jobs, {days:g} days, {len(policies)} policies"
     return [
         Figure("backtest", "s", seconds, method=how),
-        Figure("decisions", "", decisions, method=how),
+        Figure("decisions", "", sum(map(len, histories)) * (len(policies) + 1), method=how),
     ]
 
 
@@ -67,21 +68,17 @@ def fleet(jobs: int, days: float, interval_s: int) -> list[JobHistory]:
     Returns:
         One history per job, with steady parts to fit its model to.
     """
-    return [_history(f"job-{number}", number, days, interval_s) for number in range(jobs)]
+    return [_history(number, days, interval_s) for number in range(jobs)]
 
 
-def _history(name: str, seed: int, days: float, interval_s: int) -> JobHistory:
-    spec = load_job(random_job(seed)).model_copy(update={"job": name})
-    slots = round(days * DAY_S / interval_s)
+def _history(number: int, days: float, interval_s: int) -> JobHistory:
+    name, slots = f"job-{number}", round(days * DAY_S / interval_s)
+    spec = load_job(random_job(number)).model_copy(update={"job": name})
     t_s: Floats = interval_s * np.arange(slots, dtype=np.float64)
     peak = BUSIEST * float(spec.source.rate_per_s)
-    load = peak * (0.6 - 0.4 * np.cos(2 * np.pi * (t_s / DAY_S + seed / 10)))
-    tables = compile_jobs([spec])
-    row = np.zeros(1, dtype=np.int64)
-    level = tables.start_level[row]
-    tasks = sized(tables, row, np.array([peak]), 1.0, np.ones(1), level)
-    names = [vertex.name for vertex in spec.topological_order()]
-    deployed = tasks[0, : len(names)], level[0, : len(names)]
+    topology = Topology.of([spec])
+    level = topology.tables.start_level[topology.row]
+    tasks = sized(topology.tables, topology.row, np.array([peak]), 1.0, np.ones(1), level)
     unknown = np.full(slots, np.nan)
     history = gridded(
         name,
@@ -89,28 +86,26 @@ def _history(name: str, seed: int, days: float, interval_s: int) -> JobHistory:
         GridSlots(
             t_s=t_s,
             interval_s=interval_s,
-            load_per_s=load,
-            tasks=np.tile(deployed[0], (slots, 1)),
-            level=np.tile(deployed[1], (slots, 1)),
+            load_per_s=peak * (0.6 - 0.4 * np.cos(2 * np.pi * (t_s / DAY_S + number / 10))),
+            tasks=np.tile(tasks, (slots, 1)),
+            level=np.tile(level, (slots, 1)),
             late=np.zeros(slots),
             lag_s=unknown,
             latency_s=unknown,
         ),
         is_dated=True,
     )
-    return replace(history, parts=_parts(history, names))
+    return replace(history, parts=_parts(history, topology.names(0)))
 
 
-def _parts(history: JobHistory, names: list[str]) -> tuple[SteadyPart, ...]:
+def _parts(history: JobHistory, names: Sequence[str]) -> tuple[SteadyPart, ...]:
     """Compute what the model itself would have shown at some of the loads."""
     tasks = dict(zip(names, history.parallelism[0].tolist(), strict=True))
     level = dict(zip(names, history.memory_level[0].tolist(), strict=True))
     model = JobModel(history.spec, {})
-    found = []
-    for slot in np.linspace(0, len(history) - 1, PARTS).astype(int).tolist():
-        rate = float(history.load_per_s[slot])
-        seen = SteadyPart(
-            f"{slot}", 0.0, 300.0, tasks, level, rate, rate, 0.02, 0.0, saturated=False
-        )
-        found.append(replace(seen, busy=model.predict(seen).busy))
-    return tuple(found)
+    slots = np.linspace(0, len(history) - 1, PARTS).astype(int)
+    seen = [
+        SteadyPart(f"{slot}", 0.0, 300.0, tasks, level, rate, rate, 0.02, 0.0, saturated=False)
+        for slot, rate in zip(slots, history.load_per_s[slots].tolist(), strict=True)
+    ]
+    return tuple(replace(part, busy=model.predict(part).busy) for part in seen)

@@ -13,16 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from io import BufferedReader
 from typing import NamedTuple
 
 T_S = b"1000000000"
 """Stands in a body for the seconds of its time; those of every other have as many digits."""
 
-_END = b"\r\n\r\n"
 _LENGTH = b"Content-Length: "
-_ROOM = bytearray(1 << 20)
-"""Where answers are read into, one after the other."""
 
 
 class Asked(NamedTuple):
@@ -40,9 +37,9 @@ class Client:
 
     request: bytes  # with `T_S` for the time, everything else as it is sent
     t_s: int = int(T_S)  # of the last snapshot
-    link: socket.socket = field(default_factory=socket.socket)
     begun_s: float = 0.0
-    came: bytes = b""  # of an answer of which there is more to come
+    link: socket.socket = field(init=False)
+    answers: BufferedReader = field(init=False)
 
     def send(self) -> None:
         """Send the next snapshot, a minute after the last."""
@@ -50,24 +47,20 @@ class Client:
         self.begun_s = time.perf_counter()
         self.link.sendall(self.request.replace(T_S, b"%d" % self.t_s))
 
-    def answer(self) -> int | None:
-        """Read what came.
+    def answer(self) -> int:
+        """Read a whole answer.
 
         Returns:
-            Status of a whole answer; None: there is more to come.
+            Its status.
         """
-        size = self.link.recv_into(_ROOM)
-        if not size:
+        status, length = self.answers.readline(), 0
+        if not status:
             raise ConnectionError("the server has closed the connection")
-        came = self.came + _ROOM[:size]
-        end = came.find(_END)
-        at = came.find(_LENGTH, 0, end) + len(_LENGTH)
-        whole = end + len(_END) + int(came[at:].split(b"\r\n", 1)[0]) if end >= 0 else size + 1
-        if len(came) < whole:
-            self.came = bytes(came)
-            return None
-        self.came = b""
-        return int(came[9:12])
+        while (line := self.answers.readline()) != b"\r\n":
+            if line.startswith(_LENGTH):
+                length = int(line.removeprefix(_LENGTH))
+        self.answers.read(length)
+        return int(status[9:12])
 
 
 def ask(
@@ -88,45 +81,39 @@ def ask(
         OSError: A connection was refused, or closed.
     """
     took, statuses = [], Counter[int]()
-    with selectors.DefaultSelector() as ready:
+    with selectors.DefaultSelector() as ready, contextlib.ExitStack() as stack:
         for client in clients:
-            client.link = socket.create_connection(address, timeout=10)
+            client.link = stack.enter_context(socket.create_connection(address, timeout=10))
             client.link.settimeout(None)  # with one, each call asks the system twice
             client.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.answers = client.link.makefile("rb")
             ready.register(client.link, selectors.EVENT_READ, client)
         begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
-        under_way = 0
         for client in clients[:most]:
             client.send()
-            under_way += 1
+        under_way = min(most, len(clients))
         while under_way:
             for key, _ in ready.select():
                 asking: Client = key.data
-                status = asking.answer()
-                if status is None:
-                    continue
+                statuses[asking.answer()] += 1
                 now_s = time.perf_counter()
                 took.append(now_s - asking.begun_s)
-                statuses[status] += 1
                 if len(took) + under_way <= most and now_s - begun_s < most_s:
                     asking.send()
                 else:
                     under_way -= 1
         wall_s, cpu_s = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
-        for client in clients:
-            client.link.close()
     return Asked(took, dict(statuses), wall_s, cpu_s)
 
 
-def tell(
+def ask_warm(
     address: tuple[str, int],
     requests: Sequence[bytes],
     warm_up: int,
     answers: int,
     most_s: float,
-    told: Connection,
-) -> None:
-    """Have clients ask, and tell another process what came of it.
+) -> Asked:
+    """Have clients ask once everything is loaded.
 
     Args:
         address: host and port of the server.
@@ -134,9 +121,10 @@ def tell(
         warm_up: answers that are not counted.
         answers: that are.
         most_s: longest time, s.
-        told: where what came is sent.
+
+    Returns:
+        Times and statuses of the answers.
     """
     clients = [Client(request) for request in requests]
-    with contextlib.closing(told):
-        ask(address, clients, warm_up)
-        told.send(ask(address, clients, answers, most_s))
+    ask(address, clients, warm_up)
+    return ask(address, clients, answers, most_s)

@@ -1,19 +1,21 @@
-"""How many decisions per second the environment makes.
+"""How many decisions per second the environment makes, and how long starting takes.
 
 One decision is 60 s of 1 s ticks of a job of eight vertices with every mechanism on, observation,
-reward, masks, guardrails and autoreset included.
+reward, masks, guardrails and autoreset included. Starting is told in processor seconds, which a
+busy machine stretches least.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 
 import numpy as np
 
+from dsp_gym.arrays import Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.envs.config import EnvConfig
@@ -25,6 +27,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import without_reasons
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.studies.bench.machine import MeasuredRate, measure, timed
 
 JOB = "bench-8"
 GUARDRAILS = "floor"
@@ -33,18 +36,10 @@ MOVE_SHARE = 0.0015
 """Share of single moves that are not holding: 16 per decision of this job, so between one and two
 rescales an hour, as often as the shipped agent asks for one."""
 
-BATCH_BAR = 120_000.0
-"""Decisions per second wanted of the batch."""
-
 QUIET = "nexmark-q11"
 """Carries its load without a queue most of the time."""
 
 QUIET_LOADS = {**DEFAULT_LOADS, "train": {"loads": ["diurnal"], "seeds": {"from": 0, "to": 512}}}
-QUIET_BAR = 350_000.0
-
-ONE_JOB_BAR = 12_000.0
-"""Decisions per second wanted of one job: 83 us each, of which the simulation takes a third."""
-
 RULE = "ds2"
 """Scales the job of a simulated day."""
 
@@ -52,54 +47,23 @@ DAYS = (QUIET, JOB)
 """Jobs of the simulated days: a small one, and the one of the other figures."""
 
 FRAME_JOB = "nexmark-q3"
-FRAME_BAR = 1 / 0.030
-"""Frames per second wanted of one core: 30 ms a frame of 1280 x 720."""
-
 DAY_S = 86_400
-DAY_BAR = 0.05
-"""Seconds wanted for a simulated day of one job with a rule."""
 
-MINIMUM_S = 2.0
-"""A run lasts at least this long: an episode of the batch and its reset."""
+BARS = {
+    "batch": 120_000.0,  # decisions per second
+    "quiet batch": 350_000.0,
+    "one job": 12_000.0,  # 83 us each, of which the simulation takes a third
+    "frames": 1 / 0.030,  # per second of one core: 30 ms a frame of 1280 x 720
+    "day": 0.05,  # seconds for a day of one job with a rule
+}
+"""What is wanted."""
 
-BENCH_WARM_UP_S = 4.0
-"""Before the first run: compiled code is loaded, and the loads of training are drawn and kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRate:
-    """A rate per second, or a time: median, lowest and highest of the runs."""
-
-    name: str
-    unit: str
-    median: float
-    low: float
-    high: float
-    runs: int
-    threads: int
-    bar: float | None
-
-
-def measure(
-    name: str, unit: str, once: Callable[[], int], *, runs: int, threads: int, bar: float | None
-) -> MeasuredRate:
-    """Time a piece of work that returns how many units it did, for a second or more.
-
-    Returns:
-        Units per second over the runs.
-    """
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < BENCH_WARM_UP_S:
-        once()
-    rates = []
-    for _ in range(runs):
-        done, begun = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - begun) < MINIMUM_S:
-            done += once()
-        rates.append(done / elapsed)
-    return MeasuredRate(
-        name, unit, statistics.median(rates), min(rates), max(rates), runs, threads, bar
-    )
+_STARTS = {
+    "import gymnasium": "import gymnasium",
+    "import dsp_gym": "import dsp_gym",
+    "dsp-gym --help": "import sys, dsp_gym.cli\nsys.argv = ['dsp-gym', '--help']\n"
+    "try:\n    dsp_gym.cli.main()\nexcept SystemExit:\n    pass",
+}
 
 
 def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
@@ -111,24 +75,22 @@ def bench_environment(jobs: int = 1024, runs: int = 5) -> list[MeasuredRate]:
     """
     rates = []
     for document, guardrails, said, bar in (
-        (experiment(), GUARDRAILS, "guardrails on", BATCH_BAR),
+        (experiment(), GUARDRAILS, "guardrails on", BARS["batch"]),
         (experiment(), None, "guardrails off", None),
-        (experiment(QUIET, QUIET_LOADS), GUARDRAILS, f"{QUIET}, diurnal", QUIET_BAR),
+        (experiment(QUIET, QUIET_LOADS), GUARDRAILS, f"{QUIET}, diurnal", BARS["quiet batch"]),
     ):
         envs = AutoscaleVectorEnv(jobs, config=document, guardrails=guardrails)
         threads = envs.batch.config.simulation.thread_count(jobs)
-        name = f"{jobs} jobs, {said}"
-        step = _stepper(envs, jobs)
+        name, step = f"{jobs} jobs, {said}", _batch(envs, jobs)
         rates.append(measure(name, "decisions/s", step, runs=runs, threads=threads, bar=bar))
     for guardrails, said, bar in (
-        (GUARDRAILS, "guardrails on", ONE_JOB_BAR),
-        ("default", "default guardrails", ONE_JOB_BAR),
+        (GUARDRAILS, "guardrails on", BARS["one job"]),
+        ("default", "default guardrails", BARS["one job"]),
         (None, "guardrails off", None),
     ):
         env = AutoscaleEnv(config=experiment(), guardrails=guardrails)
-        rate = _single(env)
-        name = f"one job, {said}"
-        rates.append(measure(name, "decisions/s", rate, runs=runs, threads=1, bar=bar))
+        step = _single(env, _moves(512, 2 * env.batch.vertices), 100)
+        rates.append(measure(f"one job, {said}", "decisions/s", step, runs=runs, bar=bar))
     if find_spec("PIL") is not None:
         rates.append(bench_frames(runs))
     return [*rates, *(bench_day(job, runs) for job in DAYS)]
@@ -141,18 +103,10 @@ def bench_frames(runs: int = 5) -> MeasuredRate:
         Frames per second.
     """
     env = AutoscaleEnv(config=experiment(FRAME_JOB), render_mode="rgb_array")
-    env.reset(seed=0)
     env.action_space.seed(0)
-
-    def draw() -> int:
-        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        env.render()
-        if terminated or truncated:
-            env.reset()
-        return 1
-
+    draw = _single(env, (env.action_space.sample() for _ in itertools.count()), 1)
     name = f"frames of 1280 x 720, {FRAME_JOB}"
-    return measure(name, "frames/s", draw, runs=runs, threads=1, bar=FRAME_BAR)
+    return measure(name, "frames/s", draw, runs=runs, bar=BARS["frames"])
 
 
 def bench_day(job: str, runs: int = 5) -> MeasuredRate:
@@ -172,18 +126,35 @@ def bench_day(job: str, runs: int = 5) -> MeasuredRate:
     swing = 1 + 0.5 * np.sin(2 * np.pi * np.arange(DAY_S) / DAY_S)
     jobs, seeds = SimulatedJobs(topology, SimulationOptions()), np.zeros(1, np.int64)
     loop = ControlLoop(jobs, without_reasons(make(RULE)))
-    spent = []
-    for _ in range(1 + runs):
+
+    def begin() -> None:
         jobs.reset(seeds, topology.tables.rate_per_s[:, None] * swing)
         loop.reset(seeds)
-        begun = time.perf_counter()
+
+    def day() -> None:
         for _ in range(DAY_S // loop.interval_s):
             loop.step()
-        spent.append(time.perf_counter() - begun)
-    timed = spent[1:]
+
     name = f"simulated day of one job with {RULE}, {job}"
-    median = statistics.median(timed)
-    return MeasuredRate(name, "s", median, min(timed), max(timed), runs, 1, DAY_BAR)
+    return MeasuredRate.of(name, "s", timed(day, runs, 1, before=begin), bar=BARS["day"])
+
+
+def bench_start(runs: int = 5) -> list[MeasuredRate]:
+    """Time a fresh interpreter, its own start included.
+
+    Returns:
+        Processor milliseconds of each import and command.
+    """
+    return [
+        MeasuredRate.of(name, "CPU ms", [_milliseconds(code) for _ in range(runs)])
+        for name, code in _STARTS.items()
+    ]
+
+
+def _milliseconds(code: str) -> float:
+    told = f"{code}\nimport sys, time\nprint(time.process_time(), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    return 1000.0 * float(done.stderr.split()[-1])
 
 
 def experiment(job: str = JOB, loads: Mapping[str, object] = DEFAULT_LOADS) -> dict[str, object]:
@@ -196,42 +167,43 @@ def experiment(job: str = JOB, loads: Mapping[str, object] = DEFAULT_LOADS) -> d
     Returns:
         Keys of an experiment's file, two hours of simulation per episode.
     """
-    env = EnvConfig(simulation=SimulationOptions(), episode_s=7200)
     return {
         "name": "bench",
         "jobs": [job],
         "loads": dict(loads),
-        "env": env.model_dump(mode="json"),
+        "env": EnvConfig(simulation=SimulationOptions(), episode_s=7200).model_dump(mode="json"),
     }
 
 
-def _stepper(envs: AutoscaleVectorEnv, jobs: int) -> Callable[[], int]:
-    """Draw random actions in advance; most of them hold."""
+def _moves(turns: int, *shape: int) -> Iterator[Ints]:
+    """Draw random actions in advance, most of which hold, and repeat them for ever."""
     rng = np.random.default_rng(0)
-    size = 2 * envs.batch.vertices
-    moves = rng.integers(0, 3, (64, jobs, size)) * (rng.random((64, jobs, size)) < MOVE_SHARE)
+    drawn = rng.integers(0, 3, (turns, *shape)) * (rng.random((turns, *shape)) < MOVE_SHARE)
+    return itertools.cycle(drawn)
+
+
+def _batch(envs: AutoscaleVectorEnv, jobs: int) -> Callable[[], int]:
+    moves = _moves(64, jobs, 2 * envs.batch.vertices)
     envs.reset(seed=0)
-    turn = iter(range(10**9))
 
     def step() -> int:
-        envs.step(moves[next(turn) % 64])
+        envs.step(next(moves))
         return jobs
 
     return step
 
 
-def _single(env: AutoscaleEnv) -> Callable[[], int]:
-    rng = np.random.default_rng(0)
-    size = 2 * env.batch.vertices
-    moves = rng.integers(0, 3, (512, size)) * (rng.random((512, size)) < MOVE_SHARE)
+def _single(env: AutoscaleEnv, moves: Iterator[Ints], steps: int) -> Callable[[], int]:
+    """Take steps, each drawn where the environment renders."""
     env.reset(seed=0)
-    turn = iter(range(10**9))
 
     def step() -> int:
-        for _ in range(100):
-            _, _, terminated, truncated, _ = env.step(moves[next(turn) % 512])
+        for _ in range(steps):
+            _, _, terminated, truncated, _ = env.step(next(moves))
+            if env.render_mode is not None:
+                env.render()
             if terminated or truncated:
                 env.reset()
-        return 100
+        return steps
 
     return step

@@ -1,19 +1,28 @@
-"""The machine of the figures: what it is, and how fast it is at the moment of measuring."""
+"""The machine of the figures, and the one way in which speed and memory are measured on it."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import platform
+import statistics
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 BLOCK = bytes(1 << 20)
 PROBE_S = 0.5
 """Long enough to outlast a time slice, short beside any measurement."""
+
+MINIMUM_S = 2.0
+"""A run lasts at least this long: an episode of the batch and its reset."""
+
+BENCH_WARM_UP_S = 4.0
+"""Before the first run: compiled code is loaded, and the loads of training are drawn and kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,98 @@ class Figure:
     value: float
     bar: float | None = None
     method: str = ""  # where the name does not say how it was measured
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRate:
+    """A rate per second, or a time: median, lowest and highest of the runs."""
+
+    name: str
+    unit: str
+    median: float
+    low: float
+    high: float
+    runs: int
+    threads: int
+    bar: float | None
+
+    @classmethod
+    def of(
+        cls, name: str, unit: str, runs: Sequence[float], threads: int = 1, bar: float | None = None
+    ) -> MeasuredRate:
+        """Sum up what the runs have shown.
+
+        Returns:
+            Their median, lowest and highest value.
+        """
+        median = statistics.median(runs)
+        return cls(name, unit, median, min(runs), max(runs), len(runs), threads, bar)
+
+
+def measure(
+    name: str,
+    unit: str,
+    once: Callable[[], int],
+    *,
+    runs: int,
+    threads: int = 1,
+    bar: float | None = None,
+) -> MeasuredRate:
+    """Time a piece of work that returns how many units it did, for a second or more.
+
+    Returns:
+        Units per second over the runs.
+    """
+    _rate(once, BENCH_WARM_UP_S)
+    rates = [_rate(once, MINIMUM_S) for _ in range(runs)]
+    return MeasuredRate.of(name, unit, rates, threads, bar)
+
+
+def _rate(once: Callable[[], int], least_s: float) -> float:
+    done, begun = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - begun) < least_s:
+        done += once()
+    return done / elapsed
+
+
+def timed(
+    once: Callable[[], object],
+    runs: int,
+    warm_ups: int = 0,
+    before: Callable[[], object] = lambda: None,
+) -> list[float]:
+    """Time runs of a piece of work.
+
+    Args:
+        once: Is timed.
+        runs: How often.
+        warm_ups: Runs ahead of these that are not kept.
+        before: Called ahead of each run, and not timed.
+
+    Returns:
+        Seconds of each run.
+    """
+    seconds = []
+    for _ in range(warm_ups + runs):
+        before()
+        begun = time.perf_counter()
+        once()
+        seconds.append(time.perf_counter() - begun)
+    return seconds[warm_ups:]
+
+
+def process_status(key: str, pid: int | str = "self") -> int:
+    """Read a number that Linux keeps of a process.
+
+    Args:
+        key: VmRSS, the resident memory in KiB; VmHWM, the most of it so far; Threads.
+        pid: The process; this one unless given.
+
+    Returns:
+        The number.
+    """
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith(f"{key}:")).split()[1])
 
 
 def machine() -> dict[str, str | int | float]:

@@ -14,16 +14,16 @@ import numpy as np
 from dsp_gym.arrays import Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import parse
-from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import without_reasons
-from dsp_gym.policies.registry import available, make
+from dsp_gym.policies.registry import available, make, resolve
 from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.studies.bench.environment import JOB, MeasuredRate, measure
+from dsp_gym.studies.bench.environment import JOB
+from dsp_gym.studies.bench.machine import MeasuredRate, measure
 
 RULES = (
     "static",
@@ -56,11 +56,9 @@ def rule_policies(names: Iterable[str] = ()) -> list[str]:
     Raises:
         ConfigError: A name is not that of an installed policy.
     """
-    installed = available()
     for name in names:
-        if name not in installed:
-            raise ConfigError(f"there is no policy '{name}'", remedy=did_you_mean(name, installed))
-    return list(names) or [name for name in RULES if name in installed]
+        resolve(name)
+    return list(names) or [name for name in RULES if name in available()]
 
 
 def bench_policies(
@@ -71,32 +69,15 @@ def bench_policies(
     Returns:
         Decisions per second of each.
     """
-    wanted = rule_policies(names)
-    rates = []
-    batch = recorded([load_job(JOB)], jobs)
-    for name in wanted:
-        rates.append(
-            measure(
-                f"{name}, {jobs} jobs of 8 vertices",
-                "decisions/s",
-                _decider(name, batch, explain=False),
-                runs=runs,
-                threads=1,
-                bar=BATCH_BAR,
-            )
-        )
-    single = recorded([chain(LARGE)], 1)
-    for name in wanted:
-        rates.append(
-            measure(
-                f"{name}, one job of {LARGE} vertices",
-                "decisions/s",
-                _decider(name, single, explain=True),
-                runs=runs,
-                threads=1,
-                bar=SINGLE_BAR,
-            )
-        )
+    wanted, rates = rule_policies(names), []
+    for spec, count, said, explain, bar in (
+        (load_job(JOB), jobs, f"{jobs} jobs of 8 vertices", False, BATCH_BAR),
+        (chain(LARGE), 1, f"one job of {LARGE} vertices", True, SINGLE_BAR),
+    ):
+        seen = recorded([spec], count)
+        for name in wanted:
+            decide = _decider(name, seen, explain=explain)
+            rates.append(measure(f"{name}, {said}", "decisions/s", decide, runs=runs, bar=bar))
     return rates
 
 
@@ -111,8 +92,7 @@ def recorded(specs: Sequence[JobSpec], jobs: int) -> list[MetricsSnapshot]:
     seconds = np.arange(TICKS * INTERVAL_S)
     phase = np.random.default_rng(0).uniform(0, 2 * np.pi, (jobs, 1))
     swing = 1 + 0.5 * np.sin(2 * np.pi * seconds / seconds.size + phase)
-    reference = topology.tables.rate_per_s[topology.row]
-    simulated.reset(np.arange(jobs), reference[:, None] * swing)
+    simulated.reset(np.arange(jobs), topology.tables.rate_per_s[topology.row, None] * swing)
     snapshots = []
     for _ in range(TICKS):
         simulated.advance(INTERVAL_S)
@@ -126,27 +106,25 @@ def chain(vertices: int) -> JobSpec:
     Returns:
         A job of that many vertices, `v0` to `vN`, driven by 20,000 records/s.
     """
-    listed: list[dict[str, object]] = [{"name": "v0", "kind": "source", "cpu_us_per_record": 1}]
-    for v in range(1, vertices):
-        vertex: dict[str, object] = {
+    operators: list[dict[str, object]] = [
+        {
             "name": f"v{v}",
             "inputs": [{"from": f"v{v - 1}", "ship": "HASH"}],
             "cpu_us_per_record": 50,
             "parallelism": 2,
         }
-        if v == vertices - 1:
-            vertex["kind"] = "sink"
-        elif v % 2:
-            vertex["state"] = {"reads": 1, "writes": 1, "keys": 100_000, "value_bytes": 100}
-        listed.append(vertex)
+        for v in range(1, vertices)
+    ]
+    for stateful in operators[:-1:2]:
+        stateful["state"] = {"reads": 1, "writes": 1, "keys": 100_000, "value_bytes": 100}
+    operators[-1]["kind"] = "sink"
+    listed = [{"name": "v0", "kind": "source", "cpu_us_per_record": 1}, *operators]
     job = {"job": f"chain-{vertices}", "source": {"rate_per_s": 20_000.0}, "vertices": listed}
     return parse(JobSpec, job, f"chain of {vertices}")
 
 
 def _decider(name: str, seen: list[MetricsSnapshot], *, explain: bool) -> Callable[[], int]:
-    policy: Policy = make(name)
-    if not explain:
-        without_reasons(policy)
+    policy: Policy = make(name) if explain else without_reasons(make(name))
     seeds: Ints = np.arange(len(seen[0]))
 
     def once() -> int:

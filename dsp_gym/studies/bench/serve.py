@@ -15,9 +15,9 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 
 import numpy as np
 
@@ -28,11 +28,10 @@ from dsp_gym.control.serve.listener import room_for
 from dsp_gym.control.serve.server import MOST_OPEN, StatusServer
 from dsp_gym.control.serve.session import served, starting
 from dsp_gym.control.serve.tokens import Tokens
-from dsp_gym.errors import StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.wire import Document, snapshot_to_json
-from dsp_gym.studies.bench.clients import T_S, Asked, tell
-from dsp_gym.studies.bench.machine import Figure
+from dsp_gym.studies.bench.clients import T_S, Asked, ask_warm
+from dsp_gym.studies.bench.machine import Figure, process_status, timed
 from dsp_gym.studies.bench.policies import recorded
 
 JOB = "flink-wordcount"
@@ -69,13 +68,14 @@ def bench_serve(answers: int = 10_000, leak: int = 50_000) -> list[Figure]:
         Figures with their bars.
     """
     with _serving() as server:
-        figures = []
-        for policy in POLICIES:
-            for clients in AT_ONCE:
-                figures += _answers(server, policy, clients, answers)
+        figures = [
+            figure
+            for policy in POLICIES
+            for clients in AT_ONCE
+            for figure in _answers(server, policy, clients, answers)
+        ]
         figures += _beside_slow(server)
-        if leak:
-            figures.append(_growth(server, leak))
+        figures += [_growth(server, leak)] if leak else []
     return figures
 
 
@@ -84,16 +84,16 @@ def _answers(server: StatusServer, policy: str, clients: int, answers: int) -> l
     before_s = time.process_time()
     found = _asked(server, policy, clients, answers)
     cpu_ms = 1000 * (time.process_time() - before_s)
-    took_ms = 1000 * np.array(found.took_s)
-    number, is_barred = len(took_ms), clients == CLIENTS
-    refused = sum(times for status, times in found.statuses.items() if status != 200)
+    p50, p99 = np.percentile(1000 * np.array(found.took_s), (50, 99)).tolist()
+    number, is_barred = len(found.took_s), clients == CLIENTS
+    refused = sum(found.statuses.values()) - found.statuses.get(200, 0)
     how = f"clients in another process, a job each, {number} answers"
     return [
         Figure(f"{name}, {policy}, {clients} clients", unit, value, bar, how)
         for name, unit, value, bar in (
             ("answers", "1/s", number / found.wall_s, LEAST[policy] if is_barred else None),
-            ("p50", "ms", float(np.percentile(took_ms, 50)), None),
-            ("p99", "ms", float(np.percentile(took_ms, 99)), BARS["p99"] if is_barred else None),
+            ("p50", "ms", p50, None),
+            ("p99", "ms", p99, BARS["p99"] if is_barred else None),
             ("server CPU per answer", "ms", cpu_ms / (number + min(WARM_UP, answers)), None),
             ("client CPU per answer", "ms", 1000 * found.cpu_s / number, None),
             ("turned away", "", refused, BARS["turned away"]),
@@ -109,43 +109,43 @@ def _beside_slow(server: StatusServer) -> list[Figure]:
             link = stack.enter_context(socket.create_connection((host, port), timeout=10))
             if number >= SLOW:
                 link.sendall(b"GET /v1/status HTTP/1.1\r\nHost: 127.")
-        took = []
-        for _ in range(PROBES):
-            begun_s = time.perf_counter()
-            with urllib.request.urlopen(f"{server.probe_url}/healthz", timeout=10) as answer:
-                answer.read()
-            took.append(1000 * (time.perf_counter() - begun_s))
+        probe = partial(urllib.request.urlopen, f"{server.probe_url}/healthz", timeout=10)
+        took_s = timed(lambda: probe().read(), PROBES)
         asked = _asked(server, RULE, CLIENTS, PROBES * CLIENTS)
     how = (
         f"the longest of {PROBES} beside {SLOW} connections that say nothing and {SLOW_HEADERS} "
         f"unfinished headers; room for {room_for(MOST_OPEN)} connections"
     )
-    given = asked.statuses.get(200, 0)
     return [
-        Figure("probe, slow clients", "ms", max(took), BARS["probe, slow clients"], how),
-        Figure("decisions beside them", "1/s", given / asked.wall_s, None, how),
+        Figure("probe, slow clients", "ms", 1000 * max(took_s), BARS["probe, slow clients"], how),
+        Figure(
+            "decisions beside them", "1/s", asked.statuses.get(200, 0) / asked.wall_s, None, how
+        ),
     ]
 
 
 def _growth(server: StatusServer, answers: int) -> Figure:
     """Measure the growth of resident memory after the first tenth."""
     first = len(_asked(server, RULE, CLIENTS, answers // 10).took_s)
-    before = _resident_mib()
+    before = process_status("VmRSS") / 1024
     more = len(_asked(server, RULE, CLIENTS, answers - first).took_s)
-    grown = 100 * (_resident_mib() / before - 1)
+    grown = 100 * (process_status("VmRSS") / 1024 / before - 1)
     how = f"of resident memory, {before:.0f} MiB after {first} answers, until {first + more}"
     return Figure("growth", "%", grown, BARS["growth"], how)
 
 
 @contextmanager
 def _serving() -> Iterator[StatusServer]:
-    document = {
-        "job": JOB,
-        "policies": list(POLICIES),
-        "guardrails": "deployed",
-        "serve": {"port": 0, "history_mib": 512},  # each call asks about jobs of its own
-    }
-    config = parse(RunConfig, document, "bench")
+    config = parse(
+        RunConfig,
+        {
+            "job": JOB,
+            "policies": list(POLICIES),
+            "guardrails": "deployed",
+            "serve": {"port": 0, "history_mib": 512},  # each call asks about jobs of its own
+        },
+        "bench",
+    )
     with starting() as settle, served(config, Boards(), RULE, Tokens({"bench": _TOKEN})) as server:
         for policy in POLICIES:
             _asked(server, policy, 1, 2)  # what is compiled is loaded
@@ -160,29 +160,16 @@ def _asked(server: StatusServer, policy: str, clients: int, answers: int) -> Ask
     """Have clients ask, from another process; each call is about jobs of its own."""
     call = next(_CALLS)
     requests = [_request(policy, f"bench-{call}-{number}") for number in range(clients)]
-    most_s = max(60.0, answers / LEAST_PER_S)
-    process = multiprocessing.get_context("spawn")
-    ours, theirs = process.Pipe()
-    asking = process.Process(
-        target=tell,
-        args=(_address(server.url), requests, min(WARM_UP, answers), answers, most_s, theirs),
-        daemon=True,
-    )
-    asking.start()
-    theirs.close()
-    try:
-        found: Asked = ours.recv()
-    except EOFError:
-        raise StorageError("the clients ended without an answer", file=server.url) from None
-    finally:
-        asking.join()
-    return found
+    warm_up, most_s = min(WARM_UP, answers), max(60.0, answers / LEAST_PER_S)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as other:
+        asking = other.submit(ask_warm, _address(server.url), requests, warm_up, answers, most_s)
+        return asking.result()
 
 
 def _request(policy: str, job: str) -> bytes:
     """Write a request for a decision, with `T_S` for the time."""
-    document = {**_snapshot(), "job": job, "t_s": int(T_S)}
-    body = json.dumps(document).encode()
+    body = json.dumps({**_snapshot(), "job": job, "t_s": int(T_S)}).encode()
     head = (
         f"POST /v1/decide?policy={policy} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Authorization: Bearer {_TOKEN}\r\nContent-Type: application/json\r\n"
@@ -199,9 +186,3 @@ def _snapshot() -> Document:
 def _address(url: str) -> tuple[str, int]:
     host, _, port = url.removeprefix("http://").rpartition(":")
     return host, int(port)
-
-
-def _resident_mib() -> float:
-    text = Path("/proc/self/status").read_text(encoding="ascii")
-    (line,) = (line for line in text.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) / 1024

@@ -1,24 +1,46 @@
-"""What a validation shows: prices real and simulated, their order, and agents against rules."""
+"""What a validation shows: prices real and simulated, their order, and agents against rules.
+
+Figures that were published can be read again: their real runs stand for those that were not done
+since, for a simulation that has changed.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
+from dsp_gym.config.strict_json import parse_json
+from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.validation import ValidationConfig
-from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
-from dsp_gym.studies.policies_on_flink.published import PublishedRun
-from dsp_gym.studies.policies_on_flink.runs import PlannedValidation, RealRun, ValidationCase
+from dsp_gym.studies.policies_on_flink.runs import (
+    PlannedValidation,
+    RealRun,
+    RunFigures,
+    ValidationCase,
+    ValidationTotals,
+)
 
 DIFFERS = 0.10
 """Two simulated prices that are this far apart, as a share of the lower, have an order."""
 
+MONEY = ("cost", "price", "simulated_cost", "simulated_price")
+
 CHEAPER = 0.90
 """Share of the best rule's cost that an agent is to stay below, at no more late seconds."""
+
+
+class PublishedRun(RunFigures):
+    """The figures of one real run."""
+
+    conserved: bool = Field(description="every record of the load arrived once")
+    started: str = Field(description="when it began, UTC")
+    version: str = Field(description="of dsp-gym")
 
 
 class PolicyFigures(NamedTuple):
@@ -33,20 +55,20 @@ class PolicyFigures(NamedTuple):
     @property
     def real_price(self) -> float:
         """Money plus the price of late seconds, mean over real runs; NaN without any."""
-        return _mean([self.price(run.cost, run.late_s) for run in self.real])
+        return _mean(map(self.price, self.real))
 
     @property
     def simulated_price(self) -> float:
         """The same, mean over simulated runs."""
-        return _mean([self.price(run.cost, run.late_s) for run in self.simulated])
+        return _mean(map(self.price, self.simulated))
 
-    def price(self, cost: float, late_s: float) -> float:
+    def price(self, run: RunFigures) -> float:
         """Money plus the price of late seconds.
 
         Returns:
             Money.
         """
-        return cost + self.late_price * late_s
+        return run.cost + self.late_price * run.late_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +84,9 @@ class CaseFigures:
         return all(one.real for one in self.policies)
 
 
-class _Pair(NamedTuple):
-    """Two policies whose simulated prices have an order."""
-
-    case: str
-    cheaper: str  # in the simulation
-    dearer: str
-    simulated: float  # ratio of the prices, above 1
-    real: float  # the same ratio; below 1: the order is another one
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return float(np.mean(found)) if found else float("nan")
 
 
 def figures_of(plan: PlannedValidation, found: Sequence[CaseFigures]) -> dict[str, object]:
@@ -104,8 +117,8 @@ def figures_of(plan: PlannedValidation, found: Sequence[CaseFigures]) -> dict[st
         "cases": [_case(one) for one in found],
         "order": {
             "differs": DIFFERS,
-            "pairs": [pair._asdict() for pair in pairs],
-            "same": sum(pair.real > 1.0 for pair in pairs),
+            "pairs": pairs,
+            "same": sum(pair["real"] > 1.0 for pair in pairs),
             "spread": _spread(complete),
         },
         "agents": _agents(config, complete),
@@ -127,9 +140,7 @@ def _case(found: CaseFigures) -> dict[str, object]:
 
 
 def _policy(one: PolicyFigures, case: ValidationCase) -> dict[str, object]:
-    def shown(
-        runs: Sequence[RealRun | PublishedRun | ValidationTotals], price: float
-    ) -> dict[str, object]:
+    def shown(runs: Sequence[RunFigures], price: float) -> dict[str, object]:
         return {
             "cost": [run.cost for run in runs],
             "late_s": [run.late_s for run in runs],
@@ -147,54 +158,58 @@ def _policy(one: PolicyFigures, case: ValidationCase) -> dict[str, object]:
     }
 
 
-def _pairs(found: CaseFigures) -> list[_Pair]:
+def _pairs(found: CaseFigures) -> list[dict[str, Any]]:
+    """List pairs of policies whose simulated prices have an order, with the ratios of prices.
+
+    A real ratio below 1 is another order.
+    """
     pairs = []
     for a, b in itertools.combinations(found.policies, 2):
         cheaper, dearer = sorted((a, b), key=lambda one: one.simulated_price)
-        ratio = dearer.simulated_price / cheaper.simulated_price
-        if ratio > 1.0 + DIFFERS:
-            real = dearer.real_price / cheaper.real_price
-            pairs.append(_Pair(found.case.label, cheaper.policy, dearer.policy, ratio, real))
+        simulated = dearer.simulated_price / cheaper.simulated_price
+        if simulated > 1.0 + DIFFERS:
+            pairs.append(
+                {
+                    "case": found.case.label,
+                    "cheaper": cheaper.policy,
+                    "dearer": dearer.policy,
+                    "simulated": simulated,
+                    "real": dearer.real_price / cheaper.real_price,
+                }
+            )
     return pairs
 
 
 def _spread(complete: Sequence[CaseFigures]) -> float | None:
     """Say how far repetitions of a run are apart in price: median of the range over the mean."""
-    ranges = []
-    for one in complete:
-        for policy in one.policies:
-            prices = [policy.price(run.cost, run.late_s) for run in policy.real]
-            if len(prices) > 1:
-                ranges.append((max(prices) - min(prices)) / float(np.mean(prices)))
+    prices = [[*map(one.price, one.real)] for case in complete for one in case.policies]
+    ranges = [np.ptp(each) / np.mean(each) for each in prices if len(each) > 1]
     return float(np.median(ranges)) if ranges else None
 
 
 def _agents(config: ValidationConfig, complete: Sequence[CaseFigures]) -> list[dict[str, object]]:
     """Compare each agent with the rule of the lowest real price, by job over all its loads."""
     rows: list[dict[str, object]] = []
-    for label in dict.fromkeys(one.case.job.label for one in complete):
+    rules = [policy.name for policy in config.policies if policy.rule]
+    agents = [policy.name for policy in config.policies if not policy.rule]
+    for label in dict.fromkeys(one.case.job.label for one in complete if rules):
         of_job = [one for one in complete if one.case.job.label == label]
         sums = {policy.name: _summed(of_job, policy.name) for policy in config.policies}
-        rules = [policy.name for policy in config.policies if policy.rule]
-        if not rules:
-            continue
         best = min(rules, key=lambda name: sums[name]["price"])
-        for policy in config.policies:
-            if policy.rule:
-                continue
-            own, rule = sums[policy.name], sums[best]
-            cost = own["cost"] / rule["cost"]
+        for agent in agents:
+            ratio = {name: sums[agent][name] / sums[best][name] for name in MONEY}
+            late_s = [sums[agent]["late_s"], sums[best]["late_s"]]
             rows.append(
                 {
                     "job": label,
-                    "agent": policy.name,
+                    "agent": agent,
                     "rule": best,
-                    "cost": cost,
-                    "late_s": [own["late_s"], rule["late_s"]],
-                    "price": own["price"] / rule["price"],
-                    "simulated_cost": own["simulated_cost"] / rule["simulated_cost"],
-                    "simulated_price": own["simulated_price"] / rule["simulated_price"],
-                    "holds": cost <= CHEAPER and own["late_s"] <= rule["late_s"],
+                    "cost": ratio["cost"],
+                    "late_s": late_s,
+                    "price": ratio["price"],
+                    "simulated_cost": ratio["simulated_cost"],
+                    "simulated_price": ratio["simulated_price"],
+                    "holds": ratio["cost"] <= CHEAPER and late_s[0] <= late_s[1],
                 }
             )
     return rows
@@ -204,9 +219,67 @@ def _summed(cases: Sequence[CaseFigures], policy: str) -> Mapping[str, float]:
     """Return a policy's means per run, summed over loads."""
     own = [one for case in cases for one in case.policies if one.policy == policy]
     return {
-        "cost": sum(_mean([run.cost for run in one.real]) for one in own),
-        "late_s": sum(_mean([run.late_s for run in one.real]) for one in own),
+        "cost": sum(_mean(run.cost for run in one.real) for one in own),
+        "late_s": sum(_mean(run.late_s for run in one.real) for one in own),
         "price": sum(one.real_price for one in own),
-        "simulated_cost": sum(_mean([run.cost for run in one.simulated]) for one in own),
+        "simulated_cost": sum(_mean(run.cost for run in one.simulated) for one in own),
         "simulated_price": sum(one.simulated_price for one in own),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRuns:
+    """The real runs in figures that `dsp-gym validate --out` wrote."""
+
+    cases: Mapping[str, Mapping[str, tuple[PublishedRun, ...]]]  # by case and policy
+    outages_s: Mapping[str, tuple[float, float, float]]  # by case
+
+    @classmethod
+    def of(cls, file: Path) -> PublishedRuns:
+        """Read figures.
+
+        Args:
+            file: Written by `--out`.
+
+        Returns:
+            The runs.
+
+        Raises:
+            ConfigError: The file is none.
+        """
+        try:
+            figures: Any = parse_json(file.read_text(encoding="utf-8"))
+            started = iter(figures["recorded"])
+            version = ", ".join(figures["versions"])
+            cases, outages_s = {}, {}
+            for case in figures["cases"]:
+                label = f"{case['label']} {case['load']}"
+                cases[label] = {
+                    one["policy"]: _runs(one, started, version) for one in case["policies"]
+                }
+                low, middle, high = map(float, case["outage_s"])
+                outages_s[label] = low, middle, high
+        except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+            raise ConfigError(
+                f"holds no figures of a validation: {type(error).__name__}: {error}",
+                file=file,
+                remedy="Name a file that `dsp-gym validate CONFIG --out FILE` wrote.",
+            ) from None
+        return cls(cases, outages_s)
+
+
+def _runs(one: Any, started: Iterator[object], version: str) -> tuple[PublishedRun, ...]:
+    real = one["real"]
+    moments = [next(started) for _ in real["cost"]]
+    columns = {
+        "cost": real["cost"],
+        "late_s": real["late_s"],
+        "rescales": real["rescales"],
+        "failures": one["failures"],
+        "conserved": one["conserved"],
+        "started": moments,
+    }
+    return tuple(
+        PublishedRun(**dict(zip(columns, row, strict=True)), version=version)
+        for row in zip(*columns.values(), strict=True)
+    )

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
 
-from dsp_gym.backends.base import Clock
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.connection import Place, connect, reach
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Submission, load_arguments
-from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.turn import Turn
 from dsp_gym.errors import FlinkError
 from dsp_gym.evaluation.validation import ValidationConfig
 from dsp_gym.records.journal import Journal
 from dsp_gym.studies.policies_on_flink.loop import acting, totals
-from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
 from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, ValidationRun
+from dsp_gym.studies.running import CountedRecords, drained, on_the_beat
 from dsp_gym.version import __version__
 
 LEADS_S = (8.0, 25.0, 60.0)
@@ -65,11 +64,14 @@ def drive(
     config = kept.config
     actuator = "resubmit" if run.case.job.rescaling == "savepoint" else "adaptive"
     place = reach(PlaceConfig(home=cluster.home.folder, actuator=actuator))
-    folder = _fresh(kept.journal(run))
-    with _no_job_left(place, _job_name(run)):
+    folder = kept.journal(run)
+    shutil.rmtree(folder, ignore_errors=True)  # one that was begun is of a run that did not end
+    outages_s: list[float] = []
+    _cancel(place, _job_name(run))  # that of a program that was killed
+    with ExitStack() as ends:
+        ends.callback(_cancel, place, _job_name(run))
         epoch_s = _submitted(run, place, config, folder.parent / "loads")
-        watched = _Watched(run, place, config, folder, epoch_s)
-        turns, counted = watched.turns(tell)
+        turns, counted = _watched(run, place, config, folder, epoch_s, outages_s, tell)
     found = totals(turns)
     if found.seconds < LEAST_KNOWN * config.seconds:
         raise FlinkError(
@@ -81,18 +83,13 @@ def drive(
         started=time.strftime("%Y-%m-%d %H:%M", time.gmtime(epoch_s)),
         version=__version__,
         flink=str(place.rest.overview()["flink-version"]),
-        seconds=found.seconds,
-        cost=found.cost,
-        late_s=found.late_s,
-        down_s=found.down_s,
-        rescales=found.rescales,
         turns=len(turns),
-        failures=found.failures,
-        outages_s=tuple(watched.outages_s),
+        outages_s=tuple(outages_s),
         due=float(np.floor(run.case.rates.sum())),
         emitted=counted.emitted,
         received=counted.received,
         expected=counted.expected,
+        **found.model_dump(),
     )
 
 
@@ -106,98 +103,55 @@ def _submitted(run: ValidationRun, place: Place, config: ValidationConfig, loads
         epoch_s = float(np.ceil(time.time() + lead_s))
         load = load_arguments([*run.case.rates, 0.0], loads, round(1000 * epoch_s))
         given = load | {"seed": str(run.repetition), "latency-s": str(config.latency_s)}
-        submission = Submission.of_spec(run.case.spec, given, _job_name(run))
-        submission.submit(place.rest, run.case.start)
+        Submission.of_spec(run.case.spec, given, _job_name(run)).submit(place.rest, run.case.start)
         if time.time() < epoch_s - READY_S:
             return epoch_s
         _cancel(place, _job_name(run))
     raise FlinkError(f"the job took more than {LEADS_S[-1] - READY_S:g} s to come up")
 
 
-class _Watched:
-    """One job under its load, and the policy that scales it.
+def _watched(
+    run: ValidationRun,
+    place: Place,
+    config: ValidationConfig,
+    folder: Path,
+    epoch_s: float,
+    outages_s: list[float],
+    tell: Callable[[float], None],
+) -> tuple[list[Turn], CountedRecords]:
+    """Decide on the beat of the load until it has ended, and count what arrived.
 
-    `outages_s` are those of its rescales, savepoints left out.
+    Args:
+        run: Which policy, job and load.
+        place: The cluster.
+        config: The validation.
+        folder: Of the journal.
+        epoch_s: When the load begins, Unix seconds.
+        outages_s: Takes in the outages of rescales, savepoints left out.
+        tell: Told how many seconds of the load have passed.
+
+    Returns:
+        The decisions with their outcomes, and the records.
     """
+    name, turns = _job_name(run), list[Turn]()
+    with Journal(folder, durable=False) as written:
+        writer = JournalWriter(written, name, run.policy.name)
 
-    def __init__(
-        self,
-        run: ValidationRun,
-        place: Place,
-        config: ValidationConfig,
-        folder: Path,
-        epoch_s: float,
-    ) -> None:
-        self._run, self._place, self._config = run, place, config
-        self._folder, self._epoch_s = folder, epoch_s
-        self._clock = Clock()
-        self.outages_s: list[float] = []
+        def heard(kind: str, body: dict[str, object]) -> None:
+            writer.step(kind, body)
+            outage_s = body.get("outage_s")
+            if kind == "running" and isinstance(outage_s, float):
+                outages_s.append(outage_s)
 
-    def turns(self, tell: Callable[[float], None]) -> tuple[list[Turn], CountedRecords]:
-        """Decides until the load has ended, and counts what arrived.
-
-        Returns:
-            The decisions with their outcomes, and the records.
-        """
-        run, name = self._run, _job_name(self._run)
-        with Journal(self._folder, durable=False) as written:
-            writer = JournalWriter(written, name, run.policy.name)
-
-            def heard(kind: str, body: dict[str, object]) -> None:
-                writer.step(kind, body)
-                outage_s = body.get("outage_s")
-                if kind == "running" and isinstance(outage_s, float):
-                    self.outages_s.append(outage_s)
-
-            backend = connect(
-                self._place,
-                run.case.spec,
-                name,
-                self._config.real_window,
-                apply=True,
-                on_event=heard,
-                clock=self._clock,
-            )
-            try:
-                loop = acting(self._config, run.case, run.policy, backend, writer, self._epoch_s)
-                self._wait_until(self._epoch_s)
-                backend.advance(0)  # what came before the load is nobody's
-                turns = list(self._decided(loop, tell))
-            finally:
-                backend.close()
-            return turns, drained(backend.collector.source, run.case.spec, DRAIN_S)
-
-    def _decided(self, loop: JobAutoscaler, tell: Callable[[float], None]) -> Iterator[Turn]:
-        """Decides on the beat of the load, so that each interval holds as many scrapes."""
-        step_s = self._config.real_interval_s
-        for after_s in range(step_s, self._config.seconds + 1, step_s):
-            decided = loop.decide()
-            self._wait_until(self._epoch_s + after_s)
-            yield loop.finish(decided)
-            tell(float(after_s))
-
-    def _wait_until(self, until_s: float) -> None:
-        while (left_s := until_s - self._clock.now()) > 0:
-            self._clock.wait(left_s)
-
-
-def _fresh(folder: Path) -> Path:
-    """Return an empty folder: a journal that was begun is of a run that did not end."""
-    if folder.exists():
-        for file in folder.iterdir():
-            file.unlink()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextmanager
-def _no_job_left(place: Place, name: str) -> Iterator[None]:
-    """Whatever happens inside, no job of that name runs before or afterwards."""
-    _cancel(place, name)
-    try:
-        yield
-    finally:
-        _cancel(place, name)
+        backend = connect(
+            place, run.case.spec, name, config.real_window, apply=True, on_event=heard
+        )
+        with closing(backend):
+            loop = acting(config, run.case, run.policy, backend, writer, epoch_s)
+            for turn in on_the_beat(loop, epoch_s, config.seconds):
+                turns.append(turn)
+                tell(float(len(turns) * config.real_interval_s))
+        return turns, drained(backend.collector.source, run.case.spec, DRAIN_S)
 
 
 def _cancel(place: Place, name: str) -> None:

@@ -32,6 +32,7 @@ from dsp_gym.job.placement import slots_of
 from dsp_gym.job.sizing import reference_cost_per_s, sized
 from dsp_gym.job.spec import JobSpec, Memory
 from dsp_gym.loads.generate import rates
+from dsp_gym.loads.spec import LoadSpec
 from dsp_gym.loads.traces import TraceLibrary
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.topology import Topology
@@ -48,7 +49,23 @@ IN_PLACE_OUTAGE_S = (1.0, 2.0, 4.0)
 """Outage of a rescale in place until one was observed, s: an assumption."""
 
 
-class RealRun(ConfigModel):
+class RunFigures(ConfigModel):
+    """What one policy cost in a run, real or simulated."""
+
+    cost: float = Field(description="price of the requested resources")
+    late_s: float = Field(description="real seconds late or down")
+    rescales: int = Field(description="rescales asked for")
+    failures: int = Field(description="decisions that failed or could not be taken")
+
+
+class ValidationTotals(RunFigures):
+    """Sums over the decisions of a run."""
+
+    seconds: float = Field(description="real seconds of known outcome")
+    down_s: float = Field(description="of the late seconds, those without a running job")
+
+
+class RealRun(ValidationTotals):
     """What one policy cost on a real Flink."""
 
     schema_: Literal["dsp-gym/validation-run/1"] = Field(
@@ -58,13 +75,7 @@ class RealRun(ConfigModel):
     started: str = Field(description="when it began, UTC")
     version: str = Field(description="of dsp-gym")
     flink: str = Field(description="version of Flink")
-    seconds: float = Field(description="real seconds of known outcome")
-    cost: float = Field(description="price of the requested resources")
-    late_s: float = Field(description="seconds late or down")
-    down_s: float = Field(description="of them down")
-    rescales: int = Field(description="rescales asked for")
     turns: int = Field(description="decisions")
-    failures: int = Field(description="decisions that failed or could not be taken")
     outages_s: tuple[float, ...] = Field(description="of each rescale, without its savepoint, s")
     due: float = Field(description="records of the load")
     emitted: float = Field(description="records the sources emitted, over all resubmissions")
@@ -98,24 +109,24 @@ class ValidationCase:
         """The job."""
         return Topology.of([self.spec])
 
-    def columns(self) -> tuple[Ints, Ints]:
-        """Return the start as arrays.
-
-        Returns:
-            Parallelism and memory level, (1, V) each.
-        """
-        names = self.topology.names(0)
-        return (
-            np.array([[self.start.parallelism[name] for name in names]], np.int64),
-            np.array([[self.start.memory_level[name] for name in names]], np.int64),
-        )
-
     def with_outage(self, outage_s: tuple[float, float, float] | None) -> ValidationCase:
         """Return the case with the p10, p50 and p90 of its outages, s; None: the case itself."""
         if outage_s is None:
             return self
         rescale = self.spec.rescale.model_copy(update={"outage_s": outage_s})
         return replace(self, spec=self.spec.model_copy(update={"rescale": rescale}))
+
+
+def columns(start: Configuration, topology: Topology) -> tuple[Ints, Ints]:
+    """Write the configuration of the only job as arrays.
+
+    Returns:
+        Parallelism and memory level, (1, V) each.
+    """
+    names = topology.names(0)
+    parallelism = [start.parallelism[name] for name in names]
+    level = [start.memory_level[name] for name in names]
+    return np.array([parallelism], np.int64), np.array([level], np.int64)
 
 
 def outage_of(outages_s: tuple[float, ...]) -> tuple[float, float, float] | None:
@@ -220,16 +231,16 @@ def planned(
         build_for(make(policy.policy), policy.guardrails)  # refused before anything runs
     left_out: dict[str, str] = {}
     specs: list[tuple[ValidatedJob, JobSpec]] = []
+    shapes: dict[str, Floats] = {}
     for job in config.jobs:
         _check_slots(load_job(job.job), config.cluster)
         try:
             specs.append((job, _simulated_job(job, config.cluster, reports)))
         except ConfigError as error:
             left_out[job.label] = str(error)
-    shapes: dict[str, Floats] = {}
     for load in config.loads:
         try:
-            shapes[load.name] = _shape(config, load.name, traces or TraceLibrary())
+            shapes[load.name] = _shape(config, load.load, traces or TraceLibrary())
         except LoadError as error:
             left_out[load.name] = str(error)
     cases = tuple(
@@ -240,12 +251,12 @@ def planned(
     if not cases:
         reasons = "; ".join(f"{what}: {why}" for what, why in left_out.items())
         raise ConfigError(f"every job or load is left out ({reasons})", key="jobs, loads")
-    by_load = [[case for case in cases if case.load == name] for name in shapes]
     runs = tuple(
         ValidationRun(case, policy, repetition)
         for repetition in range(config.repetitions)
-        for of_load in by_load
-        for case in sorted(of_load, key=lambda case: case.job.rescaling, reverse=True)
+        for load in shapes
+        for case in sorted(cases, key=lambda case: case.job.rescaling, reverse=True)
+        if case.load == load
         for policy in config.policies
     )
     return PlannedValidation(config, cases, runs, left_out)
@@ -253,8 +264,8 @@ def planned(
 
 def _check_slots(spec: JobSpec, cluster: ClusterSettings) -> None:
     """A policy must not ask for what the cluster lacks: then all would be refused."""
-    tables, names = Topology.of([spec]).tables, Topology.of([spec]).names(0)
-    most = dict(zip(names, tables.max_parallelism[0].tolist(), strict=False))
+    topology = Topology.of([spec])
+    most = dict(zip(topology.names(0), topology.tables.max_parallelism[0].tolist(), strict=False))
     if spec.flink is None:
         raise ConfigError(f"the job {spec.job!r} can only be simulated", key="jobs.job")
     needed = slots_of(most, shared=spec.slot_sharing)
@@ -273,22 +284,19 @@ def _simulated_job(job: ValidatedJob, cluster: ClusterSettings, reports: Path) -
         spec = calibrated(job.job, reports).model_copy(update={"rescale": spec.rescale})
     if job.rescaling == "savepoint":
         return spec
-    memory = spec.memory.model_copy(
-        update={
-            "base_mib": cluster.managed_mib / cluster.slots,
-            "levels": 1,
-            "start_level": 0,
-            "uniform": True,
-        }
-    )
+    in_place = {
+        "base_mib": cluster.managed_mib / cluster.slots,
+        "levels": 1,
+        "start_level": 0,
+        "uniform": True,
+    }
+    memory = parse(Memory, spec.memory.model_dump() | in_place, "memory in place")
     rescale = spec.rescale.model_copy(update={"mode": "in_place", "outage_s": IN_PLACE_OUTAGE_S})
-    checked: Memory = parse(Memory, memory.model_dump(), "memory in place")
-    return spec.model_copy(update={"memory": checked, "rescale": rescale})
+    return spec.model_copy(update={"memory": memory, "rescale": rescale})
 
 
-def _shape(config: ValidationConfig, name: str, traces: TraceLibrary) -> Floats:
+def _shape(config: ValidationConfig, load: LoadSpec, traces: TraceLibrary) -> Floats:
     """Return a load by real second, as a multiple of the reference rate."""
-    load = next(one.load for one in config.loads if one.name == name)
     slow = rates(load, seed=0, duration_s=float(config.seconds * config.compression), traces=traces)
     return np.asarray(slow.reshape(config.seconds, config.compression).mean(axis=1))
 
@@ -326,8 +334,7 @@ class KeptRuns:
             None where there is none, or it is damaged, or of other settings.
         """
         try:
-            text = self.file(run).read_text(encoding="utf-8")
-            found = parse(RealRun, parse_json(text), self.file(run))
+            found = parse(RealRun, parse_json(self.file(run).read_bytes()), self.file(run))
         except (OSError, ValueError, DspGymError):
             return None
         return found if found.of == self.depends_on(run) else None

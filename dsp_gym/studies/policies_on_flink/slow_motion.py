@@ -14,14 +14,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from dsp_gym.arrays import Floats, Ints
+from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.guarded_policy import Failure, GuardedPolicy, Judgement
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job.spec import JobSpec, Vertex
-from dsp_gym.job.spec import State as KeyedState
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.protocols import Mask, Policy, State
+from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.snapshot import (
     JOB,
     JOB_FLOATS,
@@ -43,11 +42,10 @@ _POWER = {"s": 1, "ms": 1, "records/s": -1}
 _UNITS = {name: column.unit for name, _, column in SNAPSHOT_METRICS}
 
 
-def _powers(names: tuple[str, ...]) -> Floats:
-    return np.array([float(_POWER.get(_UNITS[name], 0)) for name in names])
-
-
-_JOB_POWERS, _VERTEX_POWERS = _powers(JOB_FLOATS), _powers(VERTEX_FLOATS)
+_JOB_POWERS, _VERTEX_POWERS = (
+    np.array([float(_POWER.get(_UNITS[name], 0)) for name in names])
+    for names in (JOB_FLOATS, VERTEX_FLOATS)
+)
 
 
 def slowed(spec: JobSpec, times: float) -> JobSpec:
@@ -63,45 +61,36 @@ def slowed(spec: JobSpec, times: float) -> JobSpec:
     Returns:
         The job file in slow motion, without the evidence of its fit, which counts in real seconds.
     """
-    rescale, prices = spec.rescale, spec.prices
-    low, middle, high = rescale.outage_s
+    rescale = spec.rescale
+    outage_s = tuple(times * second for second in rescale.outage_s)
     return spec.model_copy(
         update={
             "source": _scaled(spec.source, 1 / times, "rate_per_s"),
             "vertices": tuple(_slowed_vertex(vertex, times) for vertex in spec.vertices),
             "rescale": _scaled(
                 rescale, 1 / times, "savepoint_mib_per_s", "restore_mib_per_s"
-            ).model_copy(update={"outage_s": (times * low, times * middle, times * high)}),
+            ).model_copy(update={"outage_s": outage_s}),
             "slo": _scaled(spec.slo, times, "latency_s"),
-            "prices": _scaled(prices, 1 / times, "core_hour", "gib_hour"),
+            "prices": _scaled(spec.prices, 1 / times, "core_hour", "gib_hour"),
             "fitted": None,
         }
     )
 
 
 def _slowed_vertex(vertex: Vertex, times: float) -> Vertex:
-    made = _scaled(vertex, times, "cpu_us_per_record")
-    return (
-        made
-        if made.state is None
-        else made.model_copy(update={"state": _slowed_state(made.state, times)})
-    )
-
-
-def _slowed_state(state: KeyedState, times: float) -> KeyedState:
-    made = _scaled(state, times, *_TIMES_OF_STATE)
-    if made.window is None:
+    made, state = _scaled(vertex, times, "cpu_us_per_record"), vertex.state
+    if state is None:
         return made
-    window = _scaled(made.window, times, "length_s")
-    if window.slide_s is not None:
-        window = _scaled(window, times, "slide_s")
-    return made.model_copy(update={"window": window})
+    window = None if state.window is None else _scaled(state.window, times, "length_s", "slide_s")
+    slow = _scaled(state, times, *_TIMES_OF_STATE).model_copy(update={"window": window})
+    return made.model_copy(update={"state": slow})
 
 
 def _scaled(section: Section, times: float, *fields: str) -> Section:
-    """Return a copy of a section of the job file with some numbers `times` as large."""
+    """Return a section of the job file with some numbers `times` as large, unless they are none."""
+    given = {field: getattr(section, field) for field in fields}
     return section.model_copy(
-        update={field: times * float(getattr(section, field)) for field in fields}
+        update={field: times * float(x) for field, x in given.items() if x is not None}
     )
 
 
@@ -187,20 +176,12 @@ class SlowGuardedPolicy(GuardedPolicy):
 
 
 class _KeepsMemory:
-    """A policy whose wishes for memory are left out."""
+    """A policy whose wishes for memory are left out; everything else is the policy's own."""
 
     def __init__(self, policy: Policy) -> None:
         self.name, self._policy = policy.name, policy
-
-    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        self._policy.reset(jobs, seeds, mask)
+        self.reset, self.state, self.restore = policy.reset, policy.state, policy.restore
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         wanted = self._policy.decide(snapshot)
         return replace(wanted, memory_level=snapshot.memory_level.copy())
-
-    def state(self) -> State:
-        return self._policy.state()
-
-    def restore(self, state: State) -> None:
-        self._policy.restore(state)

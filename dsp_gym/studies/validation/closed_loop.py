@@ -11,10 +11,9 @@ snapshots instead of the recorded ones?).
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -23,9 +22,7 @@ import typer
 
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.connection import Place, reach
-from dsp_gym.backends.flink.submission import Submission
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.config.files import write_atomic
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.control.start import started
@@ -33,17 +30,16 @@ from dsp_gym.control.turn import Turn
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.protocols import Policy
-from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import Measurement, SimulationOptions
+from dsp_gym.studies.policies_on_flink.runs import columns
+from dsp_gym.studies.running import WINDOW, constant_load, one_task_each, submitted
+from dsp_gym.studies.study import keep, report
 
 INTERVAL_S = 45
 """Decision interval: a window, its stabilisation and what a local rescale takes."""
-WINDOW = WindowConfig(window_s=25, stabilization_s=10)
 QUIET = 3
 """Decisions in a row that ask for nothing, after which a policy has settled."""
 MOST_TURNS = 12
@@ -51,20 +47,13 @@ MOST_RESCALES, MOST_SLOTS = 4, 16
 POLICIES = ("ds2-local", "justin-local")
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One job under one constant load."""
-
-    job: str
-    rate_per_s: float
-
-
-CASES = (
-    Case("flink-q1", 4000.0),
-    Case("flink-q11", 3000.0),
-    Case("flink-wordcount", 2500.0),
-    Case("flink-micro-update", 6000.0),
-)
+CASES = {
+    "flink-q1": 4000.0,
+    "flink-q11": 3000.0,
+    "flink-wordcount": 2500.0,
+    "flink-micro-update": 6000.0,
+}
+"""Constant load of each job, records/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,30 +71,17 @@ class LoopResult:
         return len(self.steps) - 1
 
 
-def start(spec: JobSpec) -> Configuration:
-    """One task per vertex; level 0 where there is state.
-
-    Returns:
-        The configuration; the level of a vertex without state is -1.
-    """
-    return Configuration(
-        {v.name: 1 for v in spec.vertices},
-        {v.name: 0 if v.state is not None else -1 for v in spec.vertices},
-    )
-
-
 def real(
-    place: Place, case: Case, policy: str, journal: Path, arguments: Mapping[str, str]
+    place: Place, job: str, rate_per_s: float, policy: str, journal: Path
 ) -> tuple[LoopResult, list[Turn]]:
     """One policy on one real job; the job is cancelled afterwards.
 
     Returns:
         What became of the run, and its turns in order.
     """
-    spec = load_job(case.job)
-    name = f"{case.job}-{policy}"
+    spec, name = load_job(job), f"{job}-{policy}"
     config = RunConfig(
-        job=case.job,
+        job=job,
         job_name=name,
         where=place.config,
         policy=policy,
@@ -114,18 +90,13 @@ def real(
         window=WINDOW,
         max_slots=MOST_SLOTS,
     )
-    Submission.of_spec(spec, arguments, name).submit(place.rest, start(spec))
-    turns: list[Turn] = []
-    try:
-        with started(config, mode="active", journal=journal) as run:
-            run.backend.advance(INTERVAL_S)
-            while len(turns) < MOST_TURNS and not _quiet([turn.changes for turn in turns]):
-                turns.append(run.turn())
-    finally:
-        place.rest.cancel(place.rest.find_job(name).id)
-    seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
-    settled = _quiet([turn.changes for turn in turns])
-    return _result(seen, [turn.guarded for turn in turns], settled), turns
+    with (
+        submitted(place.rest, spec, name, constant_load(rate_per_s), one_task_each(spec)),
+        started(config, mode="active", journal=journal) as run,
+    ):
+        run.backend.advance(INTERVAL_S)
+        turns = _until_settled(run.turn)
+    return _result(turns), turns
 
 
 def simulated(spec: JobSpec, rate_per_s: float, policy: Policy, seed: int = 0) -> LoopResult:
@@ -138,15 +109,12 @@ def simulated(spec: JobSpec, rate_per_s: float, policy: Policy, seed: int = 0) -
     loop = ControlLoop(jobs, policy, None, INTERVAL_S)
     loop.reset(np.array([seed], np.int64))
     jobs.advance(INTERVAL_S)
-    seen: list[MetricsSnapshot] = []
-    taken: list[GuardedDecision] = []
-    changes: list[bool] = []
-    while len(seen) < MOST_TURNS and not _quiet(changes):
+
+    def turn() -> Turn:
         step = loop.step()
-        seen.append(step.snapshot)
-        taken.append(step.guarded)
-        changes.append(_changes(step.snapshot, step.guarded))
-    return _result(seen, taken, _quiet(changes))
+        return Turn(1, float(step.snapshot.t_s[0]), step.snapshot, step.guarded, None, True)
+
+    return _result(_until_settled(turn))
 
 
 def along(
@@ -168,13 +136,17 @@ def along(
         if turn.guarded is None:
             continue
         decided = policy.decide(jobs.snapshot())
-        same.append(_agree(decided, turn.guarded.proposed))
+        then = turn.guarded.proposed
+        is_near = np.abs(decided.parallelism - then.parallelism).max() <= 1
+        same.append(bool(is_near and np.array_equal(decided.memory_level, then.memory_level)))
         jobs.apply(turn.guarded)
         jobs.advance(INTERVAL_S)
     return same
 
 
-def summary(case: Case, policy: str, found: LoopResult, model: LoopResult) -> dict[str, object]:
+def summary(
+    job: str, rate_per_s: float, policy: str, found: LoopResult, model: LoopResult
+) -> dict[str, object]:
     """Figures of one case, with what they are held to.
 
     Returns:
@@ -183,9 +155,9 @@ def summary(case: Case, policy: str, found: LoopResult, model: LoopResult) -> di
     final, predicted = found.steps[-1], model.steps[-1]
     apart = {v: predicted.parallelism[v] - p for v, p in final.parallelism.items()}
     return {
-        "job": case.job,
+        "job": job,
         "policy": policy,
-        "rate_per_s": case.rate_per_s,
+        "rate_per_s": rate_per_s,
         "steps": [str(step) for step in found.steps],
         "simulated_steps": [str(step) for step in model.steps],
         "rescales": found.rescales,
@@ -196,7 +168,7 @@ def summary(case: Case, policy: str, found: LoopResult, model: LoopResult) -> di
             "settled": found.settled,
             "rescales": found.rescales <= MOST_RESCALES,
             "slots": sum(final.parallelism.values()) <= MOST_SLOTS,
-            "rate": found.achieved_per_s >= 0.97 * case.rate_per_s,
+            "rate": found.achieved_per_s >= 0.97 * rate_per_s,
             "parallelism": max(map(abs, apart.values())) <= 1,
             "level": dict(predicted.memory_level) == dict(final.memory_level),
         },
@@ -208,10 +180,7 @@ def _simulation(spec: JobSpec, rate_per_s: float, seed: int) -> SimulatedJobs:
         window_s=WINDOW.window_s, stabilization_s=WINDOW.stabilization_s, counts_times=True
     )
     jobs = SimulatedJobs(Topology.of([spec]), SimulationOptions(measurement=measured))
-    names = jobs.topology.names(0)
-    first = start(spec)
-    parallelism = np.array([[first.parallelism[name] for name in names]], np.int64)
-    level = np.array([[first.memory_level[name] for name in names]], np.int64)
+    parallelism, level = columns(one_task_each(spec), jobs.topology)
     jobs.reset(
         np.array([seed], np.int64),
         np.full((1, 1), rate_per_s),
@@ -221,42 +190,34 @@ def _simulation(spec: JobSpec, rate_per_s: float, seed: int) -> SimulatedJobs:
     return jobs
 
 
-def _result(
-    seen: Sequence[MetricsSnapshot], taken: Sequence[GuardedDecision | None], settled: bool
-) -> LoopResult:
-    steps: list[Configuration] = []
-    for snapshot, guarded in zip(seen, taken, strict=False):
-        for configured in (snapshot, guarded):
-            if configured is None:
-                continue
-            configuration = Configuration.of_row(configured, snapshot.topology)
-            if not steps or steps[-1] != configuration:
-                steps.append(configuration)
+def _until_settled(turn: Callable[[], Turn]) -> list[Turn]:
+    turns: list[Turn] = []
+    while len(turns) < MOST_TURNS and not _is_settled(turns):
+        turns.append(turn())
+    return turns
+
+
+def _is_settled(turns: Sequence[Turn]) -> bool:
+    return len(turns) >= QUIET and not any(turn.changes for turn in turns[-QUIET:])
+
+
+def _result(turns: Sequence[Turn]) -> LoopResult:
+    seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
     last = seen[-1]
+    steps = [
+        Configuration.of_row(configured, last.topology)
+        for turn in turns
+        for configured in (turn.snapshot, turn.guarded)
+        if configured is not None
+    ]
+    changed = (new for old, new in pairwise(steps) if new != old)
     sources = [v.kind == "source" for v in last.topology.spec(0).topological_order()]
     return LoopResult(
-        tuple(steps),
-        settled,
+        (steps[0], *changed),
+        _is_settled(turns),
         float(np.nansum(last.records_in_per_s[0, sources])),
         float(np.nansum(last.pending_growth_per_s[0, sources])),
     )
-
-
-def _quiet(changes: list[bool]) -> bool:
-    return len(changes) >= QUIET and not any(changes[-QUIET:])
-
-
-def _changes(snapshot: MetricsSnapshot, guarded: GuardedDecision) -> bool:
-    mask = snapshot.topology.mask
-    differs = (guarded.parallelism != snapshot.parallelism) | (
-        guarded.memory_level != snapshot.memory_level
-    )
-    return bool(np.any(differs & mask))
-
-
-def _agree(one: ScalingDecision, other: ScalingDecision) -> bool:
-    near = np.abs(one.parallelism - other.parallelism).max() <= 1
-    return bool(near and np.array_equal(one.memory_level, other.memory_level))
 
 
 def main(
@@ -270,28 +231,19 @@ def main(
     ] = Path("runs/calibrated"),
 ) -> None:
     """Run the closed loops on the local cluster and compare them with the simulation."""
-    place = reach(PlaceConfig(home=home))
-    rows = []
-    for one in CASES:
-        if case and one.job not in case:
-            continue
+    place, rows = reach(PlaceConfig(home=home)), []
+    for one, rate_per_s in CASES.items():
         for name in policy or POLICIES:
-            spec = load_job(str(calibrated / f"{one.job}.yaml"))
-            arguments = {
-                "rate": f"{one.rate_per_s:g}",
-                "epoch-ms": str(round(time.time() * 1000)),
-            }
-            found, turns = real(place, one, name, journal / f"{one.job}-{name}", arguments)
-            model = simulated(spec, one.rate_per_s, make(name))
-            same = along(spec, one.rate_per_s, make(name), turns)
-            row = summary(one, name, found, model)
-            row["same_decisions"] = [sum(same), len(same)]
-            rows.append(row)
-            typer.echo(json.dumps(row))
-            if out is not None:
-                write_atomic(
-                    out, json.dumps({"cases": rows, "window": WINDOW.model_dump()}, indent=1)
-                )
+            if case and one not in case:
+                continue
+            spec = load_job(str(calibrated / f"{one}.yaml"))
+            found, turns = real(place, one, rate_per_s, name, journal / f"{one}-{name}")
+            model = simulated(spec, rate_per_s, make(name))
+            same = along(spec, rate_per_s, make(name), turns)
+            row = summary(one, rate_per_s, name, found, model)
+            rows.append(row | {"same_decisions": [sum(same), len(same)]})
+            report(rows[-1])
+            keep({"cases": rows, "window": WINDOW.model_dump()}, out)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ and how late it was. `--rescore` reads the newest journals again.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ import yaml
 
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.connection import Place, reach
-from dsp_gym.backends.flink.submission import Submission, load_arguments
+from dsp_gym.backends.flink.submission import load_arguments
 from dsp_gym.calibration.reread import calibrated
 from dsp_gym.config.files import write_atomic
 from dsp_gym.control.config import RunConfig
@@ -38,10 +37,10 @@ from dsp_gym.control.start import started
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.cost import HOURS_A_MONTH
-from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
-from dsp_gym.studies.validation.closed_loop import start
+from dsp_gym.studies.running import WINDOW, on_the_beat, one_task_each, submitted
+from dsp_gym.studies.study import keep, report
 from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.journal import read_run
@@ -49,7 +48,6 @@ from dsp_gym.whatif.journal_history import history_of_run
 from dsp_gym.whatif.result import JobResult
 
 INTERVAL_S = 30
-WINDOW = WindowConfig(window_s=25, stabilization_s=10)
 LOADS = {"flink-q1": 2000.0, "flink-q11": 1500.0, "flink-wordcount": 1200.0}
 """Low rate of each job, records/s; the high one is twice that."""
 
@@ -74,6 +72,10 @@ SEATS = (
     NamedPolicyConfig(name="ds2", policy=_local("ds2-local", EVERY_TIME)),
     NamedPolicyConfig(policy="incumbent"),
 )
+
+
+SCALED = ("justin", "ds2")
+"""Who scales the job, one after the other."""
 
 
 def rising_and_falling(seconds: int, low_per_s: float) -> list[float]:
@@ -108,28 +110,18 @@ def configured(job: str, acting: str = "justin", where: PlaceConfig | None = Non
 def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> None:
     """Lets one of the policies scale the real job, from one task per vertex."""
     spec, name, seconds = load_job(job), f"{job}-{acting}", round(60 * minutes)
-    config = configured(job, acting, place.config)
     rates = rising_and_falling(seconds, LOADS[job])
     submitted_s = math.ceil(time.time())
     epoch_s = submitted_s + LEAD_S
     load = load_arguments([LOADS[job]] * LEAD_S + rates, folder.parent, 1000 * submitted_s)
-    Submission.of_spec(spec, load, name).submit(place.rest, start(spec))
-    try:
-        with started(config, mode="active", journal=folder) as run:
-            if time.time() > epoch_s:
-                raise FlinkError(f"{name} took more than {LEAD_S} s to come up")
-            _wait_until(epoch_s)
-            run.backend.advance(0)  # what came before the first decision is nobody's
-            for until_s in range(INTERVAL_S, seconds + 1, INTERVAL_S):
-                decided = run.decide()
-                _wait_until(epoch_s + until_s)
-                run.finish(decided)
-    finally:
-        place.rest.cancel(place.rest.find_job(name).id)
-
-
-def _wait_until(when_s: float) -> None:
-    time.sleep(max(0.0, when_s - time.time()))
+    config = configured(job, acting, place.config)
+    with (
+        submitted(place.rest, spec, name, load, one_task_each(spec)),
+        started(config, mode="active", journal=folder) as run,
+    ):
+        if time.time() > epoch_s:
+            raise FlinkError(f"{name} took more than {LEAD_S} s to come up")
+        list(on_the_beat(run, epoch_s, seconds))
 
 
 def modelled(root: Path, job: str, reports: Path) -> RunConfig:
@@ -158,47 +150,45 @@ def compared(root: Path, config: RunConfig, seeds: int) -> dict[str, object]:
         JSON values: by the acting policy the model's error on its run, and by policy its replay,
         made while the other one scaled the job, and its own run; `holds` has a flag per bar.
     """
-    runs = _of_one_time({acting: _history(root / acting, config) for acting in ("justin", "ds2")})
-    results = {acting: _replayed(run, seeds) for acting, run in runs.items()}
-    policies = {}
-    for policy, acting in (("ds2", "justin"), ("justin", "ds2")):
-        claim = next(one for one in results[acting].claims if one.policy == policy)
-        base, did = results[acting].observed, results[policy].observed
-        said: dict[str, float] = {
-            "cost_per_h": (base.model_cost_per_month - claim.saving_per_month.value)
-            / HOURS_A_MONTH,
-            "late": claim.late.value,
-            "rescales_per_day": claim.rescales_per_day,
-        }
-        cost, late = did.cost_per_month / HOURS_A_MONTH, did.late or 0.0
-        off = {"cost": abs(said["cost_per_h"] / cost - 1.0), "late": abs(said["late"] - late)}
-        policies[policy] = {
-            "beside": acting,
-            "predicted": said,
-            "did": {
-                "cost_per_h": cost,
-                "late": late,
-                "rescales_per_day": did.rescales_per_day,
-            },
-            "off": off,
-            "holds": {name: off[name] <= BARS[name] for name in ("cost", "late")},
-        }
+    # The calibrated job stands in place of the one that the journals were written with.
+    calibrated_job = config.model_dump(mode="json", by_alias=True)
+    journals = {
+        acting: replace(read_run(root / acting), configuration=calibrated_job) for acting in SCALED
+    }
+    runs = _of_one_time({name: history_of_run(run, root / name) for name, run in journals.items()})
+    results = {
+        acting: backtest([run], "a journal", seeds=seeds).jobs[0] for acting, run in runs.items()
+    }
     return {
         "recorded": time.strftime("%Y-%m-%d %H:%M", time.gmtime(runs["justin"].t_s[0])),
         "decisions": results["justin"].intervals,
         "model": {acting: _model(result) for acting, result in results.items()},
-        "policies": policies,
+        "policies": {
+            policy: _predicted(policy, acting, results)
+            for policy, acting in zip(reversed(SCALED), SCALED, strict=True)
+        },
     }
 
 
-def _history(journal: Path, config: RunConfig) -> JobHistory:
-    """The history of a journal with the calibrated job in place of the one it was written with."""
-    run = replace(read_run(journal), configuration=config.model_dump(mode="json", by_alias=True))
-    return history_of_run(run, journal)
-
-
-def _replayed(history: JobHistory, seeds: int) -> JobResult:
-    return backtest([history], "a journal", seeds=seeds).jobs[0]
+def _predicted(policy: str, acting: str, results: Mapping[str, JobResult]) -> dict[str, object]:
+    """A policy on the journal of another one's run, beside its own run."""
+    claim = next(one for one in results[acting].claims if one.policy == policy)
+    base, did = results[acting].observed, results[policy].observed
+    saved = claim.saving_per_month.value
+    said_cost = (base.model_cost_per_month - saved) / HOURS_A_MONTH
+    cost, late = did.cost_per_month / HOURS_A_MONTH, did.late or 0.0
+    off = {"cost": abs(said_cost / cost - 1.0), "late": abs(claim.late.value - late)}
+    return {
+        "beside": acting,
+        "predicted": {
+            "cost_per_h": said_cost,
+            "late": claim.late.value,
+            "rescales_per_day": claim.rescales_per_day,
+        },
+        "did": {"cost_per_h": cost, "late": late, "rescales_per_day": did.rescales_per_day},
+        "off": off,
+        "holds": {name: off[name] <= BARS[name] for name in off},
+    }
 
 
 def _model(result: JobResult) -> dict[str, object]:
@@ -227,12 +217,10 @@ def _of_one_time(runs: Mapping[str, JobHistory]) -> dict[str, JobHistory]:
     late in that slot, so counting it on one side is an error of 3 points.
     """
     first = max(run.usable()[0].start for run in runs.values())
-    cut = {}
-    for name, run in runs.items():
-        arrived = run.arrived.copy()
-        arrived[:first] = np.nan
-        cut[name] = replace(run, arrived=arrived)
-    return cut
+    return {
+        name: replace(run, arrived=np.where(np.arange(len(run)) < first, np.nan, run.arrived))
+        for name, run in runs.items()
+    }
 
 
 def main(
@@ -255,17 +243,15 @@ def main(
     place = None if rescore else reach(PlaceConfig(home=home))
     found: dict[str, object] = {}
     for one in job or LOADS:
+        root = journal / one / time.strftime("%Y%m%d-%H%M%S")
         if place is None:
             root = newest(journal / one)
         else:
-            root = journal / one / time.strftime("%Y%m%d-%H%M%S")
-            for acting in ("justin", "ds2"):
+            for acting in SCALED:
                 drive(place, one, acting, minutes, root / acting)
-        config = modelled(root, one, reports)
-        found[one] = compared(root, config, seeds)
-        typer.echo(json.dumps({one: found[one]}))
-        if out is not None:
-            write_atomic(out, json.dumps(found, indent=1) + "\n")
+        found[one] = compared(root, modelled(root, one, reports), seeds)
+        report({one: found[one]})
+        keep(found, out)
 
 
 def newest(folder: Path) -> Path:

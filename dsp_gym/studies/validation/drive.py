@@ -10,7 +10,6 @@ savepoints and resubmissions.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,8 +22,8 @@ from dsp_gym.arrays import Floats
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.flink.backend import FlinkBackend
 from dsp_gym.backends.flink.connection import reach
-from dsp_gym.backends.flink.submission import Submission, load_arguments
-from dsp_gym.config.files import load_model, write_atomic
+from dsp_gym.backends.flink.submission import load_arguments
+from dsp_gym.config.files import load_model
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
 from dsp_gym.job.catalog import load_job
@@ -32,14 +31,13 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.generate import rates
 from dsp_gym.loads.spec import LoadConfig
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.metrics.window import WindowConfig
 from dsp_gym.records.journal import read
-from dsp_gym.studies.policies_on_flink.records import CountedRecords, drained
+from dsp_gym.studies.running import WINDOW, CountedRecords, drained, submitted
+from dsp_gym.studies.study import report
 
 JOB, NAME = "flink-wordcount", "drive"
 LOAD, SEED, COMPRESSION = "diurnal-bursts", 9001, 3
 INTERVAL_S = 30
-WINDOW = WindowConfig(window_s=25, stabilization_s=10)
 DRAIN_S = 180.0
 
 
@@ -64,13 +62,9 @@ def main(
     home: Annotated[Path | None, typer.Option(help="Folder of the local cluster.")] = None,
 ) -> None:
     """Let a policy drive the real word count and count what arrives."""
-    place = reach(PlaceConfig(home=home))
-    spec = load_job(JOB)
-    seconds = round(60 * minutes)
-    load = load_arguments(
-        compressed(seconds, spec.source.rate_per_s), journal, round(1000 * time.time())
-    )
-    Submission.of_spec(spec, load, NAME).submit(place.rest, Configuration.of_spec(spec))
+    place, spec, seconds = reach(PlaceConfig(home=home)), load_job(JOB), round(60 * minutes)
+    rates = compressed(seconds, spec.source.rate_per_s)
+    load = load_arguments(rates, journal, round(1000 * time.time()))
     config = RunConfig(
         job=JOB,
         job_name=NAME,
@@ -81,31 +75,23 @@ def main(
         window=WINDOW,
     )
     folder = journal / time.strftime("%Y%m%d-%H%M%S")
-    try:
-        with started(config, mode="active", journal=folder) as run:
-            run.run(duration_s=seconds)
-            assert isinstance(run.backend, FlinkBackend)  # the place is a cluster
-            counted = drained(run.backend.collector.source, spec, DRAIN_S)
-    finally:
-        place.rest.cancel(place.rest.find_job(NAME).id)
-    figures = _figures(folder, run.turns, counted, spec)
-    if out is not None:
-        write_atomic(out, json.dumps(figures, indent=1) + "\n")
-    typer.echo(json.dumps(figures))
-
-
-def _words(spec: JobSpec) -> int:
-    assert spec.flink is not None
-    return int(spec.flink.arguments["words"])
+    with (
+        submitted(place.rest, spec, NAME, load, Configuration.of_spec(spec)),
+        started(config, mode="active", journal=folder) as run,
+    ):
+        run.run(duration_s=seconds)
+        assert isinstance(run.backend, FlinkBackend)  # the place is a cluster
+        counted = drained(run.backend.collector.source, spec, DRAIN_S)
+    report(_figures(folder, run.turns, counted, spec), out)
 
 
 def _figures(
     journal: Path, turns: int, counted: CountedRecords, spec: JobSpec
 ) -> dict[str, object]:
+    assert spec.flink is not None  # it has run
     entries = list(read(journal))
     kinds = Counter(entry.kind for entry in entries)
-    events = Counter(e.body["event"] for e in entries if e.kind == "actuation")
-    slo = [entry.body["slo_s"] for entry in entries if entry.kind == "outcome"]
+    slo_s = [entry.body["slo_s"] for entry in entries if entry.kind == "outcome"]
     trips = Counter(
         guardrail
         for entry in entries
@@ -116,13 +102,13 @@ def _figures(
     return {
         "job": JOB,
         "turns": turns,
-        "entries": dict(kinds),
-        "events": dict(events),
-        "trips": dict(trips),
-        "slo_s": float(np.nansum(np.array(slo, dtype=np.float64))),
+        "entries": kinds,
+        "events": Counter(e.body["event"] for e in entries if e.kind == "actuation"),
+        "trips": trips,
+        "slo_s": float(np.nansum(np.array(slo_s, dtype=np.float64))),
         "emitted": counted.emitted,
         "received": counted.received,
-        "words": _words(spec),
+        "words": int(spec.flink.arguments["words"]),
         "holds": {
             "no record lost": counted.arrived,
             "journal complete": complete

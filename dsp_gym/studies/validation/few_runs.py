@@ -10,15 +10,12 @@ them is the job's own: the spread of repeats, or of the halves of runs where non
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from dsp_gym.calibration.config import CalibrationConfig
@@ -28,10 +25,13 @@ from dsp_gym.calibration.noise import noise
 from dsp_gym.calibration.observations import SteadyPart, observe_all
 from dsp_gym.calibration.recordings import measured_runs
 from dsp_gym.config.files import load_model
+from dsp_gym.config.strict_json import plain
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.studies.study import report
+from dsp_gym.studies.validation import flink_runs
+from dsp_gym.studies.validation.flink_runs import JOBS
 
-JOBS = ("read", "update", "direct-read", "direct-update")
 BARS = {"rate_median": 0.08, "rate_p90": 0.20, "busy_mean": 0.05, "hit_mean": 0.05}
 NOISE_FACTOR = 1.5
 """A rate's bar is this multiple of the job's own repeat noise where that is larger."""
@@ -56,30 +56,16 @@ class Drawn:
             name: max(bar, loose) if name.startswith("rate") else bar for name, bar in BARS.items()
         }
 
-
-def holds(drawn: Drawn) -> dict[str, bool]:
-    """Compares the errors with the bars.
-
-    Returns:
-        A flag per bar whose quantity was measured.
-    """
-    found = asdict_errors(drawn.errors)
-    return {name: found[name] <= bar for name, bar in drawn.bars.items() if name in found}
+    @property
+    def holds(self) -> dict[str, bool]:
+        """A flag per bar whose quantity was measured: whether the error is within it."""
+        values = {name: getattr(self.errors, name) for name in BARS}
+        return {
+            name: values[name] <= bar for name, bar in self.bars.items() if values[name] is not None
+        }
 
 
-def asdict_errors(errors: Errors) -> dict[str, float]:
-    """The errors that have a bar.
-
-    Returns:
-        Errors by name; those that nothing measured are left out.
-    """
-    values = dataclasses.asdict(errors)
-    return {name: values[name] for name in BARS if values[name] is not None}
-
-
-def few_runs(
-    spec: JobSpec, seen: Sequence[SteadyPart], runs: int = 3, seeds: int = 8, job: str | None = None
-) -> Drawn:
+def few_runs(spec: JobSpec, seen: Sequence[SteadyPart], runs: int = 3, seeds: int = 8) -> Drawn:
     """Draws runs, fits the job to them and predicts the others, once per seed.
 
     Args:
@@ -87,7 +73,6 @@ def few_runs(
         seen: the steady parts of all its runs.
         runs: how many saturated runs are fitted.
         seeds: how many draws; each is another set of runs.
-        job: name for the table; default: the job's own.
 
     Returns:
         The errors over all draws.
@@ -97,39 +82,24 @@ def few_runs(
     compared: list[Compared] = []
     medians = []
     for chosen in draws:
-        found = fit(spec, [o for o in seen if o.run in chosen])
-        left = [o for o in seen if o.run not in chosen]
-        compared += compare(found.model(), left, frozenset())
-        one = errors_of(spec, compared[-len(left) :]).rate_median
-        if one is not None:
-            medians.append(one)
+        model = fit(spec, [o for o in seen if o.run in chosen]).model()
+        one = compare(model, [o for o in seen if o.run not in chosen], frozenset())
+        medians.append(errors_of(spec, one).rate_median)
+        compared += one
     return Drawn(
-        job or spec.job,
+        spec.job,
         runs,
         draws,
         errors_of(spec, compared),
-        max(medians, default=None),
+        max((value for value in medians if value is not None), default=None),
         noise(seen).repeat_cv,
     )
 
 
 def _draws(names: Sequence[str], runs: int, seeds: int) -> tuple[tuple[str, ...], ...]:
     """Different sets of runs, one per seed; fewer where there are fewer."""
-    found: dict[tuple[str, ...], None] = {}
-    for seed in range(50 * seeds):
-        if len(found) < seeds:
-            found.setdefault(tuple(sorted(random.Random(seed).sample(names, runs))))
-    return tuple(found)
-
-
-def measured(config: CalibrationConfig) -> tuple[JobSpec, list[SteadyPart]]:
-    """The job of a calibration and the steady parts of its runs.
-
-    Returns:
-        The job with its priors, and the parts.
-    """
-    spec = load_job(config.job)
-    return spec, observe_all(measured_runs(spec, config))
+    drawn = (tuple(sorted(random.Random(s).sample(names, runs))) for s in range(50 * seeds))
+    return tuple(dict.fromkeys(drawn))[:seeds]
 
 
 def table(found: Sequence[Drawn]) -> str:
@@ -144,21 +114,25 @@ def table(found: Sequence[Drawn]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for one in found:
-        e, missed = one.errors, [name for name, held in holds(one).items() if not held]
-        lines.append(
-            f"| `{one.job}` | {len(one.draws)} | {e.rate_count} | {_percent(e.rate_median)} | "
-            f"{_percent(e.rate_p90)} | {_share(e.busy_mean)} | {_share(e.hit_mean)} | "
-            f"{_percent(one.repeat_cv)} | {', '.join(missed).replace('_', ' ') or 'none'} |"
+        e, missed = one.errors, [name for name, held in one.holds.items() if not held]
+        texts = (
+            _text(value, factor, form)
+            for value, factor, form in (
+                (e.rate_median, 100, "{:.1f} %"),
+                (e.rate_p90, 100, "{:.1f} %"),
+                (e.busy_mean, 1, "{:.3f}"),
+                (e.hit_mean, 1, "{:.3f}"),
+                (one.repeat_cv, 100, "{:.1f} %"),
+            )
         )
+        misses = ", ".join(missed).replace("_", " ") or "none"
+        cells = (f"`{one.job}`", len(one.draws), e.rate_count, *texts, misses)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def _text(value: float | None, factor: float, form: str) -> str:
+    return "–" if value is None else form.format(factor * value)
 
 
 def main(
@@ -172,28 +146,16 @@ def main(
 ) -> None:
     """Fit each job to a few of its runs, drawn at random, and predict the rest."""
     configs = [load_model(CalibrationConfig, "calibrations", name) for name in calibration or ()]
-    if data is not None:
-        configs += [
-            load_model(CalibrationConfig, "calibrations", f"flink-runs-{name}").model_copy(
-                update={"recordings": (str(data / "flink_runs"),)}
-            )
-            for name in JOBS
-        ]
+    configs += [] if data is None else [flink_runs.calibration(name, data) for name in JOBS]
     found = []
     for config in configs:
-        spec, seen = measured(config)
-        found.append(few_runs(spec, seen, runs, seeds))
+        spec = load_job(config.job)
+        found.append(few_runs(spec, observe_all(measured_runs(spec, config)), runs, seeds))
     if as_json:
-        documents = [
-            dataclasses.asdict(one) | {"bars": one.bars, "holds": holds(one)} for one in found
-        ]
-        typer.echo(json.dumps(documents, indent=1, default=_plain))
-        return
-    typer.echo(table(found))
-
-
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else str(value)
+        documents = [asdict(one) | {"bars": one.bars, "holds": one.holds} for one in found]
+        report(plain(documents), indent=1)
+    else:
+        typer.echo(table(found))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,8 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config.files import write_atomic
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.studies.running import WINDOW
+from dsp_gym.studies.study import dsp_gym, report
 from dsp_gym.studies.validation.drive import compressed
 
 SCALED_BY = {"flink-wordcount": "ds2-local", "flink-q11": "justin-local", "flink-q1": None}
@@ -38,34 +39,12 @@ SCALED_BY = {"flink-wordcount": "ds2-local", "flink-q11": "justin-local", "flink
 DEPLOYED = {"flink-q1": {"map": 5}}
 """Tasks of the vertices that have more than one."""
 
-DSP_GYM = (sys.executable, "-c", "from dsp_gym.cli import main\nmain()")
 SLOTS = 24
 INTERVAL_S = 30
-WINDOW = {"window_s": 25, "stabilization_s": 10}
 POLICIES = "ds2,justin-paper,learned"
 BARS = {"seconds": 600.0, "cost": 0.05, "late": 0.02, "trusted": 2}
 """The page in so many seconds; the model's error in cost (share) and lateness (share of the time),
 of at least so many of the three jobs."""
-
-
-def acting(job: str, policy: str, cluster: LocalCluster, folder: Path, seconds: int) -> list[str]:
-    """The command that lets a policy scale a job.
-
-    Returns:
-        Its words; the configuration lies in the folder.
-    """
-    config = {
-        "job": job,
-        "job_name": job,
-        "where": {"home": str(cluster.home.folder)},
-        "policy": policy,
-        "interval_s": INTERVAL_S,
-        "window": WINDOW,
-    }
-    file = write_atomic(folder / f"{job}.yaml", yaml.safe_dump(config))
-    journal = str(folder / "journals" / job)
-    asked = ["shadow", str(file), "--apply", "--no-serve", "--duration", f"{seconds}s"]
-    return [*DSP_GYM, *asked, "--journal", journal]
 
 
 def lived(cluster: LocalCluster, folder: Path, seconds: int) -> None:
@@ -79,7 +58,17 @@ def lived(cluster: LocalCluster, folder: Path, seconds: int) -> None:
         deployed = replace(one, parallelism={**one.parallelism, **DEPLOYED.get(job, {})})
         Submission.of_spec(spec, load, job).submit(cluster.rest, deployed)
         if policy is not None:
-            command = acting(job, policy, cluster, folder, seconds)
+            config = {
+                "job": job,
+                "job_name": job,
+                "where": {"home": str(cluster.home.folder)},
+                "policy": policy,
+                "interval_s": INTERVAL_S,
+                "window": WINDOW.model_dump(),
+            }
+            file = write_atomic(folder / f"{job}.yaml", yaml.safe_dump(config))
+            how = ("--apply", "--no-serve", "--duration", f"{seconds}s")
+            command = dsp_gym("shadow", file, *how, "--journal", folder / "journals" / job)
             with (folder / f"{job}.log").open("w") as log:
                 policies.append(subprocess.Popen(command, stdout=log, stderr=log))
     until = time.monotonic() + seconds
@@ -100,14 +89,12 @@ def asked(cluster: LocalCluster, out: Path, days: float) -> tuple[float, dict[st
         Seconds both took, and the document.
     """
     assert cluster.prometheus_url is not None  # the settings ask for one
-    jobs = str(out.parent / "jobs")
-    words = ["--prometheus", cluster.prometheus_url, "--jobs", jobs]
-    words += ["--days", f"{days:.4g}", "--policies", POLICIES, "--interval", str(INTERVAL_S)]
-    words += ["--out", str(out), "--overwrite", "--json"]
-    begun = time.monotonic()
-    subprocess.run([*DSP_GYM, "discover", "--flink", cluster.rest_url, "--out", jobs], check=True)
+    jobs, begun = out.parent / "jobs", time.monotonic()
+    found = ("--prometheus", cluster.prometheus_url, "--jobs", jobs, "--days", f"{days:.4g}")
+    how = ("--policies", POLICIES, "--interval", INTERVAL_S)
+    subprocess.run(dsp_gym("discover", "--flink", cluster.rest_url, "--out", jobs), check=True)
     ran = subprocess.run(
-        [*DSP_GYM, "backtest", *words],
+        dsp_gym("backtest", *found, *how, "--out", out, "--overwrite", "--json"),
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -161,10 +148,7 @@ def main(
         seconds, document = asked(cluster, folder / "report", minutes / 1440)
     finally:
         cluster.down()
-    found = figures(seconds, document, minutes)
-    if out is not None:
-        write_atomic(out, json.dumps(found, indent=1) + "\n")
-    typer.echo(json.dumps(found))
+    report(figures(seconds, document, minutes), out)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ its runs, and on the runs with at most two state tasks, which predict those with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -19,7 +20,7 @@ from dsp_gym.calibration.errors import Agreement, Errors, agreement, errors_of, 
 from dsp_gym.calibration.recordings import calibrate
 from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.config.files import load_model
-from dsp_gym.job.spec import JobSpec
+from dsp_gym.studies.study import report
 
 JOBS = ("read", "update", "direct-read", "direct-update")
 SMALL = 2
@@ -47,58 +48,56 @@ def flink_runs(data: Path) -> Figures:
     Returns:
         Counts of runs, errors held out by job and pooled, and agreement of the ranks.
     """
-    third = {name: _calibrated(name, data, "third") for name in JOBS}
-    small = {name: _calibrated(name, data, "parallelism") for name in JOBS}
-    any_spec = third[JOBS[0]].spec  # all four have the same graph
-    repeat_cv = max(report.noise.repeat_cv or 0.0 for report in third.values())
+    third, small = (
+        {name: calibrate(calibration(name, data, **how), refit=False) for name in JOBS}
+        for how in ({"fit": "third"}, {"fit": "parallelism", "max_parallelism": SMALL})
+    )
+    compared = [one.compared for one in third.values()]
+    repeat_cv = max(one.noise.repeat_cv or 0.0 for one in third.values())
     return Figures(
-        sum(len(report.runs) for report in third.values()),
-        sum(len({c.seen.run for c in report.compared}) for report in third.values()),
-        _pooled(any_spec, third.values()),
-        {name: report.held_out_errors for name, report in third.items()},
-        _pooled(any_spec, small.values()),
-        {name: report.held_out_errors for name, report in small.items()},
-        agreement(
-            [report.compared for report in third.values()],
-            repeat_cv,
-            [linear_model(report.compared) for report in third.values()],
-        ),
+        sum(len(one.runs) for one in third.values()),
+        sum(len({c.seen.run for c in one}) for one in compared),
+        _pooled(third.values()),
+        {name: one.held_out_errors for name, one in third.items()},
+        _pooled(small.values()),
+        {name: one.held_out_errors for name, one in small.items()},
+        agreement(compared, repeat_cv, [linear_model(one) for one in compared]),
         repeat_cv,
         {
-            name: [p.name for p in report.fit.parameters if not p.identified]
-            for name, report in third.items()
+            name: [p.name for p in one.fit.parameters if not p.identified]
+            for name, one in third.items()
         },
     )
 
 
-def _calibrated(name: str, data: Path, which: str) -> CalibrationReport:
-    config = load_model(CalibrationConfig, "calibrations", f"flink-runs-{name}")
-    update: dict[str, object] = {"recordings": (str(data / "flink_runs"),), "fit": which}
-    if which == "parallelism":
-        update["max_parallelism"] = SMALL
-    return calibrate(config.model_copy(update=update), refit=False)
+def calibration(name: str, data: Path, **changes: object) -> CalibrationConfig:
+    """The calibration of one of the jobs on the runs in a data folder.
+
+    Returns:
+        The shipped configuration with these recordings and the changes.
+    """
+    shipped = load_model(CalibrationConfig, "calibrations", f"flink-runs-{name}")
+    return shipped.model_copy(update={"recordings": (str(data / "flink_runs"),), **changes})
 
 
-def _pooled(spec: JobSpec, reports: Iterable[CalibrationReport]) -> Errors:
-    return errors_of(spec, [c for report in reports for c in report.compared if not c.in_fit])
+def _pooled(reports: Iterable[CalibrationReport]) -> Errors:
+    """The errors of all jobs together, which have the same graph."""
+    found = list(reports)
+    return errors_of(found[0].spec, [c for one in found for c in one.compared if not c.in_fit])
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
-    import argparse
-    import json
-
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, required=True, help="folder that holds flink_runs/")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON")
-    options = parser.parse_args(arguments)
-    figures = asdict(flink_runs(options.data))
-    if options.json:
-        typer.echo(json.dumps(figures, indent=1))
+def main(
+    data: Annotated[Path, typer.Option(help="Folder that holds flink_runs/.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+) -> None:
+    """Calibrate on a third of the runs and on small ones, and predict the others."""
+    figures = asdict(flink_runs(data))
+    if as_json:
+        report(figures, indent=1)
         return
     for name, value in figures.items():
         typer.echo(f"{name}: {value}")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -14,7 +14,6 @@ window to the next, and no overhead can be told from it.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -27,16 +26,16 @@ from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import FlinkRest
-from dsp_gym.backends.flink.submission import Submission
-from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.studies.running import constant_load, submitted
+from dsp_gym.studies.study import report
 
 JOB = "flink-micro-read"
 SETTLE_S, WINDOW_S = 5.0, 20.0
-SATURATE = "1000000"
+SATURATE = 1e6
 TASKS, CPU_US = 8, 100
 _FETCH_S = 10.0
 """Longest wait for values that Flink has fetched anew; it takes tens of milliseconds."""
@@ -58,62 +57,43 @@ def interval(losses: list[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def throughput(rest: FlinkRest, job_id: str, vertex: str) -> float:
-    """Records/s that reach a vertex over one window, by its counters at both ends.
-
-    Returns:
-        Records/s over `WINDOW_S` seconds; the call takes as long.
-    """
-    before, began = _received(rest, job_id, vertex)
-    time.sleep(WINDOW_S)
-    after, ended = _received(rest, job_id, vertex)
-    return (after - before) / (ended - began)
-
-
 def main(
     pairs: Annotated[int, typer.Option(min=4, help="Pairs of windows.")] = 8,
     out: Annotated[Path | None, typer.Option(help="Where the figures are written.")] = None,
     home: Annotated[Path | None, typer.Option(help="Folder of the local cluster.")] = None,
 ) -> None:
     """Measure the overhead of recording on the local cluster."""
-    cluster = LocalCluster.attach(home)
-    spec = load_job(JOB)
-    submission = Submission.of_spec(
-        spec,
-        {"rate": SATURATE, "epoch-ms": str(round(time.time() * 1000)), "cpu-us": f"state={CPU_US}"},
-        "overhead",
-    )
+    cluster, spec = LocalCluster.attach(home), load_job(JOB)
     start = Configuration.of_spec(spec)
     tasks = Configuration(
         {**start.parallelism, "state": TASKS},
         {**start.memory_level, "state": spec.memory.levels - 1},
     )
-    job_id = submission.submit(cluster.rest, tasks)
-    try:
+    load = constant_load(SATURATE, **{"cpu-us": f"state={CPU_US}"})
+    with submitted(cluster.rest, spec, "overhead", load, tasks) as job_id:
         time.sleep(30.0)
-        rows = [_pair(cluster, spec, job_id, first_on=number % 2 == 0) for number in range(pairs)]
-    finally:
-        cluster.start("prometheus")
-        cluster.rest.cancel(job_id)
-    losses = [1.0 - row["on"] / row["off"] for row in rows]
-    mean, low, high = interval(losses)
-    figures = {"pairs": rows, "loss": mean, "low": low, "high": high, "holds": high < 0.05}
-    if out is not None:
-        write_atomic(out, json.dumps(figures, indent=1) + "\n")
-    typer.echo(json.dumps(figures))
+        try:
+            rows = [
+                _pair(cluster, spec, job_id, first_on=not number % 2) for number in range(pairs)
+            ]
+        finally:
+            cluster.start("prometheus")
+    mean, low, high = interval([1.0 - row["on"] / row["off"] for row in rows])
+    report({"pairs": rows, "loss": mean, "low": low, "high": high, "holds": high < 0.05}, out)
 
 
 def _pair(cluster: LocalCluster, spec: JobSpec, job_id: str, *, first_on: bool) -> dict[str, float]:
     """Records per second with and without collection, by `on` and `off`."""
     row = {}
     for on in (first_on, not first_on):
-        if on:
-            cluster.start("prometheus")
-        else:
-            cluster.stop("prometheus")
+        change = cluster.start if on else cluster.stop
+        change("prometheus")
         time.sleep(SETTLE_S)
         began_s = time.time()
-        row["on" if on else "off"] = throughput(cluster.rest, job_id, "state")
+        before, begun = _received(cluster.rest, job_id, "state")
+        time.sleep(WINDOW_S)
+        after, ended = _received(cluster.rest, job_id, "state")
+        row["on" if on else "off"] = (after - before) / (ended - begun)
         if on and cluster.prometheus_url is not None:
             job = FlinkJob(cluster.rest, "overhead", spec)
             PrometheusSamples(cluster.prometheus_url, job, spec).samples(began_s, time.time())

@@ -41,6 +41,6 @@ def test_a_file_without_a_policy_is_refused(tmp_path):
 
 
 def test_every_seed_of_a_training_takes_part_with_its_guardrails(tmp_path):
-    agents = trained_agents(experiment(), tmp_path)
+    agents = trained_agents(experiment(), tmp_path, "floor")
     assert [agent.name for agent in agents] == [f"seed-{seed}" for seed in range(5)]
     assert {agent.guardrails for agent in agents} == {"floor"}

@@ -8,7 +8,7 @@ import numpy as np
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
-from dsp_gym.studies.bench import environment
+from dsp_gym.studies.bench import environment, machine
 from dsp_gym.studies.bench.policies import LARGE, RULES, chain, recorded, rule_policies
 
 
@@ -28,8 +28,8 @@ def test_the_load_it_is_timed_on_brings_backpressure_and_idleness():
 
 
 def test_it_prints_a_rate_for_the_batch_and_one_for_a_single_job(monkeypatch):
-    monkeypatch.setattr(environment, "BENCH_WARM_UP_S", 0.0)
-    monkeypatch.setattr(environment, "MINIMUM_S", 0.01)
+    monkeypatch.setattr(machine, "BENCH_WARM_UP_S", 0.0)
+    monkeypatch.setattr(machine, "MINIMUM_S", 0.01)
     result = CliRunner().invoke(
         app,
         ["bench", "policies", "--policies", "static", "--runs", "1", "--jobs", "8", "--json"],

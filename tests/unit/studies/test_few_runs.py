@@ -11,7 +11,7 @@ from dsp_gym.calibration.errors import errors_of
 from dsp_gym.calibration.model import JobModel
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.catalog import load_job
-from dsp_gym.studies.validation.few_runs import BARS, Drawn, few_runs, holds, table
+from dsp_gym.studies.validation.few_runs import BARS, Drawn, few_runs, table
 
 SPEC = load_job("flink-runs-direct-read")
 
@@ -41,7 +41,7 @@ def test_a_bar_is_that_of_a_steady_job_or_one_and_a_half_times_the_jobs_own_nois
 
 def test_only_what_was_measured_is_held_to_a_bar():
     found = drawn(0.1, rate_median=0.14, rate_p90=0.21, hit_mean=0.06)
-    assert holds(found) == {"rate_median": True, "rate_p90": False, "hit_mean": False}
+    assert found.holds == {"rate_median": True, "rate_p90": False, "hit_mean": False}
     assert "rate p90, hit mean" in table([found])
 
 
@@ -52,4 +52,4 @@ def test_three_runs_of_a_job_that_is_as_its_file_says_predict_the_rest():
     assert len(set(found.draws)) == 2
     assert all(len(draw) == 3 for draw in found.draws)
     assert found.errors.parts == 2 * 3
-    assert all(holds(found).values())
+    assert all(found.holds.values())

@@ -8,13 +8,14 @@ import pytest
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.policies.registry import make
-from dsp_gym.studies.validation.closed_loop import Case, LoopResult, simulated, start, summary
+from dsp_gym.studies.running import one_task_each
+from dsp_gym.studies.validation.closed_loop import LoopResult, simulated, summary
 from dsp_gym.studies.validation.drive import compressed
 from dsp_gym.studies.validation.overhead import interval
 
 
 def test_a_loop_starts_with_one_task_and_memory_where_there_is_state():
-    first = start(load_job("flink-q11"))
+    first = one_task_each(load_job("flink-q11"))
     assert set(first.parallelism.values()) == {1}
     assert first.memory_level == {"bids": -1, "session": 0, "sink": -1}
 
@@ -42,12 +43,12 @@ def result(tasks: int, level: int) -> LoopResult:
     [(4, 1, set()), (5, 1, set()), (6, 1, {"parallelism"}), (4, 0, {"level"})],
 )
 def test_a_prediction_holds_within_one_task_and_with_the_level_exact(tasks, level, missed):
-    row = summary(Case("job", 1000.0), "ds2", result(4, 1), result(tasks, level))
+    row = summary("job", 1000.0, "ds2", result(4, 1), result(tasks, level))
     assert {name for name, holds in row["holds"].items() if not holds} == missed
 
 
 def test_a_lost_rate_and_too_many_slots_are_misses():
-    row = summary(Case("job", 1100.0), "ds2", result(16, 0), result(16, 0))
+    row = summary("job", 1100.0, "ds2", result(16, 0), result(16, 0))
     assert {name for name, holds in row["holds"].items() if not holds} == {"rate", "slots"}
 
 

@@ -14,11 +14,14 @@ from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.studies.policies_on_flink.command import ValidationProgress, compared, run_missing
-from dsp_gym.studies.policies_on_flink.loop import ValidationTotals
-from dsp_gym.studies.policies_on_flink.order import CaseFigures, PolicyFigures, figures_of
-from dsp_gym.studies.policies_on_flink.published import PublishedRuns
-from dsp_gym.studies.policies_on_flink.records import CountedRecords, expected_per_record
-from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, planned
+from dsp_gym.studies.policies_on_flink.order import (
+    CaseFigures,
+    PolicyFigures,
+    PublishedRuns,
+    figures_of,
+)
+from dsp_gym.studies.policies_on_flink.runs import KeptRuns, RealRun, ValidationTotals, planned
+from dsp_gym.studies.running import CountedRecords, expected_per_record
 from tests.validating import REPORTS, SMALL, config
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -169,7 +172,14 @@ def case_figures(plan, real: dict[str, float], simulated: dict[str, float]) -> C
     for policy in plan.config.policies:
         costs = [] if policy.name not in real else [real[policy.name]]
         runs = tuple(result("x", cost=cost, late_s=0.0) for cost in costs)
-        played = ValidationTotals(60.0, simulated[policy.name], 0.0, 0.0, 1, 0)
+        played = ValidationTotals(
+            seconds=60.0,
+            cost=simulated[policy.name],
+            late_s=0.0,
+            down_s=0.0,
+            rescales=1,
+            failures=0,
+        )
         policies.append(PolicyFigures(policy.name, policy.rule, runs, (played,), 0.001))
     return CaseFigures(plan.cases[0], tuple(policies))
 
