@@ -220,7 +220,7 @@ def _deployed(
     """Configurations in the order of time; an outage after which none changed is a restart."""
     times = np.array(sorted(whole))
     ran = [_configuration(spec, whole[t_s]) for t_s in times.tolist()]
-    found = [Deployed(float(times[0]) - interval_s, ran[0], math.nan)]
+    found = [Deployed(-math.inf, ran[0], math.nan)]
     told = [one for one in outages if times[0] - interval_s < one.t_s < times[-1]]
     for one in told:
         up_s = one.t_s if math.isnan(one.seconds) else one.t_s + one.seconds

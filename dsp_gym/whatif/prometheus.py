@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, slots_history
-from dsp_gym.whatif.slots import SampledSlots, sampled_slots
+from dsp_gym.whatif.slots import SampledSlots, sampled_slots, slot_edges
 
 CARRIED_S = 600.0
 """Samples of the chunk before that are looked at again, so that no increase is lost between two."""
@@ -115,21 +116,84 @@ class _Passing:
         if not len(samples):
             return
         self._scrape_s = max(self._scrape_s, interval_of(samples))
-        self._ran += running_in(self._spec, samples)
         both = self._carried.followed_by(samples)
+        for one in running_in(self._spec, samples):
+            self._take_run(one, both)
         if not self._slots:
             first = float(both.t_s[0]) // self._interval_s * self._interval_s
             self._next_s = max(self._next_s, first)
         whole = int((float(both.t_s[-1]) - self._next_s) / self._interval_s)
         if whole > 0:
-            edges: Floats = self._next_s + self._interval_s * np.arange(whole + 1, dtype=np.float64)
+            stops_s = [one.until_s for one in self._ran[:-1]]
+            edges = slot_edges(self._next_s, whole, self._interval_s, stops_s)
             self._slots.append(sampled_slots(self._spec, both, edges))
             self._next_s = float(edges[-1])
         self._carried = both.between(self._next_s - CARRIED_S, math.inf)
 
+    def _take_run(self, one: RunningTime, samples: Samples) -> None:
+        """Take in a run, with the times at which tasks reported last and came up."""
+        before = self._ran[-1] if self._ran else None
+        if before is None or one.restarted or one.parallelism != before.parallelism:
+            stopped_s, up_s = _restart(self._spec, samples, before, one, self._scrape_s)
+            one = replace(one, since_s=up_s)
+            if before is not None:
+                self._ran[-1] = replace(before, until_s=stopped_s)
+        self._ran.append(one)
+
     def ended(self) -> tuple[list[SampledSlots], list[Deployed]]:
         """The slots, and the configurations that were deployed."""
         return self._slots, _deployed(self._spec, self._ran, self._scrape_s)
+
+
+def _restart(
+    spec: JobSpec,
+    samples: Samples,
+    before: RunningTime | None,
+    after: RunningTime,
+    scrape_s: float,
+) -> tuple[float, float]:
+    """When the tasks of a run reported last, and when those of the next one came up, s.
+
+    Runs are known to two scrapes, in which a backlog grows for longer than the job was down. New
+    tasks count from zero, and have accumulated as much time as they are up.
+    """
+    since_s = -math.inf if before is None else before.until_s - 3 * scrape_s
+    near = samples.between(since_s, after.since_s + 3 * scrape_s)
+    counted = [near.grid(vertex.name, "records_out_total") for vertex in spec.vertices]
+    reported = np.unique(np.concatenate([times for times, _, _ in counted]))
+    begun = [_begun(times, values, scrape_s) for times, _, values in counted]
+    first_s = min(np.concatenate(begun), default=math.nan)
+    if before is None:
+        first_s = reported[0]
+    elif math.isnan(first_s) or not before.since_s < first_s:
+        return before.until_s, after.since_s
+    stopped_s = max(reported[reported < first_s], default=-math.inf)
+    up_s = [
+        _up_since(near.between(stopped_s, first_s + scrape_s), vertex.name)
+        for vertex in spec.vertices
+    ]
+    return stopped_s, float(np.clip(np.nanmin([*up_s, first_s]), stopped_s, first_s))
+
+
+def _begun(times: Floats, counts: Floats, scrape_s: float) -> Floats:
+    """Times of the first samples of tasks: their counts are lower than before, or the first."""
+    found = [np.empty(0)]
+    for column in counts.T:
+        known = np.flatnonzero(np.isfinite(column))
+        fell = np.diff(column[known], prepend=column[known[:1]]) < 0
+        fell[:1] = times[known[:1]] > times[0] + 1.5 * scrape_s
+        found.append(times[known[fell]])
+    return np.concatenate(found)
+
+
+def _up_since(samples: Samples, vertex: str) -> float:
+    """Since when the tasks of a vertex are up, by the times that they accumulated; NaN: unknown."""
+    shares = ("busy_ms_total", "idle_ms_total", "backpressured_ms_total")
+    grids = [samples.grid(vertex, share) for share in shares]
+    if not all(len(times) for times, _, _ in grids):
+        return math.nan
+    up_s = 1e-3 * sum(float(np.nanmax(values[0])) for _, _, values in grids)
+    return float(grids[0][0][0]) - up_s
 
 
 def _deployed(spec: JobSpec, ran: Sequence[RunningTime], scrape_s: float) -> list[Deployed]:

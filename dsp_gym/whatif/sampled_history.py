@@ -21,7 +21,7 @@ from dsp_gym.whatif.history import (
     bridged,
     gridded,
 )
-from dsp_gym.whatif.slots import SampledSlots, sampled_slots
+from dsp_gym.whatif.slots import SampledSlots, sampled_slots, slot_edges
 
 PART_S = 300.0
 """Length of the parts that a model is fitted to; a short history is cut into shorter ones."""
@@ -40,7 +40,7 @@ with them, and beyond a dozen the same loads come again."""
 class Deployed:
     """A configuration of a job, and since when it ran."""
 
-    t_s: float  # its records were processed from then on
+    t_s: float  # its records were processed from then on; -inf: since before the history
     configuration: Configuration
     down_since_s: float  # the job was down from then to `t_s`; NaN: not known, or not at all
 
@@ -78,9 +78,10 @@ def measured_history(
     """
     begin_s = deployed[0].t_s
     slots = max(0, int((until_s - begin_s) / interval_s))
-    edges: Floats = begin_s + interval_s * np.arange(slots + 1, dtype=np.float64)
     if not slots:
         raise _silent(name, max(0.0, until_s - begin_s))
+    stops_s = [one.down_since_s for one in deployed]
+    edges = slot_edges(begin_s, slots, interval_s, stops_s)
     seen = sampled_slots(spec, samples, edges)
     return slots_history(
         name, spec, seen, deployed, interval_s, latency=latency, notes=notes, is_dated=is_dated
@@ -117,10 +118,11 @@ def slots_history(
         MetricsError: No source reported.
     """
     edges = np.append(seen.begin_s, seen.begin_s[-1] + interval_s)
+    seconds = np.diff(edges)
     if not seen.emitted.any():
         raise _silent(name, float(edges[-1] - edges[0]))
     tasks, level, running = _configured(spec, deployed, seen.begin_s)
-    arrived = np.maximum(seen.emitted + seen.grown, 0.0) / interval_s
+    arrived = np.maximum(seen.emitted + seen.grown, 0.0) / seconds
     load = bridged(np.where(seen.known, arrived, np.nan), interval_s)
     restarts = _restarts(deployed)
     load = np.where(_struck(restarts, edges), np.nan, load)
@@ -134,16 +136,19 @@ def slots_history(
         GridSlots(
             t_s=seen.begin_s,
             interval_s=interval_s,
+            seconds=seconds,
             load_per_s=load,
             tasks=tasks,
             level=level,
             late=_with_outages(late, _down_share(deployed, edges)),
             lag_s=lag_s,
+            pending=np.maximum(seen.pending - seen.grown, 0.0),
             latency_s=seen.latency_s,
+            running_since_s=np.array([one.t_s for one in deployed])[running],
             outage_s=np.where(np.diff(running, prepend=running[0]) > 0, outages[running], np.nan),
         ),
         parts=_parts(
-            spec, seen, interval_s, load, tasks, level, _settled(deployed, edges), latency
+            spec, seen, interval_s, seconds, load, tasks, level, _settled(deployed, edges), latency
         ),
         notes=(*notes, *_of_restarts(restarts)),
         is_dated=is_dated,
@@ -197,6 +202,7 @@ def _configured(
     """Tasks and levels (K, V) of each slot, and which configuration it is (K,)."""
     names = [vertex.name for vertex in spec.topological_order()]
     running = np.searchsorted([one.t_s for one in deployed], begins + 1e-6, side="right") - 1
+    running = np.maximum(running, 0)  # slots before the first configuration
     # What a rescale leads to is deployed from its begin on, when the old configuration stops.
     stopped = np.array([one.down_since_s for one in deployed])
     following = np.minimum(running + 1, len(deployed) - 1)
@@ -213,7 +219,7 @@ def _down_share(deployed: Sequence[Deployed], edges: Floats) -> Floats:
         if math.isfinite(one.down_since_s):
             inside = np.minimum(edges[1:], one.t_s) - np.maximum(edges[:-1], one.down_since_s)
             down += np.maximum(inside, 0.0)
-    return np.asarray(np.minimum(down / (edges[1] - edges[0]), 1.0), dtype=np.float64)
+    return np.asarray(np.minimum(down / np.diff(edges), 1.0), dtype=np.float64)
 
 
 def _settled(deployed: Sequence[Deployed], edges: Floats) -> Bools:
@@ -229,6 +235,7 @@ def _parts(
     spec: JobSpec,
     seen: SampledSlots,
     interval_s: int,
+    seconds: Floats,
     load: Floats,
     tasks: Ints,
     level: Ints,
@@ -245,7 +252,8 @@ def _parts(
         same = np.all(tasks[part] == tasks[begin]) and np.all(level[part] == level[begin])
         if same and usable[part].all():
             configured = Configuration(*_by_name(spec, tasks[begin], level[begin]))
-            one = _part(spec, seen, interval_s, float(load[part].mean()), configured, part, latency)
+            offered = float(np.average(load[part], weights=seconds[part]))
+            one = _part(spec, seen, seconds, offered, configured, part, latency)
             if one is not None:
                 found.append(one)
     found.sort(key=lambda one: (str(one.configuration), one.rate_per_s))
@@ -265,14 +273,14 @@ def _by_name(spec: JobSpec, tasks: Ints, level: Ints) -> tuple[dict[str, int], d
 def _part(
     spec: JobSpec,
     seen: SampledSlots,
-    interval_s: int,
+    seconds: Floats,
     offered: float,
     configured: Configuration,
     part: slice,
     latency: Latency,
 ) -> SteadyPart | None:
-    rates = seen.emitted[part] / interval_s
-    rate = float(rates.mean())
+    rates = seen.emitted[part] / seconds[part]
+    rate = float(seen.emitted[part].sum() / seconds[part].sum())
     if not rate > 0 or rate > offered / SATURATED:
         return None
     saturated = rate < SATURATED * offered
@@ -283,7 +291,7 @@ def _part(
     return SteadyPart(
         f"{seen.begin_s[part.start]:.0f} s",
         0.0,
-        float(len(rates) * interval_s),
+        float(seconds[part].sum()),
         configured.parallelism,
         configured.memory_level,
         math.inf if saturated else offered,
