@@ -252,8 +252,7 @@ def _parts(
         same = np.all(tasks[part] == tasks[begin]) and np.all(level[part] == level[begin])
         if same and usable[part].all():
             configured = Configuration(*_by_name(spec, tasks[begin], level[begin]))
-            offered = float(np.average(load[part], weights=seconds[part]))
-            one = _part(spec, seen, seconds, offered, configured, part, latency)
+            one = _part(spec, seen, seconds[part], load[part], configured, part, latency)
             if one is not None:
                 found.append(one)
     found.sort(key=lambda one: (str(one.configuration), one.rate_per_s))
@@ -274,29 +273,31 @@ def _part(
     spec: JobSpec,
     seen: SampledSlots,
     seconds: Floats,
-    offered: float,
+    load: Floats,
     configured: Configuration,
     part: slice,
     latency: Latency,
 ) -> SteadyPart | None:
-    rates = seen.emitted[part] / seconds[part]
-    rate = float(seen.emitted[part].sum() / seconds[part].sum())
+    rates = seen.emitted[part] / seconds
+    rate, offered = (float(np.average(values, weights=seconds)) for values in (rates, load))
     if not rate > 0 or rate > offered / SATURATED:
         return None
     saturated = rate < SATURATED * offered
-    half = len(rates) // 2
-    before, after = float(rates[:half].mean()), float(rates[half:].mean())
+    # A job that keeps up is as steady as its share of the load, however much the load moves.
+    held = rates if saturated else rates / np.maximum(load, 1e-9)
+    half = len(held) // 2
+    before, after = float(held[:half].mean()), float(held[half:].mean())
     drift = math.log(after / before) if before > 0 and after > 0 else math.nan
     busy, hit, selectivity = _of_vertices(spec, seen, part)
     return SteadyPart(
         f"{seen.begin_s[part.start]:.0f} s",
         0.0,
-        float(seconds[part].sum()),
+        float(seconds.sum()),
         configured.parallelism,
         configured.memory_level,
         math.inf if saturated else offered,
         rate,
-        float(np.std(rates) / rate),
+        float(np.std(held) / np.mean(held)),
         drift,
         saturated,
         busy=busy,
