@@ -82,7 +82,7 @@ def fetched_history(
     """
     until_s = time.time() if now_s is None else now_s
     since_s = (until_s - days * 86_400.0) // interval_s * interval_s
-    passing = _Passing(spec, since_s, interval_s)
+    passing = _Passing(spec, interval_s)
     history.graphs(since_s, until_s)
     for chunk in history.chunks(since_s, until_s, on_chunk):
         if chunk.rows:
@@ -104,8 +104,9 @@ def fetched_history(
 class _Passing:
     """Chunks of samples on a grid, one after the other."""
 
-    def __init__(self, spec: JobSpec, since_s: float, interval_s: int) -> None:
-        self._spec, self._next_s, self._interval_s = spec, since_s, interval_s
+    def __init__(self, spec: JobSpec, interval_s: int) -> None:
+        self._spec, self._interval_s = spec, interval_s
+        self._next_s = math.inf  # the first slot begins with the first sample of all tasks
         self._carried = Samples.of(())
         self._slots: list[SampledSlots] = []
         self._ran: list[RunningTime] = []
@@ -119,12 +120,9 @@ class _Passing:
         both = self._carried.followed_by(samples)
         for one in running_in(self._spec, samples):
             self._take_run(one, both)
-        if not self._slots:
-            first = float(both.t_s[0]) // self._interval_s * self._interval_s
-            self._next_s = max(self._next_s, first)
-        whole = int((float(both.t_s[-1]) - self._next_s) / self._interval_s)
+        whole = int((float(both.t_s[-1]) - self._next_s) / self._interval_s) if self._ran else 0
         if whole > 0:
-            stops_s = [one.until_s for one in self._ran[:-1]]
+            stops_s = (one.until_s for one in self._ran)
             edges = slot_edges(self._next_s, whole, self._interval_s, stops_s)
             self._slots.append(sampled_slots(self._spec, both, edges))
             self._next_s = float(edges[-1])
@@ -135,9 +133,11 @@ class _Passing:
         before = self._ran[-1] if self._ran else None
         if before is None or one.restarted or one.parallelism != before.parallelism:
             stopped_s, up_s = _restart(self._spec, samples, before, one, self._scrape_s)
-            one = replace(one, since_s=up_s)
-            if before is not None:
+            if before is None:
+                self._next_s = one.since_s
+            else:
                 self._ran[-1] = replace(before, until_s=stopped_s)
+            one = replace(one, since_s=up_s)
         self._ran.append(one)
 
     def ended(self) -> tuple[list[SampledSlots], list[Deployed]]:

@@ -80,8 +80,7 @@ def measured_history(
     slots = max(0, int((until_s - begin_s) / interval_s))
     if not slots:
         raise _silent(name, max(0.0, until_s - begin_s))
-    stops_s = [one.down_since_s for one in deployed]
-    edges = slot_edges(begin_s, slots, interval_s, stops_s)
+    edges = slot_edges(begin_s, slots, interval_s, (one.down_since_s for one in deployed))
     seen = sampled_slots(spec, samples, edges)
     return slots_history(
         name, spec, seen, deployed, interval_s, latency=latency, notes=notes, is_dated=is_dated

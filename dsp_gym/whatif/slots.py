@@ -89,14 +89,14 @@ def sampled_slots(spec: JobSpec, samples: Samples, edges: Floats) -> SampledSlot
     )
 
 
-def slot_edges(begin_s: float, slots: int, interval_s: int, stops_s: Iterable[float]) -> Floats:
+def slot_edges(begin_s: float, slots: int, interval_s: int, cuts_s: Iterable[float]) -> Floats:
     """Lays a grid whose slots begin with the rescales: the nearest edge moves to each.
 
     Args:
         begin_s: of the first slot.
         slots: their number, K.
         interval_s: length of a slot without a rescale nearby.
-        stops_s: when the job was stopped for rescales, rising; NaN: not known.
+        cuts_s: when the job was stopped for a rescale, or ended, rising; NaN: not known.
 
     Returns:
         (K + 1,) begin of each slot and the end of the last, s; the outer two never move.
@@ -106,12 +106,11 @@ def slot_edges(begin_s: float, slots: int, interval_s: int, stops_s: Iterable[fl
     """
     edges: Floats = begin_s + interval_s * np.arange(slots + 1, dtype=np.float64)
     free = set(range(1, slots))
-    for stop_s in stops_s:
-        if not math.isnan(stop_s):
-            place = round((stop_s - begin_s) / interval_s)
-            if place in free:
-                free.remove(place)
-                edges[place] = stop_s
+    for cut_s in cuts_s:
+        place = -1 if math.isnan(cut_s) else round((cut_s - begin_s) / interval_s)
+        if place in free:
+            free.remove(place)
+            edges[place] = cut_s
     return edges
 
 
