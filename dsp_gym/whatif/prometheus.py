@@ -28,6 +28,8 @@ CARRIED_S = 600.0
 LONGEST_OUTAGE_S = 1800.0
 """A longer time without the job is no rescale."""
 
+_SHARES = ("busy", "idle", "backpressured")
+
 FINE_S = 15.0
 """Scrapes that are further apart tell no outage."""
 
@@ -132,10 +134,12 @@ class _Passing:
         """Take in a run, with the times at which tasks reported last and came up."""
         before = self._ran[-1] if self._ran else None
         if before is None or one.restarted or one.parallelism != before.parallelism:
-            stopped_s, up_s = _restart(self._spec, samples, before, one, self._scrape_s)
             if before is None:
                 self._next_s = one.since_s
+                up_s = _up_since(self._spec, samples.between(-math.inf, one.since_s + 1.0))
+                up_s = up_s if math.isfinite(up_s) else -math.inf
             else:
+                stopped_s, up_s = _restart(self._spec, samples, before, one, self._scrape_s)
                 self._ran[-1] = replace(before, until_s=stopped_s)
             one = replace(one, since_s=up_s)
         self._ran.append(one)
@@ -146,54 +150,44 @@ class _Passing:
 
 
 def _restart(
-    spec: JobSpec,
-    samples: Samples,
-    before: RunningTime | None,
-    after: RunningTime,
-    scrape_s: float,
+    spec: JobSpec, samples: Samples, before: RunningTime, after: RunningTime, scrape_s: float
 ) -> tuple[float, float]:
-    """When the tasks of a run reported last, and when those of the next one came up, s.
+    """Find the last scrape of a run, and when the tasks of the next one came up, s.
 
-    Runs are known to two scrapes, in which a backlog grows for longer than the job was down. New
-    tasks count from zero, and have accumulated as much time as they are up.
+    Runs are known to two scrapes, in which a backlog grows by far more than while the job is down.
     """
-    since_s = -math.inf if before is None else before.until_s - 3 * scrape_s
-    near = samples.between(since_s, after.since_s + 3 * scrape_s)
+    near = samples.between(before.until_s - 3 * scrape_s, after.since_s + 3 * scrape_s)
     counted = [near.grid(vertex.name, "records_out_total") for vertex in spec.vertices]
-    reported = np.unique(np.concatenate([times for times, _, _ in counted]))
-    begun = [_begun(times, values, scrape_s) for times, _, values in counted]
-    first_s = min(np.concatenate(begun), default=math.nan)
-    if before is None:
-        first_s = reported[0]
-    elif math.isnan(first_s) or not before.since_s < first_s:
+    scrapes = np.concatenate([times for times, _, _ in counted])
+    begun = np.concatenate([_begun(times, counts, scrape_s) for times, _, counts in counted])
+    old = scrapes[scrapes < begun.min(initial=math.inf)]
+    if not len(begun) or not len(old):
         return before.until_s, after.since_s
-    stopped_s = max(reported[reported < first_s], default=-math.inf)
-    up_s = [
-        _up_since(near.between(stopped_s, first_s + scrape_s), vertex.name)
-        for vertex in spec.vertices
-    ]
-    return stopped_s, float(np.clip(np.nanmin([*up_s, first_s]), stopped_s, first_s))
+    stopped_s, first_s = float(old.max()), float(begun.min())
+    up_s = _up_since(spec, near.between(stopped_s, first_s + scrape_s))
+    return stopped_s, min(max(up_s, stopped_s), first_s)
 
 
 def _begun(times: Floats, counts: Floats, scrape_s: float) -> Floats:
-    """Times of the first samples of tasks: their counts are lower than before, or the first."""
+    """Find the first samples of new tasks: their counts fall, or begin later than all others."""
     found = [np.empty(0)]
     for column in counts.T:
         known = np.flatnonzero(np.isfinite(column))
-        fell = np.diff(column[known], prepend=column[known[:1]]) < 0
-        fell[:1] = times[known[:1]] > times[0] + 1.5 * scrape_s
-        found.append(times[known[fell]])
+        is_new = np.diff(column[known], prepend=column[known[:1]]) < 0
+        is_new[:1] = times[known[:1]] > times[0] + 1.5 * scrape_s
+        found.append(times[known[is_new]])
     return np.concatenate(found)
 
 
-def _up_since(samples: Samples, vertex: str) -> float:
-    """Since when the tasks of a vertex are up, by the times that they accumulated; NaN: unknown."""
-    shares = ("busy_ms_total", "idle_ms_total", "backpressured_ms_total")
-    grids = [samples.grid(vertex, share) for share in shares]
-    if not all(len(times) for times, _, _ in grids):
-        return math.nan
-    up_s = 1e-3 * sum(float(np.nanmax(values[0])) for _, _, values in grids)
-    return float(grids[0][0][0]) - up_s
+def _up_since(spec: JobSpec, samples: Samples) -> float:
+    """Compute since when tasks are up, from the times that they accumulated; inf: not told."""
+    found = [math.inf]
+    for vertex in spec.vertices:
+        grids = [samples.grid(vertex.name, f"{share}_ms_total") for share in _SHARES]
+        if all(len(times) for times, _, _ in grids):
+            up_ms = sum(float(np.nanmax(values[0])) for _, _, values in grids)
+            found.append(float(grids[0][0][0]) - 1e-3 * up_ms)
+    return min(found)
 
 
 def _deployed(spec: JobSpec, ran: Sequence[RunningTime], scrape_s: float) -> list[Deployed]:

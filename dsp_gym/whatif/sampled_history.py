@@ -282,7 +282,7 @@ def _part(
     if not rate > 0 or rate > offered / SATURATED:
         return None
     saturated = rate < SATURATED * offered
-    # A job that keeps up is as steady as its share of the load, however much the load moves.
+    # Of a job that keeps up, only what it does not take of a changing load is unsteady.
     held = rates if saturated else rates / np.maximum(load, 1e-9)
     half = len(held) // 2
     before, after = float(held[:half].mean()), float(held[half:].mean())
