@@ -114,7 +114,7 @@ class JobHistory:
         return bool(np.isfinite(self.latency_s).any())
 
     def stretches(self) -> list[slice]:
-        """Cuts the history into stretches without a gap, each of ten slots or more.
+        """Cut the history into stretches without a gap, each of ten slots or more.
 
         Where backlogs are known, a stretch begins with a known one. It lasts a week at most.
 
@@ -258,7 +258,7 @@ def deployed_costs(spec: JobSpec, tasks: Ints, level: Ints) -> Floats:
 
 
 def bridged(load_per_s: Floats, interval_s: int) -> Floats:
-    """Interpolates the load over short gaps; those at the ends stay.
+    """Interpolate the load over short gaps; those at the ends stay.
 
     Returns:
         (K,) records/s; NaN where a gap is longer than ten minutes.
@@ -299,7 +299,7 @@ def since(history: JobHistory, days: float) -> JobHistory:
 
 
 def distinct(histories: Sequence[JobHistory]) -> tuple[JobHistory, ...]:
-    """Refuses two jobs of one name.
+    """Refuse two jobs of one name.
 
     Returns:
         The histories, as they are.

@@ -57,7 +57,7 @@ def measured_history(
     notes: Sequence[str] = (),
     is_dated: bool = False,
 ) -> JobHistory:
-    """Puts the samples of one job on a grid.
+    """Put the samples of one job on a grid.
 
     Args:
         name: of the job.

@@ -45,7 +45,7 @@ class SampledSlots:
 
 
 def sampled_slots(spec: JobSpec, samples: Samples, edges: Floats) -> SampledSlots:
-    """Puts samples on a grid.
+    """Put samples on a grid.
 
     Args:
         spec: the job.
@@ -90,7 +90,7 @@ def sampled_slots(spec: JobSpec, samples: Samples, edges: Floats) -> SampledSlot
 
 
 def slot_edges(begin_s: float, slots: int, interval_s: int, cuts_s: Iterable[float]) -> Floats:
-    """Lays a grid whose slots begin with the rescales: the nearest edge moves to each.
+    """Lay a grid whose slots begin with the rescales: the nearest edge moves to each.
 
     Args:
         begin_s: of the first slot.

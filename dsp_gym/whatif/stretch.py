@@ -248,7 +248,7 @@ class Stretch:
 
 
 def settled_slots(history: JobHistory, part: slice) -> int:
-    """Counts the intervals of a stretch about which nothing more will be learnt.
+    """Count the intervals of a stretch about which nothing more will be learnt.
 
     The load to the end of an interval is known from the samples of the next one, and the
     configuration that its decision led to when the job is up again.
@@ -303,7 +303,7 @@ def _age_s(history: JobHistory, first: int, up_s: int) -> int:
 
 
 def arrival_rates(history: JobHistory, part: slice, before_s: int) -> Floats:
-    """Reconstructs the offered load from `before_s` seconds before a stretch to its end.
+    """Reconstruct the offered load from `before_s` seconds before a stretch to its end.
 
     Arrivals are known from sample to sample; in an older journal from the newest sample at the
     begin of an interval to the one at its end.
@@ -353,7 +353,7 @@ def _counted(history: JobHistory, k: int) -> Floats:
 
 
 def _owe(jobs: SimulatedJobs, pending: Floats) -> None:
-    """Gives sources the observed backlog; an unknown one stays as the model has it."""
+    """Give sources the observed backlog; an unknown one stays as the model has it."""
     tables, row = jobs.topology.tables, jobs.topology.row
     for v in np.flatnonzero(tables.kind[row[0]] == SOURCE):
         if np.isfinite(pending[v]):
