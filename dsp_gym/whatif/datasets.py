@@ -48,7 +48,7 @@ class _Outage:
 def dataset_histories(dataset: Tables, spec: JobSpec | None = None) -> list[JobHistory]:
     """The histories of the jobs in a dataset.
 
-    On a Unix clock the days of a job are one history; each run on a clock of its own is one.
+    On a Unix clock the days of a job are one history; each run with its own clock is one.
 
     Args:
         dataset: built with `windows` among its tables.

@@ -37,7 +37,7 @@ OUTCOMES = (
 
 
 TRIP_REST_S = 3600.0
-"""A guardrail steps in anew after an hour without: in shadow a policy may want the same for hours,
+"""A guardrail steps in again after an hour without: in shadow a policy may want the same for hours,
 and waver about the bound."""
 
 RESTARTED_S = 1.0

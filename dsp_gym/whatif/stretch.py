@@ -125,7 +125,7 @@ class Stretch:
         """Why a policy no longer decides: its jobs keep their configuration from then on."""
         spec = history.spec
         self._before_s = _up_s(history, part.start)
-        copies = [spec] * len(charges)  # each with outages of its own
+        copies = [spec] * len(charges)  # each with its own outages
         self._simulated = _started(copies, history, part, seeds)
         self._age_s = 0.0
         self._measured: MeasuredJobs | None = None
