@@ -50,7 +50,9 @@ class ScalingRealizer:
             self._take_back(float(seen.t_s[0]), *verdict.rolls_back)
         elif verdict.asks:
             return self._ask(seen, guarded, verdict)
-        elif verdict.held is None:  # keeps the running configuration; another request may be under way
+        elif (
+            verdict.held is None
+        ):  # keeps the running configuration; another request may be under way
             self._apply(guarded)
         return verdict
 

@@ -31,7 +31,7 @@ LONGEST_OUTAGE_S = 1800.0
 _SHARES = ("busy", "idle", "backpressured")
 
 FINE_S = 15.0
-"""Scrapes that are further apart tell no outage."""
+"""Scrapes that are further apart show no outage."""
 
 
 def job_files(folder: Path) -> list[JobSpec]:

@@ -183,7 +183,7 @@ def _silent(name: str, seconds: float) -> MetricsError:
 
 
 def _late(seen: SampledSlots, lag_s: Floats, bound_s: float) -> Floats:
-    """Late share of the samples; where no sink tells, whether the log is too far behind."""
+    """Late share of the samples; where no sink reports it, whether the log is too far behind."""
     if np.isfinite(seen.late).any():
         return seen.late
     told = np.isfinite(lag_s) & seen.known
@@ -310,7 +310,7 @@ def _part(
 def _of_vertices(
     spec: JobSpec, seen: SampledSlots, part: slice
 ) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-    """Busy share, hit rate and selectivity of the vertices that tell them."""
+    """Busy share, hit rate and selectivity of the vertices that report them."""
     busy, hit, selectivity = {}, {}, {}
     for v, vertex in enumerate(spec.topological_order()):
         used = seen.busy[part, v]

@@ -1,7 +1,7 @@
 """Samples of a job on a regular grid of slots: counters, gauges and latencies, vertex by vertex.
 
 A counter that falls has restarted, so its value is its increase. Where no sample is near, nothing
-is known of a slot, but counters tell how much arrived meanwhile.
+is known of a slot, but counters show how much arrived meanwhile.
 """
 
 from __future__ import annotations
