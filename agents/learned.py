@@ -158,7 +158,7 @@ class LearnedPolicy(ExplainingPolicy):
         return self.document.observation.quantiles
 
     def features(self, snapshot: MetricsSnapshot) -> Mapping[str, Floats32]:
-        """Splits the observation by feature, for the out-of-distribution guardrail.
+        """Split the observation by feature, for the out-of-distribution guardrail.
 
         The memory of past snapshots is left unchanged.
 

@@ -207,7 +207,7 @@ def _compiled_code_cache() -> Finding:
         "cache",
         "compiled code",
         "problem",
-        f"cannot be written: {', '.join(map(str, candidates))}; every start compiles anew",
+        f"cannot be written: {', '.join(map(str, candidates))}; every start compiles again",
         "export NUMBA_CACHE_DIR=/a/folder/you/can/write",
     )
 

@@ -53,7 +53,7 @@ _PROGRAM = "import sys; from dsp_gym.engine import serve; serve(int(sys.argv[1])
 
 
 class Engine(Protocol):
-    """Does cells somewhere, in an order of its own."""
+    """Does cells somewhere, in any order."""
 
     @property
     def slots(self) -> int:
@@ -211,7 +211,7 @@ class _Worker:
         self.connection, there = Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         with there:
-            # A session of its own: Ctrl-C at the terminal reaches this process alone.
+            # Its own session: Ctrl-C at the terminal reaches this process alone.
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(there.fileno())],
                 pass_fds=(there.fileno(),),

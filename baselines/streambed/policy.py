@@ -45,14 +45,14 @@ class StreambedConfig(PlannerConfig):
     above: float = Field(
         1.05,
         ge=1,
-        description="demand over the planned rate above which the policy plans anew; within "
+        description="demand over the planned rate above which the policy plans again; within "
         "the plan's head-room",
     )
     below: float = Field(
         0.7,
         ge=0,
         lt=1,
-        description="demand over the planned rate below which the policy plans anew",
+        description="demand over the planned rate below which the policy plans again",
     )
 
 

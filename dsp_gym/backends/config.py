@@ -42,7 +42,7 @@ class PlaceConfig(ConfigModel):
     )
     actuator: Literal["resubmit", "adaptive", "justin"] = Field(
         "resubmit",
-        description="how decisions are enacted: resubmit = stop with a savepoint and submit anew "
+        description="how decisions are enacted: resubmit = stop with a savepoint and submit again "
         "(parallelism and memory), adaptive = in place (parallelism; adaptive scheduler), justin = "
         "the endpoint of Justin's patched Flink",
     )

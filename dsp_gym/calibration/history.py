@@ -257,7 +257,7 @@ def thinned(seen: Sequence[SteadyPart]) -> list[SteadyPart]:
 
 
 def _rescale(story: _Story) -> RescaleTimes:
-    """Outages between two configurations, where scrapes are close enough to tell."""
+    """Outages between two configurations, where scrapes are close enough to show them."""
     down = [
         after.since_s - before.until_s
         for before, after in pairwise(story.ran)

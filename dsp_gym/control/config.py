@@ -161,7 +161,7 @@ class RunConfig(ConfigModel):
             raise ValueError("no policy decides; give policy, or policies")
         if self.policy is not None and self.policies:
             raise ValueError("policy and policies both name policies; give one")
-        if all(seat.policy == INCUMBENT for seat in self.all_policies):
+        if all(one.policy == INCUMBENT for one in self.all_policies):
             raise ValueError("the incumbent decides nothing; name a policy beside it")
         if (self.mode == "canary") != (self.canary is not None):
             raise ValueError("canary says which decisions mode: canary enacts; give both, or none")
@@ -172,6 +172,6 @@ class RunConfig(ConfigModel):
         """The policies in order, however they were given."""
         given = self.policies or (NamedPolicyConfig(policy=self.policy or INCUMBENT),)
         return tuple(
-            seat if isinstance(seat, NamedPolicyConfig) else NamedPolicyConfig(policy=seat)
-            for seat in given
+            one if isinstance(one, NamedPolicyConfig) else NamedPolicyConfig(policy=one)
+            for one in given
         )

@@ -44,7 +44,7 @@ class GateConfig(ConfigModel):
     max_guard_trips_per_day: float = Field(
         24.0,
         ge=0,
-        description="times a day that guardrails step in; the same one counts anew after an hour "
+        description="times a day that guardrails step in; the same one counts again after an hour "
         "without; once an hour",
     )
     max_failure_share: float = Field(

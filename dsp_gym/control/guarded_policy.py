@@ -105,7 +105,7 @@ class Judgement:
     guarded: GuardedDecision  # its `proposed` is the uncapped decision
     lower: Ints  # the range the guardrails leave each vertex now
     upper: Ints
-    confidence: Floats | Floats32 | None  # 0..1 per vertex, of a policy that can tell
+    confidence: Floats | Floats32 | None  # 0..1 per vertex, of a policy that states it
     failure: Failure | None
     seconds: float  # it took, guardrails included
     forecast: Forecast | None = None  # of the load, where it is asked for and the policy has one

@@ -50,7 +50,7 @@ class ScalingRealizer:
             self._take_back(float(seen.t_s[0]), *verdict.rolls_back)
         elif verdict.asks:
             return self._ask(seen, guarded, verdict)
-        elif verdict.held is None:  # keeps what runs; another request may be under way
+        elif verdict.held is None:  # stay as it is; another request may be under way
             self._apply(guarded)
         return verdict
 

@@ -73,7 +73,7 @@ class ExcessBudgetConfig(ConfigModel):
         None,
         gt=0,
         description="how long the fallback decides once the budget is spent, s; then all is "
-        "counted anew; none: until the window has moved on",
+        "counted from zero; none: until the window has moved on",
     )
     burst_s: float | None = Field(
         None,

@@ -61,7 +61,7 @@ class VertexDocument(ConfigModel):
         None, ge=1, le=MOST_PARTITIONS, description="source: partitions of its log"
     )
     slot_sharing_group: str | None = Field(
-        None, description="Flink's slot sharing group; none: a group of its own"
+        None, description="Flink's slot sharing group; none: its own group"
     )
     start_parallelism: int | None = Field(
         None, ge=1, description="subtasks the job was submitted with; none: the running parallelism"

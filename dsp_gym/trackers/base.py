@@ -28,10 +28,10 @@ class Tracker(Protocol):
         """Begin the run."""
 
     def params(self, values: Mapping[str, object]) -> None:
-        """Records a nested document as dotted parameters."""
+        """Record a nested document as dotted parameters."""
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Records numbers at a step; written in batches, numbers that are not finite left out."""
+        """Record numbers at a step; written in batches, numbers that are not finite left out."""
 
     def artifact(self, path: Path, folder: str = "") -> None:
         """Keep a copy of a file, or of a folder's content, under a folder of the record."""

@@ -66,7 +66,7 @@ def terms_of(history: JobHistory) -> VerdictTerms:
 
 
 def decisions_of(work: Sequence[JobWork]) -> int:
-    """Counts the decisions of all replays, the deployed one among them.
+    """Count the decisions of all replays, the deployed one among them.
 
     Returns:
         The number.

@@ -56,7 +56,7 @@ class JobReplay(ConfigModel):
 
 
 def job_replay(history: JobHistory, replay: HistoryReplay) -> JobReplay:
-    """Sums up a replay.
+    """Sum up a replay.
 
     Args:
         history: that was gone through.

@@ -48,7 +48,7 @@ class _Outage:
 def dataset_histories(dataset: Tables, spec: JobSpec | None = None) -> list[JobHistory]:
     """The histories of the jobs in a dataset.
 
-    On a Unix clock the days of a job are one history; each run on a clock of its own is one.
+    On a Unix clock the days of a job are one history; each run with its own clock is one.
 
     Args:
         dataset: built with `windows` among its tables.
@@ -220,7 +220,7 @@ def _deployed(
     """Configurations in the order of time; an outage after which none changed is a restart."""
     times = np.array(sorted(whole))
     ran = [_configuration(spec, whole[t_s]) for t_s in times.tolist()]
-    found = [Deployed(float(times[0]) - interval_s, ran[0], math.nan)]
+    found = [Deployed(-math.inf, ran[0], math.nan)]
     told = [one for one in outages if times[0] - interval_s < one.t_s < times[-1]]
     for one in told:
         up_s = one.t_s if math.isnan(one.seconds) else one.t_s + one.seconds

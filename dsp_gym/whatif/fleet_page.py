@@ -137,7 +137,7 @@ def _job_row(job: JobResult, name: str) -> tuple[str, ...]:
 
 
 def write_report(found: Backtest, folder: Path) -> dict[str, Path]:
-    """Writes backtest.json, index.html and a page for each job.
+    """Write backtest.json, index.html and a page for each job.
 
     Returns:
         What was written, by kind: `json`, `html`.

@@ -114,7 +114,7 @@ class JobHistory:
         return bool(np.isfinite(self.latency_s).any())
 
     def stretches(self) -> list[slice]:
-        """Cuts the history into stretches without a gap, each of ten slots or more.
+        """Cut the history into stretches without a gap, each of ten slots or more.
 
         Where backlogs are known, a stretch begins with a known one. It lasts a week at most.
 
@@ -156,7 +156,7 @@ class JobHistory:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GridSlots:
-    """Slots of equal length, (K,) each; configurations are those at the beginning of a slot."""
+    """Slots of about equal length, (K,) each; configurations are those that a slot begins with."""
 
     t_s: Floats  # when a slot begins
     interval_s: int
@@ -167,6 +167,9 @@ class GridSlots:
     lag_s: Floats
     latency_s: Floats
     outage_s: Floats | None = None  # of the rescale with which a slot begins
+    seconds: Floats | None = None  # lengths of the slots; None: the interval
+    pending: Floats | None = None  # records in all logs when a slot begins; None: by `lag_s`
+    running_since_s: Floats | None = None  # of the configuration before; None, -inf: not known
 
 
 def gridded(
@@ -192,7 +195,12 @@ def gridded(
         The history.
     """
     t_s, tasks, level, load_per_s = grid.t_s, grid.tasks, grid.level, grid.load_per_s
-    outages = np.full_like(t_s, np.nan) if grid.outage_s is None else grid.outage_s
+    unknown = np.full_like(t_s, np.nan)
+    outages = unknown if grid.outage_s is None else grid.outage_s
+    seconds = np.full_like(t_s, grid.interval_s) if grid.seconds is None else grid.seconds
+    owed_s = np.concatenate([grid.lag_s[:1], grid.lag_s[:-1]])
+    pending = owed_s * load_per_s if grid.pending is None else grid.pending
+    since_s = unknown if grid.running_since_s is None else grid.running_since_s
     before = np.maximum(np.arange(len(t_s)) - 1, 0)
     moved = np.any((tasks != tasks[before]) | (level != level[before]), axis=1)
     return JobHistory(
@@ -200,8 +208,8 @@ def gridded(
         spec=spec,
         t_s=t_s,
         interval_s=float(grid.interval_s),
-        seconds=np.full(len(t_s), float(grid.interval_s)),
-        arrived=np.maximum(load_per_s, 0.0) * grid.interval_s,
+        seconds=seconds,
+        arrived=np.maximum(load_per_s, 0.0) * seconds,
         parallelism=tasks[before],
         memory_level=level[before],
         wanted=tasks,
@@ -212,9 +220,9 @@ def gridded(
         latency_s=grid.latency_s,
         cost_per_h=deployed_costs(spec, tasks, level),
         rescales=moved.astype(np.float64),
-        pending=_owed(spec, grid.lag_s, load_per_s),
+        pending=_owed(spec, pending),
         outage_s=outages,
-        running_since_s=np.full_like(t_s, np.nan),
+        running_since_s=np.where(np.isfinite(since_s), since_s, np.nan)[before],
         age_s=np.zeros(len(t_s)),
         drawn_outages_s=tuple(outages[np.isfinite(outages)].tolist()),
         parts=parts,
@@ -223,14 +231,13 @@ def gridded(
     )
 
 
-def _owed(spec: JobSpec, lag_s: Floats, load_per_s: Floats) -> Floats:
-    """Records in the logs of the sources when a slot begins, (K, V); NaN at other vertices."""
+def _owed(spec: JobSpec, pending: Floats) -> Floats:
+    """Records in the log of each source, (K, V), evenly; NaN at other vertices."""
     order = spec.topological_order()
     sources = [v for v, vertex in enumerate(order) if vertex.kind == "source"]
-    owed_s = np.concatenate([lag_s[:1], lag_s[:-1]])
-    pending = np.full((len(lag_s), len(order)), np.nan)
-    pending[:, sources] = (owed_s * load_per_s / max(len(sources), 1))[:, None]
-    return pending
+    owed = np.full((len(pending), len(order)), np.nan)
+    owed[:, sources] = (pending / max(len(sources), 1))[:, None]
+    return owed
 
 
 def deployed_costs(spec: JobSpec, tasks: Ints, level: Ints) -> Floats:
@@ -251,7 +258,7 @@ def deployed_costs(spec: JobSpec, tasks: Ints, level: Ints) -> Floats:
 
 
 def bridged(load_per_s: Floats, interval_s: int) -> Floats:
-    """Interpolates the load over short gaps; those at the ends stay.
+    """Interpolate the load over short gaps; those at the ends stay.
 
     Returns:
         (K,) records/s; NaN where a gap is longer than ten minutes.
@@ -292,7 +299,7 @@ def since(history: JobHistory, days: float) -> JobHistory:
 
 
 def distinct(histories: Sequence[JobHistory]) -> tuple[JobHistory, ...]:
-    """Refuses two jobs of one name.
+    """Refuse two jobs of one name.
 
     Returns:
         The histories, as they are.

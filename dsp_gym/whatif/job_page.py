@@ -117,7 +117,7 @@ def headline(job: JobResult) -> str:
     against = [one for one in best.reasons if one.speaks_against and not one.holds]
     wanting = against or [one for one in best.reasons if not one.holds]
     why = [f"{one.subject}: {one.found} ({one.needed} needed)" for one in wanting]
-    assumed = [assumption_text(one) for one in best.assumed if one.decides]
+    assumed = [f"not measured: {assumption_text(one)}" for one in best.assumed if one.decides]
     words = "; ".join([", ".join([best.verdict, *why]), *assumed])
     return f"{said}; verdict: {words}."
 
@@ -132,7 +132,7 @@ def verdict_rows(claim: PolicyClaim) -> list[tuple[str, str, str]]:
     for one in claim.reasons:
         mark = "holds" if one.holds else "speaks against" if one.speaks_against else "not yet"
         rows.append((one.subject, mark, one.text))
-    return [*rows, *(("assumed", "assumed", assumption_text(one)) for one in claim.assumed)]
+    return [*rows, *(("not measured", "assumed", assumption_text(one)) for one in claim.assumed)]
 
 
 def _parts(job: JobResult, trust: Trust) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _parts(job: JobResult, trust: Trust) -> Iterator[str]:
     yield lead(headline(job))
     seen = job.observed
     yield (
-        f"WatchedPolicy for {watched_text(seen.days)}: {job.intervals:,} intervals, "
+        f"Watched for {watched_text(seen.days)}: {job.intervals:,} intervals, "
         f"{share(seen.coverage)} of the slots are known, {seen.held:,} without a snapshot or an "
         "answer."
     )

@@ -37,7 +37,7 @@ OUTCOMES = (
 
 
 TRIP_REST_S = 3600.0
-"""A guardrail steps in anew after an hour without: in shadow a policy may want the same for hours,
+"""A guardrail steps in again after an hour without: in shadow a policy may want the same for hours,
 and waver about the bound."""
 
 RESTARTED_S = 1.0
@@ -77,7 +77,7 @@ class ObservedRun:
         return len(self.t_s)
 
     def next_up(self) -> Ints:
-        """Finds, for each slot, the first one from it on in which the job is up.
+        """Find, for each slot, the first one from it on in which the job is up.
 
         Returns:
             Slots (K,); the slot itself if there is none.
@@ -87,7 +87,7 @@ class ObservedRun:
         return np.where(after < len(self), after, slots)
 
     def restarts(self) -> list[slice]:
-        """Finds where the job was down and came back as it was: failures, and new submissions.
+        """Find where the job was down and came back as it was: failures, and new submissions.
 
         Returns:
             For each the slots from the last one before it until the job is up again.

@@ -12,7 +12,7 @@ from dsp_gym.whatif.rescales import counted
 
 
 def fitted(history: JobHistory) -> JobHistory:
-    """Fits the model to the steady parts of the history, and its outages to the observed ones.
+    """Fit the model to the steady parts of the history, and its outages to the observed ones.
 
     It has room for the deployed configurations, see `as_deployed`.
 
@@ -40,7 +40,7 @@ def fitted(history: JobHistory) -> JobHistory:
 
 
 def as_deployed(history: JobHistory) -> JobHistory:
-    """Makes room in the model for the deployed configurations.
+    """Make room in the model for the deployed configurations.
 
     A vertex that ran on more tasks than the job file allows may do so; one that the file holds
     fixed runs as it was deployed, and is scaled where it was rescaled. The model holds sources

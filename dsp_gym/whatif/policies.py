@@ -85,7 +85,7 @@ def named_entrants(policies: Sequence[str], guardrails: str | None) -> tuple[Rep
                 "is used twice, or is reserved for the deployed configurations",
                 key="policies",
                 value=one.label,
-                remedy="Give each policy once, under a name of its own.",
+                remedy="Give each policy once, under its own name.",
             )
         found.append(one)
     return tuple(found)

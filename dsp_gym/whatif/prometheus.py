@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, slots_history
-from dsp_gym.whatif.slots import SampledSlots, sampled_slots
+from dsp_gym.whatif.slots import SampledSlots, sampled_slots, slot_edges
 
 CARRIED_S = 600.0
 """Samples of the chunk before that are looked at again, so that no increase is lost between two."""
@@ -27,8 +28,10 @@ CARRIED_S = 600.0
 LONGEST_OUTAGE_S = 1800.0
 """A longer time without the job is no rescale."""
 
+_SHARES = ("busy", "idle", "backpressured")
+
 FINE_S = 15.0
-"""Scrapes that are further apart tell no outage."""
+"""Scrapes that are further apart show no outage."""
 
 
 def job_files(folder: Path) -> list[JobSpec]:
@@ -81,7 +84,7 @@ def fetched_history(
     """
     until_s = time.time() if now_s is None else now_s
     since_s = (until_s - days * 86_400.0) // interval_s * interval_s
-    passing = _Passing(spec, since_s, interval_s)
+    passing = _Passing(spec, interval_s)
     history.graphs(since_s, until_s)
     for chunk in history.chunks(since_s, until_s, on_chunk):
         if chunk.rows:
@@ -103,8 +106,9 @@ def fetched_history(
 class _Passing:
     """Chunks of samples on a grid, one after the other."""
 
-    def __init__(self, spec: JobSpec, since_s: float, interval_s: int) -> None:
-        self._spec, self._next_s, self._interval_s = spec, since_s, interval_s
+    def __init__(self, spec: JobSpec, interval_s: int) -> None:
+        self._spec, self._interval_s = spec, interval_s
+        self._next_s = math.inf  # the first slot begins with the first sample of all tasks
         self._carried = Samples.of(())
         self._slots: list[SampledSlots] = []
         self._ran: list[RunningTime] = []
@@ -115,21 +119,75 @@ class _Passing:
         if not len(samples):
             return
         self._scrape_s = max(self._scrape_s, interval_of(samples))
-        self._ran += running_in(self._spec, samples)
         both = self._carried.followed_by(samples)
-        if not self._slots:
-            first = float(both.t_s[0]) // self._interval_s * self._interval_s
-            self._next_s = max(self._next_s, first)
-        whole = int((float(both.t_s[-1]) - self._next_s) / self._interval_s)
+        for one in running_in(self._spec, samples):
+            self._take_run(one, both)
+        whole = int((float(both.t_s[-1]) - self._next_s) / self._interval_s) if self._ran else 0
         if whole > 0:
-            edges: Floats = self._next_s + self._interval_s * np.arange(whole + 1, dtype=np.float64)
+            stops_s = (one.until_s for one in self._ran)
+            edges = slot_edges(self._next_s, whole, self._interval_s, stops_s)
             self._slots.append(sampled_slots(self._spec, both, edges))
             self._next_s = float(edges[-1])
         self._carried = both.between(self._next_s - CARRIED_S, math.inf)
 
+    def _take_run(self, one: RunningTime, samples: Samples) -> None:
+        """Take in a run, with the times at which tasks reported last and came up."""
+        before = self._ran[-1] if self._ran else None
+        if before is None or one.restarted or one.parallelism != before.parallelism:
+            if before is None:
+                self._next_s = one.since_s
+                up_s = _up_since(self._spec, samples.between(-math.inf, one.since_s + 1.0))
+                up_s = up_s if math.isfinite(up_s) else -math.inf
+            else:
+                stopped_s, up_s = _restart(self._spec, samples, before, one, self._scrape_s)
+                self._ran[-1] = replace(before, until_s=stopped_s)
+            one = replace(one, since_s=up_s)
+        self._ran.append(one)
+
     def ended(self) -> tuple[list[SampledSlots], list[Deployed]]:
         """The slots, and the configurations that were deployed."""
         return self._slots, _deployed(self._spec, self._ran, self._scrape_s)
+
+
+def _restart(
+    spec: JobSpec, samples: Samples, before: RunningTime, after: RunningTime, scrape_s: float
+) -> tuple[float, float]:
+    """Find the last scrape of a run, and when the tasks of the next one came up, s.
+
+    Runs are known to two scrapes, in which a backlog grows by far more than while the job is down.
+    """
+    near = samples.between(before.until_s - 3 * scrape_s, after.since_s + 3 * scrape_s)
+    counted = [near.grid(vertex.name, "records_out_total") for vertex in spec.vertices]
+    scrapes = np.concatenate([times for times, _, _ in counted])
+    begun = np.concatenate([_begun(times, counts, scrape_s) for times, _, counts in counted])
+    old = scrapes[scrapes < begun.min(initial=math.inf)]
+    if not len(begun) or not len(old):
+        return before.until_s, after.since_s
+    stopped_s, first_s = float(old.max()), float(begun.min())
+    up_s = _up_since(spec, near.between(stopped_s, first_s + scrape_s))
+    return stopped_s, min(max(up_s, stopped_s), first_s)
+
+
+def _begun(times: Floats, counts: Floats, scrape_s: float) -> Floats:
+    """Find the first samples of new tasks: their counts fall, or begin later than all others."""
+    found = [np.empty(0)]
+    for column in counts.T:
+        known = np.flatnonzero(np.isfinite(column))
+        is_new = np.diff(column[known], prepend=column[known[:1]]) < 0
+        is_new[:1] = times[known[:1]] > times[0] + 1.5 * scrape_s
+        found.append(times[known[is_new]])
+    return np.concatenate(found)
+
+
+def _up_since(spec: JobSpec, samples: Samples) -> float:
+    """Compute since when tasks are up, from the times that they accumulated; inf: not told."""
+    found = [math.inf]
+    for vertex in spec.vertices:
+        grids = [samples.grid(vertex.name, f"{share}_ms_total") for share in _SHARES]
+        if all(len(times) for times, _, _ in grids):
+            up_ms = sum(float(np.nanmax(values[0])) for _, _, values in grids)
+            found.append(float(grids[0][0][0]) - 1e-3 * up_ms)
+    return min(found)
 
 
 def _deployed(spec: JobSpec, ran: Sequence[RunningTime], scrape_s: float) -> list[Deployed]:

@@ -1,6 +1,6 @@
 """The replay of a job's history: its model under the observed load, once per policy.
 
-Every policy drives jobs of its own, with its own rescales, backlog and guardrails; one row follows
+Every policy drives its own jobs, with their rescales, backlog and guardrails; one row follows
 the deployed configurations. The replay goes on as the history grows, and is a function of the
 history alone: what follows a run live ends in the same numbers as a replay of its journal
 afterwards.

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def outages_s(run: ObservedRun) -> Floats:
-    """Measures how long the log was not read in each observed rescale, restore included.
+    """Measure how long the log was not read in each observed rescale, restore included.
 
     A job stopped with a savepoint reads nothing from the request on: where the journal holds the
     savepoint's time, it counts, too.
@@ -31,7 +31,7 @@ def outages_s(run: ObservedRun) -> Floats:
 
 
 def down_share(run: ObservedRun) -> float | None:
-    """Measures which part of the rescales the job was down; the rest is savepoints.
+    """Measure which part of the rescales the job was down; the rest is savepoints.
 
     While the job stops, the records in its buffers still get through.
 

@@ -21,7 +21,7 @@ from dsp_gym.whatif.history import (
     bridged,
     gridded,
 )
-from dsp_gym.whatif.slots import SampledSlots, sampled_slots
+from dsp_gym.whatif.slots import SampledSlots, sampled_slots, slot_edges
 
 PART_S = 300.0
 """Length of the parts that a model is fitted to; a short history is cut into shorter ones."""
@@ -40,7 +40,7 @@ with them, and beyond a dozen the same loads come again."""
 class Deployed:
     """A configuration of a job, and since when it ran."""
 
-    t_s: float  # its records were processed from then on
+    t_s: float  # its records were processed from then on; -inf: since before the history
     configuration: Configuration
     down_since_s: float  # the job was down from then to `t_s`; NaN: not known, or not at all
 
@@ -57,7 +57,7 @@ def measured_history(
     notes: Sequence[str] = (),
     is_dated: bool = False,
 ) -> JobHistory:
-    """Puts the samples of one job on a grid.
+    """Put the samples of one job on a grid.
 
     Args:
         name: of the job.
@@ -78,9 +78,9 @@ def measured_history(
     """
     begin_s = deployed[0].t_s
     slots = max(0, int((until_s - begin_s) / interval_s))
-    edges: Floats = begin_s + interval_s * np.arange(slots + 1, dtype=np.float64)
     if not slots:
         raise _silent(name, max(0.0, until_s - begin_s))
+    edges = slot_edges(begin_s, slots, interval_s, (one.down_since_s for one in deployed))
     seen = sampled_slots(spec, samples, edges)
     return slots_history(
         name, spec, seen, deployed, interval_s, latency=latency, notes=notes, is_dated=is_dated
@@ -117,10 +117,11 @@ def slots_history(
         MetricsError: No source reported.
     """
     edges = np.append(seen.begin_s, seen.begin_s[-1] + interval_s)
+    seconds = np.diff(edges)
     if not seen.emitted.any():
         raise _silent(name, float(edges[-1] - edges[0]))
     tasks, level, running = _configured(spec, deployed, seen.begin_s)
-    arrived = np.maximum(seen.emitted + seen.grown, 0.0) / interval_s
+    arrived = np.maximum(seen.emitted + seen.grown, 0.0) / seconds
     load = bridged(np.where(seen.known, arrived, np.nan), interval_s)
     restarts = _restarts(deployed)
     load = np.where(_struck(restarts, edges), np.nan, load)
@@ -134,16 +135,19 @@ def slots_history(
         GridSlots(
             t_s=seen.begin_s,
             interval_s=interval_s,
+            seconds=seconds,
             load_per_s=load,
             tasks=tasks,
             level=level,
             late=_with_outages(late, _down_share(deployed, edges)),
             lag_s=lag_s,
+            pending=np.maximum(seen.pending - seen.grown, 0.0),
             latency_s=seen.latency_s,
+            running_since_s=np.array([one.t_s for one in deployed])[running],
             outage_s=np.where(np.diff(running, prepend=running[0]) > 0, outages[running], np.nan),
         ),
         parts=_parts(
-            spec, seen, interval_s, load, tasks, level, _settled(deployed, edges), latency
+            spec, seen, interval_s, seconds, load, tasks, level, _settled(deployed, edges), latency
         ),
         notes=(*notes, *_of_restarts(restarts)),
         is_dated=is_dated,
@@ -179,7 +183,7 @@ def _silent(name: str, seconds: float) -> MetricsError:
 
 
 def _late(seen: SampledSlots, lag_s: Floats, bound_s: float) -> Floats:
-    """Late share of the samples; where no sink tells, whether the log is too far behind."""
+    """Late share of the samples; where no sink reports it, whether the log is too far behind."""
     if np.isfinite(seen.late).any():
         return seen.late
     told = np.isfinite(lag_s) & seen.known
@@ -197,6 +201,7 @@ def _configured(
     """Tasks and levels (K, V) of each slot, and which configuration it is (K,)."""
     names = [vertex.name for vertex in spec.topological_order()]
     running = np.searchsorted([one.t_s for one in deployed], begins + 1e-6, side="right") - 1
+    running = np.maximum(running, 0)  # slots before the first configuration
     # What a rescale leads to is deployed from its begin on, when the old configuration stops.
     stopped = np.array([one.down_since_s for one in deployed])
     following = np.minimum(running + 1, len(deployed) - 1)
@@ -213,7 +218,7 @@ def _down_share(deployed: Sequence[Deployed], edges: Floats) -> Floats:
         if math.isfinite(one.down_since_s):
             inside = np.minimum(edges[1:], one.t_s) - np.maximum(edges[:-1], one.down_since_s)
             down += np.maximum(inside, 0.0)
-    return np.asarray(np.minimum(down / (edges[1] - edges[0]), 1.0), dtype=np.float64)
+    return np.asarray(np.minimum(down / np.diff(edges), 1.0), dtype=np.float64)
 
 
 def _settled(deployed: Sequence[Deployed], edges: Floats) -> Bools:
@@ -229,6 +234,7 @@ def _parts(
     spec: JobSpec,
     seen: SampledSlots,
     interval_s: int,
+    seconds: Floats,
     load: Floats,
     tasks: Ints,
     level: Ints,
@@ -245,7 +251,7 @@ def _parts(
         same = np.all(tasks[part] == tasks[begin]) and np.all(level[part] == level[begin])
         if same and usable[part].all():
             configured = Configuration(*_by_name(spec, tasks[begin], level[begin]))
-            one = _part(spec, seen, interval_s, float(load[part].mean()), configured, part, latency)
+            one = _part(spec, seen, seconds[part], load[part], configured, part, latency)
             if one is not None:
                 found.append(one)
     found.sort(key=lambda one: (str(one.configuration), one.rate_per_s))
@@ -265,30 +271,32 @@ def _by_name(spec: JobSpec, tasks: Ints, level: Ints) -> tuple[dict[str, int], d
 def _part(
     spec: JobSpec,
     seen: SampledSlots,
-    interval_s: int,
-    offered: float,
+    seconds: Floats,
+    load: Floats,
     configured: Configuration,
     part: slice,
     latency: Latency,
 ) -> SteadyPart | None:
-    rates = seen.emitted[part] / interval_s
-    rate = float(rates.mean())
+    rates = seen.emitted[part] / seconds
+    rate, offered = (float(np.average(values, weights=seconds)) for values in (rates, load))
     if not rate > 0 or rate > offered / SATURATED:
         return None
     saturated = rate < SATURATED * offered
-    half = len(rates) // 2
-    before, after = float(rates[:half].mean()), float(rates[half:].mean())
+    # Of a job that keeps up, only what it does not take of a changing load is unsteady.
+    held = rates if saturated else rates / np.maximum(load, 1e-9)
+    half = len(held) // 2
+    before, after = float(held[:half].mean()), float(held[half:].mean())
     drift = math.log(after / before) if before > 0 and after > 0 else math.nan
     busy, hit, selectivity = _of_vertices(spec, seen, part)
     return SteadyPart(
         f"{seen.begin_s[part.start]:.0f} s",
         0.0,
-        float(len(rates) * interval_s),
+        float(seconds.sum()),
         configured.parallelism,
         configured.memory_level,
         math.inf if saturated else offered,
         rate,
-        float(np.std(rates) / rate),
+        float(np.std(held) / np.mean(held)),
         drift,
         saturated,
         busy=busy,
@@ -302,7 +310,7 @@ def _part(
 def _of_vertices(
     spec: JobSpec, seen: SampledSlots, part: slice
 ) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-    """Busy share, hit rate and selectivity of the vertices that tell them."""
+    """Busy share, hit rate and selectivity of the vertices that report them."""
     busy, hit, selectivity = {}, {}, {}
     for v, vertex in enumerate(spec.topological_order()):
         used = seen.busy[part, v]

@@ -1,13 +1,13 @@
 """Samples of a job on a regular grid of slots: counters, gauges and latencies, vertex by vertex.
 
 A counter that falls has restarted, so its value is its increase. Where no sample is near, nothing
-is known of a slot, but counters tell how much arrived meanwhile.
+is known of a slot, but counters show how much arrived meanwhile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -45,12 +45,12 @@ class SampledSlots:
 
 
 def sampled_slots(spec: JobSpec, samples: Samples, edges: Floats) -> SampledSlots:
-    """Puts samples on a grid.
+    """Put samples on a grid.
 
     Args:
         spec: the job.
         samples: of the slots, and a scrape more at either end where there is one.
-        edges: (K + 1,) begin of each slot and the end of the last, s; equally far apart.
+        edges: (K + 1,) begin of each slot and the end of the last, s.
 
     Returns:
         K slots.
@@ -89,6 +89,31 @@ def sampled_slots(spec: JobSpec, samples: Samples, edges: Floats) -> SampledSlot
     )
 
 
+def slot_edges(begin_s: float, slots: int, interval_s: int, cuts_s: Iterable[float]) -> Floats:
+    """Lay a grid whose slots begin with the rescales: the nearest edge moves to each.
+
+    Args:
+        begin_s: of the first slot.
+        slots: their number, K.
+        interval_s: length of a slot without a rescale nearby.
+        cuts_s: when the job was stopped for a rescale, or ended, rising; NaN: not known.
+
+    Returns:
+        (K + 1,) begin of each slot and the end of the last, s; the outer two never move.
+
+    >>> slot_edges(0.0, 4, 30, [70.0, 100.0]).tolist()
+    [0.0, 30.0, 70.0, 100.0, 120.0]
+    """
+    edges: Floats = begin_s + interval_s * np.arange(slots + 1, dtype=np.float64)
+    free = set(range(1, slots))
+    for cut_s in cuts_s:
+        place = -1 if math.isnan(cut_s) else round((cut_s - begin_s) / interval_s)
+        if place in free:
+            free.remove(place)
+            edges[place] = cut_s
+    return edges
+
+
 class _Reading:
     """Samples of one job by slot."""
 
@@ -121,7 +146,7 @@ class _Reading:
         times, _, values = self.samples.grid(vertex, "busy_ms_total")
         if len(times) > 1:
             tasks = _slot_means(times, np.isfinite(values).sum(axis=1).astype(float), self.edges)
-            seconds = float(self.edges[1] - self.edges[0])
+            seconds = np.diff(self.edges)
             rises = np.diff(np.interp(self.edges, times, _total(values)))
             return np.asarray(np.clip(rises * 1e-3 / (seconds * np.maximum(tasks, 1.0)), 0.0, 1.0))
         times, _, values = self.samples.grid(vertex, "busy_ms_per_s")
@@ -181,8 +206,8 @@ def _near(times: Floats, edges: Floats) -> Bools:
     if len(times) < 2:
         return np.zeros(len(edges) - 1, dtype=bool)
     usual = float(np.median(np.diff(times)))
-    widest = max(2.5 * usual, edges[1] - edges[0])
-    known = (edges[1:] > times[0]) & (edges[:-1] < times[-1])
+    widest = max(2.5 * usual, float(np.median(np.diff(edges))))
+    known = (edges[:-1] >= times[0] - usual) & (edges[1:] <= times[-1] + usual)
     for i in np.flatnonzero(np.diff(times) > widest).tolist():
         known &= ~((edges[1:] > times[i] + usual) & (edges[:-1] < times[i + 1] - usual))
     return np.asarray(known)

@@ -115,19 +115,19 @@ def _assumed(
 
 
 def assumption_text(one: Assumption) -> str:
-    """An assumption in words.
+    """Say what was assumed, not measured.
 
     Returns:
-        A sentence without its full stop.
+        A phrase.
 
     >>> assumption_text(Assumption(of="outage_s", values=(5, 8, 12), late=0.01, decides=True))
-    'not measured: an outage of 5 to 12 s for each rescale, which decides the verdict'
+    'an outage of 5 to 12 s for each rescale, which decides the verdict'
     """
     what = f"the model's {', '.join(one.names)}"
     if one.of == "outage_s":
         low, high = number(one.values[0]), number(one.values[-1])
         what = f"an outage of {_range(low, high)} s for each rescale"
-    return f"not measured: {what}{', which decides the verdict' if one.decides else ''}"
+    return f"{what}{', which decides the verdict' if one.decides else ''}"
 
 
 def _agreement(history: JobHistory, decided: Decided) -> float | None:

@@ -40,7 +40,7 @@ def test_a_journal_that_ships_gives_pages_and_a_verdict(tmp_path):
     said = invoke(JOURNAL, "--out", out)
     assert said.startswith("flink-q11-day: no policy is sure to keep its lateness within the bound")
     assert "flink-q11-day, learned: keep watching" in said
-    assert "assumed: not measured: an outage of 2 to 10 s for each rescale" in said
+    assert re.search(r"assumed +not measured: an outage of 2 to 10 s for each rescale", said)
     names = sorted(file.name for file in out.iterdir())
     assert names == ["backtest.json", "index.html", "job-1-flink-q11-day.html"]
     page = (out / "job-1-flink-q11-day.html").read_text(encoding="utf-8")
@@ -162,13 +162,13 @@ POLICIES = "policies: [{name: ds2, policy: ds2-justin}, incumbent]"
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    """The journal of half an hour in shadow mode beside a job that is far too small."""
+    """The journal of an hour in shadow mode beside a job that is far too small."""
     root = tmp_path_factory.mktemp("shadow")
     config = root / "run.yaml"
-    config.write_text(
-        f"job: nexmark-q1\n{POLICIES}\ngate: {{min_days: 0.02, rescue: {{cut: 0.3}}}}\n"
-    )
-    words = ["shadow", config, "diurnal", "--duration", "30m"]
+    config.write_text(f"job: nexmark-q1\n{POLICIES}\ngate: {{min_days: 0.04}}\n")
+    # After half an hour, most of it the start, DS2 is sure to take away 36 % of the lateness; a
+    # rescue needs 50 %. After an hour it is sure to take away 59 %.
+    words = ["shadow", config, "diurnal", "--duration", "60m"]
     words += ["--journal", root / "journal"]
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output
@@ -177,11 +177,11 @@ def watched(tmp_path_factory):
 
 def test_what_a_shadow_run_watched_has_a_verdict_on_its_own_policies(watched, tmp_path):
     said = invoke(watched, "--out", tmp_path / "report")
-    # The start is far too small: DS2 scales up to be late 64 points less, at three times the cost.
+    # The start is far too small: DS2 scales up to be late 82 points less, at 3.6 times the cost.
     assert "ds2: rescue\n" in said
     assert re.search(r"holds +saving: costs 2\d\d % more \[.*; a rescue may cost up to 5", said)
-    assert re.search(r"holds +SLO: late 6\d(\.\d)? points less than the incumbent", said)
-    assert re.search(r"holds +failures: 0 of 30 decisions failed", said)
+    assert re.search(r"holds +SLO: late 8\d(\.\d)? points less than the incumbent", said)
+    assert re.search(r"holds +failures: 0 of 60 decisions failed", said)
 
 
 def test_the_verdict_is_written_on_a_version_and_only_a_person_moves_the_alias(

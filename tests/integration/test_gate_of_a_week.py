@@ -38,6 +38,9 @@ load:
 
 @pytest.mark.parametrize(
     ("days", "later", "seeds"),
+    # Half a day is twelve drawn hours, in some of which the learned policy is later than the
+    # autoscaler: 4.1 points less over all, but at the worse end of the interval 1.7 points more.
+    # After a week the worse end is 0.1 points less.
     [(0.5, 0.02, 4), pytest.param(7, 0.005, 4, marks=pytest.mark.validate)],
 )
 def test_the_gate_promotes_who_deserves_it_and_rejects_who_does_not(

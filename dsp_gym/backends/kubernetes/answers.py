@@ -27,7 +27,7 @@ _REASONS: dict[int, ApiReason] = {
 }
 
 _REMEDIES = {
-    "Unauthorized": "Its token is wrong or has expired; sign in anew.",
+    "Unauthorized": "Its token is wrong or has expired; sign in again.",
     "Forbidden": "Give the account the right, or name another account's kubeconfig or context.",
     "Unreachable": "Does the API server run, and is it the one of this context?",
     "Timeout": "Does the API server hang? A longer timeout_s waits longer.",

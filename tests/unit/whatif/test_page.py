@@ -111,7 +111,7 @@ def test_what_decides_the_verdict_and_was_assumed_is_named_in_it():
         "promote; not measured: an outage of 5 to 12 s for each rescale, which decides the verdict."
     )
     subject, mark, text = verdict_rows(named)[-1]
-    assert (subject, mark) == ("assumed", "assumed")
+    assert (subject, mark) == ("not measured", "assumed")
     assert "5 to 12 s" in text
 
 

@@ -91,6 +91,39 @@ def test_a_rescale_is_deployed_when_the_old_configuration_stops_and_its_outage_i
     assert np.isnan(np.delete(found.outage_s, 10)).all()
 
 
+def test_a_slot_begins_with_a_rescale_that_falls_into_it():
+    configurations = [deployed(0.0, 2), deployed(624.0, 3, down_s=620.0)]
+    found = read({(SOURCE, "records_out_total"): counted(TIMES)}, configurations)
+    assert found.t_s[9:12].tolist() == [540.0, 620.0, 660.0]
+    assert found.seconds[9:12].tolist() == [80.0, 40.0, 60.0]
+    assert found.wanted[:, 0].tolist() == [2] * 10 + [3] * 10
+    assert found.outage_s[10] == 4.0
+    assert found.load_per_s == pytest.approx(np.full(20, 100.0))
+
+
+def test_the_backlog_that_a_slot_begins_with_is_the_one_sampled_then():
+    series = {
+        (SOURCE, "records_out_total"): counted(TIMES),
+        (SOURCE, "pending_records"): (TIMES, 5.0 * TIMES),
+    }
+    found = read(series)
+    assert found.pending[:, 0].tolist() == [300.0 * k for k in range(20)]
+    assert found.stretches() == [slice(0, 20)]
+
+
+def test_since_when_the_job_runs_is_known_where_it_began_in_the_history():
+    series = {(SOURCE, "records_out_total"): counted(TIMES)}
+    configurations = [deployed(0.0, 2), deployed(624.0, 3, down_s=620.0)]
+    found = read(series, configurations)
+    assert found.running_since_s[[0, 10, 11]].tolist() == [0.0, 0.0, 624.0]
+
+
+def test_a_slot_that_samples_cover_in_part_is_not_known():
+    times = TIMES[(TIMES >= 90) & (TIMES <= 1120)]
+    found = read({(SOURCE, "records_out_total"): counted(times)})
+    assert np.flatnonzero(np.isfinite(found.load_per_s)).tolist() == list(range(2, 18))
+
+
 def test_a_restart_without_a_rescale_is_cut_out_and_counted():
     configurations = [deployed(0.0, 2), deployed(690.0, 2, down_s=615.0), deployed(900.0, 3)]
     found = read({(SOURCE, "records_out_total"): counted(TIMES)}, configurations)
@@ -142,6 +175,14 @@ def test_parts_hold_rate_busyness_and_selectivity_of_their_own_time():
     assert one.rate_per_s == pytest.approx(100.0)
     assert one.busy[NAMES[1]] == pytest.approx(0.6)
     assert not one.saturated
+
+
+def test_a_job_that_follows_a_changing_load_is_steady():
+    times = np.arange(0.0, 7201.0, 10.0)
+    series = {(SOURCE, "records_out_total"): (times, 100.0 * times + 0.01 * times**2)}
+    found = read(series, [deployed(0.0, 2)], until_s=7200.0)
+    assert found.parts[-1].drift == pytest.approx(0.0)
+    assert found.parts[-1].spread == pytest.approx(0.0)
 
 
 def test_a_history_without_sources_is_refused():

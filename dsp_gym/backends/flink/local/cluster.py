@@ -325,7 +325,7 @@ class LocalCluster:
     def _listens(self, part: str) -> list[tuple[int, str, str]]:
         """Ports of a part, what they are, and how they are moved."""
         ports = self.ports
-        again = "start anew for others: dsp-gym flink down, dsp-gym flink up"
+        again = "start again for others: dsp-gym flink down, dsp-gym flink up"
         moved = "take another port: dsp-gym flink up"
         return {
             JOBMANAGER: [
