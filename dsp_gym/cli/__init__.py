@@ -91,8 +91,12 @@ def _with(modules: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback(help=_HELP)(_options)
-    for module in modules:
-        importlib.import_module(f"dsp_gym.cli.{module}").register(made)
+    for name in modules:
+        module = importlib.import_module(f"dsp_gym.cli.{name}")
+        if hasattr(module, "register"):  # a group of commands, or one that is not named as it is
+            module.register(made)
+        else:
+            made.command(epilog=module.EXAMPLES)(getattr(module, name))
     return made
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dsp_gym.whatif.policies import ReplayedPolicy
     from dsp_gym.whatif.result import Backtest, JobResult
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym backtest journals/flink-q11-day                 a journal that ships
@@ -158,11 +158,6 @@ def backtest(
         _write(found, folder, as_json)
     if as_json:
         typer.echo(found.to_json(), nl=False)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(backtest)
 
 
 def _named(policies: str | None, guardrails: str) -> Sequence[ReplayedPolicy] | None:

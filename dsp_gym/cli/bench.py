@@ -17,7 +17,7 @@ from dsp_gym.errors import MissingExtraError
 if TYPE_CHECKING:
     from dsp_gym.studies.bench.environment import MeasuredRate
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym bench env                     environment, simulation, policy inference and PPO
@@ -51,11 +51,6 @@ class _Asked:
     policies: tuple[str, ...] | None
     rows: int | None
     quick: bool
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(bench)
 
 
 def bench(

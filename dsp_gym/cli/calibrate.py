@@ -19,7 +19,7 @@ from dsp_gym.errors import ConfigError
 if TYPE_CHECKING:
     from dsp_gym.calibration.config import CalibrationConfig
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym calibrate flink-q11-day --out job.yaml --report fit.html      recordings that ship
@@ -68,11 +68,6 @@ class _Written:
         for path in (self.out, self.report):
             if path is not None:
                 typer.echo(f"written: {path}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(calibrate)
 
 
 _SourcesArgument = Annotated[

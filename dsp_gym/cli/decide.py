@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym decide snapshots.jsonl --policy ds2\n\n"
-        "  dsp-gym decide snapshots.jsonl --policy learned-q11 --guardrails default "
-        "--out decisions.jsonl\n\n"
-        "  dsp-gym decide traces.jsonl --policy flink-autoscaler --trace"
-    )(decide)
+EXAMPLES = (
+    "Examples:\n\n"
+    "  dsp-gym decide snapshots.jsonl --policy ds2\n\n"
+    "  dsp-gym decide snapshots.jsonl --policy learned-q11 --guardrails default "
+    "--out decisions.jsonl\n\n"
+    "  dsp-gym decide traces.jsonl --policy flink-autoscaler --trace"
+)
 
 
 def decide(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dsp_gym.backends.flink.patient import PatientSamples
     from dsp_gym.errors import FlinkError
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym discover --flink http://127.0.0.1:8081                      every running job, into jobs/
@@ -43,11 +43,6 @@ _SOURCES = (
     "Name Flink's REST interface: --flink URL; or resources of the operator: --selector LABELS; or "
     "a Prometheus: --prometheus URL."
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(discover)
 
 
 _PricesOption = Annotated[

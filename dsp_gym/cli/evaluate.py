@@ -85,19 +85,17 @@ JsonOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym evaluate quick\n\n"
-        "  dsp-gym evaluate q11 --policies all,learned-q11\n\n"
-        "  dsp-gym evaluate quick --policies ds2,justin-artifact\n\n"
-        "  dsp-gym evaluate core-v2 --policies learned            costs at equal lateness\n\n"
-        "  dsp-gym evaluate core-v2 --entry my_rule:half_busy     enter your own policy\n\n"
-        "  dsp-gym evaluate runs/evaluations/quick/results.json   the same comparison again\n\n"
-        "  dsp-gym evaluate core-v1 --workers 4                   four local processes\n\n"
-        "  dsp-gym evaluate core-v1 --resume                      after Ctrl-C, on any engine"
-    )(evaluate)
+EXAMPLES = (
+    "Examples:\n\n"
+    "  dsp-gym evaluate quick\n\n"
+    "  dsp-gym evaluate q11 --policies all,learned-q11\n\n"
+    "  dsp-gym evaluate quick --policies ds2,justin-artifact\n\n"
+    "  dsp-gym evaluate core-v2 --policies learned            costs at equal lateness\n\n"
+    "  dsp-gym evaluate core-v2 --entry my_rule:half_busy     enter your own policy\n\n"
+    "  dsp-gym evaluate runs/evaluations/quick/results.json   the same comparison again\n\n"
+    "  dsp-gym evaluate core-v1 --workers 4                   four local processes\n\n"
+    "  dsp-gym evaluate core-v1 --resume                      after Ctrl-C, on any engine"
+)
 
 
 def evaluate(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dsp_gym.job.validity import Validity
     from dsp_gym.policies.planner import CapacityPlan, PlannerBackend, PlanRequest, ProfilePlan
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym plan streambed-q11 --rate 2e6
@@ -42,11 +42,6 @@ Examples:
 
   dsp-gym plan streambed-q5 --slots 48 --slot-memory-mib 2048     the rate of 48 slots
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(plan)
 
 
 _JobArgument = Annotated[

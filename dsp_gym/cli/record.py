@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dsp_gym.backends.flink.recording.plan import RecordConfig
     from dsp_gym.job.spec import JobSpec
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym record flink-q1 --plan                   the runs, and how long they take
@@ -27,11 +27,6 @@ Examples:
 
 After an interruption the same command continues with the missing runs.
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(record)
 
 
 def record(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dsp_gym.control.backend_of import Substitute
     from dsp_gym.control.config import RunConfig
 
-_EPILOG = """
+EXAMPLES = """
 Examples:
 
   dsp-gym shadow shadow-wordcount                     decisions of three policies; touches nothing
@@ -105,11 +105,6 @@ PublicOption = Annotated[
 LinesOption = Annotated[
     bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EPILOG)(shadow)
 
 
 def shadow(

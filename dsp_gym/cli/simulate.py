@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.scorecard import Scorecard
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym simulate nexmark-q11 --policies ds2 --load diurnal-bursts
@@ -63,11 +63,6 @@ class _Row(TypedDict):
     configuration: dict[str, dict[str, int]]
     reason: str
     interventions: list[dict[str, str]]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(simulate)
 
 
 _PlotOption = Annotated[

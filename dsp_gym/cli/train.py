@@ -64,16 +64,14 @@ TrackOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym train quickstart\n\n"
-        "  dsp-gym train q11 --seed 3 --out runs/q11-seed-3\n\n"
-        "  dsp-gym train q11 --workers 1                one seed after the other\n\n"
-        "  dsp-gym train q11 --master spark://host:7077\n\n"
-        "  dsp-gym train q11 --resume                   continue after Ctrl-C"
-    )(train)
+EXAMPLES = (
+    "Examples:\n\n"
+    "  dsp-gym train quickstart\n\n"
+    "  dsp-gym train q11 --seed 3 --out runs/q11-seed-3\n\n"
+    "  dsp-gym train q11 --workers 1                one seed after the other\n\n"
+    "  dsp-gym train q11 --master spark://host:7077\n\n"
+    "  dsp-gym train q11 --resume                   continue after Ctrl-C"
+)
 
 
 def train(

@@ -57,18 +57,16 @@ OutOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym tune ds2 core-v1\n\n"
-        "  dsp-gym tune justin-paper q11 --trials 50\n\n"
-        "  dsp-gym tune ds2 core-v2 --seeds 1\n\n"
-        "  dsp-gym tune agent q11-quickstart --trials 20\n\n"
-        "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings in parallel\n\n"
-        "  dsp-gym tune ds2 core-v1 --at-once 8 --master spark://host:7077\n\n"
-        "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
-    )(tune)
+EXAMPLES = (
+    "Examples:\n\n"
+    "  dsp-gym tune ds2 core-v1\n\n"
+    "  dsp-gym tune justin-paper q11 --trials 50\n\n"
+    "  dsp-gym tune ds2 core-v2 --seeds 1\n\n"
+    "  dsp-gym tune agent q11-quickstart --trials 20\n\n"
+    "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings in parallel\n\n"
+    "  dsp-gym tune ds2 core-v1 --at-once 8 --master spark://host:7077\n\n"
+    "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
+)
 
 
 def tune(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dsp_gym.studies.policies_on_flink.published import PublishedRun
     from dsp_gym.studies.policies_on_flink.runs import KeptRuns, PlannedValidation, RealRun
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym validate policies --plan                 the runs, and how long they take
@@ -39,11 +39,6 @@ Examples:
 
 After an interruption the same command continues with the missing runs.
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(validate)
 
 
 _ConfigArgument = Annotated[
