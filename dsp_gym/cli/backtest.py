@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.engines import cells_bar, open_engine
+from dsp_gym.cli.engines import cells_bar, kept_beside, open_engine
+from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.histories import Histories, Sources, read_histories
 from dsp_gym.cli.options import (
     AccountOption,
@@ -21,12 +22,11 @@ from dsp_gym.cli.options import (
     WorkersOption,
 )
 from dsp_gym.cli.output import print_table
+from dsp_gym.errors import ConfigError, DspGymError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dsp_gym.engine import Engine
-    from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.whatif.policies import ReplayedPolicy
     from dsp_gym.whatif.result import Backtest, JobResult
 
@@ -54,7 +54,6 @@ LOOK_S = 10.0
 POLICIES = "ds2,justin-paper,learned"
 """Of a history beside which no policy was watched."""
 
-_INTERRUPTED = 130
 
 SourceArgument = Annotated[
     list[str] | None,
@@ -161,7 +160,6 @@ def backtest(
 
 
 def _named(policies: str | None, guardrails: str) -> Sequence[ReplayedPolicy] | None:
-    from dsp_gym.errors import ConfigError
     from dsp_gym.whatif.policies import named_entrants
 
     if policies is None:
@@ -183,32 +181,17 @@ def _run(
     master: str | None,
     workers: int | None,
 ) -> Backtest:
-    from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.whatif.backtest import decisions_of, work_of
-
-    kept = None
-    if folder is not None:
-        kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
-    decisions = decisions_of([work_of(one, entrants)[0] for one in read.found])
-    with open_engine("dsp-gym backtest", master, workers, decisions) as engine:
-        found = _played(read, entrants, engine, kept)
-    if kept is not None:
-        kept.clear()
-    return found
-
-
-def _played(
-    read: Histories,
-    entrants: Sequence[ReplayedPolicy] | None,
-    engine: Engine,
-    kept: KeptResults | None,
-) -> Backtest:
     from dsp_gym.whatif.backtest import backtest as run
+    from dsp_gym.whatif.backtest import decisions_of, work_of
     from dsp_gym.whatif.kept import KeptReplays
 
-    try:
-        with cells_bar("replays") as told:
-            return run(
+    with kept_beside(folder, resume, overwrite, "{} replays") as kept:
+        decisions = decisions_of([work_of(one, entrants)[0] for one in read.found])
+        with (
+            open_engine("dsp-gym backtest", master, workers, decisions) as engine,
+            cells_bar("replays") as told,
+        ):
+            found = run(
                 read.found,
                 read.source,
                 entrants=entrants,
@@ -217,14 +200,9 @@ def _played(
                 kept=None if kept is None else KeptReplays(kept),
                 left_out=read.left_out,
             )
-    except KeyboardInterrupt:
-        if kept is not None and len(kept):
-            typer.echo(
-                f"Stopped; {len(kept)} replays are kept in {kept.folder}. "
-                "Continue with the same command and --resume.",
-                err=True,
-            )
-        raise
+    if kept is not None:
+        kept.clear()
+    return found
 
 
 def _write(found: Backtest, folder: Path, as_json: bool) -> None:
@@ -266,7 +244,6 @@ def _print_verdicts(job: JobResult) -> None:
 
 def _register(found: Backtest, model: str) -> None:
     """Write the verdict on a version in the model registry, as tags."""
-    from dsp_gym.errors import ConfigError
     from dsp_gym.trackers.mlflow import DEFAULT_URI, tag_version
 
     claims = [(job, claim) for job in found.jobs for claim in job.claims]
@@ -292,7 +269,6 @@ def _register(found: Backtest, model: str) -> None:
 def _follow(sources: Sources, *, as_json: bool) -> None:
     """Follow the journals of a folder; `twins.json` beside each feeds the page of its run."""
     from dsp_gym.cli.turns import stopping
-    from dsp_gym.errors import DspGymError
     from dsp_gym.whatif.follow import Following
 
     folder = _followed(sources)
@@ -314,12 +290,10 @@ def _follow(sources: Sources, *, as_json: bool) -> None:
             if not following.is_behind:
                 stop.wait(LOOK_S)
         if interrupted():
-            raise typer.Exit(_INTERRUPTED)
+            raise typer.Exit(INTERRUPTED)
 
 
 def _followed(sources: Sources) -> Path:
-    from dsp_gym.errors import ConfigError
-
     if sources.prometheus is not None or len(sources.given) != 1:
         raise ConfigError(
             "follows journals that `dsp-gym shadow` writes",

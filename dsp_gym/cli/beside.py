@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dsp_gym.errors import StorageError
+
 if TYPE_CHECKING:
     from dsp_gym.cli.turns import Printer
     from dsp_gym.control.backend_of import Substitute
@@ -76,8 +78,6 @@ def drive(run: ShadowRun) -> None:
 
 def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
     """Say at the end what the journal lacks, and which decisions were held for want of a record."""
-    from dsp_gym.errors import StorageError
-
     counts = printer.counts
     why = "; ".join(dict.fromkeys(counts.unwritten.values()))
     held = (

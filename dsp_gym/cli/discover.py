@@ -17,7 +17,7 @@ from dsp_gym.cli.options import (
     LabelsOption,
     NamespaceOption,
 )
-from dsp_gym.cli.output import counted, plain, print_json, print_table
+from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.values import names_of, refuse_given
 from dsp_gym.errors import ConfigError
 
@@ -301,7 +301,7 @@ def _document(made: Discovered, paths: list[Path]) -> dict[str, object]:
                 "flink_name": one.found.name,
                 "job_id": one.found.job_id,
                 "vertices": [vertex.name for vertex in one.spec.vertices],
-                "not_found": [plain(note) for note in one.notes],
+                "not_found": one.notes,
             }
             for path, one in zip(paths, made.files, strict=True)
         ],

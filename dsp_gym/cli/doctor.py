@@ -7,7 +7,6 @@ import typer
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import print_json, print_table
 
-
 EXAMPLES = "Examples:\n\n  dsp-gym doctor\n\n  dsp-gym doctor --json"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.engines import cells_bar, open_engine
+from dsp_gym.cli.engines import cells_bar, kept_beside, open_engine
 from dsp_gym.cli.options import (
     MasterOption,
     OverwriteOption,
@@ -22,10 +22,10 @@ from dsp_gym.cli.options import (
 )
 from dsp_gym.cli.output import counted, print_table
 from dsp_gym.cli.tracked import DEFAULT_STORE, record_results, store_of
+from dsp_gym.errors import ConfigError, RegistryError
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.comparison import PolicyComparison
-    from dsp_gym.evaluation.kept import KeptResults
     from dsp_gym.evaluation.results import Results
     from dsp_gym.experiments.comparison import Chosen
 
@@ -128,7 +128,7 @@ def evaluate(
     with _comparison(context, chosen, listed(cell), listed(entries)) as asked:
         folder = out or (None if as_json else asked.folder)
         with (
-            _kept(folder, resume, overwrite) as kept,
+            kept_beside(folder, resume, overwrite, "the results of {} runs") as kept,
             open_engine(f"dsp-gym evaluate {asked.name}", master, workers, asked.decisions) as ours,
             cells_bar("runs") as told,
         ):
@@ -153,7 +153,6 @@ def _comparison(
     context: typer.Context, chosen: Chosen, cells: tuple[str, ...], entries: tuple[str, ...]
 ) -> Iterator[PolicyComparison]:
     """Read what is asked for; within the block the registry knows the entries' code."""
-    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.frontier.board import currency_of
@@ -202,30 +201,8 @@ def _command(context: typer.Context) -> str:
     return " ".join(words)
 
 
-@contextmanager
-def _kept(folder: Path | None, resume: bool, overwrite: bool) -> Iterator[KeptResults | None]:
-    """Keep finished runs beside the results, and say so where Ctrl-C ends the block."""
-    from dsp_gym.evaluation.kept import KeptResults
-
-    if folder is None:
-        yield None
-        return
-    kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
-    try:
-        yield kept
-    except KeyboardInterrupt:
-        if len(kept):
-            typer.echo(
-                f"Stopped; the results of {len(kept)} runs are kept in {kept.folder}. "
-                "Continue with the same command and --resume.",
-                err=True,
-            )
-        raise
-
-
 def _fetched(run_id: str, uri: str) -> str:
     """Fetch what can be played again of a recorded run: its results, or the policy it trained."""
-    from dsp_gym.errors import RegistryError
     from dsp_gym.trackers.mlflow import fetch_run
 
     folder = Path("runs/recorded") / run_id

@@ -12,6 +12,7 @@ import typer
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.options import JsonOption, RegistryOption
 from dsp_gym.cli.output import print_json, print_table
+from dsp_gym.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from dsp_gym.experiments.experiment import ExperimentConfig
@@ -144,7 +145,6 @@ def import_(
     The folder holds arrays; nothing of the file is executed. The policy decides as the model does,
     takes the best action, and can be evaluated, and shadowed like any other.
     """
-    from dsp_gym.errors import StorageError
     from dsp_gym.policies.pins import digest_of
     from dsp_gym.policies.registry import POLICY_FILE
 
@@ -174,7 +174,6 @@ def _trained_in(
     """The experiment of a name, or one of a job in the default environment."""
     from dsp_gym.config.files import find, load_model, parse
     from dsp_gym.envs.scenarios import DEFAULT_LOADS
-    from dsp_gym.errors import ConfigError
     from dsp_gym.experiments.experiment import ExperimentConfig
 
     if (experiment is None) == (job is None):

@@ -10,6 +10,7 @@ import typer
 from dsp_gym.cli.beside import ShadowRun, drive
 from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.options import InsteadOption
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.control.backend_of import Substitute
@@ -131,7 +132,6 @@ def shadow(
     """
     from dsp_gym.cli.values import seconds
     from dsp_gym.control.start import mode_of
-    from dsp_gym.errors import ConfigError
 
     if steps is not None and duration is not None:
         raise ConfigError("--steps and --duration both end the run", remedy="Give one of them.")
@@ -195,7 +195,6 @@ def _substitute(
 ) -> Substitute | None:
     """Find what stands in for the cluster; a single decision is made when its window is full."""
     from dsp_gym.control.backend_of import Substitute
-    from dsp_gym.errors import ConfigError
 
     if source is None:
         if speed is not None:

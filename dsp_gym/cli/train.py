@@ -17,7 +17,8 @@ from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
-from dsp_gym.cli.tracked import NOWHERE, store_of, tell_missing, tracker_of
+from dsp_gym.cli.tracked import tell_missing, tracker_for, with_track
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -95,8 +96,7 @@ def train(
     # By name: the library is below the agents, and works without them and without torch.
     training: Any = importlib.import_module("agents.training")
     tracking = experiment.tracking
-    store = tracking.uri if tracking.enabled else NOWHERE
-    tracker = tracker_of(store, tracking.experiment or experiment.name)
+    tracker = tracker_for(tracking, experiment.name)
     decisions = _decisions(experiment)
     try:
         with (
@@ -132,13 +132,10 @@ def _experiment(config: str, seed: int | None, track: str | None) -> ExperimentC
     from dsp_gym.experiments.experiment import ExperimentConfig
 
     experiment = load_model(ExperimentConfig, "experiments", find("experiments", config))
-    agent, tracking = experiment.agent, experiment.tracking
+    agent = experiment.agent
     if seed is not None:
         agent = agent.model_copy(update={"seeds": (seed,)})
-    if track is not None:
-        store = store_of(track)
-        enabled = {"enabled": store is not None, "uri": store or tracking.uri}
-        tracking = tracking.model_copy(update=enabled)
+    tracking = with_track(experiment.tracking, track)
     return experiment.model_copy(update={"agent": agent, "tracking": tracking})
 
 
@@ -159,7 +156,6 @@ def _show(config: str, experiment: ExperimentConfig, result: Any) -> None:
 @contextmanager
 def _folder(name: str, out: Path | None, resume: bool, overwrite: bool) -> Iterator[Path]:
     """Choose the folder to train into: the one named, the newest to resume, or a new one."""
-    from dsp_gym.errors import ConfigError
     from dsp_gym.experiments.trainings import folder_of_its_own, newest_training
 
     if out is not None:

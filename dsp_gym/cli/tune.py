@@ -15,7 +15,8 @@ from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.options import JsonOption, MasterOption, StoreOrNoneOption, WorkersOption
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.progress import long_bar
-from dsp_gym.cli.tracked import DEFAULT_STORE, tell_missing, tracker_of
+from dsp_gym.cli.tracked import DEFAULT_STORE, recorded, tracker_of
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.engine import Engine
@@ -95,7 +96,10 @@ def tune(
     search = _search(policy, config, seeds, out, _How(trials, seed, at_once, resume))
     # The first round holds ten trials and the default; those after it may be smaller.
     decisions = search.objective.decisions * min(trials + 1, max(at_once, FIRST_ROUND))
-    with _recorded(search, track) as tracker:
+    tags = {"kind": "tuning"}
+    name = f"{search.label}-{search.name}"
+    with recorded(tracker_of(track, "tuning"), name, tags, track) as tracker:
+        tracker.params({**search.objective.about(), "seed": seed, "trials": trials})
         with (
             open_engine(f"dsp-gym tune {search.label}", master, workers, decisions) as engine,
             _progress(search, tracker) as progress,
@@ -171,7 +175,6 @@ class _Search:
 
 def _search(policy: str, config: str, seeds: int, out: Path | None, how: _How) -> _Search:
     """Resolve the policy and the benchmark of the command line."""
-    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.frontier.board import frontier_fingerprint
     from dsp_gym.evaluation.frontier.config import FrontierConfig
     from dsp_gym.experiments.comparison import read_comparison
@@ -228,25 +231,6 @@ def _show(search: _Search, best: BestTrial) -> None:
     typer.echo(f"\nwritten  {search.file}")
     gap = "" if search.then.endswith(",") else " "
     typer.echo(f"next     dsp-gym {search.then}{gap}{search.file}")
-
-
-@contextmanager
-def _recorded(search: _Search, track: str) -> Iterator[Tracker]:
-    """Record the search; Ctrl-C and errors end the record, too."""
-    tracker = tracker_of(track, "tuning")
-    tracker.start(f"{search.label}-{search.name}", {"kind": "tuning"})
-    how = search.how
-    tracker.params({**search.objective.about(), "seed": how.seed, "trials": how.trials})
-    status = "FAILED"
-    try:
-        yield tracker
-        status = "FINISHED"
-    except (KeyboardInterrupt, typer.Exit):
-        status = "KILLED"
-        raise
-    finally:
-        tracker.end(status)
-        tell_missing(tracker, track)
 
 
 @contextmanager

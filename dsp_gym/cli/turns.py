@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dsp_gym.cli.output import plain
+from dsp_gym.cli.output import json_line
+from dsp_gym.config.strict_json import plain
 
 if TYPE_CHECKING:
     from dsp_gym.control.guarded_policy import Judgement
@@ -240,15 +240,6 @@ def document(turn: Turn) -> dict[str, object]:
     }
     plained: dict[str, object] = plain(found)
     return plained
-
-
-def json_line(value: object) -> str:
-    """Write a value as one line of JSON.
-
-    Returns:
-        JSON without a line break; numbers that are not finite are null.
-    """
-    return json.dumps(plain(value), allow_nan=False)
 
 
 def _judged(turn: Turn, one: Judgement) -> dict[str, object]:

@@ -12,6 +12,7 @@ from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.values import names_of
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,7 +104,6 @@ def validate(
     Exit code 1 when a run failed twice; the figures are of the others.
     """
     from dsp_gym.config.files import load_model
-    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.validation import ValidationConfig
     from dsp_gym.studies.policies_on_flink.command import compared, run_missing
     from dsp_gym.studies.policies_on_flink.order import figures_of

@@ -17,6 +17,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import SchemaError
 from dsp_gym.evaluation.statistics import (
+    Difference,
     mean,
     paired_difference,
     ratio_of_means,
@@ -73,16 +74,6 @@ class IntervalEstimate(ConfigModel):
     value: float = Field(description="the mean, or what `statistic` of the scorecard names")
     low: float = Field(description="lower end of the interval")
     high: float = Field(description="upper end of the interval")
-
-
-class Difference(ConfigModel):
-    """Mean of one policy minus mean of the reference, on the same loads and seeds."""
-
-    estimate: float = Field(description="difference of means")
-    low: float = Field(description="lower end of the two-sided interval")
-    high: float = Field(description="upper end of the two-sided interval")
-    lower: float = Field(description="one-sided: at least this")
-    upper: float = Field(description="one-sided: at most this")
 
 
 class Saving(ConfigModel):
@@ -339,7 +330,7 @@ def _differences(
         if name not in mine or name not in other:
             continue
         # A seed draws other noise in each load, so seeds are nested in loads.
-        found = paired_difference(
+        differences[name] = paired_difference(
             mine[name],
             other[name],
             mean,
@@ -347,13 +338,6 @@ def _differences(
             seeds="nested",
             n=how.n,
             confidence=how.confidence,
-        )
-        differences[name] = Difference(
-            estimate=found.estimate,
-            low=found.low,
-            high=found.high,
-            lower=found.lower,
-            upper=found.upper,
         )
     return differences
 

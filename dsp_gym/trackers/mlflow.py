@@ -26,7 +26,7 @@ from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_y
 from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
 from dsp_gym.redaction import redacted
-from dsp_gym.trackers.base import CHALLENGER, flatten
+from dsp_gym.trackers.base import CHALLENGER, Tracker, flatten
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 
@@ -51,12 +51,10 @@ class TrackedRun:
     folder: Path
 
 
-class MlflowTracker:
+class MlflowTracker(Tracker):
     """Records a run in MLflow."""
 
     def __init__(self, uri: str = DEFAULT_URI, experiment: str = "dsp-gym") -> None:
-        self.run_id: str | None = None
-        self.problem: str | None = None
         self._uri = uri
         self._pending: list[object] = []
         with _mlflow_errors(uri):

@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dsp_gym.arrays import Ints
 from dsp_gym.control.guarded_policy import FAULTS, Judgement
 from dsp_gym.control.modes import INCUMBENT, MODES
 from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.conditions import CONDITIONS
 from dsp_gym.control.serve.counts import BUCKETS_S
 from dsp_gym.control.serve.status import StatusBoard, costs
 from dsp_gym.control.serve.versions import model_sha256
@@ -19,9 +20,16 @@ from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.version import __version__
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric
+try:
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+except ModuleNotFoundError:
+    raise MissingExtraError("kubernetes", "serving metrics") from None
 
 _HELD = "Decisions at which nothing could be asked of the job"
 
@@ -40,26 +48,10 @@ class Exporter:
 
     Recommendations are absent until the metrics window is full, and while the job is not seen: an
     old one would look like advice.
-
-    Raises:
-        MissingExtraError: prometheus-client is not installed.
     """
 
     def __init__(self, boards: Boards) -> None:
-        try:
-            from prometheus_client import CollectorRegistry, generate_latest
-            from prometheus_client.core import (
-                CounterMetricFamily,
-                GaugeMetricFamily,
-                HistogramMetricFamily,
-            )
-        except ModuleNotFoundError:
-            raise MissingExtraError("kubernetes", "serving metrics") from None
         self._boards = boards
-        self._gauge: Any = GaugeMetricFamily
-        self._counter: Any = CounterMetricFamily
-        self._histogram: Any = HistogramMetricFamily
-        self._generate = generate_latest
         self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
@@ -69,7 +61,7 @@ class Exporter:
         Returns:
             UTF-8 text of one scrape.
         """
-        return bytes(self._generate(self.registry))
+        return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
         """Give the registry all metrics, at every scrape.
@@ -155,7 +147,7 @@ class Exporter:
             "condition",
             "1: the condition is True",
             ["condition"],
-            [((c.type,), int(c.status == "True")) for c in board.conditions],
+            [((name,), int(board.conditions[name].status == "True")) for name in CONDITIONS],
         )
         paused = board.conditions["Paused"].status == "True"
         yield self._family(common, "paused", "1: nothing may be enacted", [], [((), int(paused))])
@@ -209,7 +201,7 @@ class Exporter:
 
     def _seconds(self, board: StatusBoard) -> Iterator[Metric]:
         common = labels_of(board)
-        family = self._histogram(
+        family = HistogramMetricFamily(
             "dsp_gym_decision_seconds",
             "Time one decision of a policy took, guardrails included",
             labels=[*common, "policy"],
@@ -323,12 +315,11 @@ class Exporter:
         *,
         counted: bool = False,
     ) -> Metric:
-        kind = self._counter if counted else self._gauge
+        kind = CounterMetricFamily if counted else GaugeMetricFamily
         family = kind(f"dsp_gym_{name}", about, labels=[*common, *labels])
         for values, number in samples:
             family.add_metric([*common.values(), *values], number)
-        made: Metric = family
-        return made
+        return family
 
 
 def _single(times: Counter[str]) -> Iterable[tuple[tuple[str, ...], float]]:

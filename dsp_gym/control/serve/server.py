@@ -244,11 +244,18 @@ class StatusServer:
         return made
 
 
-class _Probes:
-    """What kubelet asks: is the process alive, and is it ready."""
+class _Site:
+    """A site of a server: its errors are JSON."""
 
     def __init__(self, owner: StatusServer) -> None:
         self._owner = owner
+
+    def error(self, status: HTTPStatus, message: str) -> Answer:
+        return _error(status, message)
+
+
+class _Probes(_Site):
+    """What kubelet asks: is the process alive, and is it ready."""
 
     def refusal(self, head: Head) -> Answer | None:
         """Say why a request is not answered."""
@@ -265,16 +272,12 @@ class _Probes:
         status = HTTPStatus.OK if holds else HTTPStatus.SERVICE_UNAVAILABLE
         reply(Answer(status, TEXT, f"{redacted(said)}\n".encode()))
 
-    def error(self, status: HTTPStatus, message: str) -> Answer:
-        """Make the answer that names an error."""
-        return _error(status, message)
 
-
-class _Pages:
+class _Pages(_Site):
     """Everything else: each path with the methods it takes, and who may ask."""
 
     def __init__(self, owner: StatusServer) -> None:
-        self._owner = owner
+        super().__init__(owner)
         self._made: dict[str, Callable[[Head], Answer]] = {
             "/v1/jobs": lambda head: _json(owner.boards.document()),
             "/v1/status": lambda head: self._of_job(head, StatusBoard.document),
@@ -286,7 +289,7 @@ class _Pages:
         exporter = owner.exporter
         if exporter is not None:
             self._made["/metrics"] = lambda head: Answer(
-                HTTPStatus.OK, EXPOSITION, _hidden(exporter.text())
+                HTTPStatus.OK, EXPOSITION, redacted(exporter.text().decode()).encode()
             )
 
     def refusal(self, head: Head) -> Answer | None:
@@ -310,10 +313,6 @@ class _Pages:
             self._owner.decide(head, body, reply)
         else:
             self._owner.read(lambda: self._made[head.path](head), reply)
-
-    def error(self, status: HTTPStatus, message: str) -> Answer:
-        """Make the answer that names an error."""
-        return _error(status, message)
 
     def _of_body(self, head: Head) -> Answer | None:
         length = head.headers.get("content-length")
@@ -395,10 +394,6 @@ def _error(status: HTTPStatus, message: str) -> Answer:
 def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     """Write a document; numbers that are not finite are unknown on the wire."""
     return Answer(status, JSON, redacted(msgspec.json.encode(value).decode()).encode())
-
-
-def _hidden(text: bytes) -> bytes:
-    return redacted(text.decode()).encode()
 
 
 def _url(listener: Listener) -> str:

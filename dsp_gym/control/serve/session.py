@@ -20,7 +20,6 @@ from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import INCUMBENT, Mode, NamedPolicyConfig
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
-from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.memory import give_back
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
@@ -168,6 +167,7 @@ def served(
         MissingExtraError: What serves over HTTP is not installed.
     """
     # A loop that is not served needs no asyncio, nor httptools.
+    from dsp_gym.control.serve.exporter import Exporter
     from dsp_gym.control.serve.server import DECIDERS, StatusServer
 
     workers = Workers(2 * DECIDERS)  # a request must not take a thread from a loop

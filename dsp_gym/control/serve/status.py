@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from dsp_gym.control.autoscaler import JobAutoscaler
@@ -156,7 +155,7 @@ class StatusBoard:
             "t_s": None if turn is None else turn.t_s,
             "job_status": None if seen is None else seen.job(0).status.name,
             "held": None if turn is None else turn.held,
-            "conditions": [asdict(condition) for condition in self.conditions],
+            "conditions": self.conditions.document(),
             "data": {
                 "age_s": self.data_age_s if math.isfinite(self.data_age_s) else None,
                 "window_fill": None if seen is None else float(seen.window_fill[0]),

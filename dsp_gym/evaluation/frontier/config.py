@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, refuse_repeated
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant, RunSettings
 from dsp_gym.evaluation.shift import Shift
@@ -152,9 +152,7 @@ class Shifts(ConfigModel):
     @model_validator(mode="after")
     def _check_names(self) -> Shifts:
         names = [UNSHIFTED, *(shift.name for shift in self.shifts)]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(f"two shifts are named '{repeated[0]}'; give each its own name")
+        refuse_repeated(names, "two shifts are named '{}'; give each its own name")
         return self
 
     def all(self) -> tuple[Shift, ...]:
@@ -203,9 +201,7 @@ class FrontierConfig(RunSettings):
     @model_validator(mode="after")
     def _check(self) -> FrontierConfig:
         labels = [policy.name for policy in self.policies]
-        repeated = sorted({label for label in labels if labels.count(label) > 1})
-        if repeated:
-            raise ValueError(f"two policies are named '{repeated[0]}'; give each its own name")
+        refuse_repeated(labels, "two policies are named '{}'; give each its own name")
         if not any(policy.rule for policy in self.policies):
             raise ValueError(
                 "no policy is a tuned rule; mark those to compare with by `rule: true`"

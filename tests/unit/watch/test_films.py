@@ -116,7 +116,6 @@ def test_different_policies_are_taken(policies):
     "told",
     [
         ["--plot", "film.avi"],
-        ["--policies", "ds2,static", "--csv"],
         ["--policies", "ds2,static,hpa-cpu,dhalion", "--plot", "four.gif"],
     ],
 )
