@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import cells_bar, kept_beside, open_engine
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.histories import Histories, Sources, read_histories
@@ -20,6 +19,7 @@ from dsp_gym.cli.options import (
     OverwriteOption,
     ResumeOption,
     WorkersOption,
+    shipped,
 )
 from dsp_gym.cli.output import print_table
 from dsp_gym.errors import ConfigError, DspGymError

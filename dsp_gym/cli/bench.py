@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.options import JsonOption, refuse_given
 from dsp_gym.cli.output import print_json, print_table
-from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption
+from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption, refuse_given, shipped
 from dsp_gym.cli.output import print_json, print_table
-from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.inspect import print_accounting, tables_of
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.options import JsonOption, refuse_given, shipped
 from dsp_gym.cli.output import json_line, print_json, print_table
 from dsp_gym.cli.tracked import recorded, recorded_id, tracker_for, with_track
-from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +13,6 @@ from dsp_gym.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.local.cluster import ClusterStatus, LocalCluster
-    from dsp_gym.backends.flink.local.settings import ClusterSettings
     from dsp_gym.backends.flink.rest import JobSummary
 
 _UP = """
@@ -74,6 +71,8 @@ def up(
 ) -> None:
     """Start a Flink cluster and Prometheus, or restart their dead processes."""
     from dsp_gym.backends.flink.local.cluster import LocalCluster
+    from dsp_gym.backends.flink.local.settings import ClusterSettings
+    from dsp_gym.config.files import parse
 
     given = {
         "scheduler": scheduler,
@@ -85,7 +84,12 @@ def up(
     }
     asked = {key: value for key, value in given.items() if value is not None}
     began = time.monotonic()
-    cluster = LocalCluster.up(_settings(asked, home) if asked else None, home)
+    settings = None
+    if asked:  # merged into those of the cluster that is there
+        there = LocalCluster.find(home)
+        kept = {} if there is None else there.settings.model_dump()
+        settings = parse(ClusterSettings, {**kept, **asked}, "dsp-gym flink up")
+    cluster = LocalCluster.up(settings, home)
     if not as_json:
         typer.echo(f"Up after {time.monotonic() - began:.0f} s.")
     _show(cluster, cluster.status(), as_json)
@@ -143,17 +147,6 @@ def _cancel(cluster: LocalCluster, job: str, as_json: bool) -> None:
         print_json({"job_id": found.id, "name": found.name, "state": state})
     else:
         typer.echo(f"{found.name} ({found.id}) is {state}.")
-
-
-def _settings(asked: Mapping[str, object], home: Path | None) -> ClusterSettings:
-    """Merge the settings asked for into those of the existing cluster."""
-    from dsp_gym.backends.flink.local.cluster import LocalCluster
-    from dsp_gym.backends.flink.local.settings import ClusterSettings
-    from dsp_gym.config.files import parse
-
-    there = LocalCluster.find(home)
-    kept = {} if there is None else there.settings.model_dump()
-    return parse(ClusterSettings, {**kept, **asked}, "dsp-gym flink up")
 
 
 def _show(cluster: LocalCluster, seen: ClusterStatus, as_json: bool) -> None:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import ConfigurationOption, HomeOption, JsonOption
+from dsp_gym.cli.options import (
+    ConfigurationOption,
+    HomeOption,
+    JsonOption,
+    assignments,
+    seconds,
+    shipped,
+)
 from dsp_gym.cli.output import print_json
 from dsp_gym.errors import ConfigError, FlinkError, did_you_mean
 
@@ -98,7 +104,6 @@ def _submittable(job: str) -> JobSpec:
 
 def _configuration(spec: JobSpec, given: str | None) -> Configuration:
     """Change the job file's configuration as the option says."""
-    from dsp_gym.cli.values import assignments
     from dsp_gym.loop.configuration import Configuration
 
     start = Configuration.of_spec(spec)
@@ -127,7 +132,6 @@ def _load(
 ) -> dict[str, str]:
     """Turn a rate or a load into the program's arguments."""
     from dsp_gym.backends.flink.submission import load_arguments
-    from dsp_gym.cli.values import seconds
     from dsp_gym.config.files import load_model
     from dsp_gym.loads.generate import rates
     from dsp_gym.loads.spec import LoadConfig

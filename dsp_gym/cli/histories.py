@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsp_gym.errors import ConfigError
+from dsp_gym.cli.options import refuse_given, refuse_no_url
+from dsp_gym.cli.progress import bar
+from dsp_gym.errors import ConfigError, DspGymError
+from dsp_gym.redaction import redacted
 
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.prometheus_api import Labels
@@ -69,11 +72,8 @@ def read_histories(sources: Sources) -> Histories:
         raise ConfigError("needs folders or a Prometheus, and not both", remedy=_WAYS)
     if sources.prometheus is not None:
         return _of_prometheus(sources)
-    for key, value in (("--labels", sources.labels), ("--account", sources.account)):
-        if value is not None:
-            raise ConfigError(
-                "belongs to --prometheus", key=key, value=str(value), remedy="Leave it out."
-            )
+    given = {"--labels": sources.labels, "--account": sources.account}
+    refuse_given(given, "belongs to --prometheus")
     spec = _only_spec(sources.jobs)
     places = [kind_of(given) for given in sources.given]
     found = [one for kind, place in places for one in _read(kind, place, spec, sources.interval_s)]
@@ -189,20 +189,11 @@ def _only_spec(jobs: Sequence[str]) -> JobSpec | None:
 
 def _of_prometheus(sources: Sources) -> Histories:
     from dsp_gym.backends.flink.prometheus_api import Labels
-    from dsp_gym.cli.progress import bar
-    from dsp_gym.errors import DspGymError
-    from dsp_gym.redaction import redacted
 
     url, days = str(sources.prometheus), sources.days or DAYS
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(
-            "a URL begins with http:// or https://",
-            key="--prometheus",
-            value=url,
-            remedy="Write it out: http://127.0.0.1:9090",
-        )
+    refuse_no_url("--prometheus", url, "http://127.0.0.1:9090")
     labels = Labels.parse(sources.labels)
-    named, left_out = _filed(sources.jobs) if sources.jobs else _running(sources)
+    named, left_out = (_filed(sources.jobs), []) if sources.jobs else _running(sources)
     found = []
     with bar() as shown:
         task = shown.add_task("fetching", total=len(named))
@@ -214,7 +205,9 @@ def _of_prometheus(sources: Sources) -> Histories:
             try:
                 found.append(_fetched(sources, name, spec, labels, days, done))
             except DspGymError as error:
-                if len(named) == 1 or _stops(error):
+                # No other job would fare better where the server does not answer, or refuses.
+                stops = getattr(error, "reason", None) in ("Unauthorized", "Unreachable", "Timeout")
+                if len(named) == 1 or stops:
                     raise
                 left_out.append(f"{name}: {error}")
             shown.update(task, completed=place + 1)
@@ -241,7 +234,7 @@ def _fetched(
     return since(found, days)
 
 
-def _filed(jobs: Sequence[str]) -> tuple[list[tuple[str, JobSpec]], list[str]]:
+def _filed(jobs: Sequence[str]) -> list[tuple[str, JobSpec]]:
     """Flink's name and the job file of each job that the command line names."""
     from dsp_gym.job.catalog import load_job
     from dsp_gym.whatif.prometheus import job_files
@@ -254,28 +247,18 @@ def _filed(jobs: Sequence[str]) -> tuple[list[tuple[str, JobSpec]], list[str]]:
         name, equals, file = given.rpartition("=")
         spec = load_job(file)
         found[spec.job] = (name if equals else spec.job, spec)
-    return list(found.values()), []
+    return list(found.values())
 
 
 def _running(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
     """The jobs that run now, as `dsp-gym discover` describes them, and those without a file."""
-    import time
-
     from dsp_gym.backends.discovery.document import Choices
-    from dsp_gym.backends.discovery.writing import described
     from dsp_gym.cli.discover import WatchedCluster, found_on
 
     cluster = WatchedCluster(
         prometheus=sources.prometheus, labels=sources.labels, account=sources.account
     )
-    jobs, failed = found_on(cluster, [])
-    made = described(jobs, Choices(), time.time())
-    made = replace(made, refused=(*failed, *made.refused))
+    made = found_on(cluster, [], Choices())
     if not made.files:
         raise made.refused[0]
     return [(one.found.name, one.spec) for one in made.files], [str(one) for one in made.refused]
-
-
-def _stops(error: Exception) -> bool:
-    """Whether no other job would fare better: the server does not answer, or refuses."""
-    return getattr(error, "reason", None) in ("Unauthorized", "Unreachable", "Timeout")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import JsonOption, RegistryOption
+from dsp_gym.cli.options import JsonOption, RegistryOption, shipped
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import ConfigError, StorageError
 
@@ -66,7 +65,7 @@ def show(
     folder_module: Any = importlib.import_module("agents.folder")
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(policy)
-        if _is_registered(policy):
+        if policy.startswith("models:/"):
             folder = _pull(policy, Path(aside) / "policy", uri)
         document, _ = folder_module.read_any(folder)
         digest = digest_of(folder)
@@ -218,10 +217,6 @@ def pull(
         print_json({"address": address, "policy": folder, "digest": digest_of(folder)})
     else:
         typer.echo(f"{address} is in {folder}\npinned  {folder}@{digest_of(folder)}")
-
-
-def _is_registered(policy: str) -> bool:
-    return policy.startswith("models:/")
 
 
 def _pull(address: str, into: Path, uri: str, *, replace: bool = False) -> Path:

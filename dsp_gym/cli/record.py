@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.inspect import show_recording
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.options import JsonOption, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import (
     cells_bar,
     open_engine,
 )
-from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption
+from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import open_engine
 from dsp_gym.cli.errors import INTERRUPTED
-from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption
+from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption, shipped
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
 from dsp_gym.cli.tracked import tell_missing, tracker_for, with_track

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.options import JsonOption, names_of, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
-from dsp_gym.cli.values import names_of
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
