@@ -15,6 +15,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from dsp_gym.errors import SchemaError
+
 Json = Any
 """Any JSON value, parsed."""
 
@@ -58,6 +60,25 @@ def parse_json(content: str | bytes) -> Json:
     if _HALVES.search(text) is not None:
         refuse_halves(document)
     return document
+
+
+def read_json(content: str | bytes, file: str | Path | None = None) -> Json:
+    """Read one JSON document of a user.
+
+    Args:
+        content: the document.
+        file: its place, for the error.
+
+    Returns:
+        As `parse_json`.
+
+    Raises:
+        SchemaError: It is not JSON, is nested too deep, or holds half a character.
+    """
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise SchemaError(f"is not valid JSON: {error}", file=file) from None
 
 
 def _too_deep() -> ValueError:

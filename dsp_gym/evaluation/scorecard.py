@@ -14,7 +14,7 @@ from pydantic import Field
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import read_json
 from dsp_gym.errors import SchemaError
 from dsp_gym.evaluation.statistics import (
     Difference,
@@ -203,10 +203,7 @@ class Scorecard(ConfigModel):
         Returns:
             The scorecard.
         """
-        try:
-            document = parse_json(text)
-        except ValueError as error:
-            raise SchemaError(f"is not valid JSON: {error}", file=file) from None
+        document = read_json(text, file)
         found = document.get("schema") if isinstance(document, dict) else None
         if found != SCHEMA:
             raise SchemaError(

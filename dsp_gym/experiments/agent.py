@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loads.splits import SplitName
@@ -16,6 +16,9 @@ def _different(seeds: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**31 for seed in seeds):
         raise ValueError(f"seeds are different and 0 to 2^31 - 1, found {list(seeds)}")
     return seeds
+
+
+Seeds = Annotated[tuple[int, ...], AfterValidator(_different)]
 
 
 class NetworkConfig(ConfigModel):
@@ -224,7 +227,7 @@ class AgentConfig(ConfigModel):
         description="decisions to learn from, over all jobs, per seed; 0: imitation and dataset "
         "alone",
     )
-    seeds: tuple[int, ...] = Field(
+    seeds: Seeds = Field(
         (0,), min_length=1, description="one agent is trained per seed, the best is exported"
     )
     ensemble: bool = Field(
@@ -278,11 +281,6 @@ class AgentConfig(ConfigModel):
             return algorithm
         why = UNFIT.get(algorithm.lower(), "is no algorithm there is.")
         raise ValueError(f"'{algorithm}' {why} These fit: {', '.join(known)}.")
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return _different(seeds)
 
     @field_validator("act_above")
     @classmethod
@@ -363,7 +361,7 @@ class PlanningConfig(ConfigModel):
     params: dict[str, object] = Field(
         default_factory=dict, description="further parameters of the policy `mdp`"
     )
-    seeds: tuple[int, ...] = Field(
+    seeds: Seeds = Field(
         (0,), min_length=1, description="one policy is trained per seed, the best is exported"
     )
     eval_episodes: int = Field(
@@ -384,11 +382,6 @@ class PlanningConfig(ConfigModel):
     def checkpoint_every(self) -> int:
         """Prices between checkpoints."""
         return 1
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return _different(seeds)
 
     @model_validator(mode="after")
     def _check(self) -> PlanningConfig:

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import read_json
 from dsp_gym.errors import ConfigError, PolicyError, SchemaError
 from dsp_gym.evaluation.batch_of_runs import batch_of, play
 from dsp_gym.evaluation.frontier.board import FrontierBoard
@@ -264,10 +265,7 @@ def entered(
 
 
 def _read(file: Path) -> EntryDocument:
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SchemaError(f"is not valid JSON: {error}", file=file) from None
+    data = read_json(file.read_text(encoding="utf-8"), file)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise SchemaError(f"is no entry; this release reads '{SCHEMA}'", file=file, key="schema")
     return parse(EntryDocument, data, file)
