@@ -62,9 +62,6 @@ SourceArgument = Annotated[
         "DIR/JOB/series.csv; or a shipped name such as journals/flink-q11-day.",
     ),
 ]
-PrometheusOption = Annotated[
-    str | None, typer.Option(metavar="URL", help="Prometheus with the history of the jobs.")
-]
 JobsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -88,20 +85,6 @@ GuardrailsOption = Annotated[
         autocompletion=shipped("guardrails"),
     ),
 ]
-DaysOption = Annotated[
-    float | None,
-    typer.Option(min=0.001, help="The last days alone. Default: all, or 14 of a Prometheus."),
-]
-IntervalOption = Annotated[
-    int, typer.Option(min=5, max=3600, help="Seconds between decisions; a journal has its own.")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the pages. Default: runs/backtests/NAME."),
-]
-FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Follow the journals of a shadow run until Ctrl-C.")
-]
 RegisterOption = Annotated[
     str | None,
     typer.Option(
@@ -110,29 +93,40 @@ RegisterOption = Annotated[
         "models:/NAME/VERSION.",
     ),
 ]
-PrintJsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON; files only together with --out.")
-]
 
 
 def backtest(
     source: SourceArgument = None,
-    prometheus: PrometheusOption = None,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="Prometheus with the history of the jobs.")
+    ] = None,
     jobs: JobsOption = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
     policies: PoliciesOption = None,
     guardrails: GuardrailsOption = "default",
-    days: DaysOption = None,
-    interval: IntervalOption = 60,
-    out: OutOption = None,
+    days: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="The last days alone. Default: all, or 14 of a Prometheus."),
+    ] = None,
+    interval: Annotated[
+        int, typer.Option(min=5, max=3600, help="Seconds between decisions; a journal has its own.")
+    ] = 60,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the pages. Default: runs/backtests/NAME."),
+    ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     master: MasterOption = None,
     workers: WorkersOption = None,
-    follow: FollowOption = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Follow the journals of a shadow run until Ctrl-C.")
+    ] = False,
     register: RegisterOption = None,
-    as_json: PrintJsonOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON; files only together with --out.")
+    ] = False,
 ) -> None:
     """Estimate what each policy would have cost and saved on the history of jobs, with a verdict.
 

@@ -40,9 +40,6 @@ BenchmarkArgument = Annotated[
     ),
 ]
 
-SeedsOption = Annotated[
-    int | None, typer.Option(min=1, help="Seeds per load. Default: the benchmark's.")
-]
 
 TrainingsOption = Annotated[
     list[str] | None,
@@ -53,9 +50,6 @@ TrainingsOption = Annotated[
     ),
 ]
 
-CellOption = Annotated[
-    str | None, typer.Option(metavar="A,B", help="Of a frontier: only these cells.")
-]
 
 EntryOption = Annotated[
     str | None,
@@ -73,15 +67,6 @@ EntriesOption = Annotated[
         help="Of a frontier: play these entries again. A folder of several leaves out those that "
         "are code: read the code of one, then name its own folder.",
     ),
-]
-
-OutOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the results. Default: a folder below runs/."),
-]
-
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON; write files and a record only with --out.")
 ]
 
 
@@ -102,18 +87,27 @@ def evaluate(
     context: typer.Context,
     benchmark: BenchmarkArgument,
     policies: PoliciesOption = None,
-    seeds: SeedsOption = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds per load. Default: the benchmark's.")
+    ] = None,
     trainings: TrainingsOption = None,
-    cell: CellOption = None,
+    cell: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Of a frontier: only these cells.")
+    ] = None,
     entry: EntryOption = None,
     entries: EntriesOption = None,
-    out: OutOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the results. Default: a folder below runs/."),
+    ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     workers: WorkersOption = None,
     master: MasterOption = None,
     track: StoreOrNoneOption = DEFAULT_STORE,
-    as_json: JsonOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON; write files and a record only with --out.")
+    ] = False,
 ) -> None:
     """Compare policies on unseen jobs and loads.
 

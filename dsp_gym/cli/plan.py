@@ -41,14 +41,6 @@ Examples:
 """
 
 
-_JobArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A shipped job, or the path of a job file.", autocompletion=shipped("jobs")
-    ),
-]
-
-
 _SlotsOption = Annotated[
     int | None,
     typer.Option(
@@ -112,7 +104,12 @@ _OutOption = Annotated[
 
 
 def plan(
-    job: _JobArgument,
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped job, or the path of a job file.", autocompletion=shipped("jobs")
+        ),
+    ],
     rate: Annotated[
         float | None, typer.Option(help="Records/s over all sources to plan for.")
     ] = None,

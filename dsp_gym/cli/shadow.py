@@ -48,10 +48,6 @@ SourceArgument = Annotated[
         show_default=False,
     ),
 ]
-ModeOption = Annotated[
-    str | None,
-    typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
-]
 ApplyOption = Annotated[
     bool,
     typer.Option(
@@ -68,20 +64,12 @@ StepsOption = Annotated[
         show_default=False,
     ),
 ]
-DurationOption = Annotated[
-    str | None,
-    typer.Option(help="End after that time, such as 90s, 30m or 7d.", show_default=False),
-]
 SpeedOption = Annotated[
     float | None,
     typer.Option(
         min=0.001,
         help="With SOURCE: simulated seconds per real second. Default: as many as possible.",
     ),
-]
-JournalOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the journal. Default: runs/live/JOB."),
 ]
 ServeOption = Annotated[
     bool | None,
@@ -99,28 +87,35 @@ PortOption = Annotated[
         help="Port of the server; the next one serves probes. 0: any free ports.",
     ),
 ]
-PublicOption = Annotated[
-    bool, typer.Option("--public", help="Serve status and metrics without a token.")
-]
-LinesOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
-]
 
 
 def shadow(
     config: ConfigArgument,
     source: SourceArgument = None,
-    mode: ModeOption = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
+    ] = None,
     apply: ApplyOption = False,
     policies: InsteadOption = None,
     steps: StepsOption = None,
-    duration: DurationOption = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(help="End after that time, such as 90s, 30m or 7d.", show_default=False),
+    ] = None,
     speed: SpeedOption = None,
-    journal: JournalOption = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the journal. Default: runs/live/JOB."),
+    ] = None,
     serve: ServeOption = None,
     port: PortOption = None,
-    public: PublicOption = False,
-    as_json: LinesOption = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Serve status and metrics without a token.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
+    ] = False,
 ) -> None:
     """Show the decisions of policies beside a running job; with --apply, let one of them act.
 

@@ -45,15 +45,6 @@ _FIGURES = (
 _Row = dict[str, Any]
 """A decision, and the results of the interval after it, as its JSON has them."""
 
-_PlotOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help=".html: a page of the run. .gif, .mp4: a film of 10 s, policies side by side. "
-        ".png: its last frame.",
-    ),
-]
-
 
 def simulate(
     job: Annotated[
@@ -78,7 +69,14 @@ def simulate(
             help="job: the job file's configuration; sized: one that carries the first rate."
         ),
     ] = "job",
-    plot: _PlotOption = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=".html: a page of the run. .gif, .mp4: a film of 10 s, policies side by side. "
+            ".png: its last frame.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run one policy on a simulated job and print each decision, or compare several policies."""

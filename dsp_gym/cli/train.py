@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
     from dsp_gym.experiments.experiment import ExperimentConfig
 
-ExperimentArgument = Annotated[
-    str,
-    typer.Argument(
-        help="An experiment: its name, or its YAML file.", autocompletion=shipped("experiments")
-    ),
-]
 
 ResumeOption = Annotated[
     bool,
@@ -38,13 +32,6 @@ ResumeOption = Annotated[
     ),
 ]
 
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="With --out: remove its checkpoints and start again.")
-]
-
-SeedOption = Annotated[
-    int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
-]
 
 OutOption = Annotated[
     Path | None,
@@ -75,10 +62,20 @@ EXAMPLES = (
 
 
 def train(
-    config: ExperimentArgument,
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="An experiment: its name, or its YAML file.", autocompletion=shipped("experiments")
+        ),
+    ],
     resume: ResumeOption = False,
-    overwrite: OverwriteOption = False,
-    seed: SeedOption = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="With --out: remove its checkpoints and start again."),
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
+    ] = None,
     out: OutOption = None,
     workers: WorkersOption = None,
     master: MasterOption = None,

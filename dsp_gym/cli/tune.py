@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from dsp_gym.experiments.tuning.study import BestTrial, SearchProgress
     from dsp_gym.trackers import Tracker
 
-PolicyArgument = Annotated[
-    str,
-    typer.Argument(help="A policy, by name or file; or 'agent', for the agent of an experiment."),
-]
-
-ConfigArgument = Annotated[str, typer.Argument(help="A benchmark, a frontier or an experiment.")]
-
-TrialsOption = Annotated[
-    int, typer.Option(min=1, help="Trials of the search, including those before --resume.")
-]
-
-SeedsOption = Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")]
-
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the search.")]
 
 AtOnceOption = Annotated[
     int,
@@ -48,13 +34,6 @@ AtOnceOption = Annotated[
         help="Trials proposed together after the first ten, to run in parallel. A smaller number "
         "finds more per trial.",
     ),
-]
-
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the study in the folder.")]
-
-OutOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the result.  [default: runs/tuned/CONFIG]"),
 ]
 
 
@@ -71,14 +50,26 @@ EXAMPLES = (
 
 
 def tune(
-    policy: PolicyArgument,
-    config: ConfigArgument,
-    trials: TrialsOption = 100,
-    seeds: SeedsOption = 2,
-    seed: SeedOption = 0,
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help="A policy, by name or file; or 'agent', for the agent of an experiment."
+        ),
+    ],
+    config: Annotated[str, typer.Argument(help="A benchmark, a frontier or an experiment.")],
+    trials: Annotated[
+        int, typer.Option(min=1, help="Trials of the search, including those before --resume.")
+    ] = 100,
+    seeds: Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     at_once: AtOnceOption = 1,
-    resume: ResumeOption = False,
-    out: OutOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the study in the folder.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the result.  [default: runs/tuned/CONFIG]"),
+    ] = None,
     workers: WorkersOption = None,
     master: MasterOption = None,
     track: StoreOrNoneOption = DEFAULT_STORE,
