@@ -11,7 +11,6 @@ import typer
 
 from dsp_gym.cli.engines import cells_bar, kept_beside, open_engine
 from dsp_gym.cli.errors import INTERRUPTED
-from dsp_gym.cli.histories import Histories, Sources, read_histories
 from dsp_gym.cli.options import (
     AccountOption,
     LabelsOption,
@@ -27,6 +26,7 @@ from dsp_gym.errors import ConfigError, DspGymError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dsp_gym.cli.histories import Histories, Sources
     from dsp_gym.whatif.policies import ReplayedPolicy
     from dsp_gym.whatif.result import Backtest, JobResult
 
@@ -135,6 +135,8 @@ def backtest(
     model misses the observed cost by more than 5 %, the late time by more than 2 points or the
     backlog by more than 25 %. The command only reads from the cluster.
     """
+    from dsp_gym.cli.histories import Sources, read_histories
+
     sources = Sources(source or (), prometheus, jobs or (), labels, account, interval, days)
     if follow:
         _follow(sources, as_json=as_json)

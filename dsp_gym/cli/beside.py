@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dsp_gym.backends.base import Clock
+from dsp_gym.cli.turns import Printer, stopping
+from dsp_gym.control.backend_of import Substitute
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.modes import WRITING, Mode
+from dsp_gym.control.serve.fleet import fleet
+from dsp_gym.control.serve.session import session
+from dsp_gym.control.start import acting_name, journal_folder, policy_names, watches_several
 from dsp_gym.errors import StorageError
 
 if TYPE_CHECKING:
-    from dsp_gym.cli.turns import Printer
-    from dsp_gym.control.backend_of import Substitute
-    from dsp_gym.control.config import RunConfig
-    from dsp_gym.control.modes import Mode
     from dsp_gym.control.serve.server import StatusServer
 
 HELD = 3
@@ -48,10 +52,6 @@ def drive(run: ShadowRun) -> None:
         Exit: The run was interrupted (130), or its only decision was held (3).
         StorageError: The journal lacks entries.
     """
-    from dsp_gym.cli.turns import Printer, stopping
-    from dsp_gym.control.modes import WRITING
-    from dsp_gym.control.start import acting_name, journal_folder, watches_several
-
     settings, stop = run.settings, threading.Event()
     several = run.substitute is None and watches_several(settings)
     folder = run.journal or (settings.journal if several else journal_folder(settings))
@@ -98,9 +98,6 @@ def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
 
 def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """Run the loop beside one job."""
-    from dsp_gym.backends.base import Clock
-    from dsp_gym.control.serve.session import session
-
     with session(
         run.settings,
         serve=run.serve,
@@ -123,9 +120,6 @@ def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event
 
 def _drive_all(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """Run a loop beside every job that a selector names."""
-    from dsp_gym.control.serve.fleet import fleet
-    from dsp_gym.control.start import acting_name, policy_names
-
     settings = run.settings
     with fleet(
         settings,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.beside import ShadowRun, drive
 from dsp_gym.cli.options import InsteadOption, seconds, shipped
 from dsp_gym.errors import ConfigError
 
@@ -124,6 +123,7 @@ def shadow(
     or the one that the configuration names, acts within its guardrails. Ctrl-C ends the command
     cleanly: it finishes a rescale under way, and leaves the job running.
     """
+    from dsp_gym.cli.beside import ShadowRun, drive
     from dsp_gym.control.start import mode_of
 
     if steps is not None and duration is not None:

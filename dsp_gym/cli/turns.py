@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 import typer
 
 from dsp_gym.cli.output import json_line
 from dsp_gym.config.strict_json import plain
-
-if TYPE_CHECKING:
-    from dsp_gym.control.guarded_policy import Judgement
-    from dsp_gym.control.turn import Hooks, Turn
+from dsp_gym.control.guarded_policy import Judgement
+from dsp_gym.control.journal_writer import outcome_to_json
+from dsp_gym.control.turn import Hooks, Turn
+from dsp_gym.job.cost import requested
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.wire import decision_to_json
+from dsp_gym.pages import money, number
 
 COLUMNS = f"{'time':8}  {'status':12}  {'rate/s':>9}  {'pending':>9}  {'p95, s':>7}  decision"
 
@@ -105,8 +107,6 @@ class Printer:
         Returns:
             Hooks that print the decisions on the job.
         """
-        from dsp_gym.control.turn import Hooks
-
         return Hooks(
             lambda turn: self.decided(turn, job),
             lambda turn: self.passed(turn, job),
@@ -219,9 +219,6 @@ def document(turn: Turn) -> dict[str, object]:
         disk included), the job's status, the decision, its outcome, each policy's judgement and
         the failures.
     """
-    from dsp_gym.control.journal_writer import outcome_to_json
-    from dsp_gym.loop.wire import decision_to_json
-
     decision = None
     if turn.snapshot is not None and turn.guarded is not None:
         decision = decision_to_json(turn.guarded, turn.snapshot.job(0))
@@ -243,8 +240,6 @@ def document(turn: Turn) -> dict[str, object]:
 
 
 def _judged(turn: Turn, one: Judgement) -> dict[str, object]:
-    from dsp_gym.loop.wire import decision_to_json
-
     assert turn.snapshot is not None
     failure = one.failure
     return {
@@ -284,18 +279,12 @@ def lines(turn: Turn) -> Iterator[str]:
 
 
 def _running(turn: Turn) -> str:
-    from dsp_gym.loop.configuration import Configuration
-
     assert turn.snapshot is not None
     return f"runs {Configuration.of_row(turn.snapshot, turn.snapshot.topology)}"
 
 
 def _decision(turn: Turn, one: Judgement) -> str:
     """Say what would change, at which cost, and why."""
-    from dsp_gym.job.cost import requested
-    from dsp_gym.loop.configuration import Configuration
-    from dsp_gym.pages import money, number
-
     assert turn.snapshot is not None
     acts = turn.guarded is one.guarded
     if acts and turn.held is not None and len(turn.judgements) == 1:
