@@ -154,14 +154,10 @@ class _Search:
 
     def write(self, best: BestTrial) -> None:
         """Write the best parameters into the file."""
-        from dsp_gym.experiments.tuning.agent import AgentObjective
-        from dsp_gym.experiments.tuning.result import provenance, write_experiment, write_policy
+        from dsp_gym.experiments.tuning.result import provenance, write_tuned
 
         record = provenance(best, self.objective.about(), self.how.seed, self.how.at_once)
-        if isinstance(self.objective, AgentObjective):
-            write_experiment(self.file, self.objective.config(best.params), record)
-        else:
-            write_policy(self.file, self.objective.config(best.params), record)
+        write_tuned(self.file, self.objective.config(best.params), record)
 
 
 def _search(policy: str, config: str, seeds: int, out: Path | None, how: _How) -> _Search:

@@ -24,7 +24,7 @@ from dsp_gym.pages.charts import (
     curves,
     scatter,
 )
-from dsp_gym.pages.figures import COLOURS, GREY, INK, figure, svg
+from dsp_gym.pages.figures import figure, svg
 from dsp_gym.pages.numbers import money, number, percent, signed, span
 from dsp_gym.pages.page import (
     Emphasis,
@@ -46,9 +46,6 @@ from dsp_gym.pages.page import (
 )
 
 __all__ = [
-    "COLOURS",
-    "GREY",
-    "INK",
     "Emphasis",
     "Html",
     "Judgement",

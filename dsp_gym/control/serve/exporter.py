@@ -31,6 +31,9 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("kubernetes", "serving metrics") from None
 
+Sample = tuple[tuple[str, ...], float]
+"""Values of the labels, and the number."""
+
 _HELD = "Decisions at which nothing could be asked of the job"
 
 
@@ -115,63 +118,56 @@ class Exporter:
             )
 
     def _state(self, board: StatusBoard) -> Iterator[Metric]:
-        common = labels_of(board)
-        run, turn = board.run, board.turn
-        yield self._family(
-            common, "build_info", "Release that runs", ["version"], [((__version__,), 1)]
-        )
-        yield self._family(
-            common,
-            "mode",
-            "Mode of the loop",
-            ["mode"],
-            [((mode,), int(mode == run.permission.mode)) for mode in MODES],
-        )
-        yield self._family(
-            common,
-            "policy_info",
-            "Policies that are asked",
-            ["policy", "version", "sha256"],
-            [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
-        )
-        spec = run.spec
-        yield self._family(
-            common,
-            "model_info",
-            "Model of the job",
-            ["job_file", "sha256"],
-            [((spec.job, model_sha256(spec)), 1)],
-        )
-        yield self._family(
-            common,
-            "condition",
-            "1: the condition is True",
-            ["condition"],
-            [((name,), int(board.conditions[name].status == "True")) for name in CONDITIONS],
-        )
-        paused = board.conditions["Paused"].status == "True"
-        yield self._family(common, "paused", "1: nothing may be enacted", [], [((), int(paused))])
+        run, turn, conditions = board.run, board.turn, board.conditions
         seen = None if turn is None else turn.snapshot
         fill = 0.0 if seen is None else float(seen.window_fill[0])
-        yield self._family(
-            common, "window_fill", "Share of the metrics window covered", [], [((), fill)]
-        )
+        families: list[tuple[str, str, list[str], list[Sample]]] = [
+            ("build_info", "Release that runs", ["version"], [((__version__,), 1)]),
+            (
+                "mode",
+                "Mode of the loop",
+                ["mode"],
+                [((mode,), int(mode == run.permission.mode)) for mode in MODES],
+            ),
+            (
+                "policy_info",
+                "Policies that are asked",
+                ["policy", "version", "sha256"],
+                [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
+            ),
+            (
+                "model_info",
+                "Model of the job",
+                ["job_file", "sha256"],
+                [((run.spec.job, model_sha256(run.spec)), 1)],
+            ),
+            (
+                "condition",
+                "1: the condition is True",
+                ["condition"],
+                [((name,), int(conditions[name].status == "True")) for name in CONDITIONS],
+            ),
+            (
+                "paused",
+                "1: nothing may be enacted",
+                [],
+                [((), int(conditions["Paused"].status == "True"))],
+            ),
+            ("window_fill", "Share of the metrics window covered", [], [((), fill)]),
+        ]
         if math.isfinite(board.data_age_s):
-            yield self._family(
-                common, "data_age_seconds", "Age of the newest sample", [], [((), board.data_age_s)]
+            families.append(
+                ("data_age_seconds", "Age of the newest sample", [], [((), board.data_age_s)])
             )
         if turn is not None:
-            yield self._family(
-                common,
-                "fallback_active",
-                "1: another policy decided",
-                ["policy"],
-                [
-                    ((one.policy,), int(one.replaced_by is not None or one.failure is not None))
-                    for one in turn.judgements
-                    if one.policy != INCUMBENT
-                ],
-            )
+            others: list[Sample] = [
+                ((one.policy,), int(one.replaced_by is not None or one.failure is not None))
+                for one in turn.judgements
+                if one.policy != INCUMBENT
+            ]
+            families.append(("fallback_active", "1: another policy decided", ["policy"], others))
+        for family in families:
+            yield self._family(labels_of(board), *family)
 
     def _counters(self, board: StatusBoard) -> Iterator[Metric]:
         counts, common = board.counts, labels_of(board)
@@ -311,7 +307,7 @@ class Exporter:
         name: str,
         about: str,
         labels: list[str],
-        samples: Iterable[tuple[tuple[str, ...], float]],
+        samples: Iterable[Sample],
         *,
         counted: bool = False,
     ) -> Metric:
@@ -322,7 +318,7 @@ class Exporter:
         return family
 
 
-def _single(times: Counter[str]) -> Iterable[tuple[tuple[str, ...], float]]:
+def _single(times: Counter[str]) -> Iterable[Sample]:
     return (((value,), number) for value, number in times.items())
 
 

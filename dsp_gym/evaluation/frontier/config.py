@@ -124,12 +124,9 @@ class Families(ConfigModel):
     def _check_apart(self) -> Families:
         # A set of splits refuses what overlaps.
         LoadSet(train=self.seen, validation=self.recorded, test=self.unseen)
-        if self.tuning_seeds is not None:
-            LoadSet(train=self._tuning(self.tuning_seeds), validation=self.seen)
+        if (tuning := self.tuning()) is not None:
+            LoadSet(train=tuning, validation=self.seen)
         return self
-
-    def _tuning(self, seeds: SeedRange) -> LoadSplit:
-        return LoadSplit(loads=self.seen.loads, seeds=seeds)
 
     def tuning(self) -> LoadSplit | None:
         """Return the loads that rules are tuned on.
@@ -137,7 +134,9 @@ class Families(ConfigModel):
         Returns:
             The seen families with other seeds; None where there are none.
         """
-        return None if self.tuning_seeds is None else self._tuning(self.tuning_seeds)
+        if self.tuning_seeds is None:
+            return None
+        return LoadSplit(loads=self.seen.loads, seeds=self.tuning_seeds)
 
 
 class Shifts(ConfigModel):

@@ -68,23 +68,6 @@ class EntryDocument(ConfigModel):
     left_out: dict[str, str] = Field(description="reason for each cell that was not played")
     versions: dict[str, str] = Field(description="what the figures depend on beside the frontier")
 
-    def swept(self, policy: str) -> SweptPolicy:
-        """Return the policy as one of a frontier.
-
-        Args:
-            policy: What the registry knows it by.
-
-        Returns:
-            The policy with its label, knob and guardrails.
-        """
-        return SweptPolicy(
-            policy=policy,
-            name=self.name,
-            knob=() if self.knob is None else (self.knob,),
-            values=self.values,
-            guardrails=self.guardrails,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class SubmittedEntry:
@@ -97,8 +80,14 @@ class SubmittedEntry:
 
     def swept(self) -> SweptPolicy:
         """Return the policy as one of a frontier."""
-        name = self.document.name
-        return self.document.swept(str(self.folder / POLICY) if self.code is None else name)
+        document = self.document
+        return SweptPolicy(
+            policy=str(self.folder / POLICY) if self.code is None else document.name,
+            name=document.name,
+            knob=() if document.knob is None else (document.knob,),
+            values=document.values,
+            guardrails=document.guardrails,
+        )
 
 
 def refuse_chance(config: FrontierConfig, policy: SweptPolicy) -> None:
