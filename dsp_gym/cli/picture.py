@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-
 from dsp_gym.cli.output import refuse_unwritable
 from dsp_gym.cli.progress import bar
 from dsp_gym.config.files import write_atomic
@@ -105,8 +103,7 @@ class Filming:
             write_atomic(file, stream.getvalue())
             return
         frames = LENGTH_S * FPS[ending]
-        columns = (TextColumn("Drawing"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
-        with bar(*columns) as shown:
+        with bar() as shown:
             task = shown.add_task("Drawing", total=frames)
 
             def drawn(place: int) -> Pixels:
