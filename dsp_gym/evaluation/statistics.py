@@ -247,12 +247,7 @@ class Resampling(NamedTuple):
             n + 1 rows of weights each.
         """
         stream = np.random.Generator(np.random.Philox(seed))
-
-        def weights(count: int) -> Floats:
-            drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
-            return np.vstack([np.ones(count), drawn]) / count
-
-        return cls(weights(jobs), weights(loads))
+        return cls(_weights(stream, jobs, n), _weights(stream, loads, n))
 
     def trainings(self, count: int, seed: int = 1) -> Floats:
         """Resample trainings of one policy.
@@ -264,10 +259,13 @@ class Resampling(NamedTuple):
         Returns:
             (n + 1, trainings) weights; each row sums to 1.
         """
-        n = len(self.jobs) - 1
         stream = np.random.Generator(np.random.Philox(seed))
-        drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
-        return np.asarray(np.vstack([np.ones(count), drawn]) / count)
+        return _weights(stream, count, len(self.jobs) - 1)
+
+
+def _weights(stream: np.random.Generator, count: int, n: int) -> Floats:
+    drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
+    return np.asarray(np.vstack([np.ones(count), drawn]) / count)
 
 
 def estimate_of(values: Floats | None, confidence: float) -> BootstrapEstimate | None:

@@ -98,20 +98,13 @@ class StatusServer:
             beside = self._http.address[1] + 1 if config.port else 0
             probe_port = beside if config.probe_port is None else config.probe_port
             probes = _Probes(self)
-            self._probes = self._listening(probe_port, "probe_port", probes, MOST_PROBES, "probes")
+            probe_listener = self._listening(
+                probe_port, "probe_port", probes, MOST_PROBES, "probes"
+            )
         except ConfigError:
             self.close()
             raise
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return _url(self._http)
-
-    @property
-    def probe_url(self) -> str:
-        """Where it answers probes."""
-        return _url(self._probes)
+        self.url, self.probe_url = _url(self._http), _url(probe_listener)
 
     @cached_property
     def interface(self) -> Document:
@@ -120,11 +113,6 @@ class StatusServer:
         return openapi(
             self.config.max_body_kib, self.config.timeout_s, names, public=self.config.public
         )
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether every loop has begun a decision lately."""
-        return self.boards.is_alive(GRACE_S)
 
     def client(self, head: Head) -> str | None:
         """Find out who asks.
@@ -265,7 +253,7 @@ class _Probes(_Site):
     def answer(self, head: Head, body: bytes, reply: Reply) -> None:
         """Say at once whether it is so."""
         if head.path == "/healthz":
-            holds = self._owner.is_alive
+            holds = self._owner.boards.is_alive(GRACE_S)
             said = "alive" if holds else "a loop has begun no decision in its interval"
         else:
             holds, said = self._owner.boards.readiness()
