@@ -13,6 +13,7 @@ from dsp_gym.cli.mst import print_validity, show_mst
 from dsp_gym.cli.options import ConfigurationOption, JsonOption, refuse_given, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.errors import ConfigError
+from dsp_gym.pages import money, number
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.deployment import Deployment
@@ -192,8 +193,6 @@ def _planned(policy: str, request: PlanRequest) -> CapacityPlan:
 
 
 def _print_validity(validity: Validity | None, found: CapacityPlan) -> None:
-    from dsp_gym.pages import money, number
-
     if validity is None:
         return
     print_validity(validity, found.mst_per_s)
@@ -253,7 +252,6 @@ def _levels(text: str | None) -> tuple[int, ...] | None:
 
 def _print(found: CapacityPlan) -> None:
     from dsp_gym.job.cost import HOURS_A_MONTH
-    from dsp_gym.pages import money, number
 
     typer.echo(
         f"{found.job}: {found.slots} slots of {_profile(found.profile)} for "
@@ -294,7 +292,6 @@ def _print(found: CapacityPlan) -> None:
 
 def _print_deployments(found: tuple[Deployment, ...], load: str) -> None:
     from dsp_gym.evaluation.deployment import verdict
-    from dsp_gym.pages import number
 
     typer.echo()
     cost, price = (f"{name}, {found[0].currency} per day" for name in ("cost", "price"))
