@@ -67,27 +67,26 @@ def drive(run: ShadowRun) -> None:
         "journal": folder,
     }
     ran_on = "The jobs keep running." if several else "The job keeps running."
-    printer.end(printer.counts.summary | said, ran_on)
-    if printer.counts.missing:
+    printer.end(printer.summary | said, ran_on)
+    if printer.missing:
         _tell_missing(printer, folder, interrupted=was_interrupted)
     if was_interrupted:
         raise typer.Exit(130)
-    if run.once and printer.counts.last_was_held:
+    if run.once and printer.last_was_held:
         raise typer.Exit(HELD)
 
 
 def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
     """Say at the end what the journal lacks, and which decisions were held for want of a record."""
-    counts = printer.counts
-    why = "; ".join(dict.fromkeys(counts.unwritten.values()))
+    why = "; ".join(dict.fromkeys(printer.unwritten.values()))
     held = (
-        f", and {counts.unrecorded} decisions were held for it: nothing is asked of a job that is "
+        f", and {printer.unrecorded} decisions were held for it: nothing is asked of a job that is "
         "not on disk first"
     )
     error = StorageError(
-        f"{counts.missing} entries are missing in the journal"
+        f"{printer.missing} entries are missing in the journal"
         + (f" ({why})" if why else "")
-        + (held if counts.unrecorded else ""),
+        + (held if printer.unrecorded else ""),
         file=folder,
         remedy="Free some space, or name a folder that can be written to: --journal DIR",
     )
