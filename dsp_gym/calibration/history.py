@@ -55,14 +55,6 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredHistory:
-    """What a history shows of a job, and what a reader must know of it."""
-
-    measured: MeasuredDataset
-    problems: tuple[Problem, ...]
-
-
 @dataclass
 class _Story:
     """What comes together over the chunks."""
@@ -97,7 +89,7 @@ def measured_history(
     days: float,
     on_chunk: Callable[[int, int], None] | None = None,
     now_s: float | None = None,
-) -> MeasuredHistory:
+) -> MeasuredDataset:
     """Go through the last days of a job.
 
     Args:
@@ -127,7 +119,7 @@ def measured_history(
     _refuse(spec, story, seen, [one.sentence for one in problems])
     kept = thinned(seen)
     runs = tuple(MeasuredRun.of_part(spec, o) for o in kept)
-    return MeasuredHistory(MeasuredDataset(runs, tuple(kept), _rescale(story)), problems)
+    return MeasuredDataset(runs, tuple(kept), _rescale(story), problems)
 
 
 def not_identifiable(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Problem]:

@@ -85,8 +85,8 @@ def calibrate(
     if config.history is not None:
         days = config.history.days
         past = measured_history(opened_history(config.history, spec), spec, days, on_chunk)
-        stored.append(past.measured)
-        problems = (*past.problems, *not_identifiable(spec, past.measured.seen))
+        stored.append(past)
+        problems = (*past.problems, *not_identifiable(spec, past.seen))
     which = config.fit if isinstance(config.fit, str) else ", ".join(config.fit)
     tell(f"fitting {spec.job} to {which} of {len(runs) + sum(len(o.runs) for o in stored)} runs")
     report = calibrate_runs(config, spec, runs, stored, refit=refit)

@@ -158,7 +158,7 @@ class FrontierComparison:
                 **_pages(report),
             },
             config=board.config.model_dump(mode="json", by_alias=True),
-            figures=figures_of(board),
+            figures=dict(figures_of(board)),
             tags={"fingerprint": board.fingerprint, **board.versions, **left},
             policies=_folders(
                 (f"{entry.name}-{number}", one)

@@ -270,7 +270,14 @@ def score(
                 ScorecardRow(
                     policy=policy,
                     job=job,
-                    metrics={name: _estimate(values, how) for name, values in table.items()},
+                    metrics={
+                        name: IntervalEstimate(
+                            **stratified_bootstrap(
+                                values, mean, n=resamples, confidence=confidence
+                            )._asdict()
+                        )
+                        for name, values in table.items()
+                    },
                     trips=_mean_trips(mine),
                     differences=_differences(table, other, EPISODE_METRICS, how),
                     relative=_differences(table, other, RELATIVE, how, relative=True),
@@ -305,11 +312,6 @@ def _saving(cells: Sequence[ScorecardCell], how: _Resampling) -> Saving | None:
         return None
     found = ratio_of_means(table[..., 0], table[..., 1], n=how.n, confidence=how.confidence)
     return Saving(share=found.value, low=found.low, high=found.high)
-
-
-def _estimate(scores: Floats, how: _Resampling) -> IntervalEstimate:
-    found = stratified_bootstrap(scores, mean, n=how.n, confidence=how.confidence)
-    return IntervalEstimate(value=found.value, low=found.low, high=found.high)
 
 
 def _differences(

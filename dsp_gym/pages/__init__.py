@@ -27,6 +27,7 @@ from dsp_gym.pages.charts import (
 from dsp_gym.pages.figures import figure, svg
 from dsp_gym.pages.numbers import money, number, percent, signed, span
 from dsp_gym.pages.page import (
+    STYLE,
     Emphasis,
     Html,
     Judgement,
@@ -39,7 +40,6 @@ from dsp_gym.pages.page import (
     link,
     note,
     page,
-    page_style,
     section,
     shaded,
     table,
@@ -68,7 +68,7 @@ __all__ = [
     "note",
     "number",
     "page",
-    "page_style",
+    "STYLE",
     "percent",
     "scatter",
     "section",

@@ -75,10 +75,11 @@ class MlflowTracker(Tracker):
     def params(self, values: Mapping[str, object]) -> None:
         from mlflow.entities import Param
 
-        params = [
-            Param(key, redacted(_as_text(value))[:_PARAM_LENGTH])
+        texts = {
+            key: value if isinstance(value, str) else json.dumps(value, default=str)
             for key, value in flatten(values).items()
-        ]
+        }
+        params = [Param(key, redacted(text)[:_PARAM_LENGTH]) for key, text in texts.items()]
         for start in range(0, len(params), _PARAMS_BATCH):
             with _mlflow_errors(self._uri):
                 self._client.log_batch(self._run, params=params[start : start + _PARAMS_BATCH])
@@ -360,10 +361,6 @@ def _artifact_root(uri: str, experiment: str) -> str | None:
     if path is None:
         return None
     return (path.absolute().parent / "mlartifacts" / experiment).as_uri()
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def require() -> None:

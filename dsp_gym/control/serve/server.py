@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from dsp_gym.control.config import ServeConfig
-from dsp_gym.control.serve.assets import PAGE_HEADERS, Asset, assets
+from dsp_gym.control.serve.assets import assets
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import BusyError, Decisions, FullError, Question
 from dsp_gym.control.serve.exporter import Exporter
@@ -273,7 +273,7 @@ class _Pages(_Site):
             "/v1/twins": lambda head: self._of_job(head, StatusBoard.twins),
             "/v1/openapi.json": lambda head: _json(owner.interface),
         }
-        self._made |= {path: _file(asset) for path, asset in assets().items()}
+        self._made |= {path: _file(answer) for path, answer in assets().items()}
         exporter = owner.exporter
         if exporter is not None:
             self._made["/metrics"] = lambda head: Answer(
@@ -322,8 +322,8 @@ class _Pages(_Site):
         return _json(made(board))
 
 
-def _file(asset: Asset) -> Callable[[Head], Answer]:
-    return lambda head: Answer(HTTPStatus.OK, asset.kind, asset.content, PAGE_HEADERS)
+def _file(answer: Answer) -> Callable[[Head], Answer]:
+    return lambda head: answer
 
 
 def _refusal(head: Head, allowed: tuple[str, ...], hosts: tuple[str, ...]) -> Answer | None:

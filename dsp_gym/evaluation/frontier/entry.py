@@ -187,7 +187,10 @@ def read_entries(folders: Sequence[Path], frontier: str, currency: str) -> list[
         for file in files:
             document = _read(file)
             _refuse_foreign(document, file, frontier, currency)
-            found.append(SubmittedEntry(file.parent, document, _code(document, file), named))
+            code = None if document.code is None else parse_local_policy(document.code)
+            if document.code is not None and code is None:
+                raise SchemaError("is no module:Policy", file=file, key="code", value=document.code)
+            found.append(SubmittedEntry(file.parent, document, code, named))
     return found
 
 
@@ -258,15 +261,6 @@ def _read(file: Path) -> EntryDocument:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise SchemaError(f"is no entry; this release reads '{SCHEMA}'", file=file, key="schema")
     return parse(EntryDocument, data, file)
-
-
-def _code(document: EntryDocument, file: Path) -> LocalPolicy | None:
-    if document.code is None:
-        return None
-    code = parse_local_policy(document.code)
-    if code is None:
-        raise SchemaError("is no module:Policy", file=file, key="code", value=document.code)
-    return code
 
 
 def unlike(entries: Iterable[SubmittedEntry], board: FrontierBoard) -> list[str]:
