@@ -30,7 +30,7 @@ class NetworkConfig(ConfigModel):
         "on jobs of any shape; mlp: plain, three times faster, bound to the number of vertices it "
         "was trained with",
     )
-    hidden: tuple[int, ...] = Field(
+    hidden: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = Field(
         (64, 64),
         min_length=1,
         max_length=4,
@@ -54,13 +54,6 @@ class NetworkConfig(ConfigModel):
     activation: Literal["tanh", "relu"] = Field(
         "tanh", description="nonlinearity; tanh is the usual choice for PPO on vectors"
     )
-
-    @field_validator("hidden")
-    @classmethod
-    def _check_widths(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
-        if any(not 1 <= width <= 1024 for width in hidden):
-            raise ValueError(f"widths are 1 to 1024, found {list(hidden)}")
-        return hidden
 
 
 class FromDataset(ConfigModel):
@@ -255,7 +248,7 @@ class AgentConfig(ConfigModel):
     eval_episodes: int = Field(
         64, ge=1, description="episodes of such an evaluation; the best agent is chosen by them"
     )
-    act_above: tuple[float, ...] = Field(
+    act_above: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
         (0.02, 0.05, 0.1, 0.2, 0.4),
         min_length=1,
         description="capacity actions: probabilities of acting above which a deployed agent acts, "
@@ -281,13 +274,6 @@ class AgentConfig(ConfigModel):
             return algorithm
         why = UNFIT.get(algorithm.lower(), "is no algorithm there is.")
         raise ValueError(f"'{algorithm}' {why} These fit: {', '.join(known)}.")
-
-    @field_validator("act_above")
-    @classmethod
-    def _check_thresholds(cls, act_above: tuple[float, ...]) -> tuple[float, ...]:
-        if any(not 0 < one < 1 for one in act_above):
-            raise ValueError(f"probabilities are between 0 and 1, found {list(act_above)}")
-        return act_above
 
     @model_validator(mode="after")
     def _check_stock(self) -> AgentConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
@@ -185,7 +185,7 @@ class FrontierConfig(RunSettings):
     shifts: Shifts | None = Field(
         None, description="runs under shifts, at one setting of some policies; none: left out"
     )
-    lateness: tuple[float, ...] = Field(
+    lateness: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
         (0.01, 0.02, 0.03),
         min_length=1,
         description="shares of the time late at which costs are compared, 0..1",
@@ -206,9 +206,6 @@ class FrontierConfig(RunSettings):
                 "no policy is a tuned rule; mark those to compare with by `rule: true`"
             )
         self._check_labels(labels)
-        wrong = [level for level in self.lateness if not 0 < level < 1]
-        if wrong:
-            raise ValueError(f"lateness holds {wrong[0]:g}, expected shares between 0 and 1")
         return self
 
     def _check_labels(self, labels: list[str]) -> None:
