@@ -25,8 +25,9 @@ from dsp_gym.cli.tracked import DEFAULT_STORE, record_results, store_of
 from dsp_gym.errors import ConfigError, RegistryError
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.comparison import PolicyComparison
+    from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison
     from dsp_gym.evaluation.results import Results
+    from dsp_gym.evaluation.submission import EntryComparison
     from dsp_gym.experiments.comparison import Chosen
 
 _RUN = "run:"
@@ -145,7 +146,7 @@ def evaluate(
 @contextmanager
 def _comparison(
     context: typer.Context, chosen: Chosen, cells: tuple[str, ...], entries: tuple[str, ...]
-) -> Iterator[PolicyComparison]:
+) -> Iterator[BenchmarkComparison | FrontierComparison | EntryComparison]:
     """Read what is asked for; within the block the registry knows the entries' code."""
     from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison
     from dsp_gym.evaluation.config import BenchmarkConfig
@@ -219,7 +220,8 @@ def _show(results: Results, written: Mapping[str, Path]) -> None:
         typer.echo(f"{report.headline}\n")
     for part in report.parts:
         title, columns, rows = part.short
-        print_table(columns, rows, title=title, right=columns[1:], bold=part.bold)
+        best = [row for row, how in part.emphasis.items() if how.startswith("best")]
+        print_table(columns, rows, title=title, right=columns[1:], bold=best)
         if part.caveats:
             said = counted(len(part.caveats), "sentence")
             typer.echo(f"note: runs went beyond the fit of {title}'s model: {said} in the report")

@@ -83,7 +83,15 @@ def read_histories(sources: Sources) -> Histories:
         return _of_prometheus(sources)
     given = {"--labels": sources.labels, "--account": sources.account}
     refuse_given(given, "belongs to --prometheus")
-    spec = _only_spec(sources.jobs)
+    if len(sources.jobs) > 1:
+        raise ConfigError(
+            "several job files, and a folder is a source of one job",
+            key="--jobs",
+            value=", ".join(sources.jobs),
+            remedy="Name one file.",
+        )
+    # None: the model of the journal, or a fitted one.
+    spec = load_job(sources.jobs[0]) if sources.jobs else None
     places = [kind_of(given) for given in sources.given]
     found = [one for kind, place in places for one in _read(kind, place, spec, sources.interval_s)]
     if sources.days is not None:
@@ -164,18 +172,6 @@ def _read(kind: str, folder: Path, spec: JobSpec | None, interval_s: int) -> lis
             remedy="Put job.yaml beside series.csv.",
         )
     return [series_history(place) for place in series_jobs(folder)]
-
-
-def _only_spec(jobs: Sequence[str]) -> JobSpec | None:
-    """The model of a source of one job; None: that of the journal, or fitted."""
-    if len(jobs) > 1:
-        raise ConfigError(
-            "several job files, and a folder is a source of one job",
-            key="--jobs",
-            value=", ".join(jobs),
-            remedy="Name one file.",
-        )
-    return load_job(jobs[0]) if jobs else None
 
 
 def _of_prometheus(sources: Sources) -> Histories:

@@ -66,7 +66,9 @@ def show(
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(policy)
         if policy.startswith("models:/"):
-            folder = _pull(policy, Path(aside) / "policy", uri)
+            from dsp_gym.trackers.mlflow import pull as fetch
+
+            folder = fetch(policy, Path(aside) / "policy", uri)
         document, _ = folder_module.read_any(folder)
         digest = digest_of(folder)
         card = folder / folder_module.CARD
@@ -210,19 +212,14 @@ def pull(
 ) -> None:
     """Fetch a policy folder from MLflow's model registry, and print its digest."""
     from dsp_gym.policies.pins import digest_of
+    from dsp_gym.trackers.mlflow import pull as fetch
 
     name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
-    folder = _pull(address, out or Path("policies") / name, uri, replace=overwrite)
+    folder = fetch(address, out or Path("policies") / name, uri, replace=overwrite)
     if as_json:
         print_json({"address": address, "policy": folder, "digest": digest_of(folder)})
     else:
         typer.echo(f"{address} is in {folder}\npinned  {folder}@{digest_of(folder)}")
-
-
-def _pull(address: str, into: Path, uri: str, *, replace: bool = False) -> Path:
-    from dsp_gym.trackers.mlflow import pull as fetch
-
-    return fetch(address, into, uri, replace=replace)
 
 
 def promote(

@@ -111,7 +111,7 @@ class ValidationConfig(ConfigModel):
     )
 
     @model_validator(mode="after")
-    def _clock_fits(self) -> ValidationConfig:
+    def _check(self) -> ValidationConfig:
         for key, seconds, least_s in (
             ("interval_s", self.interval_s, 1),
             ("window.window_s", self.window.window_s, SAMPLE_S),
@@ -135,10 +135,6 @@ class ValidationConfig(ConfigModel):
             )
         if not self.cluster.prometheus:
             raise ValueError("cluster.prometheus is false, and runs are measured by Prometheus")
-        return self
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> ValidationConfig:
         for what, labels in (
             ("job", [one.label for one in self.jobs]),
             ("load", [one.name for one in self.loads]),

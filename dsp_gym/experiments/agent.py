@@ -276,22 +276,17 @@ class AgentConfig(ConfigModel):
         raise ValueError(f"'{algorithm}' {why} These fit: {', '.join(known)}.")
 
     @model_validator(mode="after")
-    def _check_stock(self) -> AgentConfig:
+    def _check(self) -> AgentConfig:
         if not self.needs.plain_layers:
             if self.params:
                 raise ValueError(f"params are not of {self.algorithm}; its keys are beside it")
-            return self
-        if self.network.encoder != "mlp":
+        elif self.network.encoder != "mlp":
             raise ValueError(f"{self.algorithm} has plain layers; set network.encoder: mlp")
-        if self.warm_start is not None or self.offline is not None:
+        elif self.warm_start is not None or self.offline is not None:
             raise ValueError(
                 f"{self.algorithm} learns from its own steps alone; leave warm_start and offline "
                 "out, or take ppo or maskable-ppo"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_batch(self) -> AgentConfig:
         rollout = self.n_envs * self.n_steps
         if self.batch_size > rollout:
             raise ValueError(

@@ -99,17 +99,14 @@ class StatusHistory:
 
     def add(self, turn: Turn) -> None:
         """Take in a decision."""
-        if self._made == self._recalled and self._is_later(turn.t_s):
+        newest_s = self._rows[(self._made - 1) % KEPT][0]  # NaN before the first
+        if self._made == self._recalled and newest_s >= turn.t_s:
             self._made = self._recalled = 0  # of a clock that went back, such as a simulation's
             self._changes.clear()
             self._today = None
         seen, guarded = turn.snapshot, turn.guarded
         spec = None if seen is None else seen.topology.spec(0)
         self._put(turn.t_s, seen, guarded, spec, "" if guarded is None else _reason(guarded))
-
-    def _is_later(self, t_s: float) -> bool:
-        """Check whether the newest decision is not before a time."""
-        return self._made > 0 and bool(self._rows[(self._made - 1) % KEPT][0] >= t_s)
 
     def _put(
         self,

@@ -290,7 +290,13 @@ class _Pages(_Site):
         if head.path != DECIDE and owner.config.public:
             return None
         if not owner.has_tokens:
-            return _error(HTTPStatus.FORBIDDEN, _no_token(head.path))
+            said = "no token is configured: serve.token_file"
+            if head.path != DECIDE:
+                said = (
+                    "no token is configured: give serve.token_file, or let anybody read with "
+                    "--public"
+                )
+            return _error(HTTPStatus.FORBIDDEN, said)
         if owner.client(head) is None:
             return _error(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
         return self._of_body(head) if head.path == DECIDE else None
@@ -347,12 +353,6 @@ def _refusal(head: Head, allowed: tuple[str, ...], hosts: tuple[str, ...]) -> An
 def _parameter(query: str, name: str) -> str | None:
     found = parse_qs(query).get(name)
     return None if found is None else found[0]
-
-
-def _no_token(path: str) -> str:
-    if path == DECIDE:
-        return "no token is configured: serve.token_file"
-    return "no token is configured: give serve.token_file, or let anybody read with --public"
 
 
 def _tried(made: Callable[[], _Made]) -> _Made | Answer:
