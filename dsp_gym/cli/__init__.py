@@ -38,9 +38,10 @@ _MODULES: tuple[str, ...] = (
     "config",
     "doctor",
 )
-"""Modules of this package in the order of `--help`; each has ``register(app)`` and imports fast.
+"""Modules of this package in the order of `--help`; all import fast.
 
-Each adds one command, or group of commands, of its own name.
+Each adds one command, or group of commands, of its own name: by a function of that name and
+``EXAMPLES``, or by ``register(app)``.
 """
 
 _HELP = "Train, compare and safely deploy autoscaling policies for Apache Flink jobs."
