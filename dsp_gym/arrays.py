@@ -14,6 +14,7 @@ from typing import (
     Annotated,
     NamedTuple,
     Protocol,
+    SupportsFloat,
     TypeVar,
     cast,
     get_args,
@@ -23,6 +24,17 @@ from typing import (
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def finite(value: SupportsFloat) -> float | None:
+    """Return a number; None for NaN and infinity, which JSON does not know.
+
+    >>> finite(float("nan")), finite(np.float64(2))
+    (None, 2.0)
+    """
+    number = float(value)
+    return number if math.isfinite(number) else None
+
 
 Ints = NDArray[np.int64]
 """Counts, indices, parallelism and memory levels."""

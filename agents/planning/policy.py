@@ -116,7 +116,7 @@ class MdpPolicy(ExplainingPolicy):
     def __init__(self, config: MdpConfig | None = None, counts: Floats | None = None) -> None:
         self.name = "mdp"
         self.plans_after = False
-        self._is_due = False
+        self.is_due = False
         config = config or MdpConfig()
         start = trained(config) if counts is None else Trained(config, counts, {}, {})
         self.config = c = start.config
@@ -245,11 +245,6 @@ class MdpPolicy(ExplainingPolicy):
         """Whether there are values for every job."""
         return self._solved is not None and bool(self._solved.frontiers.size.all())
 
-    @property
-    def is_due(self) -> bool:
-        """Whether the last decision was made with an outdated plan."""
-        return self._is_due
-
     def plan(self, snapshot: MetricsSnapshot) -> None:
         """Compute what the last decision, on the same snapshot, has put off."""
         self._plan(snapshot, put_off=False)
@@ -324,7 +319,7 @@ class MdpPolicy(ExplainingPolicy):
         needed: Bools = (found.size == 0) | grown
         due: Bools = needed | (age_s >= _AGAIN_S) | (late & changed)
         possible = snapshot.running & (watch.minutes > 0)
-        self._is_due = put_off and bool((due & ~needed & possible).any())
+        self.is_due = put_off and bool((due & ~needed & possible).any())
         # Jobs without a frontier, or with another reference, have no usable values: they cannot
         # wait.
         due = (needed if put_off else due) & possible

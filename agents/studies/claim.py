@@ -27,7 +27,7 @@ from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.fingerprint import fingerprint
 from dsp_gym.evaluation.run import evaluate
 from dsp_gym.evaluation.scorecard import Scorecard
-from dsp_gym.evaluation.statistics import PairedDifference, paired_difference
+from dsp_gym.evaluation.statistics import Difference, paired_difference
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.policies.config import PolicyConfig
@@ -148,7 +148,7 @@ def card_of(
 
 def paired(
     card: Scorecard, metric: str, agents: Sequence[str], rival: str, *, relative: bool = True
-) -> tuple[Floats, Floats, PairedDifference]:
+) -> tuple[Floats, Floats, Difference]:
     """Compare agents of one experiment with a rival on the same loads.
 
     Each agent is paired by load and seed with the same run of the rival: the spread between loads

@@ -94,7 +94,8 @@ def advice(found: Fit, seen: Sequence[SteadyPart]) -> list[Advice]:
         if not fixed.any():
             break
         # The run that fixes most numbers; of several the smallest.
-        best = min(range(len(candidates)), key=lambda i: (-fixed[i].sum(), _size(candidates[i])))
+        sizes = [(sum(c.part.parallelism.values()), -c.part.memory) for c in candidates]
+        best = min(range(len(candidates)), key=lambda i: (-fixed[i].sum(), sizes[i]))
         groups.append((best, [c for c, yes in zip(waiting, fixed[best], strict=True) if yes]))
         waiting = [c for c in waiting if c not in groups[-1][1]]
     for column in waiting:  # no run fixes it, one may help
@@ -125,10 +126,6 @@ def _advice(
     least = min(known) if known else None
     less = least is not None and mib < least
     return Advice(names, one.vertex, one.tasks, mib, (one.tasks > most, less), least)
-
-
-def _size(candidate: _Candidate) -> tuple[int, float]:
-    return sum(candidate.part.parallelism.values()), -candidate.part.memory
 
 
 def _candidates(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[_Candidate]:

@@ -78,13 +78,9 @@ class CalibrationConfig(ConfigModel):
     )
 
     @model_validator(mode="after")
-    def _bound_belongs(self) -> CalibrationConfig:
+    def _check(self) -> CalibrationConfig:
         if (self.fit == "parallelism") != (self.max_parallelism is not None):
             raise ValueError("max_parallelism belongs to 'fit: parallelism', which needs it")
-        return self
-
-    @model_validator(mode="after")
-    def _measured(self) -> CalibrationConfig:
         if not self.recordings and not self.datasets and self.history is None:
             raise ValueError(
                 "there is nothing to fit to: give recordings, or datasets, or a history"

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dsp_gym.calibration.checks import Problem
 from dsp_gym.calibration.observations import SATURATED, Latency, MeasuredRun, SteadyPart
 from dsp_gym.calibration.rescale import RescaleTimes
 from dsp_gym.errors import DatasetError
@@ -89,6 +90,7 @@ class MeasuredDataset:
     runs: tuple[MeasuredRun, ...]  # without samples
     seen: tuple[SteadyPart, ...]
     rescale: RescaleTimes
+    problems: tuple[Problem, ...] = ()  # what a reader must know
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def linear_model(compared: Sequence[Compared]) -> RateOf:
     """
     base = min(
         (c for c in compared if c.in_fit and c.seen.saturated),
-        key=lambda c: (_tasks(c), -_memory(c)),
+        key=lambda c: (_tasks(c), -c.seen.memory),
     )
     p = base.seen.parallelism
     scaled = [v for v in p if len({c.seen.parallelism[v] for c in compared}) > 1]
@@ -200,7 +200,7 @@ def agreement(
                 continue
             said = math.log(a.predicted.rate_per_s / b.predicted.rate_per_s)
             row = (measured, said, math.log(simple(a) / simple(b)))
-            trading = (_tasks(a) - _tasks(b)) * (_memory(a) - _memory(b)) < 0
+            trading = (_tasks(a) - _tasks(b)) * (a.seen.memory - b.seen.memory) < 0
             (trades if trading else others).append(row)
     count = min(len(others), 2 * len(trades)) if trades else len(others)
     drawn = random.Random(SEED).sample(others, count)
@@ -223,7 +223,3 @@ def _tau(rows: Sequence[tuple[float, float, float]], column: int) -> float:
 
 def _tasks(c: Compared) -> int:
     return sum(c.seen.parallelism.values())
-
-
-def _memory(c: Compared) -> float:
-    return c.seen.memory

@@ -17,7 +17,7 @@ import numpy as np
 
 from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
 from dsp_gym.backends.flink.prometheus_api import Labels
-from dsp_gym.backends.flink.submissions import Remark, moment
+from dsp_gym.backends.flink.submissions import moment
 from dsp_gym.calibration.checks import Problem
 from dsp_gym.calibration.config import PrometheusHistory
 from dsp_gym.calibration.datasets import MeasuredDataset, TransitionRow, steady_parts
@@ -55,14 +55,6 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredHistory:
-    """What a history shows of a job, and what a reader must know of it."""
-
-    measured: MeasuredDataset
-    problems: tuple[Problem, ...]
-
-
 @dataclass
 class _Story:
     """What comes together over the chunks."""
@@ -97,7 +89,7 @@ def measured_history(
     days: float,
     on_chunk: Callable[[int, int], None] | None = None,
     now_s: float | None = None,
-) -> MeasuredHistory:
+) -> MeasuredDataset:
     """Go through the last days of a job.
 
     Args:
@@ -122,11 +114,12 @@ def measured_history(
         if chunk.rows:
             _take_in(story, topology, spec, chunk.samples().between(since_s, until_s))
     seen = steady_parts(spec, story.windows, float(WINDOW_S), "median")
-    problems = (*_told(history.remarks), *_of_story(story, spec, since_s, until_s))
+    told = (Problem(one.kind, (), one.sentence) for one in history.remarks)
+    problems = (*told, *_of_story(story, spec, since_s, until_s))
     _refuse(spec, story, seen, [one.sentence for one in problems])
     kept = thinned(seen)
     runs = tuple(MeasuredRun.of_part(spec, o) for o in kept)
-    return MeasuredHistory(MeasuredDataset(runs, tuple(kept), _rescale(story)), problems)
+    return MeasuredDataset(runs, tuple(kept), _rescale(story), problems)
 
 
 def not_identifiable(spec: JobSpec, seen: Sequence[SteadyPart]) -> list[Problem]:
@@ -183,7 +176,12 @@ def _take_in(story: _Story, topology: Topology, spec: JobSpec, samples: Samples)
     story.metrics |= set(zip(samples.vertex.tolist(), samples.metric.tolist(), strict=True))
     levels = Configuration.of_spec(spec).memory_level
     for number, running in enumerate(running_in(spec, samples)):
-        near = bool(story.ran) and _follows(story.ran[-1], running, _gap_s(story))
+        before = story.ran[-1] if story.ran else None
+        near = (
+            before is not None
+            and running.since_s - before.until_s <= _gap_s(story)
+            and before.parallelism == running.parallelism
+        )
         goes_on = near and number == 0  # cut by the end of a chunk alone
         story.restarts += near and number > 0
         begin_s = running.since_s + (0.0 if goes_on else SETTLE_S)
@@ -197,11 +195,6 @@ def _take_in(story: _Story, topology: Topology, spec: JobSpec, samples: Samples)
 def _gap_s(story: _Story) -> float:
     """Longest time without samples that is no gap: a restart takes some scrapes."""
     return max(60.0, 4.0 * story.interval_s)
-
-
-def _follows(before: RunningTime, after: RunningTime, gap_s: float) -> bool:
-    """Whether the same tasks ran on at once."""
-    return after.since_s - before.until_s <= gap_s and before.parallelism == after.parallelism
 
 
 def _rows(
@@ -267,10 +260,6 @@ def _rescale(story: _Story) -> RescaleTimes:
     if len(down) < 3 or story.interval_s > FINE_S:
         return RescaleTimes()
     return RescaleTimes.of_outages(down)
-
-
-def _told(remarks: Sequence[Remark]) -> list[Problem]:
-    return [Problem(one.kind, (), one.sentence) for one in remarks]
 
 
 def _of_story(story: _Story, spec: JobSpec, since_s: float, until_s: float) -> list[Problem]:

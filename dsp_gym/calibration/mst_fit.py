@@ -267,21 +267,20 @@ def _with_memory(measurements: Measurements, base: MstModel, enough_mib: float) 
     ]
     if not candidates or working_set <= 0:
         return base
-    names = ["memory_a", "miss"]
-    best: tuple[float, MstModel] | None = None
-    for v in candidates:
+
+    def fitted(v: int) -> MstModel:
         one_task_s = statistics.median(1 / (cell.mst_per_s * base.ratio[v]) for cell in starved)
 
-        def model(x: Floats, v: int = v, one_task_s: float = one_task_s) -> MstModel:
+        def model(x: Floats) -> MstModel:
             effect = MemoryEffect(v, working_set, one_task_s * math.exp(x[1]), float(x[0]))
             return replace(base, memory=effect)
 
-        found = model(_minimize(names, model, cells, enough_mib))
-        cost = sum(_residual(found, cell, enough_mib) ** 2 for cell in cells)
-        if best is None or cost < best[0]:
-            best = (cost, found)
-    assert best is not None  # there is a candidate
-    return best[1]
+        return model(_minimize(["memory_a", "miss"], model, cells, enough_mib))
+
+    def cost(model: MstModel) -> float:
+        return sum(_residual(model, cell, enough_mib) ** 2 for cell in cells)
+
+    return min(map(fitted, candidates), key=cost)
 
 
 def _log_error(model: MstModel, cell: MstCell) -> float:
@@ -291,7 +290,7 @@ def _log_error(model: MstModel, cell: MstCell) -> float:
 def _residual(model: MstModel, cell: MstCell, enough_mib: float) -> float:
     if cell.memory_mib < enough_mib < math.inf:
         return _log_error(model, cell) / STARVED_ERROR
-    return _log_error(model, cell) / math.hypot(MODEL_ERROR, REPEAT_ERROR / len(cell.runs) ** 0.5)
+    return _log_error(model, cell) / math.hypot(MODEL_ERROR, REPEAT_ERROR / cell.repeats**0.5)
 
 
 def _minimize(
@@ -316,13 +315,12 @@ def _minimize(
 
     if not names:
         return np.array([])
-    found = None
+    results = []
     for offset in (0.0, 1.0, -0.7):  # the least of several operators has kinks
         start = np.clip(mean + offset * spread, low + 1e-6, high - 1e-6)
-        result = least_squares(
-            residuals, start, bounds=(low, high), x_scale=spread, diff_step=1e-3, max_nfev=100
+        results.append(
+            least_squares(
+                residuals, start, bounds=(low, high), x_scale=spread, diff_step=1e-3, max_nfev=100
+            )
         )
-        if found is None or result.cost < found.cost:
-            found = result
-    assert found is not None  # there are three starts
-    return np.asarray(found.x)
+    return np.asarray(min(results, key=lambda result: result.cost).x)

@@ -57,32 +57,15 @@ class MstRun:
     input_ratio: tuple[float, ...]  # input rate / source rate
     true_rate_per_s: tuple[float, ...]  # of one task, NaN where not defined
 
-    @property
-    def configuration(self) -> tuple[float, tuple[int, ...]]:
-        """What repeats have in common: memory and parallelism."""
-        return self.memory_mib, self.parallelism
-
 
 @dataclass(frozen=True, slots=True)
 class MstCell:
     """Repeats of one configuration."""
 
-    runs: tuple[MstRun, ...]
-
-    @property
-    def memory_mib(self) -> float:
-        """Memory per slot."""
-        return self.runs[0].memory_mib
-
-    @property
-    def parallelism(self) -> tuple[int, ...]:
-        """Tasks by operator."""
-        return self.runs[0].parallelism
-
-    @property
-    def mst_per_s(self) -> float:
-        """Median of the repeats."""
-        return statistics.median(run.mst_per_s for run in self.runs)
+    memory_mib: float
+    parallelism: tuple[int, ...]
+    mst_per_s: float  # median of the repeats
+    repeats: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +89,13 @@ def gather(runs: Sequence[MstRun]) -> list[MstCell]:
     Returns:
         Cells, ordered by memory and parallelism.
     """
-    found: dict[tuple[float, tuple[int, ...]], list[MstRun]] = {}
+    found: dict[tuple[float, tuple[int, ...]], list[float]] = {}
     for run in runs:
-        found.setdefault(run.configuration, []).append(run)
-    return [MstCell(tuple(found[key])) for key in sorted(found)]
+        found.setdefault((run.memory_mib, run.parallelism), []).append(run.mst_per_s)
+    return [
+        MstCell(memory_mib, parallelism, statistics.median(rates), len(rates))
+        for (memory_mib, parallelism), rates in sorted(found.items())
+    ]
 
 
 def read_measurements(mst: Path, operator_rates: Path, query: str) -> Measurements:

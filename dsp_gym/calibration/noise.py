@@ -40,12 +40,7 @@ def noise(seen: Sequence[SteadyPart]) -> Noise:
     groups: dict[tuple[object, ...], list[float]] = {}
     for o in seen:
         if o.saturated:
-            key = (
-                tuple(sorted(o.parallelism.items())),
-                tuple(sorted(o.level.items())),
-                o.base_mib,
-            )
-            groups.setdefault(key, []).append(float(np.log(o.rate_per_s)))
+            groups.setdefault(o.configuration, []).append(float(np.log(o.rate_per_s)))
     repeated = [np.std(rates, ddof=1) for rates in groups.values() if len(rates) > 1]
     if repeated:
         return Noise(within, float(np.median(repeated)), "repeats")

@@ -10,6 +10,7 @@ import fnmatch
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from dsp_gym.calibration.advice import advice
 from dsp_gym.calibration.checks import Problem, cleaned, problems_of, repeated
@@ -25,15 +26,16 @@ from dsp_gym.calibration.errors import (
     linear_model,
 )
 from dsp_gym.calibration.evidence import with_section
-from dsp_gym.calibration.fit import fit
+from dsp_gym.calibration.fit import Fit, Fitted, fit
 from dsp_gym.calibration.history import measured_history, not_identifiable, opened_history
 from dsp_gym.calibration.noise import noise, skew
 from dsp_gym.calibration.observations import Latency, MeasuredRun, observe_all
+from dsp_gym.calibration.parameters import READ_SPREAD
 from dsp_gym.calibration.report import CalibrationReport
-from dsp_gym.calibration.rescale import rescale_times, with_rescale
+from dsp_gym.calibration.rescale import RescaleTimes, rescale_times, with_rescale
 from dsp_gym.calibration.runs_evidence import evidence_of
-from dsp_gym.calibration.write import job_yaml
 from dsp_gym.config.files import write_atomic
+from dsp_gym.config.strict_yaml import dump_yaml
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
@@ -83,8 +85,8 @@ def calibrate(
     if config.history is not None:
         days = config.history.days
         past = measured_history(opened_history(config.history, spec), spec, days, on_chunk)
-        stored.append(past.measured)
-        problems = (*past.problems, *not_identifiable(spec, past.measured.seen))
+        stored.append(past)
+        problems = (*past.problems, *not_identifiable(spec, past.seen))
     which = config.fit if isinstance(config.fit, str) else ", ".join(config.fit)
     tell(f"fitting {spec.job} to {which} of {len(runs) + sum(len(o.runs) for o in stored)} runs")
     report = calibrate_runs(config, spec, runs, stored, refit=refit)
@@ -249,3 +251,73 @@ def _stop_s(events: tuple[Event, ...], end_s: float) -> float:
         if event.kind == "savepoint" and event.t_s >= end_s and "seconds" in event.body:
             return float(event.body["seconds"])
     return math.nan
+
+
+# -- the job file: four significant digits, as the others end where the interval begins
+
+Section = dict[str, Any]
+"""A section of a job file, as YAML has it."""
+
+
+def job_yaml(fit: Fit, spec: JobSpec, times: RescaleTimes, runs: int, script: str) -> str:
+    """Write the job file.
+
+    Args:
+        fit: the fit.
+        spec: the calibrated job.
+        times: where its rescale section comes from.
+        runs: how many runs were fitted.
+        script: the command that gives these numbers.
+
+    Returns:
+        YAML text; every fitted number names its source and interval.
+    """
+    document: Section = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    document.pop("fitted", None)  # of the fit before
+    document["used_in_fit"] = [f"{runs} recorded runs"]
+    document["fit_script"] = script
+    vertices = {vertex["name"]: vertex for vertex in document["vertices"]}
+    for parameter in fit.parameters:
+        vertex, _, field = parameter.name.partition(".")
+        _set(vertices[vertex], field, parameter, runs)
+    if "rescale" in document:
+        _source_rescale(document["rescale"], times)
+    if times.buffer_records is not None:
+        document["buffer_records"] = _sourced(
+            times.buffer_records, f"drain of {times.drains} saturated runs before their savepoint"
+        )
+    return dump_yaml(document)
+
+
+def _set(vertex: Section, path: str, parameter: Fitted, runs: int) -> None:
+    *parents, last = path.split(".")
+    if last == READ_SPREAD:  # of the measurement, not of the job
+        return
+    at = vertex
+    for parent in parents:
+        at = at.setdefault(parent, {})
+    if parameter.identified:
+        source = f"fit to {runs} recorded runs"
+    else:
+        source = f"not identified by {runs} recorded runs: prior kept"
+    at[last] = _sourced(parameter.value, source) | {
+        "ci": [_rounded(parameter.low), _rounded(parameter.high)]
+    }
+
+
+def _source_rescale(rescale: Section, times: RescaleTimes) -> None:
+    if "outage_s" in rescale:
+        rescale["outage_s"] = [_rounded(value) for value in rescale["outage_s"]]
+    if times.savepoint_mib_per_s is not None:
+        rescale["savepoint_mib_per_s"] = _sourced(
+            times.savepoint_mib_per_s,
+            f"live state over the stop of {times.stops} runs that kept up: a lower bound",
+        )
+
+
+def _sourced(value: float, source: str) -> dict[str, object]:
+    return {"value": _rounded(value), "source": source}
+
+
+def _rounded(value: float) -> float:
+    return 0.0 if abs(value) < 1e-9 else float(f"{value:.4g}")

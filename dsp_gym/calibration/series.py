@@ -52,23 +52,6 @@ class SeriesReport:
     job_text: str
     fitted: Evidence | None = None  # the job file's section
 
-    @classmethod
-    def of(
-        cls,
-        fit: SeriesFit,
-        job: str,
-        used: Sequence[str],
-        slot_memory_mib: float,
-        job_text: str,
-        fitted: Evidence | None = None,
-    ) -> SeriesReport:
-        """The report of a fit.
-
-        Returns:
-            A report that also holds the text of the job file and its section `fitted`.
-        """
-        return cls(job, tuple(used), slot_memory_mib, fit, job_text, fitted)
-
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know about it."""
@@ -248,4 +231,5 @@ def calibrate_series(
     evidence = evidence_of(
         fit, profiled, job_spec(text, job), f"dsp-gym calibrate: {', '.join(used)}"
     )
-    return SeriesReport.of(fit, job, used, slot_memory_mib, with_section(text, evidence), evidence)
+    text = with_section(text, evidence)
+    return SeriesReport(job, tuple(used), slot_memory_mib, fit, text, evidence)

@@ -38,9 +38,10 @@ _MODULES: tuple[str, ...] = (
     "config",
     "doctor",
 )
-"""Modules of this package in the order of `--help`; each has ``register(app)`` and imports fast.
+"""Modules of this package in the order of `--help`; all import fast.
 
-Each adds one command, or group of commands, of its own name.
+Each adds one command, or group of commands, of its own name: by a function of that name and
+``EXAMPLES``, or by ``register(app)``.
 """
 
 _HELP = "Train, compare and safely deploy autoscaling policies for Apache Flink jobs."
@@ -91,8 +92,12 @@ def _with(modules: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback(help=_HELP)(_options)
-    for module in modules:
-        importlib.import_module(f"dsp_gym.cli.{module}").register(made)
+    for name in modules:
+        module = importlib.import_module(f"dsp_gym.cli.{name}")
+        if hasattr(module, "register"):  # a group of commands, or one that is not named as it is
+            module.register(made)
+        else:
+            made.command(epilog=module.EXAMPLES)(getattr(module, name))
     return made
 
 

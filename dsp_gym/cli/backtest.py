@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.engines import cells_bar, open_engine
-from dsp_gym.cli.histories import Histories, Sources, read_histories
+from dsp_gym.cli.engines import cells_bar, kept_beside, open_engine
+from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.options import (
     AccountOption,
     LabelsOption,
@@ -19,18 +18,19 @@ from dsp_gym.cli.options import (
     OverwriteOption,
     ResumeOption,
     WorkersOption,
+    shipped,
 )
 from dsp_gym.cli.output import print_table
+from dsp_gym.errors import ConfigError, DspGymError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dsp_gym.engine import Engine
-    from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.cli.histories import Histories, Sources
     from dsp_gym.whatif.policies import ReplayedPolicy
     from dsp_gym.whatif.result import Backtest, JobResult
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym backtest journals/flink-q11-day                 a journal that ships
@@ -54,7 +54,6 @@ LOOK_S = 10.0
 POLICIES = "ds2,justin-paper,learned"
 """Of a history beside which no policy was watched."""
 
-_INTERRUPTED = 130
 
 SourceArgument = Annotated[
     list[str] | None,
@@ -62,9 +61,6 @@ SourceArgument = Annotated[
         help="Folder of a journal (or of those of several jobs), recording, dataset, or tables "
         "DIR/JOB/series.csv; or a shipped name such as journals/flink-q11-day.",
     ),
-]
-PrometheusOption = Annotated[
-    str | None, typer.Option(metavar="URL", help="Prometheus with the history of the jobs.")
 ]
 JobsOption = Annotated[
     list[str] | None,
@@ -89,20 +85,6 @@ GuardrailsOption = Annotated[
         autocompletion=shipped("guardrails"),
     ),
 ]
-DaysOption = Annotated[
-    float | None,
-    typer.Option(min=0.001, help="The last days alone. Default: all, or 14 of a Prometheus."),
-]
-IntervalOption = Annotated[
-    int, typer.Option(min=5, max=3600, help="Seconds between decisions; a journal has its own.")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the pages. Default: runs/backtests/NAME."),
-]
-FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Follow the journals of a shadow run until Ctrl-C.")
-]
 RegisterOption = Annotated[
     str | None,
     typer.Option(
@@ -111,29 +93,40 @@ RegisterOption = Annotated[
         "models:/NAME/VERSION.",
     ),
 ]
-PrintJsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON; files only together with --out.")
-]
 
 
 def backtest(
     source: SourceArgument = None,
-    prometheus: PrometheusOption = None,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="Prometheus with the history of the jobs.")
+    ] = None,
     jobs: JobsOption = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
     policies: PoliciesOption = None,
     guardrails: GuardrailsOption = "default",
-    days: DaysOption = None,
-    interval: IntervalOption = 60,
-    out: OutOption = None,
+    days: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="The last days alone. Default: all, or 14 of a Prometheus."),
+    ] = None,
+    interval: Annotated[
+        int, typer.Option(min=5, max=3600, help="Seconds between decisions; a journal has its own.")
+    ] = 60,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the pages. Default: runs/backtests/NAME."),
+    ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     master: MasterOption = None,
     workers: WorkersOption = None,
-    follow: FollowOption = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Follow the journals of a shadow run until Ctrl-C.")
+    ] = False,
     register: RegisterOption = None,
-    as_json: PrintJsonOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON; files only together with --out.")
+    ] = False,
 ) -> None:
     """Estimate what each policy would have cost and saved on the history of jobs, with a verdict.
 
@@ -142,6 +135,8 @@ def backtest(
     model misses the observed cost by more than 5 %, the late time by more than 2 points or the
     backlog by more than 25 %. The command only reads from the cluster.
     """
+    from dsp_gym.cli.histories import Sources, read_histories
+
     sources = Sources(source or (), prometheus, jobs or (), labels, account, interval, days)
     if follow:
         _follow(sources, as_json=as_json)
@@ -160,13 +155,7 @@ def backtest(
         typer.echo(found.to_json(), nl=False)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(backtest)
-
-
 def _named(policies: str | None, guardrails: str) -> Sequence[ReplayedPolicy] | None:
-    from dsp_gym.errors import ConfigError
     from dsp_gym.whatif.policies import named_entrants
 
     if policies is None:
@@ -188,32 +177,17 @@ def _run(
     master: str | None,
     workers: int | None,
 ) -> Backtest:
-    from dsp_gym.evaluation.kept import KeptResults
-    from dsp_gym.whatif.backtest import decisions_of, work_of
-
-    kept = None
-    if folder is not None:
-        kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
-    decisions = decisions_of([work_of(one, entrants)[0] for one in read.found])
-    with open_engine("dsp-gym backtest", master, workers, decisions) as engine:
-        found = _played(read, entrants, engine, kept)
-    if kept is not None:
-        kept.clear()
-    return found
-
-
-def _played(
-    read: Histories,
-    entrants: Sequence[ReplayedPolicy] | None,
-    engine: Engine,
-    kept: KeptResults | None,
-) -> Backtest:
     from dsp_gym.whatif.backtest import backtest as run
+    from dsp_gym.whatif.backtest import decisions_of, work_of
     from dsp_gym.whatif.kept import KeptReplays
 
-    try:
-        with cells_bar("replays") as told:
-            return run(
+    with kept_beside(folder, resume, overwrite, "{} replays") as kept:
+        decisions = decisions_of([work_of(one, entrants)[0] for one in read.found])
+        with (
+            open_engine("dsp-gym backtest", master, workers, decisions) as engine,
+            cells_bar("replays") as told,
+        ):
+            found = run(
                 read.found,
                 read.source,
                 entrants=entrants,
@@ -222,14 +196,9 @@ def _played(
                 kept=None if kept is None else KeptReplays(kept),
                 left_out=read.left_out,
             )
-    except KeyboardInterrupt:
-        if kept is not None and len(kept):
-            typer.echo(
-                f"Stopped; {len(kept)} replays are kept in {kept.folder}. "
-                "Continue with the same command and --resume.",
-                err=True,
-            )
-        raise
+    if kept is not None:
+        kept.clear()
+    return found
 
 
 def _write(found: Backtest, folder: Path, as_json: bool) -> None:
@@ -271,7 +240,6 @@ def _print_verdicts(job: JobResult) -> None:
 
 def _register(found: Backtest, model: str) -> None:
     """Write the verdict on a version in the model registry, as tags."""
-    from dsp_gym.errors import ConfigError
     from dsp_gym.trackers.mlflow import DEFAULT_URI, tag_version
 
     claims = [(job, claim) for job in found.jobs for claim in job.claims]
@@ -297,7 +265,6 @@ def _register(found: Backtest, model: str) -> None:
 def _follow(sources: Sources, *, as_json: bool) -> None:
     """Follow the journals of a folder; `twins.json` beside each feeds the page of its run."""
     from dsp_gym.cli.turns import stopping
-    from dsp_gym.errors import DspGymError
     from dsp_gym.whatif.follow import Following
 
     folder = _followed(sources)
@@ -319,12 +286,10 @@ def _follow(sources: Sources, *, as_json: bool) -> None:
             if not following.is_behind:
                 stop.wait(LOOK_S)
         if interrupted():
-            raise typer.Exit(_INTERRUPTED)
+            raise typer.Exit(INTERRUPTED)
 
 
 def _followed(sources: Sources) -> Path:
-    from dsp_gym.errors import ConfigError
-
     if sources.prometheus is not None or len(sources.given) != 1:
         raise ConfigError(
             "follows journals that `dsp-gym shadow` writes",

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import typer
 
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.options import JsonOption, refuse_given
 from dsp_gym.cli.output import print_json, print_table
-from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import MissingExtraError
 
-if TYPE_CHECKING:
-    from dsp_gym.studies.bench.machine import MeasuredRate
-
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym bench env                     environment, simulation, policy inference and PPO
@@ -51,11 +47,6 @@ class _Asked:
     policies: tuple[str, ...] | None
     rows: int | None
     quick: bool
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(bench)
 
 
 def bench(
@@ -113,19 +104,19 @@ def _env(asked: _Asked) -> _Document:
         # By name: the library stands below the agents, and works without them and without torch.
         agents: Any = importlib.import_module("agents.studies.bench")
         rates += agents.bench_learning(asked.runs or 5)
-    return _rates(rates)
+    return {"rates": rates}
 
 
 def _policies(asked: _Asked) -> _Document:
     from dsp_gym.studies.bench.policies import bench_policies
 
-    return _rates(bench_policies(asked.policies or (), asked.jobs or 1024, asked.runs or 3))
+    return {"rates": bench_policies(asked.policies or (), asked.jobs or 1024, asked.runs or 3)}
 
 
 def _start(asked: _Asked) -> _Document:
     from dsp_gym.studies.bench.environment import bench_start
 
-    return _rates(bench_start(asked.runs or 5))
+    return {"rates": bench_start(asked.runs or 5)}
 
 
 def _shadow(asked: _Asked) -> _Document:
@@ -133,14 +124,14 @@ def _shadow(asked: _Asked) -> _Document:
 
     decisions, starts, hours = (100, 1, 1) if asked.quick else (1440, 3, 24)
     jobs = JOBS if asked.jobs is None else (asked.jobs,)
-    return {"figures": [asdict(one) for one in bench_shadow(decisions, starts, hours, jobs)]}
+    return {"figures": bench_shadow(decisions, starts, hours, jobs)}
 
 
 def _serve(asked: _Asked) -> _Document:
     from dsp_gym.studies.bench.serve import bench_serve
 
     answers, leak = (1_000, 0) if asked.quick else (10_000, 50_000)
-    return {"figures": [asdict(one) for one in bench_serve(answers, leak)]}
+    return {"figures": bench_serve(answers, leak)}
 
 
 def _backtest(asked: _Asked) -> _Document:
@@ -150,7 +141,7 @@ def _backtest(asked: _Asked) -> _Document:
     days = 0.2 if asked.quick else 14.0
     with LocalEngine(cores()) as engine:
         found = bench_backtest(asked.jobs or 30, days, asked.policies or POLICIES, 60, engine)
-    return {"figures": [asdict(one) for one in found]}
+    return {"figures": found}
 
 
 def _spark(asked: _Asked) -> _Document:
@@ -165,7 +156,7 @@ def _spark(asked: _Asked) -> _Document:
         skew=not asked.quick,
         warm_ups=0 if asked.quick else pipelines.WARM_UPS,
     )
-    return {**_rates(rates), "told": told, "bars": pipelines.BARS}
+    return {"rates": rates, "told": told, "bars": pipelines.BARS}
 
 
 _PARTS: Mapping[str, tuple[Callable[[_Asked], _Document], tuple[str, ...]]] = {
@@ -180,10 +171,6 @@ _PARTS: Mapping[str, tuple[Callable[[_Asked], _Document], tuple[str, ...]]] = {
 """The measurement of each part, and the options that apply to it."""
 
 
-def _rates(rates: Sequence[MeasuredRate]) -> _Document:
-    return {"rates": [asdict(rate) for rate in rates]}
-
-
 def _show(document: _Document) -> None:
     title = " · ".join(f"{name} {value}" for name, value in document["machine"].items())
     if rates := document.get("rates"):
@@ -191,12 +178,12 @@ def _show(document: _Document) -> None:
             ["what", "median", "slowest", "fastest", "unit", "runs", "threads", "bar"],
             [
                 [
-                    one["name"],
-                    *(_figure(one[name]) for name in ("median", "low", "high")),
-                    one["unit"],
-                    one["runs"],
-                    one["threads"],
-                    _figure(one["bar"]),
+                    one.name,
+                    *(_figure(getattr(one, name)) for name in ("median", "low", "high")),
+                    one.unit,
+                    one.runs,
+                    one.threads,
+                    _figure(one.bar),
                 ]
                 for one in rates
             ],
@@ -206,7 +193,7 @@ def _show(document: _Document) -> None:
     if figures := document.get("figures"):
         print_table(
             ["what", "value", "unit", "bar"],
-            [[f["name"], _figure(f["value"]), f["unit"], _figure(f["bar"])] for f in figures],
+            [[f.name, _figure(f.value), f.unit, _figure(f.bar)] for f in figures],
             title=title,
             right=("value", "bar"),
         )

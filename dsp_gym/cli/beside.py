@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dsp_gym.backends.base import Clock
+from dsp_gym.cli.turns import Printer, stopping
+from dsp_gym.control.backend_of import Substitute
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.modes import WRITING, Mode
+from dsp_gym.control.serve.fleet import fleet
+from dsp_gym.control.serve.session import session
+from dsp_gym.control.start import acting_name, journal_folder, policy_names, watches_several
+from dsp_gym.errors import StorageError
+
 if TYPE_CHECKING:
-    from dsp_gym.cli.turns import Printer
-    from dsp_gym.control.backend_of import Substitute
-    from dsp_gym.control.config import RunConfig
-    from dsp_gym.control.modes import Mode
     from dsp_gym.control.serve.server import StatusServer
 
 HELD = 3
@@ -46,10 +52,6 @@ def drive(run: ShadowRun) -> None:
         Exit: The run was interrupted (130), or its only decision was held (3).
         StorageError: The journal lacks entries.
     """
-    from dsp_gym.cli.turns import Printer, stopping
-    from dsp_gym.control.modes import WRITING
-    from dsp_gym.control.start import acting_name, journal_folder, watches_several
-
     settings, stop = run.settings, threading.Event()
     several = run.substitute is None and watches_several(settings)
     folder = run.journal or (settings.journal if several else journal_folder(settings))
@@ -65,29 +67,26 @@ def drive(run: ShadowRun) -> None:
         "journal": folder,
     }
     ran_on = "The jobs keep running." if several else "The job keeps running."
-    printer.end(printer.counts.summary | said, ran_on)
-    if printer.counts.missing:
+    printer.end(printer.summary | said, ran_on)
+    if printer.missing:
         _tell_missing(printer, folder, interrupted=was_interrupted)
     if was_interrupted:
         raise typer.Exit(130)
-    if run.once and printer.counts.last_was_held:
+    if run.once and printer.last_was_held:
         raise typer.Exit(HELD)
 
 
 def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
     """Say at the end what the journal lacks, and which decisions were held for want of a record."""
-    from dsp_gym.errors import StorageError
-
-    counts = printer.counts
-    why = "; ".join(dict.fromkeys(counts.unwritten.values()))
+    why = "; ".join(dict.fromkeys(printer.unwritten.values()))
     held = (
-        f", and {counts.unrecorded} decisions were held for it: nothing is asked of a job that is "
+        f", and {printer.unrecorded} decisions were held for it: nothing is asked of a job that is "
         "not on disk first"
     )
     error = StorageError(
-        f"{counts.missing} entries are missing in the journal"
+        f"{printer.missing} entries are missing in the journal"
         + (f" ({why})" if why else "")
-        + (held if counts.unrecorded else ""),
+        + (held if printer.unrecorded else ""),
         file=folder,
         remedy="Free some space, or name a folder that can be written to: --journal DIR",
     )
@@ -98,9 +97,6 @@ def _tell_missing(printer: Printer, folder: Path, *, interrupted: bool) -> None:
 
 def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """Run the loop beside one job."""
-    from dsp_gym.backends.base import Clock
-    from dsp_gym.control.serve.session import session
-
     with session(
         run.settings,
         serve=run.serve,
@@ -123,9 +119,6 @@ def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event
 
 def _drive_all(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:
     """Run a loop beside every job that a selector names."""
-    from dsp_gym.control.serve.fleet import fleet
-    from dsp_gym.control.start import acting_name, policy_names
-
     settings = run.settings
     with fleet(
         settings,

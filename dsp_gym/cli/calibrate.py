@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption
+from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption, refuse_given, shipped
 from dsp_gym.cli.output import print_json, print_table
-from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.calibration.config import CalibrationConfig
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym calibrate flink-q11-day --out job.yaml --report fit.html      recordings that ship
@@ -68,11 +66,6 @@ class _Written:
         for path in (self.out, self.report):
             if path is not None:
                 typer.echo(f"written: {path}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(calibrate)
 
 
 _SourcesArgument = Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,17 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.inspect import print_accounting, tables_of
-from dsp_gym.cli.options import JsonOption
-from dsp_gym.cli.output import plain, print_json, print_table
-from dsp_gym.cli.tracked import tell_missing
-from dsp_gym.cli.values import refuse_given
+from dsp_gym.cli.options import JsonOption, refuse_given, shipped
+from dsp_gym.cli.output import json_line, print_json, print_table
+from dsp_gym.cli.tracked import recorded, recorded_id, tracker_for, with_track
 from dsp_gym.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from dsp_gym.experiments.experiment import TrackingConfig
     from dsp_gym.trackers import Tracker
 
 _GROUP = """
@@ -146,15 +142,11 @@ def _build(
     as_json: bool,
 ) -> None:
     """Build once, record it, and print the result."""
-    tracking: TrackingConfig = wanted.tracking
-    if track is not None:
-        changed = {"enabled": False} if track == "none" else {"enabled": True, "uri": track}
-        tracking = tracking.model_copy(update=changed)
-    tracker = _tracker(tracking)
+    tracking = with_track(wanted.tracking, track)
+    tracker = tracker_for(tracking, "datasets")
     with _progress() as observer:
         built = pipeline.build(wanted, folder, master=master, rebuild=rebuild, observer=observer)
-    record = None if tracker is None else _record(tracker, wanted.name, built)
-    tell_missing(tracker, tracking.uri)
+    record = _record(tracker, wanted.name, built, tracking.uri)
     summary = _summary(built) | ({} if record is None else {"mlflow_run": record})
     if as_json:
         print_json(summary)
@@ -178,7 +170,7 @@ def _follow(looks: Iterator[Any], folder: Path, as_json: bool) -> None:
             "partitions": 0 if built is None else built.made,
         }
         if as_json:
-            typer.echo(json.dumps(plain(look), allow_nan=False))
+            typer.echo(json_line(look))
             continue
         made = "nothing new"
         if built is not None:
@@ -276,23 +268,10 @@ def _progress() -> Iterator[object]:
         yield Shown()
 
 
-def _tracker(tracking: TrackingConfig) -> Tracker | None:
-    """Open the tracker of the configuration; None where it is off or MLflow is not installed."""
-    from dsp_gym.trackers import open_tracker
-
-    if not tracking.enabled:
-        return None
-    try:
-        return open_tracker(tracking.uri, tracking.experiment or "datasets")
-    except MissingExtraError:
-        return None
-
-
-def _record(tracker: Tracker, name: str, built: Any) -> str | None:
+def _record(tracker: Tracker, name: str, built: Any, store: str) -> str | None:
     manifest = built.manifest
-    tracker.start(name, {"kind": "dataset", "folder": str(built.folder), **manifest.versions})
-    status = "FAILED"
-    try:
+    tags = {"kind": "dataset", "folder": str(built.folder), **manifest.versions}
+    with recorded(tracker, name, tags, store):
         tracker.params(
             {
                 "config": manifest.config,
@@ -308,10 +287,7 @@ def _record(tracker: Tracker, name: str, built: Any) -> str | None:
         revision = built.folder / "revisions" / str(manifest.revision)
         for file in ("manifest.json", "quality.json", "quality.html"):
             tracker.artifact(revision / file)
-        status = "FINISHED"
-    finally:
-        tracker.end(status)
-    return None if tracker.problem is not None else tracker.run_id
+    return recorded_id(tracker)
 
 
 def _summary(built: Any) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsp_gym.errors import ConfigError, DspGymError, MetricsError, SchemaError
+
 if TYPE_CHECKING:
     from dsp_gym.config.strict_json import Json
     from dsp_gym.control.client_history import RequestHistory
@@ -22,15 +24,13 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym decide snapshots.jsonl --policy ds2\n\n"
-        "  dsp-gym decide snapshots.jsonl --policy learned-q11 --guardrails default "
-        "--out decisions.jsonl\n\n"
-        "  dsp-gym decide traces.jsonl --policy flink-autoscaler --trace"
-    )(decide)
+EXAMPLES = (
+    "Examples:\n\n"
+    "  dsp-gym decide snapshots.jsonl --policy ds2\n\n"
+    "  dsp-gym decide snapshots.jsonl --policy learned-q11 --guardrails default "
+    "--out decisions.jsonl\n\n"
+    "  dsp-gym decide traces.jsonl --policy flink-autoscaler --trace"
+)
 
 
 def decide(
@@ -105,7 +105,6 @@ def answers(
     import numpy as np
 
     from dsp_gym.control.client_history import RequestHistory
-    from dsp_gym.errors import DspGymError
     from dsp_gym.loop.turn import take_turn
     from dsp_gym.loop.wire import decision_to_json, snapshot_from_json
     from dsp_gym.policies import capabilities_of
@@ -142,7 +141,6 @@ def answers(
 
 def _refuse_doubtful(snapshot: MetricsSnapshot, where: str) -> None:
     """Refuse metrics that cannot be; a loop beside a job holds instead."""
-    from dsp_gym.errors import MetricsError
     from dsp_gym.loop.plausible import doubts, plausible
 
     wrong = "; ".join(filter(None, doubts(plausible(snapshot))))
@@ -158,8 +156,6 @@ def _own(
     answer: Callable[[Json, str], Document] | None, document: Json, where: str, kind: str
 ) -> Document:
     """Let a policy answer a document in its own format."""
-    from dsp_gym.errors import ConfigError, DspGymError
-
     if answer is None:
         raise ConfigError(
             "this policy cannot read traces",
@@ -187,7 +183,6 @@ def _maker(policy: str, guardrails: str | None) -> Callable[[], tuple[Policy, Ch
 def _lines(source: str) -> Iterator[tuple[str, str]]:
     """Read lines that are not blank, each with the file and number that errors name."""
     from dsp_gym.config.text import decoded
-    from dsp_gym.errors import ConfigError, SchemaError
 
     name = "standard input" if source == STANDARD_INPUT else source
     try:
@@ -214,7 +209,6 @@ def _lines(source: str) -> Iterator[tuple[str, str]]:
 
 def _parsed(text: str, where: str) -> Json:
     from dsp_gym.config.strict_json import parse_json
-    from dsp_gym.errors import SchemaError
 
     try:
         return parse_json(text)

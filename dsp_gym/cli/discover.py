@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +17,12 @@ from dsp_gym.cli.options import (
     KubeconfigOption,
     LabelsOption,
     NamespaceOption,
+    names_of,
+    refuse_given,
+    refuse_no_url,
 )
-from dsp_gym.cli.output import counted, plain, print_json, print_table
-from dsp_gym.cli.values import names_of, refuse_given
+from dsp_gym.cli.output import counted, print_json, print_table
+from dsp_gym.cli.progress import bar
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from dsp_gym.backends.flink.patient import PatientSamples
     from dsp_gym.errors import FlinkError
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym discover --flink http://127.0.0.1:8081                      every running job, into jobs/
@@ -39,15 +43,11 @@ Examples:
 
   dsp-gym discover --prometheus http://127.0.0.1:9090 --labels job_name=flink_job,tm_id=pod
 """
+_ADD = "Add it, or leave this out."
 _SOURCES = (
     "Name Flink's REST interface: --flink URL; or resources of the operator: --selector LABELS; or "
     "a Prometheus: --prometheus URL."
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(discover)
 
 
 _PricesOption = Annotated[
@@ -105,18 +105,21 @@ def discover(
     Nothing is changed there. What could not be found stands in the file as a comment, with where to
     look. Exit code 1: some jobs got no file.
     """
-    _check(out, flink, prometheus)
+    refuse_no_url("--flink", flink, "http://127.0.0.1:8081")
+    refuse_no_url("--prometheus", prometheus, "http://127.0.0.1:8081")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(
+            "is a file, not a folder", key="--out", value=str(out), remedy="Name a folder."
+        )
     choices = _choices(slo_latency_s, prices)
     if prometheus is None:
         given = {"--labels": labels, "--account": account}
-        refuse_given(given, "belongs to --prometheus URL", "Add it, or leave this out.")
+        refuse_given(given, "belongs to --prometheus URL", _ADD)
     if selector is None:
-        given = {"--kubeconfig": kubeconfig}
-        refuse_given(given, "belongs to --selector LABELS", "Add it, or leave this out.")
+        refuse_given({"--kubeconfig": kubeconfig}, "belongs to --selector LABELS", _ADD)
     cluster = WatchedCluster(flink, prometheus, selector, namespace, kubeconfig, labels, account)
     names = [] if jobs is None else names_of(jobs, "--jobs")
-    found, failed = found_on(cluster, names)
-    _write(found, failed, choices, out, overwrite=overwrite, as_json=as_json)
+    _write(found_on(cluster, names, choices), out, overwrite=overwrite, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +135,31 @@ class WatchedCluster:
     account: Path | None = None
 
 
-def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob], list[FlinkError]]:
-    """Look at running jobs, with a progress bar.
+def found_on(cluster: WatchedCluster, names: list[str], choices: Choices) -> Discovered:
+    """Look at running jobs, with a progress bar, and describe them.
 
     Args:
         cluster: The place of the jobs.
         names: Names in Flink; none: all running jobs.
+        choices: What a cluster does not say.
 
     Returns:
-        The jobs, and the errors of resources that could not be read.
+        The job files, and the errors of jobs and resources that could not be read.
 
     Raises:
         ConfigError: No option, or two options, give the place of the jobs.
         FlinkError: The cluster does not answer, or runs no such job.
     """
+    from dsp_gym.backends.discovery.writing import described
+
+    jobs, failed = _looked_at(cluster, names)
+    made = described(jobs, choices, time.time())
+    return replace(made, refused=(*failed, *made.refused))
+
+
+def _looked_at(
+    cluster: WatchedCluster, names: list[str]
+) -> tuple[list[FoundJob], list[FlinkError]]:
     flink, series = cluster.flink, None
     if cluster.prometheus is not None:
         series = _series(cluster.prometheus, cluster.labels, cluster.account)
@@ -166,7 +180,9 @@ def found_on(cluster: WatchedCluster, names: list[str]) -> tuple[list[FoundJob],
     if flink is not None:
         return _by_rest(flink, names), []
     if series is not None:
-        return _by_series(series, names), []
+        from dsp_gym.backends.discovery.prometheus import found_by_prometheus
+
+        return found_by_prometheus(series, time.time(), names), []
     raise ConfigError("the place of the jobs is missing", remedy=_SOURCES)
 
 
@@ -193,21 +209,6 @@ def _choices(slo_latency_s: float | None, prices: str | None) -> Choices:
     return Choices(slo, parse(Prices, document | ({"currency": code} if code else {}), "--prices"))
 
 
-def _check(out: Path, *urls: str | None) -> None:
-    for option, url in zip(("--flink", "--prometheus"), urls, strict=True):
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise ConfigError(
-                "a URL begins with http:// or https://",
-                key=option,
-                value=url,
-                remedy="Write it out: http://127.0.0.1:8081",
-            )
-    if out.exists() and not out.is_dir():
-        raise ConfigError(
-            "is a file, not a folder", key="--out", value=str(out), remedy="Name a folder."
-        )
-
-
 def _series(url: str, labels: str | None, account: Path | None) -> PatientSamples:
     from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
     from dsp_gym.backends.flink.prometheus_api import Labels
@@ -215,19 +216,9 @@ def _series(url: str, labels: str | None, account: Path | None) -> PatientSample
     return PatientSamples(url, None, HistoryOptions(retries=2), Labels.parse(labels), account)
 
 
-def _by_series(source: PatientSamples, names: list[str]) -> list[FoundJob]:
-    import time
-
-    from dsp_gym.backends.discovery.prometheus import found_by_prometheus
-
-    return found_by_prometheus(source, time.time(), names)
-
-
 def _by_kubernetes(
     place: dict[str, object], source: PatientSamples | None, names: list[str]
 ) -> tuple[list[FoundJob], list[FlinkError]]:
-    import time
-
     from dsp_gym.backends.discovery.flink import found_by_rest
     from dsp_gym.backends.discovery.kubernetes import found_by_kubernetes
     from dsp_gym.backends.discovery.prometheus import found_by_prometheus
@@ -254,7 +245,6 @@ def _by_kubernetes(
 def _by_rest(url: str, names: list[str]) -> list[FoundJob]:
     from dsp_gym.backends.discovery.flink import found_by_rest, running_jobs
     from dsp_gym.backends.flink.rest import FlinkRest
-    from dsp_gym.cli.progress import bar
 
     rest = FlinkRest(url)
     jobs = running_jobs(rest, names)
@@ -267,22 +257,9 @@ def _by_rest(url: str, names: list[str]) -> list[FoundJob]:
     return found
 
 
-def _write(
-    jobs: list[FoundJob],
-    failed: list[FlinkError],
-    choices: Choices,
-    out: Path,
-    *,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    import dataclasses
-    import time
+def _write(made: Discovered, out: Path, *, overwrite: bool, as_json: bool) -> None:
+    from dsp_gym.backends.discovery.writing import write_all
 
-    from dsp_gym.backends.discovery.writing import described, write_all
-
-    made = described(jobs, choices, time.time())
-    made = dataclasses.replace(made, refused=(*failed, *made.refused))
     paths = write_all(made.files, out, overwrite=overwrite)
     if as_json:
         print_json(_document(made, paths))
@@ -306,7 +283,7 @@ def _document(made: Discovered, paths: list[Path]) -> dict[str, object]:
                 "flink_name": one.found.name,
                 "job_id": one.found.job_id,
                 "vertices": [vertex.name for vertex in one.spec.vertices],
-                "not_found": [plain(note) for note in one.notes],
+                "not_found": one.notes,
             }
             for path, one in zip(paths, made.files, strict=True)
         ],

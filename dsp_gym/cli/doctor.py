@@ -7,10 +7,7 @@ import typer
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import print_json, print_table
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Examples:\n\n  dsp-gym doctor\n\n  dsp-gym doctor --json")(doctor)
+EXAMPLES = "Examples:\n\n  dsp-gym doctor\n\n  dsp-gym doctor --json"
 
 
 def doctor(as_json: JsonOption = False) -> None:

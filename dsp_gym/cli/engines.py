@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from dsp_gym.cli.progress import bar, cells_columns
+from dsp_gym.engine import Engine, LocalEngine, worth
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dsp_gym.engine import Engine
+    from dsp_gym.evaluation.kept import KeptResults
 
 
 @contextmanager
@@ -28,8 +33,6 @@ def open_engine(
     Yields:
         The engine.
     """
-    from dsp_gym.engine import LocalEngine, worth
-
     if master is None:
         with LocalEngine(workers or worth(decisions)) as local:
             yield local
@@ -58,8 +61,6 @@ def cells_bar(what: str) -> Iterator[Callable[[str, float, int], None]]:
     Yields:
         A function of a label, how many cells are done (a part of one counts), and how many in all.
     """
-    from dsp_gym.cli.progress import bar, cells_columns
-
     with bar(*cells_columns()) as shown:
         task = shown.add_task(what, total=None, start=False, said="")
 
@@ -69,3 +70,36 @@ def cells_bar(what: str) -> Iterator[Callable[[str, float, int], None]]:
             shown.update(task, description=label, completed=done, total=total, said=said)
 
         yield observe
+
+
+@contextmanager
+def kept_beside(
+    folder: Path | None, resume: bool, overwrite: bool, what: str
+) -> Iterator[KeptResults | None]:
+    """Keep finished parts beside the results, and say so where Ctrl-C ends the block.
+
+    Args:
+        folder: Folder of the results; None: nothing is kept.
+        resume: Whether parts that are there are taken over.
+        overwrite: Whether parts that are there are removed.
+        what: The kept parts with a place for their number, such as "{} replays".
+
+    Yields:
+        The kept parts.
+    """
+    from dsp_gym.evaluation.kept import KeptResults
+
+    if folder is None:
+        yield None
+        return
+    kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
+    try:
+        yield kept
+    except KeyboardInterrupt:
+        if len(kept):
+            typer.echo(
+                f"Stopped; {what.format(len(kept))} are kept in {kept.folder}. "
+                "Continue with the same command and --resume.",
+                err=True,
+            )
+        raise

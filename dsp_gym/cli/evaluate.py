@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.engines import cells_bar, open_engine
+from dsp_gym.cli.engines import cells_bar, kept_beside, open_engine
 from dsp_gym.cli.options import (
     MasterOption,
     OverwriteOption,
@@ -22,11 +22,12 @@ from dsp_gym.cli.options import (
 )
 from dsp_gym.cli.output import counted, print_table
 from dsp_gym.cli.tracked import DEFAULT_STORE, record_results, store_of
+from dsp_gym.errors import ConfigError, RegistryError
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.comparison import PolicyComparison
-    from dsp_gym.evaluation.kept import KeptResults
+    from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison
     from dsp_gym.evaluation.results import Results
+    from dsp_gym.evaluation.submission import EntryComparison
     from dsp_gym.experiments.comparison import Chosen
 
 _RUN = "run:"
@@ -40,9 +41,6 @@ BenchmarkArgument = Annotated[
     ),
 ]
 
-SeedsOption = Annotated[
-    int | None, typer.Option(min=1, help="Seeds per load. Default: the benchmark's.")
-]
 
 TrainingsOption = Annotated[
     list[str] | None,
@@ -53,9 +51,6 @@ TrainingsOption = Annotated[
     ),
 ]
 
-CellOption = Annotated[
-    str | None, typer.Option(metavar="A,B", help="Of a frontier: only these cells.")
-]
 
 EntryOption = Annotated[
     str | None,
@@ -75,47 +70,45 @@ EntriesOption = Annotated[
     ),
 ]
 
-OutOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the results. Default: a folder below runs/."),
-]
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON; write files and a record only with --out.")
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym evaluate quick\n\n"
-        "  dsp-gym evaluate q11 --policies all,learned-q11\n\n"
-        "  dsp-gym evaluate quick --policies ds2,justin-artifact\n\n"
-        "  dsp-gym evaluate core-v2 --policies learned            costs at equal lateness\n\n"
-        "  dsp-gym evaluate core-v2 --entry my_rule:half_busy     enter your own policy\n\n"
-        "  dsp-gym evaluate runs/evaluations/quick/results.json   the same comparison again\n\n"
-        "  dsp-gym evaluate core-v1 --workers 4                   four local processes\n\n"
-        "  dsp-gym evaluate core-v1 --resume                      after Ctrl-C, on any engine"
-    )(evaluate)
+EXAMPLES = (
+    "Examples:\n\n"
+    "  dsp-gym evaluate quick\n\n"
+    "  dsp-gym evaluate q11 --policies all,learned-q11\n\n"
+    "  dsp-gym evaluate quick --policies ds2,justin-artifact\n\n"
+    "  dsp-gym evaluate core-v2 --policies learned            costs at equal lateness\n\n"
+    "  dsp-gym evaluate core-v2 --entry my_rule:half_busy     enter your own policy\n\n"
+    "  dsp-gym evaluate runs/evaluations/quick/results.json   the same comparison again\n\n"
+    "  dsp-gym evaluate core-v1 --workers 4                   four local processes\n\n"
+    "  dsp-gym evaluate core-v1 --resume                      after Ctrl-C, on any engine"
+)
 
 
 def evaluate(
     context: typer.Context,
     benchmark: BenchmarkArgument,
     policies: PoliciesOption = None,
-    seeds: SeedsOption = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds per load. Default: the benchmark's.")
+    ] = None,
     trainings: TrainingsOption = None,
-    cell: CellOption = None,
+    cell: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Of a frontier: only these cells.")
+    ] = None,
     entry: EntryOption = None,
     entries: EntriesOption = None,
-    out: OutOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the results. Default: a folder below runs/."),
+    ] = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     workers: WorkersOption = None,
     master: MasterOption = None,
     track: StoreOrNoneOption = DEFAULT_STORE,
-    as_json: JsonOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON; write files and a record only with --out.")
+    ] = False,
 ) -> None:
     """Compare policies on unseen jobs and loads.
 
@@ -130,7 +123,7 @@ def evaluate(
     with _comparison(context, chosen, listed(cell), listed(entries)) as asked:
         folder = out or (None if as_json else asked.folder)
         with (
-            _kept(folder, resume, overwrite) as kept,
+            kept_beside(folder, resume, overwrite, "the results of {} runs") as kept,
             open_engine(f"dsp-gym evaluate {asked.name}", master, workers, asked.decisions) as ours,
             cells_bar("runs") as told,
         ):
@@ -153,9 +146,8 @@ def evaluate(
 @contextmanager
 def _comparison(
     context: typer.Context, chosen: Chosen, cells: tuple[str, ...], entries: tuple[str, ...]
-) -> Iterator[PolicyComparison]:
+) -> Iterator[BenchmarkComparison | FrontierComparison | EntryComparison]:
     """Read what is asked for; within the block the registry knows the entries' code."""
-    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.frontier.board import currency_of
@@ -204,30 +196,8 @@ def _command(context: typer.Context) -> str:
     return " ".join(words)
 
 
-@contextmanager
-def _kept(folder: Path | None, resume: bool, overwrite: bool) -> Iterator[KeptResults | None]:
-    """Keep finished runs beside the results, and say so where Ctrl-C ends the block."""
-    from dsp_gym.evaluation.kept import KeptResults
-
-    if folder is None:
-        yield None
-        return
-    kept = KeptResults.beside(folder, resume=resume, overwrite=overwrite)
-    try:
-        yield kept
-    except KeyboardInterrupt:
-        if len(kept):
-            typer.echo(
-                f"Stopped; the results of {len(kept)} runs are kept in {kept.folder}. "
-                "Continue with the same command and --resume.",
-                err=True,
-            )
-        raise
-
-
 def _fetched(run_id: str, uri: str) -> str:
     """Fetch what can be played again of a recorded run: its results, or the policy it trained."""
-    from dsp_gym.errors import RegistryError
     from dsp_gym.trackers.mlflow import fetch_run
 
     folder = Path("runs/recorded") / run_id
@@ -250,7 +220,8 @@ def _show(results: Results, written: Mapping[str, Path]) -> None:
         typer.echo(f"{report.headline}\n")
     for part in report.parts:
         title, columns, rows = part.short
-        print_table(columns, rows, title=title, right=columns[1:], bold=part.bold)
+        best = [row for row, how in part.emphasis.items() if how.startswith("best")]
+        print_table(columns, rows, title=title, right=columns[1:], bold=best)
         if part.caveats:
             said = counted(len(part.caveats), "sentence")
             typer.echo(f"note: runs went beyond the fit of {title}'s model: {said} in the report")

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dsp_gym.errors import ConfigError
-
-if TYPE_CHECKING:
-    from dsp_gym.backends.flink.prometheus_api import Labels
-    from dsp_gym.job.spec import JobSpec
-    from dsp_gym.whatif.history import JobHistory
+from dsp_gym.backends.discovery.document import Choices
+from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
+from dsp_gym.backends.flink.prometheus_api import Labels
+from dsp_gym.cli.discover import WatchedCluster, found_on
+from dsp_gym.cli.options import refuse_given, refuse_no_url
+from dsp_gym.cli.progress import bar
+from dsp_gym.datasets.manifest import REVISIONS
+from dsp_gym.datasets.reader import Dataset
+from dsp_gym.errors import ConfigError, DspGymError
+from dsp_gym.job.catalog import load_job
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.records.base import MANIFEST
+from dsp_gym.records.shipped import SAMPLES
+from dsp_gym.redaction import redacted
+from dsp_gym.whatif.datasets import dataset_histories
+from dsp_gym.whatif.follow import journals_in
+from dsp_gym.whatif.history import JobHistory, since
+from dsp_gym.whatif.journal_history import journal_histories
+from dsp_gym.whatif.prometheus import fetched_history, job_files
+from dsp_gym.whatif.recordings import recording_histories
+from dsp_gym.whatif.series import holds_series, series_history, series_jobs
 
 DAYS = 14.0
 """Of Prometheus, where the command line says nothing."""
@@ -63,18 +77,21 @@ def read_histories(sources: Sources) -> Histories:
     Raises:
         ConfigError: The command line names no source, or one that is none.
     """
-    from dsp_gym.whatif.history import since
-
     if bool(sources.given) == (sources.prometheus is not None):
         raise ConfigError("needs folders or a Prometheus, and not both", remedy=_WAYS)
     if sources.prometheus is not None:
         return _of_prometheus(sources)
-    for key, value in (("--labels", sources.labels), ("--account", sources.account)):
-        if value is not None:
-            raise ConfigError(
-                "belongs to --prometheus", key=key, value=str(value), remedy="Leave it out."
-            )
-    spec = _only_spec(sources.jobs)
+    given = {"--labels": sources.labels, "--account": sources.account}
+    refuse_given(given, "belongs to --prometheus")
+    if len(sources.jobs) > 1:
+        raise ConfigError(
+            "several job files, and a folder is a source of one job",
+            key="--jobs",
+            value=", ".join(sources.jobs),
+            remedy="Name one file.",
+        )
+    # None: the model of the journal, or a fitted one.
+    spec = load_job(sources.jobs[0]) if sources.jobs else None
     places = [kind_of(given) for given in sources.given]
     found = [one for kind, place in places for one in _read(kind, place, spec, sources.interval_s)]
     if sources.days is not None:
@@ -117,8 +134,6 @@ def kind_of(given: str) -> tuple[str, Path]:
 
 def _by_name(given: str) -> list[Path]:
     """The folders that a name may mean: what ships, and datasets that were built."""
-    from dsp_gym.records.shipped import SAMPLES
-
     kind, _, name = given.rpartition("/")
     roots = {
         "journals": SAMPLES / "journals",
@@ -132,11 +147,6 @@ def _by_name(given: str) -> list[Path]:
 
 
 def _is(kind: str, folder: Path) -> bool:
-    from dsp_gym.datasets.manifest import REVISIONS
-    from dsp_gym.records.base import MANIFEST
-    from dsp_gym.whatif.follow import journals_in
-    from dsp_gym.whatif.series import holds_series
-
     if kind == "journal":
         return bool(journals_in(folder))
     if kind == "recording":
@@ -148,20 +158,11 @@ def _is(kind: str, folder: Path) -> bool:
 
 def _read(kind: str, folder: Path, spec: JobSpec | None, interval_s: int) -> list[JobHistory]:
     if kind == "journal":
-        from dsp_gym.whatif.follow import journals_in
-        from dsp_gym.whatif.journal_history import journal_histories
-
         return [one for place in journals_in(folder) for one in journal_histories(place, spec)]
     if kind == "recording":
-        from dsp_gym.whatif.recordings import recording_histories
-
         return recording_histories(folder, spec, interval_s)
     if kind == "dataset":
-        from dsp_gym.datasets.reader import Dataset
-        from dsp_gym.whatif.datasets import dataset_histories
-
         return dataset_histories(Dataset.open(folder), spec)
-    from dsp_gym.whatif.series import series_history, series_jobs
 
     if spec is not None:
         raise ConfigError(
@@ -173,36 +174,11 @@ def _read(kind: str, folder: Path, spec: JobSpec | None, interval_s: int) -> lis
     return [series_history(place) for place in series_jobs(folder)]
 
 
-def _only_spec(jobs: Sequence[str]) -> JobSpec | None:
-    """The model of a source of one job; None: that of the journal, or fitted."""
-    from dsp_gym.job.catalog import load_job
-
-    if len(jobs) > 1:
-        raise ConfigError(
-            "several job files, and a folder is a source of one job",
-            key="--jobs",
-            value=", ".join(jobs),
-            remedy="Name one file.",
-        )
-    return load_job(jobs[0]) if jobs else None
-
-
 def _of_prometheus(sources: Sources) -> Histories:
-    from dsp_gym.backends.flink.prometheus_api import Labels
-    from dsp_gym.cli.progress import bar
-    from dsp_gym.errors import DspGymError
-    from dsp_gym.redaction import redacted
-
     url, days = str(sources.prometheus), sources.days or DAYS
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(
-            "a URL begins with http:// or https://",
-            key="--prometheus",
-            value=url,
-            remedy="Write it out: http://127.0.0.1:9090",
-        )
+    refuse_no_url("--prometheus", url, "http://127.0.0.1:9090")
     labels = Labels.parse(sources.labels)
-    named, left_out = _filed(sources.jobs) if sources.jobs else _running(sources)
+    named, left_out = (_filed(sources.jobs), []) if sources.jobs else _running(sources)
     found = []
     with bar() as shown:
         task = shown.add_task("fetching", total=len(named))
@@ -214,7 +190,9 @@ def _of_prometheus(sources: Sources) -> Histories:
             try:
                 found.append(_fetched(sources, name, spec, labels, days, done))
             except DspGymError as error:
-                if len(named) == 1 or _stops(error):
+                # No other job would fare better where the server does not answer, or refuses.
+                stops = getattr(error, "reason", None) in ("Unauthorized", "Unreachable", "Timeout")
+                if len(named) == 1 or stops:
                     raise
                 left_out.append(f"{name}: {error}")
             shown.update(task, completed=place + 1)
@@ -230,10 +208,6 @@ def _fetched(
     days: float,
     done: Callable[[int, int], None],
 ) -> JobHistory:
-    from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
-    from dsp_gym.whatif.history import since
-    from dsp_gym.whatif.prometheus import fetched_history
-
     url = str(sources.prometheus)
     keep = keep_folder(KEEP, url, name, spec, labels)
     history = FlinkHistory(url, name, spec, keep=keep, labels=labels, account=sources.account)
@@ -241,11 +215,8 @@ def _fetched(
     return since(found, days)
 
 
-def _filed(jobs: Sequence[str]) -> tuple[list[tuple[str, JobSpec]], list[str]]:
+def _filed(jobs: Sequence[str]) -> list[tuple[str, JobSpec]]:
     """Flink's name and the job file of each job that the command line names."""
-    from dsp_gym.job.catalog import load_job
-    from dsp_gym.whatif.prometheus import job_files
-
     found: dict[str, tuple[str, JobSpec]] = {}  # a file that is named replaces the folder's
     for given in sorted(jobs, key=lambda one: not Path(one).is_dir()):
         if Path(given).is_dir():
@@ -254,28 +225,15 @@ def _filed(jobs: Sequence[str]) -> tuple[list[tuple[str, JobSpec]], list[str]]:
         name, equals, file = given.rpartition("=")
         spec = load_job(file)
         found[spec.job] = (name if equals else spec.job, spec)
-    return list(found.values()), []
+    return list(found.values())
 
 
 def _running(sources: Sources) -> tuple[list[tuple[str, JobSpec]], list[str]]:
     """The jobs that run now, as `dsp-gym discover` describes them, and those without a file."""
-    import time
-
-    from dsp_gym.backends.discovery.document import Choices
-    from dsp_gym.backends.discovery.writing import described
-    from dsp_gym.cli.discover import WatchedCluster, found_on
-
     cluster = WatchedCluster(
         prometheus=sources.prometheus, labels=sources.labels, account=sources.account
     )
-    jobs, failed = found_on(cluster, [])
-    made = described(jobs, Choices(), time.time())
-    made = replace(made, refused=(*failed, *made.refused))
+    made = found_on(cluster, [], Choices())
     if not made.files:
         raise made.refused[0]
     return [(one.found.name, one.spec) for one in made.files], [str(one) for one in made.refused]
-
-
-def _stops(error: Exception) -> bool:
-    """Whether no other job would fare better: the server does not answer, or refuses."""
-    return getattr(error, "reason", None) in ("Unauthorized", "Unreachable", "Timeout")

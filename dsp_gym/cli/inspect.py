@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dsp_gym.records.recording import Recording
     from dsp_gym.records.repair import JournalReport
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym dataset build flink-q11-day
@@ -32,11 +32,6 @@ Examples:
 
   dsp-gym inspect runs/live/orders --repair        restores damaged lines of a journal
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(inspect)
 
 
 def inspect(

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dsp_gym.cli.options import assignments
 from dsp_gym.cli.output import print_json, print_table
-from dsp_gym.cli.validity import print_validity
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.job.capacity import MstResult
     from dsp_gym.job.spec import JobSpec
+    from dsp_gym.job.validity import Validity
 
 
 def show_mst(
@@ -34,7 +35,6 @@ def show_mst(
     Raises:
         ConfigError: Both a configuration and slots are given.
     """
-    from dsp_gym.cli.values import assignments
     from dsp_gym.job.capacity import mst
     from dsp_gym.job.placement import place, slots_of, with_slot_memory
     from dsp_gym.job.validity import validity_of
@@ -93,3 +93,12 @@ def _print(job: str, result: MstResult) -> None:
         ],
         right=["parallelism", "level", "capacity/s", "utilization", "hit rate"],
     )
+
+
+def print_validity(found: Validity, rate_per_s: float) -> None:
+    """Print the 90 % interval of a predicted rate, and everything asked beyond the fit."""
+    ends = found.interval(rate_per_s)
+    if ends is not None:
+        typer.echo(f"90 % interval: {ends[0]:,.0f} to {ends[1]:,.0f} records/s")
+    for sentence in found.sentences():
+        typer.echo(f"note: {sentence}")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
+from dsp_gym.errors import ConfigError
 from dsp_gym.redaction import redacted
 
 _PIPED_WIDTH = 160
@@ -20,38 +18,20 @@ _PIPED_WIDTH = 160
 
 def print_json(value: object) -> None:
     """Print one JSON document; numbers that are not finite become null, credentials are hidden."""
+    from dsp_gym.config.strict_json import plain
+
     typer.echo(redacted(json.dumps(plain(value), indent=2, allow_nan=False)))
 
 
-def plain(value: object) -> Any:
-    """Convert a value to JSON types: dataclasses, models, arrays and paths are taken apart.
+def json_line(value: object) -> str:
+    """Write a value as one line of JSON.
 
     Returns:
-        None, truth values, numbers, texts, lists and dictionaries only; a number that is not finite
-        becomes None.
-
-    >>> plain({"path": Path("a/b"), "rates": (1.0, float("nan"))})
-    {'path': 'a/b', 'rates': [1.0, None]}
+        The line; numbers that are not finite are null.
     """
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Path):
-        return str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
-    if hasattr(value, "model_dump"):
-        return plain(value.model_dump(mode="json"))
-    if hasattr(value, "tolist"):  # NumPy scalars and arrays
-        return plain(value.tolist())
-    if isinstance(value, Iterable):
-        return [plain(item) for item in value]
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    from dsp_gym.config.strict_json import plain
+
+    return json.dumps(plain(value), allow_nan=False)
 
 
 def refuse_unwritable(file: Path, option: str) -> None:
@@ -64,8 +44,6 @@ def refuse_unwritable(file: Path, option: str) -> None:
     Raises:
         ConfigError: The file is a folder, or there is no folder to hold it.
     """
-    from dsp_gym.errors import ConfigError
-
     if file.is_dir():
         raise ConfigError("is a folder", key=option, value=str(file), remedy="Name a file in it.")
     if not file.parent.is_dir():

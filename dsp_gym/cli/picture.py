@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from dsp_gym.cli.output import refuse_unwritable
 from dsp_gym.cli.progress import bar
+from dsp_gym.config.files import write_atomic
+from dsp_gym.control.loop import LoopStep
+from dsp_gym.envs.watch import Moment, Scene, SideBySide, Story, write_film
+from dsp_gym.envs.watch.canvas import Pixels, need_pillow
+from dsp_gym.envs.watch.film import check_format
+from dsp_gym.envs.watch.side_by_side import MOST_POLICIES
 from dsp_gym.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from dsp_gym.control.loop import LoopStep
-    from dsp_gym.envs.watch import Story
 
 FPS = {".gif": 12, ".mp4": 30}
 WIDTHS = {".gif": 960, ".mp4": 1280}
@@ -35,11 +37,6 @@ def check_plot(file: Path, policies: int) -> None:
         ConfigError: The ending is unknown, or there are too many policies for a picture.
         MissingExtraError: A package is missing that the format needs.
     """
-    from dsp_gym.cli.output import refuse_unwritable
-    from dsp_gym.envs.watch.canvas import need_pillow
-    from dsp_gym.envs.watch.film import check_format
-    from dsp_gym.envs.watch.side_by_side import MOST_POLICIES
-
     ending, known = file.suffix.lower(), (".html", *PICTURES)
     refuse_unwritable(file, "--plot")
     if ending not in known:
@@ -78,8 +75,6 @@ class Filming:
 
     def take(self, label: str, taken: int, steps: int, step: LoopStep) -> None:
         """Take in one step; after the last one the end of its interval, too."""
-        from dsp_gym.envs.watch import Moment, Scene, Story
-
         topology = step.snapshot.topology
         if label not in self.stories:
             self.stories[label] = Story(Scene.of(topology, 0, self.load, self.length_s))
@@ -100,11 +95,6 @@ class Filming:
         import io
 
         from PIL import Image
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-
-        from dsp_gym.config.files import write_atomic
-        from dsp_gym.envs.watch import SideBySide, write_film
-        from dsp_gym.envs.watch.canvas import Pixels
 
         view, ending = SideBySide(list(self.stories.items())), file.suffix.lower()
         if ending == ".png":
@@ -113,8 +103,7 @@ class Filming:
             write_atomic(file, stream.getvalue())
             return
         frames = LENGTH_S * FPS[ending]
-        columns = (TextColumn("Drawing"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
-        with bar(*columns) as shown:
+        with bar() as shown:
             task = shown.add_task("Drawing", total=frames)
 
             def drawn(place: int) -> Pixels:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.mst import show_mst
-from dsp_gym.cli.options import ConfigurationOption, JsonOption
+from dsp_gym.cli.mst import print_validity, show_mst
+from dsp_gym.cli.options import ConfigurationOption, JsonOption, refuse_given, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
-from dsp_gym.cli.validity import print_validity
-from dsp_gym.cli.values import refuse_given
 from dsp_gym.errors import ConfigError
+from dsp_gym.pages import money, number
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.deployment import Deployment
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from dsp_gym.job.validity import Validity
     from dsp_gym.policies.planner import CapacityPlan, PlannerBackend, PlanRequest, ProfilePlan
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym plan streambed-q11 --rate 2e6
@@ -42,19 +40,6 @@ Examples:
 
   dsp-gym plan streambed-q5 --slots 48 --slot-memory-mib 2048     the rate of 48 slots
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(plan)
-
-
-_JobArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A shipped job, or the path of a job file.", autocompletion=shipped("jobs")
-    ),
-]
 
 
 _SlotsOption = Annotated[
@@ -120,7 +105,12 @@ _OutOption = Annotated[
 
 
 def plan(
-    job: _JobArgument,
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="A shipped job, or the path of a job file.", autocompletion=shipped("jobs")
+        ),
+    ],
     rate: Annotated[
         float | None, typer.Option(help="Records/s over all sources to plan for.")
     ] = None,
@@ -145,40 +135,33 @@ def plan(
     place, one memory for all). Without: the maximal sustainable throughput (MST).
     """
     from dsp_gym.job.catalog import load_job
+    from dsp_gym.job.validity import validity_of
     from dsp_gym.policies.planner import PlanRequest
 
     if rate is None:
-        given: dict[str, object] = {
-            "--memory": memory,
-            "--max-slots": max_slots,
-            "--policy": policy,
-        }
-        given |= {"--testbed": testbed, "--load": load, "--out": out}
+        given: dict[str, object] = {"--memory": memory, "--max-slots": max_slots}
+        given |= {"--policy": policy, "--testbed": testbed, "--load": load, "--out": out}
         refuse_given(given, "applies only with --rate", "Add --rate, or leave it out.")
         show_mst(load_job(job), configuration, slots, slot_memory_mib, as_json)
         return
     fixed = {"--configuration": configuration, "--slot-memory-mib": slot_memory_mib}
     refuse_given(fixed, "applies only without --rate")
     place, home = _testbed(testbed or "simulated")
-    request = PlanRequest(
-        load_job(job), rate, _levels(memory), slots, max_slots, place, home, out, _teller(as_json)
-    )
+    request = PlanRequest(load_job(job), rate, _levels(memory), slots, max_slots, place, home, out)
+    if not as_json:
+        request = replace(request, tell=partial(typer.echo, err=True))
     found = _planned(policy or "streambed", request)
-    validity = _validity(request.spec, found) if place == "simulated" else None
+    planned = (found.parallelism, found.memory_level, found.mst_per_s)
+    validity = validity_of(request.spec, *planned) if place == "simulated" else None
     day = load or "day-with-bursts"
     compared = _compared(request.spec, rate, day, max_slots)
     if as_json:
-        shown = {"validity": _document(validity, found)}
-        print_json({**_fields(found), **shown, "deployments": [_fields(one) for one in compared]})
+        print_json(_document(found, validity) | {"deployments": compared})
         return
     _print(found)
     _print_validity(validity, found)
     if compared:
         _print_deployments(compared, day)
-
-
-def _teller(as_json: bool) -> Callable[[str], None]:
-    return (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True))
 
 
 def _testbed(text: str) -> tuple[PlannerBackend, Path | None]:
@@ -210,8 +193,6 @@ def _planned(policy: str, request: PlanRequest) -> CapacityPlan:
 
 
 def _print_validity(validity: Validity | None, found: CapacityPlan) -> None:
-    from dsp_gym.pages import money, number
-
     if validity is None:
         return
     print_validity(validity, found.mst_per_s)
@@ -239,31 +220,18 @@ def _compared(
     return compare_deployments(spec, rate, load)
 
 
-def _validity(spec: JobSpec, found: CapacityPlan) -> Validity:
-    """Judge the job model for the planned configuration and rate."""
-    from dsp_gym.job.validity import validity_of
-
-    return validity_of(spec, found.parallelism, found.memory_level, found.mst_per_s)
-
-
-def _fields(found: CapacityPlan | Deployment) -> dict[str, object]:
+def _document(found: CapacityPlan, validity: Validity | None) -> dict[str, Any]:
+    """Build the JSON, with the interval of the cost: slots follow capacity in proportion."""
+    from dsp_gym.config.strict_json import plain
     from dsp_gym.job.cost import HOURS_A_MONTH
-    from dsp_gym.policies.planner import CapacityPlan
 
-    document = {one.name: getattr(found, one.name) for one in fields(found)}
-    if isinstance(found, CapacityPlan):
-        document["cost_per_month"] = HOURS_A_MONTH * found.cost_per_hour
+    document: dict[str, Any] = plain(found)
+    document |= {"cost_per_month": HOURS_A_MONTH * found.cost_per_hour, "validity": None}
+    if validity is not None:
+        ends = validity.interval(found.cost_per_hour)
+        cost = None if ends is None else {"low_per_hour": ends[0], "high_per_hour": ends[1]}
+        document["validity"] = validity.to_json(found.mst_per_s) | {"cost_interval": cost}
     return document
-
-
-def _document(validity: Validity | None, found: CapacityPlan) -> dict[str, object] | None:
-    """Add the interval of the cost to the validity: slots follow capacity in proportion."""
-    if validity is None:
-        return None
-    document = validity.to_json(found.mst_per_s)
-    ends = validity.interval(found.cost_per_hour)
-    cost = None if ends is None else {"low_per_hour": ends[0], "high_per_hour": ends[1]}
-    return {**document, "cost_interval": cost}
 
 
 def _levels(text: str | None) -> tuple[int, ...] | None:
@@ -284,7 +252,6 @@ def _levels(text: str | None) -> tuple[int, ...] | None:
 
 def _print(found: CapacityPlan) -> None:
     from dsp_gym.job.cost import HOURS_A_MONTH
-    from dsp_gym.pages import money, number
 
     typer.echo(
         f"{found.job}: {found.slots} slots of {_profile(found.profile)} for "
@@ -325,7 +292,6 @@ def _print(found: CapacityPlan) -> None:
 
 def _print_deployments(found: tuple[Deployment, ...], load: str) -> None:
     from dsp_gym.evaluation.deployment import verdict
-    from dsp_gym.pages import number
 
     typer.echo()
     cost, price = (f"{name}, {found[0].currency} per day" for name in ("cost", "price"))

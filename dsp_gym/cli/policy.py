@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import JsonOption, RegistryOption
+from dsp_gym.cli.options import JsonOption, RegistryOption, shipped
 from dsp_gym.cli.output import print_json, print_table
+from dsp_gym.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from dsp_gym.experiments.experiment import ExperimentConfig
@@ -65,8 +65,10 @@ def show(
     folder_module: Any = importlib.import_module("agents.folder")
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(policy)
-        if _is_registered(policy):
-            folder = _pull(policy, Path(aside) / "policy", uri)
+        if policy.startswith("models:/"):
+            from dsp_gym.trackers.mlflow import pull as fetch
+
+            folder = fetch(policy, Path(aside) / "policy", uri)
         document, _ = folder_module.read_any(folder)
         digest = digest_of(folder)
         card = folder / folder_module.CARD
@@ -144,7 +146,6 @@ def import_(
     The folder holds arrays; nothing of the file is executed. The policy decides as the model does,
     takes the best action, and can be evaluated, and shadowed like any other.
     """
-    from dsp_gym.errors import StorageError
     from dsp_gym.policies.pins import digest_of
     from dsp_gym.policies.registry import POLICY_FILE
 
@@ -174,7 +175,6 @@ def _trained_in(
     """The experiment of a name, or one of a job in the default environment."""
     from dsp_gym.config.files import find, load_model, parse
     from dsp_gym.envs.scenarios import DEFAULT_LOADS
-    from dsp_gym.errors import ConfigError
     from dsp_gym.experiments.experiment import ExperimentConfig
 
     if (experiment is None) == (job is None):
@@ -212,23 +212,14 @@ def pull(
 ) -> None:
     """Fetch a policy folder from MLflow's model registry, and print its digest."""
     from dsp_gym.policies.pins import digest_of
+    from dsp_gym.trackers.mlflow import pull as fetch
 
     name = address.removeprefix("models:/").partition("@")[0].partition("/")[0]
-    folder = _pull(address, out or Path("policies") / name, uri, replace=overwrite)
+    folder = fetch(address, out or Path("policies") / name, uri, replace=overwrite)
     if as_json:
         print_json({"address": address, "policy": folder, "digest": digest_of(folder)})
     else:
         typer.echo(f"{address} is in {folder}\npinned  {folder}@{digest_of(folder)}")
-
-
-def _is_registered(policy: str) -> bool:
-    return policy.startswith("models:/")
-
-
-def _pull(address: str, into: Path, uri: str, *, replace: bool = False) -> Path:
-    from dsp_gym.trackers.mlflow import pull as fetch
-
-    return fetch(address, into, uri, replace=replace)
 
 
 def promote(

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.inspect import show_recording
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.options import JsonOption, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.recording.plan import RecordConfig
     from dsp_gym.job.spec import JobSpec
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym record flink-q1 --plan                   the runs, and how long they take
@@ -27,11 +26,6 @@ Examples:
 
 After an interruption the same command continues with the missing runs.
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(record)
 
 
 def record(

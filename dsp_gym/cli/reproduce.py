@@ -10,7 +10,7 @@ import typer
 from dsp_gym.cli.options import JsonOption
 from dsp_gym.cli.output import counted, print_json, print_table
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym reproduce                   every study
@@ -21,11 +21,6 @@ Examples:
 
   dsp-gym reproduce streambed --data ../shared/data --json
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(reproduce)
 
 
 def reproduce(

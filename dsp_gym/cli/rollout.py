@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import (
     cells_bar,
     open_engine,
 )
-from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption
+from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from dsp_gym.datasets.rollouts.format import RolloutManifest
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym rollout q11-small                                     into runs/rollouts/q11-small
@@ -29,11 +28,6 @@ Examples:
 
   dsp-gym rollout nexmark --master spark://host:7077
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(rollout)
 
 
 def rollout(

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.beside import ShadowRun, drive
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import InsteadOption
+from dsp_gym.cli.options import InsteadOption, seconds, shipped
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.control.backend_of import Substitute
     from dsp_gym.control.config import RunConfig
 
-_EPILOG = """
+EXAMPLES = """
 Examples:
 
   dsp-gym shadow shadow-wordcount                     decisions of three policies; touches nothing
@@ -48,10 +47,6 @@ SourceArgument = Annotated[
         show_default=False,
     ),
 ]
-ModeOption = Annotated[
-    str | None,
-    typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
-]
 ApplyOption = Annotated[
     bool,
     typer.Option(
@@ -68,20 +63,12 @@ StepsOption = Annotated[
         show_default=False,
     ),
 ]
-DurationOption = Annotated[
-    str | None,
-    typer.Option(help="End after that time, such as 90s, 30m or 7d.", show_default=False),
-]
 SpeedOption = Annotated[
     float | None,
     typer.Option(
         min=0.001,
         help="With SOURCE: simulated seconds per real second. Default: as many as possible.",
     ),
-]
-JournalOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the journal. Default: runs/live/JOB."),
 ]
 ServeOption = Annotated[
     bool | None,
@@ -99,33 +86,35 @@ PortOption = Annotated[
         help="Port of the server; the next one serves probes. 0: any free ports.",
     ),
 ]
-PublicOption = Annotated[
-    bool, typer.Option("--public", help="Serve status and metrics without a token.")
-]
-LinesOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EPILOG)(shadow)
 
 
 def shadow(
     config: ConfigArgument,
     source: SourceArgument = None,
-    mode: ModeOption = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
+    ] = None,
     apply: ApplyOption = False,
     policies: InsteadOption = None,
     steps: StepsOption = None,
-    duration: DurationOption = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(help="End after that time, such as 90s, 30m or 7d.", show_default=False),
+    ] = None,
     speed: SpeedOption = None,
-    journal: JournalOption = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the journal. Default: runs/live/JOB."),
+    ] = None,
     serve: ServeOption = None,
     port: PortOption = None,
-    public: PublicOption = False,
-    as_json: LinesOption = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Serve status and metrics without a token.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON Lines, one per decision, then a summary.")
+    ] = False,
 ) -> None:
     """Show the decisions of policies beside a running job; with --apply, let one of them act.
 
@@ -134,9 +123,8 @@ def shadow(
     or the one that the configuration names, acts within its guardrails. Ctrl-C ends the command
     cleanly: it finishes a rescale under way, and leaves the job running.
     """
-    from dsp_gym.cli.values import seconds
+    from dsp_gym.cli.beside import ShadowRun, drive
     from dsp_gym.control.start import mode_of
-    from dsp_gym.errors import ConfigError
 
     if steps is not None and duration is not None:
         raise ConfigError("--steps and --duration both end the run", remedy="Give one of them.")
@@ -200,7 +188,6 @@ def _substitute(
 ) -> Substitute | None:
     """Find what stands in for the cluster; a single decision is made when its window is full."""
     from dsp_gym.control.backend_of import Substitute
-    from dsp_gym.errors import ConfigError
 
     if source is None:
         if speed is not None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.options import JsonOption, names_of, seconds, shipped
 from dsp_gym.cli.output import print_json, print_table
-from dsp_gym.cli.values import names_of, seconds
 from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +17,7 @@ if TYPE_CHECKING:
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.scorecard import Scorecard
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym simulate nexmark-q11 --policies ds2 --load diurnal-bursts
@@ -46,38 +42,8 @@ _FIGURES = (
 """Figures of an interval that a row is made of."""
 
 
-class _Row(TypedDict):
-    """A decision, and the results of the interval after it."""
-
-    t_s: float
-    status: str
-    target_per_s: float
-    rate_per_s: float
-    latency_p95_s: float
-    pending_records: float
-    slo_s: float
-    down_s: float
-    cost: float
-    currency: str
-    rescaled: bool
-    configuration: dict[str, dict[str, int]]
-    reason: str
-    interventions: list[dict[str, str]]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(simulate)
-
-
-_PlotOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help=".html: a page of the run. .gif, .mp4: a film of 10 s, policies side by side. "
-        ".png: its last frame.",
-    ),
-]
+_Row = dict[str, Any]
+"""A decision, and the results of the interval after it, as its JSON has them."""
 
 
 def simulate(
@@ -103,9 +69,15 @@ def simulate(
             help="job: the job file's configuration; sized: one that carries the first rate."
         ),
     ] = "job",
-    plot: _PlotOption = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=".html: a page of the run. .gif, .mp4: a film of 10 s, policies side by side. "
+            ".png: its last frame.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print decisions as CSV.")] = False,
 ) -> None:
     """Run one policy on a simulated job and print each decision, or compare several policies."""
     from dsp_gym.cli.picture import PICTURES, Filming, check_plot
@@ -114,8 +86,6 @@ def simulate(
     from dsp_gym.evaluation.run import evaluate
 
     names = names_of(policies, "--policies")
-    if as_csv and len(names) > 1:
-        raise typer.BadParameter("--csv prints the decisions of one policy; name one in --policies")
     if plot is not None:
         check_plot(plot, len(names))
     config = _config(job, load, names, guardrails, _times(duration, interval), seed, start)
@@ -133,7 +103,7 @@ def simulate(
         filming.draw(plot)
     elif plot is not None:
         write_atomic(plot, render_html(scorecard))
-    _show(rows, scorecard, plot, as_json, as_csv)
+    _show(rows, scorecard, plot, as_json)
 
 
 def _times(duration: str, interval: str) -> tuple[int, int]:
@@ -179,42 +149,34 @@ def _config(
     )
 
 
-def _show(
-    rows: list[_Row], scorecard: Scorecard, plot: Path | None, as_json: bool, as_csv: bool
-) -> None:
+def _show(rows: list[_Row], scorecard: Scorecard, plot: Path | None, as_json: bool) -> None:
+    from dsp_gym.evaluation.report import validity_notes
+
     if as_json:
         print_json(_document(rows, scorecard) | {"plot": plot})
-    elif as_csv:
-        typer.echo(_csv(rows), nl=False)
+        return
+    if rows:
+        _print(rows, scorecard)
     else:
-        if rows:
-            _print(rows, scorecard)
-        else:
-            _print_policies(scorecard)
-        if plot is not None:
-            typer.echo(f"Plot: {plot}")
+        _print_policies(scorecard)
+    for text in validity_notes(scorecard, scorecard.jobs[0]):
+        typer.echo(f"note: {text}")
+    if plot is not None:
+        typer.echo(f"Plot: {plot}")
 
 
 def _document(rows: list[_Row], scorecard: Scorecard) -> dict[str, object]:
     """Build the JSON: decisions of one policy, or the results of each of several."""
-    validity = scorecard.validity[0] if scorecard.validity else None
+    found: dict[str, object] = {"policies": {c.policy: c.metrics for c in scorecard.cells}}
     if rows:
-        return {
-            "decisions": rows,
-            "summary": scorecard.cells[0].metrics,
-            "currency": scorecard.currency,
-            "validity": validity,
-        }
-    return {
-        "policies": {cell.policy: cell.metrics for cell in scorecard.cells},
-        "currency": scorecard.currency,
-        "validity": validity,
-    }
+        found = {"decisions": rows, "summary": scorecard.cells[0].metrics}
+    validity = scorecard.validity[0] if scorecard.validity else None
+    return found | {"currency": scorecard.currency, "validity": validity}
 
 
 def _print_policies(scorecard: Scorecard) -> None:
     """Print the results of several policies, a row for each."""
-    from dsp_gym.evaluation.report import metric_label, number, validity_notes
+    from dsp_gym.evaluation.report import metric_label, number
 
     told = ("cost", "slo_share", "rescales")
     labels = [metric_label(name, scorecard.currency) for name in told]
@@ -223,8 +185,6 @@ def _print_policies(scorecard: Scorecard) -> None:
         [[cell.policy, *(number(cell.metrics[name]) for name in told)] for cell in scorecard.cells],
         right=labels,
     )
-    for text in validity_notes(scorecard, scorecard.jobs[0]):
-        typer.echo(f"note: {text}")
 
 
 def _row(step: LoopStep) -> _Row:
@@ -269,7 +229,7 @@ def _configuration(row: _Row) -> str:
 
 
 def _print(rows: list[_Row], scorecard: Scorecard) -> None:
-    from dsp_gym.evaluation.report import metric_label, number, validity_notes
+    from dsp_gym.evaluation.report import metric_label, number
 
     print_table(
         ["t, s", "status", "target/s", "rate/s", "p95, s", "pending", "configuration", "reason"],
@@ -300,17 +260,3 @@ def _print(rows: list[_Row], scorecard: Scorecard) -> None:
         [[metric_label(name, scorecard.currency), number(metrics[name])] for name in metrics],
         right=["value"],
     )
-    for text in validity_notes(scorecard, scorecard.jobs[0]):
-        typer.echo(f"note: {text}")
-
-
-def _csv(rows: list[_Row]) -> str:
-    stream = io.StringIO()
-    flat = [
-        {**row, "configuration": _configuration(row), "interventions": len(row["interventions"])}
-        for row in rows
-    ]
-    writer = csv.DictWriter(stream, list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return stream.getvalue()

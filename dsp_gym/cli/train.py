@@ -11,25 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsp_gym.cli.completion import shipped
 from dsp_gym.cli.engines import open_engine
 from dsp_gym.cli.errors import INTERRUPTED
-from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption
+from dsp_gym.cli.options import JsonOption, MasterOption, WorkersOption, shipped
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
-from dsp_gym.cli.tracked import NOWHERE, store_of, tell_missing, tracker_of
+from dsp_gym.cli.tracked import tell_missing, tracker_for, with_track
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from dsp_gym.experiments.experiment import ExperimentConfig
 
-ExperimentArgument = Annotated[
-    str,
-    typer.Argument(
-        help="An experiment: its name, or its YAML file.", autocompletion=shipped("experiments")
-    ),
-]
 
 ResumeOption = Annotated[
     bool,
@@ -38,13 +32,6 @@ ResumeOption = Annotated[
     ),
 ]
 
-OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="With --out: remove its checkpoints and start again.")
-]
-
-SeedOption = Annotated[
-    int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
-]
 
 OutOption = Annotated[
     Path | None,
@@ -64,23 +51,31 @@ TrackOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym train quickstart\n\n"
-        "  dsp-gym train q11 --seed 3 --out runs/q11-seed-3\n\n"
-        "  dsp-gym train q11 --workers 1                one seed after the other\n\n"
-        "  dsp-gym train q11 --master spark://host:7077\n\n"
-        "  dsp-gym train q11 --resume                   continue after Ctrl-C"
-    )(train)
+EXAMPLES = (
+    "Examples:\n\n"
+    "  dsp-gym train quickstart\n\n"
+    "  dsp-gym train q11 --seed 3 --out runs/q11-seed-3\n\n"
+    "  dsp-gym train q11 --workers 1                one seed after the other\n\n"
+    "  dsp-gym train q11 --master spark://host:7077\n\n"
+    "  dsp-gym train q11 --resume                   continue after Ctrl-C"
+)
 
 
 def train(
-    config: ExperimentArgument,
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="An experiment: its name, or its YAML file.", autocompletion=shipped("experiments")
+        ),
+    ],
     resume: ResumeOption = False,
-    overwrite: OverwriteOption = False,
-    seed: SeedOption = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="With --out: remove its checkpoints and start again."),
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
+    ] = None,
     out: OutOption = None,
     workers: WorkersOption = None,
     master: MasterOption = None,
@@ -97,8 +92,7 @@ def train(
     # By name: the library is below the agents, and works without them and without torch.
     training: Any = importlib.import_module("agents.training")
     tracking = experiment.tracking
-    store = tracking.uri if tracking.enabled else NOWHERE
-    tracker = tracker_of(store, tracking.experiment or experiment.name)
+    tracker = tracker_for(tracking, experiment.name)
     decisions = _decisions(experiment)
     try:
         with (
@@ -134,13 +128,10 @@ def _experiment(config: str, seed: int | None, track: str | None) -> ExperimentC
     from dsp_gym.experiments.experiment import ExperimentConfig
 
     experiment = load_model(ExperimentConfig, "experiments", find("experiments", config))
-    agent, tracking = experiment.agent, experiment.tracking
+    agent = experiment.agent
     if seed is not None:
         agent = agent.model_copy(update={"seeds": (seed,)})
-    if track is not None:
-        store = store_of(track)
-        enabled = {"enabled": store is not None, "uri": store or tracking.uri}
-        tracking = tracking.model_copy(update=enabled)
+    tracking = with_track(experiment.tracking, track)
     return experiment.model_copy(update={"agent": agent, "tracking": tracking})
 
 
@@ -161,7 +152,6 @@ def _show(config: str, experiment: ExperimentConfig, result: Any) -> None:
 @contextmanager
 def _folder(name: str, out: Path | None, resume: bool, overwrite: bool) -> Iterator[Path]:
     """Choose the folder to train into: the one named, the newest to resume, or a new one."""
-    from dsp_gym.errors import ConfigError
     from dsp_gym.experiments.trainings import folder_of_its_own, newest_training
 
     if out is not None:

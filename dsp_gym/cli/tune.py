@@ -15,7 +15,8 @@ from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.options import JsonOption, MasterOption, StoreOrNoneOption, WorkersOption
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.progress import long_bar
-from dsp_gym.cli.tracked import DEFAULT_STORE, tell_missing, tracker_of
+from dsp_gym.cli.tracked import DEFAULT_STORE, recorded, tracker_of
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.engine import Engine
@@ -25,20 +26,6 @@ if TYPE_CHECKING:
     from dsp_gym.experiments.tuning.study import BestTrial, SearchProgress
     from dsp_gym.trackers import Tracker
 
-PolicyArgument = Annotated[
-    str,
-    typer.Argument(help="A policy, by name or file; or 'agent', for the agent of an experiment."),
-]
-
-ConfigArgument = Annotated[str, typer.Argument(help="A benchmark, a frontier or an experiment.")]
-
-TrialsOption = Annotated[
-    int, typer.Option(min=1, help="Trials of the search, including those before --resume.")
-]
-
-SeedsOption = Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")]
-
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the search.")]
 
 AtOnceOption = Annotated[
     int,
@@ -49,37 +36,40 @@ AtOnceOption = Annotated[
     ),
 ]
 
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the study in the folder.")]
 
-OutOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the result.  [default: runs/tuned/CONFIG]"),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  dsp-gym tune ds2 core-v1\n\n"
-        "  dsp-gym tune justin-paper q11 --trials 50\n\n"
-        "  dsp-gym tune ds2 core-v2 --seeds 1\n\n"
-        "  dsp-gym tune agent q11-quickstart --trials 20\n\n"
-        "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings in parallel\n\n"
-        "  dsp-gym tune ds2 core-v1 --at-once 8 --master spark://host:7077\n\n"
-        "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
-    )(tune)
+EXAMPLES = (
+    "Examples:\n\n"
+    "  dsp-gym tune ds2 core-v1\n\n"
+    "  dsp-gym tune justin-paper q11 --trials 50\n\n"
+    "  dsp-gym tune ds2 core-v2 --seeds 1\n\n"
+    "  dsp-gym tune agent q11-quickstart --trials 20\n\n"
+    "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings in parallel\n\n"
+    "  dsp-gym tune ds2 core-v1 --at-once 8 --master spark://host:7077\n\n"
+    "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
+)
 
 
 def tune(
-    policy: PolicyArgument,
-    config: ConfigArgument,
-    trials: TrialsOption = 100,
-    seeds: SeedsOption = 2,
-    seed: SeedOption = 0,
+    policy: Annotated[
+        str,
+        typer.Argument(
+            help="A policy, by name or file; or 'agent', for the agent of an experiment."
+        ),
+    ],
+    config: Annotated[str, typer.Argument(help="A benchmark, a frontier or an experiment.")],
+    trials: Annotated[
+        int, typer.Option(min=1, help="Trials of the search, including those before --resume.")
+    ] = 100,
+    seeds: Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     at_once: AtOnceOption = 1,
-    resume: ResumeOption = False,
-    out: OutOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the study in the folder.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the result.  [default: runs/tuned/CONFIG]"),
+    ] = None,
     workers: WorkersOption = None,
     master: MasterOption = None,
     track: StoreOrNoneOption = DEFAULT_STORE,
@@ -97,7 +87,10 @@ def tune(
     search = _search(policy, config, seeds, out, _How(trials, seed, at_once, resume))
     # The first round holds ten trials and the default; those after it may be smaller.
     decisions = search.objective.decisions * min(trials + 1, max(at_once, FIRST_ROUND))
-    with _recorded(search, track) as tracker:
+    tags = {"kind": "tuning"}
+    name = f"{search.label}-{search.name}"
+    with recorded(tracker_of(track, "tuning"), name, tags, track) as tracker:
+        tracker.params({**search.objective.about(), "seed": seed, "trials": trials})
         with (
             open_engine(f"dsp-gym tune {search.label}", master, workers, decisions) as engine,
             _progress(search, tracker) as progress,
@@ -161,19 +154,14 @@ class _Search:
 
     def write(self, best: BestTrial) -> None:
         """Write the best parameters into the file."""
-        from dsp_gym.experiments.tuning.agent import AgentObjective
-        from dsp_gym.experiments.tuning.result import provenance, write_experiment, write_policy
+        from dsp_gym.experiments.tuning.result import provenance, write_tuned
 
         record = provenance(best, self.objective.about(), self.how.seed, self.how.at_once)
-        if isinstance(self.objective, AgentObjective):
-            write_experiment(self.file, self.objective.config(best.params), record)
-        else:
-            write_policy(self.file, self.objective.config(best.params), record)
+        write_tuned(self.file, self.objective.config(best.params), record)
 
 
 def _search(policy: str, config: str, seeds: int, out: Path | None, how: _How) -> _Search:
     """Resolve the policy and the benchmark of the command line."""
-    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.frontier.board import frontier_fingerprint
     from dsp_gym.evaluation.frontier.config import FrontierConfig
     from dsp_gym.experiments.comparison import read_comparison
@@ -230,25 +218,6 @@ def _show(search: _Search, best: BestTrial) -> None:
     typer.echo(f"\nwritten  {search.file}")
     gap = "" if search.then.endswith(",") else " "
     typer.echo(f"next     dsp-gym {search.then}{gap}{search.file}")
-
-
-@contextmanager
-def _recorded(search: _Search, track: str) -> Iterator[Tracker]:
-    """Record the search; Ctrl-C and errors end the record, too."""
-    tracker = tracker_of(track, "tuning")
-    tracker.start(f"{search.label}-{search.name}", {"kind": "tuning"})
-    how = search.how
-    tracker.params({**search.objective.about(), "seed": how.seed, "trials": how.trials})
-    status = "FAILED"
-    try:
-        yield tracker
-        status = "FINISHED"
-    except (KeyboardInterrupt, typer.Exit):
-        status = "KILLED"
-        raise
-    finally:
-        tracker.end(status)
-        tell_missing(tracker, track)
 
 
 @contextmanager

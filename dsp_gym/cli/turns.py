@@ -2,89 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 import typer
 
-from dsp_gym.cli.output import plain
-
-if TYPE_CHECKING:
-    from dsp_gym.control.guarded_policy import Judgement
-    from dsp_gym.control.turn import Hooks, Turn
+from dsp_gym.cli.output import json_line
+from dsp_gym.config.strict_json import plain
+from dsp_gym.control.guarded_policy import Judgement
+from dsp_gym.control.journal_writer import outcome_to_json
+from dsp_gym.control.turn import Hooks, Turn
+from dsp_gym.job.cost import requested
+from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.wire import decision_to_json
+from dsp_gym.pages import money, number
 
 COLUMNS = f"{'time':8}  {'status':12}  {'rate/s':>9}  {'pending':>9}  {'p95, s':>7}  decision"
 
 
-class RunTotals:
-    """Decisions, changes, holds and failures of a loop so far."""
-
-    def __init__(self) -> None:
-        self.decisions = self.changes = self.held = self.failures = 0
-        self.unrecorded = 0
-        """Decisions that were held because they could not be written down first."""
-        self._held_last: dict[str, bool] = {}  # by job
-        self._missing: dict[str, int] = {}
-        self.unwritten: dict[str, str] = {}
-        """Why a journal takes nothing, by job."""
-
-    def add(self, turn: Turn, job: str = "") -> None:
-        """Count one more decision."""
-        self._held_last[job] = turn.held is not None
-        self.decisions += 1
-        self.changes += turn.changes
-        self.held += turn.held is not None
-        self.failures += len(turn.failures)
-        self.unrecorded += turn.held_code == "journal"
-
-    def look(self, turn: Turn, job: str = "") -> str | None:
-        """Take in how a journal stands.
-
-        Returns:
-            What is new of it, in words; None where nothing is.
-        """
-        before = self.unwritten.get(job)
-        self._missing[job] = turn.missing
-        if turn.unwritten is None:
-            self.unwritten.pop(job, None)
-            if before is None:
-                return None
-            return f"the journal is written again; {turn.missing} entries are missing in all"
-        self.unwritten[job] = turn.unwritten
-        if before is not None:
-            return None
-        return f"the journal cannot be written, and decisions are lost: {turn.unwritten}"
-
-    @property
-    def missing(self) -> int:
-        """Entries that the journals lack."""
-        return sum(self._missing.values())
-
-    @property
-    def summary(self) -> dict[str, object]:
-        """The numbers by name."""
-        return {
-            "decisions": self.decisions,
-            "changes": self.changes,
-            "held": self.held,
-            "failures": self.failures,
-            "missing_entries": self.missing,
-        }
-
-    @property
-    def last_was_held(self) -> bool:
-        """Whether the last decision on a job was held; also where there was none."""
-        return any(self._held_last.values()) or not self._held_last
-
-
 class Printer:
-    """Prints what loops do: JSON Lines for programs, a table for people.
+    """Counts and prints what loops do: JSON Lines for programs, a table for people.
 
     Loops of several jobs may call it from threads of their own.
 
@@ -96,7 +37,11 @@ class Printer:
 
     def __init__(self, *, as_json: bool, at_once: bool = False, names_jobs: bool = False) -> None:
         self.as_json, self._at_once, self._names_jobs = as_json, at_once, names_jobs
-        self.counts = RunTotals()
+        self.decisions = self.changes = self.held = self.failures = self.unrecorded = 0
+        self._held_last: dict[str, bool] = {}  # by job
+        self._missing: dict[str, int] = {}
+        self.unwritten: dict[str, str] = {}
+        """Why a journal takes nothing, by job."""
         self._lock = threading.Lock()
 
     def hooks(self, job: str = "") -> Hooks:
@@ -105,8 +50,6 @@ class Printer:
         Returns:
             Hooks that print the decisions on the job.
         """
-        from dsp_gym.control.turn import Hooks
-
         return Hooks(
             lambda turn: self.decided(turn, job),
             lambda turn: self.passed(turn, job),
@@ -121,7 +64,12 @@ class Printer:
     def decided(self, turn: Turn, job: str = "") -> None:
         """Print a decision that was made."""
         with self._lock:
-            self.counts.add(turn, job)
+            self._held_last[job] = turn.held is not None
+            self.decisions += 1
+            self.changes += turn.changes
+            self.held += turn.held is not None
+            self.failures += len(turn.failures)
+            self.unrecorded += turn.held_code == "journal"
         self._look(turn, job)
         if not self.as_json:
             self._print(f"{self._cell(job)}{line}" for line in lines(turn))
@@ -144,25 +92,59 @@ class Printer:
         if self.as_json and not self._at_once:
             self._print([json_line({"summary": summary})])
         elif not self.as_json:
-            counts = self.counts
+            lacks = f"{self.missing} entries are missing in the journal. " if self.missing else ""
             self._print(
                 [
-                    f"{counts.decisions} decisions, {counts.changes} of them changes, "
-                    f"{counts.held} held. {self._lacks}{ran_on}"
+                    f"{self.decisions} decisions, {self.changes} of them changes, "
+                    f"{self.held} held. {lacks}{ran_on}"
                 ]
             )
 
     @property
-    def _lacks(self) -> str:
-        missing = self.counts.missing
-        return f"{missing} entries are missing in the journal. " if missing else ""
+    def missing(self) -> int:
+        """Entries that the journals lack."""
+        return sum(self._missing.values())
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """The numbers by name."""
+        return {
+            "decisions": self.decisions,
+            "changes": self.changes,
+            "held": self.held,
+            "failures": self.failures,
+            "missing_entries": self.missing,
+        }
+
+    @property
+    def last_was_held(self) -> bool:
+        """Whether the last decision on a job was held; also where there was none."""
+        return any(self._held_last.values()) or not self._held_last
 
     def _look(self, turn: Turn, job: str) -> None:
         """Tell once that a journal cannot be written, and once that it can."""
         with self._lock:
-            said = self.counts.look(turn, job)
+            said = self._news_of_journal(turn, job)
         if said is not None:
             typer.echo(f"{job}: {said}" if self._names_jobs else said, err=True)
+
+    def _news_of_journal(self, turn: Turn, job: str) -> str | None:
+        """Take in how a journal stands.
+
+        Returns:
+            What is new of it, in words; None where nothing is.
+        """
+        before = self.unwritten.get(job)
+        self._missing[job] = turn.missing
+        if turn.unwritten is None:
+            self.unwritten.pop(job, None)
+            if before is None:
+                return None
+            return f"the journal is written again; {turn.missing} entries are missing in all"
+        self.unwritten[job] = turn.unwritten
+        if before is not None:
+            return None
+        return f"the journal cannot be written, and decisions are lost: {turn.unwritten}"
 
     def _json(self, turn: Turn, job: str) -> str:
         return json_line({"job": job, **document(turn)} if self._names_jobs else document(turn))
@@ -219,9 +201,6 @@ def document(turn: Turn) -> dict[str, object]:
         disk included), the job's status, the decision, its outcome, each policy's judgement and
         the failures.
     """
-    from dsp_gym.control.journal_writer import outcome_to_json
-    from dsp_gym.loop.wire import decision_to_json
-
     decision = None
     if turn.snapshot is not None and turn.guarded is not None:
         decision = decision_to_json(turn.guarded, turn.snapshot.job(0))
@@ -242,18 +221,7 @@ def document(turn: Turn) -> dict[str, object]:
     return plained
 
 
-def json_line(value: object) -> str:
-    """Write a value as one line of JSON.
-
-    Returns:
-        JSON without a line break; numbers that are not finite are null.
-    """
-    return json.dumps(plain(value), allow_nan=False)
-
-
 def _judged(turn: Turn, one: Judgement) -> dict[str, object]:
-    from dsp_gym.loop.wire import decision_to_json
-
     assert turn.snapshot is not None
     failure = one.failure
     return {
@@ -282,7 +250,11 @@ def lines(turn: Turn) -> Iterator[str]:
     if not several and turn.judgements:
         said = _decision(turn, turn.judgements[0])
     elif several:
-        said = f"held: {turn.held}" if turn.held is not None else _running(turn)
+        said = (
+            f"held: {turn.held}"
+            if turn.held is not None
+            else f"runs {Configuration.of_row(turn.snapshot, turn.snapshot.topology)}"
+        )
     yield (
         f"{_time(turn.t_s)}  {job.status.name:12}  {_number(rate, ',.0f'):>9}  "
         f"{_number(pending, ',.0f'):>9}  {_number(latency, '.3g'):>7}  {said}"
@@ -292,19 +264,8 @@ def lines(turn: Turn) -> Iterator[str]:
             yield f"{'':10}{one.policy:20}  {_decision(turn, one)}"
 
 
-def _running(turn: Turn) -> str:
-    from dsp_gym.loop.configuration import Configuration
-
-    assert turn.snapshot is not None
-    return f"runs {Configuration.of_row(turn.snapshot, turn.snapshot.topology)}"
-
-
 def _decision(turn: Turn, one: Judgement) -> str:
     """Say what would change, at which cost, and why."""
-    from dsp_gym.job.cost import requested
-    from dsp_gym.loop.configuration import Configuration
-    from dsp_gym.pages import money, number
-
     assert turn.snapshot is not None
     acts = turn.guarded is one.guarded
     if acts and turn.held is not None and len(turn.judgements) == 1:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.cli.completion import shipped
-from dsp_gym.cli.options import JsonOption
+from dsp_gym.cli.options import JsonOption, names_of, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
-from dsp_gym.cli.values import names_of
+from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from dsp_gym.studies.policies_on_flink.order import CaseFigures
     from dsp_gym.studies.policies_on_flink.runs import KeptRuns, PlannedValidation, RunFigures
 
-_EXAMPLES = """
+EXAMPLES = """
 Examples:
 
   dsp-gym validate policies --plan                 the runs, and how long they take
@@ -37,11 +36,6 @@ Examples:
 
 After an interruption the same command continues with the missing runs.
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=_EXAMPLES)(validate)
 
 
 _ConfigArgument = Annotated[
@@ -106,7 +100,6 @@ def validate(
     Exit code 1 when a run failed twice; the figures are of the others.
     """
     from dsp_gym.config.files import load_model
-    from dsp_gym.errors import ConfigError
     from dsp_gym.evaluation.validation import ValidationConfig
     from dsp_gym.studies.policies_on_flink.command import compared, run_missing
     from dsp_gym.studies.policies_on_flink.order import PublishedRuns, figures_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
@@ -15,6 +16,21 @@ def _checked_url(url: str) -> str:
 
 Url = Annotated[str, AfterValidator(_checked_url)]
 """An address of HTTP, without a slash at its end."""
+
+
+def refuse_repeated(labels: Sequence[str], said: str) -> None:
+    """Refuse a label that stands twice in a list.
+
+    Args:
+        labels: The labels.
+        said: What is wrong, with a place for the label.
+
+    Raises:
+        ValueError: One is repeated.
+    """
+    repeated = sorted({label for label in labels if labels.count(label) > 1})
+    if repeated:
+        raise ValueError(said.format(repeated[0]))
 
 
 class ConfigModel(BaseModel):

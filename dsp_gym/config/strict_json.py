@@ -10,8 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
+
+from dsp_gym.errors import SchemaError
 
 Json = Any
 """Any JSON value, parsed."""
@@ -58,6 +62,25 @@ def parse_json(content: str | bytes) -> Json:
     return document
 
 
+def read_json(content: str | bytes, file: str | Path | None = None) -> Json:
+    """Read one JSON document of a user.
+
+    Args:
+        content: the document.
+        file: its place, for the error.
+
+    Returns:
+        As `parse_json`.
+
+    Raises:
+        SchemaError: It is not JSON, is nested too deep, or holds half a character.
+    """
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise SchemaError(f"is not valid JSON: {error}", file=file) from None
+
+
 def _too_deep() -> ValueError:
     return ValueError(f"it is nested deeper than {MOST_DEPTH} levels")
 
@@ -97,22 +120,38 @@ def refuse_halves(document: Json) -> None:
             refuse_halves(value)
 
 
-def plain(value: object) -> object:
-    """The value made of what JSON knows; keys become strings, NaN and infinity null."""
+def plain(value: object) -> Any:
+    """Convert a value to JSON types: dataclasses, models, arrays and paths are taken apart.
+
+    Returns:
+        None, truth values, numbers, texts, lists and dictionaries only; keys become texts, and a
+        number that is not finite becomes None.
+
+    Raises:
+        TypeError: It holds a value that has no form in JSON.
+
+    >>> plain({"path": Path("a/b"), "rates": (1.0, float("nan"))})
+    {'path': 'a/b', 'rates': [1.0, None]}
+    """
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:  # most of a snapshot
         return value
-    if isinstance(value, float) and kind is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    tolist = getattr(value, "tolist", None)  # NumPy's
-    if tolist is not None:
-        return plain(tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    if kind is float:
+        return value if math.isfinite(value) else None  # type: ignore[arg-type]  # a float
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # NumPy's
+        return plain(value.tolist())
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return value
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "model_dump"):
+        return plain(value.model_dump(mode="json"))
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    raise TypeError(f"{kind.__name__} cannot be written as JSON")

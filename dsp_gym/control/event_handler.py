@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from dsp_gym.arrays import finite
 from dsp_gym.backends.base import Collector
 from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.journal_writer import JournalWriter, outcome_to_json
@@ -141,7 +141,7 @@ class EventHandler:
         """Write what came of a decision, and how old the metrics are."""
         age_s = collector.age_s  # until then it was counted
         more = {
-            "data_age_s": age_s if math.isfinite(age_s) else None,
+            "data_age_s": finite(age_s),
             "arrivals": list(collector.arrivals),
         }
         self._writer("outcome", {**outcome_to_json(outcome), **more})

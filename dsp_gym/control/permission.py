@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Ints, finite
 from dsp_gym.control.modes import ACTING, CanaryConfig, Mode, RollBackConfig
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
@@ -115,7 +115,7 @@ class Permission:
         Returns:
             JSON values; `restore` of them continues.
         """
-        rests = self.rests_until_s if math.isfinite(self.rests_until_s) else None
+        rests = finite(self.rests_until_s)
         return {"changes": self._changes, "rests_until_s": rests}
 
     def restore(self, state: State) -> None:
@@ -237,7 +237,7 @@ class RollBack:
         return {
             "outcomes": [list(outcome) for outcome in self._outcomes],
             "before": numbers,
-            "asked_s": self._asked_s if math.isfinite(self._asked_s) else None,
+            "asked_s": finite(self._asked_s),
             "takes_away": self._takes_away,
             "has_returned": self._has_returned,
         }

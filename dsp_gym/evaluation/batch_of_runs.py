@@ -10,9 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.loop import ControlLoop, LoopStep
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
@@ -29,7 +31,7 @@ from dsp_gym.job.validity import Extremes
 from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies.capabilities import CostBounds, FutureLoad, capabilities_of, without_reasons
+from dsp_gym.policies.capabilities import FutureLoad, capabilities_of, without_reasons
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.outcome import histogram_quantile
 from dsp_gym.version import __version__
@@ -115,15 +117,16 @@ class RunBatch:
         return left
 
 
-@dataclass(frozen=True, slots=True)
-class BatchResult:
+class BatchResult(ConfigModel):
     """The results of a batch."""
 
-    cells: tuple[ScorecardCell, ...]
-    timelines: tuple[RunTimeline, ...]
-    possible: CostBounds | None
-    validity: tuple[RunValidity, ...] = ()
-    first: int = 0  # place of its first run among the policy's
+    first: int = Field(0, ge=0, description="place of the first run among the policy's")
+    cells: tuple[ScorecardCell, ...] = Field(description="every run")
+    timelines: tuple[RunTimeline, ...] = Field(description="one run per job")
+    validity: tuple[RunValidity, ...] = Field(description="distance from the fit, by part and job")
+    possible: tuple[tuple[float, float], ...] | None = Field(
+        description="bound and peak cost of each run; none: another policy was asked"
+    )
 
 
 def _validity(label: str, runs: Runs, asked: Extremes) -> tuple[RunValidity, ...]:
@@ -164,7 +167,10 @@ def play(batch: RunBatch, observer: OnStep | None = None) -> BatchResult:
     can = capabilities_of(policy)
     if can.know_future is not None:
         can.know_future(jobs.topology, FutureLoad(runs.rates, config.interval_s))
-    possible = can.cost_bounds() if batch.bounding and can.cost_bounds is not None else None
+    possible = None
+    if batch.bounding and can.cost_bounds is not None:
+        bounds = can.cost_bounds()
+        possible = tuple(zip(bounds.bound.tolist(), bounds.peak.tolist(), strict=True))
     told = Misinformed(policy, shift.file_error) if shift.file_error > 0 else policy
     loop = ControlLoop(jobs, told, chain, config.interval_s)
     loop.reset(runs.seeds)
@@ -173,11 +179,11 @@ def play(batch: RunBatch, observer: OnStep | None = None) -> BatchResult:
     names = chain.names if chain is not None else ()
     rows = range(len(runs))
     return BatchResult(
-        tuple(_cell(entrant.name, runs, row, record, names, config) for row in rows),
-        tuple(_timeline(entrant.name, runs, row, record, config) for row in batch.drawn),
-        possible,
-        _validity(entrant.name, runs, asked),
-        batch.first,
+        first=batch.first,
+        cells=tuple(_cell(entrant.name, runs, row, record, names, config) for row in rows),
+        timelines=tuple(_timeline(entrant.name, runs, row, record, config) for row in batch.drawn),
+        validity=_validity(entrant.name, runs, asked),
+        possible=possible,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from dsp_gym.engine import Engine
 from dsp_gym.evaluation.batch_of_runs import versions
@@ -31,20 +30,25 @@ from dsp_gym.policies.registry import POLICY_FILE
 RUNS = Path("runs")
 
 
-class PolicyComparison(Protocol):
-    """Policies, jobs and loads, ready to be played."""
+@dataclass(frozen=True, slots=True)
+class BenchmarkComparison:
+    """Every policy once on every run of a benchmark."""
 
-    @property
-    def name(self) -> str:
-        """Name of the benchmark, or of the entry."""
+    name: str
+    config: BenchmarkConfig
+    command: str
 
     @property
     def folder(self) -> Path:
         """Folder of the results where no other one is named."""
+        """Folder of the results where no other one is named."""
+        return RUNS / "evaluations" / self.name
 
     @property
     def decisions(self) -> int:
         """Decisions of all runs, by which an engine is sized."""
+        """Decisions of all runs."""
+        return decisions_of(self.config)
 
     def play(self, engine: Engine, told: OnRuns | None, kept: KeptResults | None) -> Results:
         """Play all runs.
@@ -57,27 +61,6 @@ class PolicyComparison(Protocol):
         Returns:
             The results.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarkComparison:
-    """Every policy once on every run of a benchmark."""
-
-    name: str
-    config: BenchmarkConfig
-    command: str
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the results where no other one is named."""
-        return RUNS / "evaluations" / self.name
-
-    @property
-    def decisions(self) -> int:
-        """Decisions of all runs."""
-        return decisions_of(self.config)
-
-    def play(self, engine: Engine, told: OnRuns | None, kept: KeptResults | None) -> Results:
         """Play all runs.
 
         Returns:
@@ -158,7 +141,7 @@ class FrontierComparison:
                 **_pages(report),
             },
             config=board.config.model_dump(mode="json", by_alias=True),
-            figures=figures_of(board),
+            figures=dict(figures_of(board)),
             tags={"fingerprint": board.fingerprint, **board.versions, **left},
             policies=_folders(
                 (f"{entry.name}-{number}", one)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, refuse_repeated
 from dsp_gym.errors import did_you_mean
 from dsp_gym.evaluation.labels import label_of
 from dsp_gym.evaluation.shift import Shift
@@ -142,14 +142,10 @@ class BenchmarkConfig(RunSettings):
     @model_validator(mode="after")
     def _check(self) -> BenchmarkConfig:
         labels = [entrant.name for entrant in self.policies]
-        repeated = sorted({label for label in labels if labels.count(label) > 1})
-        if repeated:
-            raise ValueError(f"two policies are named '{repeated[0]}'; give each its own name")
+        refuse_repeated(labels, "two policies are named '{}'; give each its own name")
         if self.clairvoyant and BOUND in labels:
             raise ValueError(f"'{BOUND}' is the name of the lower bound; call the policy otherwise")
-        repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
-        if repeated:
-            raise ValueError(f"the job '{repeated[0]}' is listed twice")
+        refuse_repeated(self.jobs, "the job '{}' is listed twice")
         both = sorted(set(self.jobs) & set(self.train_jobs))
         if both:
             raise ValueError(

@@ -69,7 +69,8 @@ def compare_deployments(
     kinds: list[tuple[Scheduler, int | None]] = [("default", None)]
     kinds += [("adaptive", level) for level in range(spec.memory.levels)]
     specs = tuple(deployed(spec, scheduler, level) for scheduler, level in kinds)
-    loads = _day(load)
+    chosen = (WeightedLoad.model_validate(load),)
+    loads = LoadSet(test=LoadSplit(loads=chosen, seeds=SeedRange(from_=0, to=1)))
     sampler = LoadSampler(loads, None)
     ((cell,),) = sampler.cells("test", 1)
     rates = np.tile(rate_per_s * sampler.rates(cell, _DAY_S), (len(specs), 1))
@@ -112,14 +113,6 @@ def verdict(found: tuple[Deployment, ...]) -> str:
         f"{money(best.price_per_day, best.currency)} per day, {100 * saved:.0f} % less than "
         f"with the {other.scheduler} scheduler."
     )
-
-
-def _day(load: str) -> LoadSet:
-    split = LoadSplit(
-        loads=(WeightedLoad.model_validate(load),),
-        seeds=SeedRange.model_validate({"from": 0, "to": 1}),
-    )
-    return LoadSet(test=split)
 
 
 def _a_day(

@@ -14,35 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
 from dsp_gym.config.files import parse, write_atomic
-from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, DspGymError, StorageError
 from dsp_gym.evaluation.batch_of_runs import BatchResult, RunBatch, versions
-from dsp_gym.evaluation.scorecard import RunTimeline, RunValidity, ScorecardCell
-from dsp_gym.policies.capabilities import CostBounds
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import resolve
 from dsp_gym.records.hashes import bytes_sha256
 
 
-class PolicyResult(ConfigModel):
+class PolicyResult(BatchResult):
     """Runs of one policy that were played together."""
 
     schema_: Literal["dsp-gym/policy-result/1"] = Field(
         "dsp-gym/policy-result/1", alias="schema", description="schema and version"
     )
     of: str = Field(description="hash of everything the runs depend on")
-    first: int = Field(0, ge=0, description="place of the first run among the policy's")
-    cells: tuple[ScorecardCell, ...] = Field(description="every run")
-    timelines: tuple[RunTimeline, ...] = Field(description="one run per job")
-    validity: tuple[RunValidity, ...] = Field(description="distance from the fit, by part and job")
-    possible: tuple[tuple[float, float], ...] | None = Field(
-        description="bound and peak cost of each run; none: another policy was asked"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +102,7 @@ class KeptResults:
             if one.first < following:
                 continue
             following = one.first + len(one.cells)
-            possible = None
-            if one.possible is not None:
-                bound, peak = np.array(one.possible).T
-                possible = CostBounds(bound, peak)
-            found.append(BatchResult(one.cells, one.timelines, possible, one.validity, one.first))
+            found.append(one)
         return found
 
     def write(self, batch: RunBatch, result: BatchResult) -> None:
@@ -127,20 +112,7 @@ class KeptResults:
             batch: The runs.
             result: Their results.
         """
-        possible = result.possible
-        document = PolicyResult(
-            of=_depends_on(batch),
-            first=batch.first,
-            cells=result.cells,
-            timelines=result.timelines,
-            validity=result.validity,
-            possible=None
-            if possible is None
-            else tuple(
-                (float(bound), float(peak))
-                for bound, peak in zip(possible.bound, possible.peak, strict=True)
-            ),
-        )
+        document = PolicyResult(of=_depends_on(batch), **dict(result))
         file = self.folder / f"{_name(batch)}-{batch.first}-{len(batch)}.json"
         write_atomic(file, document.model_dump_json(by_alias=True))
 

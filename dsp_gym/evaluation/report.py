@@ -18,12 +18,12 @@ from dsp_gym.evaluation.results import Report, ReportPart, Table
 from dsp_gym.evaluation.results import render_html as render
 from dsp_gym.evaluation.scorecard import (
     EPISODE_METRICS,
-    Difference,
     IntervalEstimate,
     Saving,
     Scorecard,
     ScorecardRow,
 )
+from dsp_gym.evaluation.statistics import Difference
 from dsp_gym.pages import (
     Emphasis,
     code,

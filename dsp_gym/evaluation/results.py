@@ -32,11 +32,6 @@ class ReportPart:
     more: tuple[Table, ...] = ()  # further tables, folded on the page
     caveats: tuple[str, ...] = ()  # folded on the page, counted on a terminal
 
-    @property
-    def bold(self) -> tuple[int, ...]:
-        """Places of the best rows."""
-        return tuple(row for row, how in self.emphasis.items() if how.startswith("best"))
-
 
 @dataclass(frozen=True, slots=True)
 class Report:

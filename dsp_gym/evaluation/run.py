@@ -32,7 +32,7 @@ from dsp_gym.evaluation.shipped_work import ShippedWork, one_thread, ship
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.cost import one_currency
-from dsp_gym.policies.capabilities import CostBounds, capabilities_of
+from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.registry import is_installed, make, resolve
 
 PLAN = "clairvoyant"
@@ -72,10 +72,9 @@ def evaluate(
     runs = runs_of(config, base_dir)
     parts = _parts(_batches(config, runs), engine, observer, told, kept)
     cells = [cell for part in parts for cell in part.cells]
-    found = [part.possible for part in parts if part.possible is not None]
-    if found:
-        bound, peak = (np.concatenate(values) for values in zip(*found, strict=True))
-        cells = _with_bound(cells, runs, CostBounds(bound, peak))
+    possible = [pair for part in parts for pair in part.possible or ()]
+    if possible:
+        cells = _with_bound(cells, runs, possible)
     rows = score(
         cells,
         reference=config.reference,
@@ -228,13 +227,10 @@ def _entrants_of(config: BenchmarkConfig) -> tuple[Entrant, ...]:
 
 
 def _with_bound(
-    cells: list[ScorecardCell], runs: Runs, possible: CostBounds
+    cells: list[ScorecardCell], runs: Runs, possible: Sequence[tuple[float, float]]
 ) -> list[ScorecardCell]:
     """Return the cells with the possible saving, and the bound as one more policy."""
-    found = [
-        {"bound": float(bound), "peak": float(peak)}
-        for bound, peak in zip(possible.bound, possible.peak, strict=True)
-    ]
+    found = [{"bound": bound, "peak": peak} for bound, peak in possible]
     told = [cell.model_copy(update=found[i % len(runs)]) for i, cell in enumerate(cells)]
     least = [
         cell.model_copy(

@@ -14,9 +14,10 @@ from pydantic import Field
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import read_json
 from dsp_gym.errors import SchemaError
 from dsp_gym.evaluation.statistics import (
+    Difference,
     mean,
     paired_difference,
     ratio_of_means,
@@ -73,16 +74,6 @@ class IntervalEstimate(ConfigModel):
     value: float = Field(description="the mean, or what `statistic` of the scorecard names")
     low: float = Field(description="lower end of the interval")
     high: float = Field(description="upper end of the interval")
-
-
-class Difference(ConfigModel):
-    """Mean of one policy minus mean of the reference, on the same loads and seeds."""
-
-    estimate: float = Field(description="difference of means")
-    low: float = Field(description="lower end of the two-sided interval")
-    high: float = Field(description="upper end of the two-sided interval")
-    lower: float = Field(description="one-sided: at least this")
-    upper: float = Field(description="one-sided: at most this")
 
 
 class Saving(ConfigModel):
@@ -212,10 +203,7 @@ class Scorecard(ConfigModel):
         Returns:
             The scorecard.
         """
-        try:
-            document = parse_json(text)
-        except ValueError as error:
-            raise SchemaError(f"is not valid JSON: {error}", file=file) from None
+        document = read_json(text, file)
         found = document.get("schema") if isinstance(document, dict) else None
         if found != SCHEMA:
             raise SchemaError(
@@ -282,7 +270,14 @@ def score(
                 ScorecardRow(
                     policy=policy,
                     job=job,
-                    metrics={name: _estimate(values, how) for name, values in table.items()},
+                    metrics={
+                        name: IntervalEstimate(
+                            **stratified_bootstrap(
+                                values, mean, n=resamples, confidence=confidence
+                            )._asdict()
+                        )
+                        for name, values in table.items()
+                    },
                     trips=_mean_trips(mine),
                     differences=_differences(table, other, EPISODE_METRICS, how),
                     relative=_differences(table, other, RELATIVE, how, relative=True),
@@ -319,11 +314,6 @@ def _saving(cells: Sequence[ScorecardCell], how: _Resampling) -> Saving | None:
     return Saving(share=found.value, low=found.low, high=found.high)
 
 
-def _estimate(scores: Floats, how: _Resampling) -> IntervalEstimate:
-    found = stratified_bootstrap(scores, mean, n=how.n, confidence=how.confidence)
-    return IntervalEstimate(value=found.value, low=found.low, high=found.high)
-
-
 def _differences(
     mine: Mapping[str, Floats],
     other: Mapping[str, Floats] | None,
@@ -339,7 +329,7 @@ def _differences(
         if name not in mine or name not in other:
             continue
         # A seed draws other noise in each load, so seeds are nested in loads.
-        found = paired_difference(
+        differences[name] = paired_difference(
             mine[name],
             other[name],
             mean,
@@ -347,13 +337,6 @@ def _differences(
             seeds="nested",
             n=how.n,
             confidence=how.confidence,
-        )
-        differences[name] = Difference(
-            estimate=found.estimate,
-            low=found.low,
-            high=found.high,
-            lower=found.lower,
-            upper=found.upper,
         )
     return differences
 

@@ -10,14 +10,15 @@ so what makes a job or a load hard for everyone cancels; trainings are resampled
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import Field
 
 from dsp_gym.arrays import Floats, Ints
+from dsp_gym.config.model import ConfigModel
 
 Array = Floats
 Statistic = Callable[[Array], Array]
@@ -34,25 +35,14 @@ class BootstrapEstimate(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class PairedDifference:
-    """How much higher the first of two policies scores on the same loads.
+class Difference(ConfigModel):
+    """Mean of one policy minus mean of the reference, on the same loads and seeds."""
 
-    Attributes:
-        estimate: The difference in the scores as they are.
-        low: Lower end of the two-sided interval.
-        high: Upper end of the same.
-        lower: One-sided bound: the difference is at least this, at the stated confidence.
-        upper: One-sided bound: the difference is at most this, at the stated confidence.
-        confidence: Of the interval, and of each bound taken alone.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    lower: float
-    upper: float
-    confidence: float
+    estimate: float = Field(description="difference of means")
+    low: float = Field(description="lower end of the two-sided interval")
+    high: float = Field(description="upper end of the two-sided interval")
+    lower: float = Field(description="one-sided: at least this")
+    upper: float = Field(description="one-sided: at most this")
 
 
 def mean(values: ArrayLike) -> Array:
@@ -121,7 +111,7 @@ def paired_difference(
     n: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
-) -> PairedDifference:
+) -> Difference:
     """Bootstrap of the difference of two policies that met the same loads.
 
     Loads and seeds are both resampled, and both policies get the same ones, so what makes a load
@@ -156,13 +146,12 @@ def paired_difference(
     draws = difference(one.ravel()[drawn], other.ravel()[drawn])
     ends = [(1 - confidence) / 2, (1 + confidence) / 2, 1 - confidence, confidence]
     low, high, lower, upper = _quantiles(draws, ends, confidence)
-    return PairedDifference(
+    return Difference(
         estimate=float(difference(one.reshape(-1), other.reshape(-1))),
         low=low,
         high=high,
         lower=lower,
         upper=upper,
-        confidence=confidence,
     )
 
 
@@ -258,12 +247,7 @@ class Resampling(NamedTuple):
             n + 1 rows of weights each.
         """
         stream = np.random.Generator(np.random.Philox(seed))
-
-        def weights(count: int) -> Floats:
-            drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
-            return np.vstack([np.ones(count), drawn]) / count
-
-        return cls(weights(jobs), weights(loads))
+        return cls(_weights(stream, jobs, n), _weights(stream, loads, n))
 
     def trainings(self, count: int, seed: int = 1) -> Floats:
         """Resample trainings of one policy.
@@ -275,10 +259,13 @@ class Resampling(NamedTuple):
         Returns:
             (n + 1, trainings) weights; each row sums to 1.
         """
-        n = len(self.jobs) - 1
         stream = np.random.Generator(np.random.Philox(seed))
-        drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
-        return np.asarray(np.vstack([np.ones(count), drawn]) / count)
+        return _weights(stream, count, len(self.jobs) - 1)
+
+
+def _weights(stream: np.random.Generator, count: int, n: int) -> Floats:
+    drawn = stream.multinomial(count, np.full(count, 1 / count), size=n)
+    return np.asarray(np.vstack([np.ones(count), drawn]) / count)
 
 
 def estimate_of(values: Floats | None, confidence: float) -> BootstrapEstimate | None:

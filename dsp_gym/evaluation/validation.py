@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from dsp_gym.backends.flink.local.settings import ClusterSettings
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, refuse_repeated
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.loads.spec import LoadSpec
 from dsp_gym.metrics.samples import SAMPLE_S
@@ -111,7 +111,7 @@ class ValidationConfig(ConfigModel):
     )
 
     @model_validator(mode="after")
-    def _clock_fits(self) -> ValidationConfig:
+    def _check(self) -> ValidationConfig:
         for key, seconds, least_s in (
             ("interval_s", self.interval_s, 1),
             ("window.window_s", self.window.window_s, SAMPLE_S),
@@ -135,18 +135,12 @@ class ValidationConfig(ConfigModel):
             )
         if not self.cluster.prometheus:
             raise ValueError("cluster.prometheus is false, and runs are measured by Prometheus")
-        return self
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> ValidationConfig:
         for what, labels in (
             ("job", [one.label for one in self.jobs]),
             ("load", [one.name for one in self.loads]),
             ("policy", [one.name for one in self.policies]),
         ):
-            twice = sorted({one for one in labels if labels.count(one) > 1})
-            if twice:
-                raise ValueError(f"{what} {twice[0]!r} is listed twice; give one another name")
+            refuse_repeated(labels, what + " '{}' is listed twice; give one another name")
         return self
 
     def cluster_of(self, rescaling: Rescaling) -> ClusterSettings:

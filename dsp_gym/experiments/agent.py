@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loads.splits import SplitName
@@ -18,6 +18,9 @@ def _different(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
+Seeds = Annotated[tuple[int, ...], AfterValidator(_different)]
+
+
 class NetworkConfig(ConfigModel):
     """The network of an agent."""
 
@@ -27,7 +30,7 @@ class NetworkConfig(ConfigModel):
         "on jobs of any shape; mlp: plain, three times faster, bound to the number of vertices it "
         "was trained with",
     )
-    hidden: tuple[int, ...] = Field(
+    hidden: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = Field(
         (64, 64),
         min_length=1,
         max_length=4,
@@ -51,13 +54,6 @@ class NetworkConfig(ConfigModel):
     activation: Literal["tanh", "relu"] = Field(
         "tanh", description="nonlinearity; tanh is the usual choice for PPO on vectors"
     )
-
-    @field_validator("hidden")
-    @classmethod
-    def _check_widths(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
-        if any(not 1 <= width <= 1024 for width in hidden):
-            raise ValueError(f"widths are 1 to 1024, found {list(hidden)}")
-        return hidden
 
 
 class FromDataset(ConfigModel):
@@ -224,7 +220,7 @@ class AgentConfig(ConfigModel):
         description="decisions to learn from, over all jobs, per seed; 0: imitation and dataset "
         "alone",
     )
-    seeds: tuple[int, ...] = Field(
+    seeds: Seeds = Field(
         (0,), min_length=1, description="one agent is trained per seed, the best is exported"
     )
     ensemble: bool = Field(
@@ -252,7 +248,7 @@ class AgentConfig(ConfigModel):
     eval_episodes: int = Field(
         64, ge=1, description="episodes of such an evaluation; the best agent is chosen by them"
     )
-    act_above: tuple[float, ...] = Field(
+    act_above: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
         (0.02, 0.05, 0.1, 0.2, 0.4),
         min_length=1,
         description="capacity actions: probabilities of acting above which a deployed agent acts, "
@@ -279,35 +275,18 @@ class AgentConfig(ConfigModel):
         why = UNFIT.get(algorithm.lower(), "is no algorithm there is.")
         raise ValueError(f"'{algorithm}' {why} These fit: {', '.join(known)}.")
 
-    @field_validator("seeds")
-    @classmethod
-    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return _different(seeds)
-
-    @field_validator("act_above")
-    @classmethod
-    def _check_thresholds(cls, act_above: tuple[float, ...]) -> tuple[float, ...]:
-        if any(not 0 < one < 1 for one in act_above):
-            raise ValueError(f"probabilities are between 0 and 1, found {list(act_above)}")
-        return act_above
-
     @model_validator(mode="after")
-    def _check_stock(self) -> AgentConfig:
+    def _check(self) -> AgentConfig:
         if not self.needs.plain_layers:
             if self.params:
                 raise ValueError(f"params are not of {self.algorithm}; its keys are beside it")
-            return self
-        if self.network.encoder != "mlp":
+        elif self.network.encoder != "mlp":
             raise ValueError(f"{self.algorithm} has plain layers; set network.encoder: mlp")
-        if self.warm_start is not None or self.offline is not None:
+        elif self.warm_start is not None or self.offline is not None:
             raise ValueError(
                 f"{self.algorithm} learns from its own steps alone; leave warm_start and offline "
                 "out, or take ppo or maskable-ppo"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_batch(self) -> AgentConfig:
         rollout = self.n_envs * self.n_steps
         if self.batch_size > rollout:
             raise ValueError(
@@ -363,7 +342,7 @@ class PlanningConfig(ConfigModel):
     params: dict[str, object] = Field(
         default_factory=dict, description="further parameters of the policy `mdp`"
     )
-    seeds: tuple[int, ...] = Field(
+    seeds: Seeds = Field(
         (0,), min_length=1, description="one policy is trained per seed, the best is exported"
     )
     eval_episodes: int = Field(
@@ -384,11 +363,6 @@ class PlanningConfig(ConfigModel):
     def checkpoint_every(self) -> int:
         """Prices between checkpoints."""
         return 1
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return _different(seeds)
 
     @model_validator(mode="after")
     def _check(self) -> PlanningConfig:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dsp_gym.config.files import find, names, parse, read_yaml
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import read_json
 from dsp_gym.errors import ConfigError, SchemaError, did_you_mean
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.frontier.config import FrontierConfig
@@ -89,10 +89,7 @@ def _file(path: Path) -> Path:
 
 def _of_results(file: Path) -> BenchmarkConfig | FrontierConfig:
     """Read the benchmark of earlier results, with the trained policies recorded beside them."""
-    try:
-        document = parse_json(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SchemaError(f"is not valid JSON: {error}", file=file) from None
+    document = read_json(file.read_text(encoding="utf-8"), file)
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise SchemaError("holds no results of dsp-gym evaluate", file=file, key="config")

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from dsp_gym.config.files import load_model
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, refuse_repeated
 from dsp_gym.loads.spec import LoadConfig, LoadSpec, TraceLoad, is_seeded, nodes
 
 SplitName = Literal["train", "validation", "test"]
@@ -72,9 +72,7 @@ class LoadSplit(ConfigModel):
     @model_validator(mode="after")
     def _check(self) -> LoadSplit:
         names = [entry.name for entry in self.loads]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(f"two loads are named '{repeated[0]}'; give each its own name")
+        refuse_repeated(names, "two loads are named '{}'; give each its own name")
         random = [entry.name for entry in self.loads if is_seeded(entry.load)]
         if random and self.seeds is None:
             raise ValueError(

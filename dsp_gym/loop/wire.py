@@ -10,10 +10,11 @@ from __future__ import annotations
 import marshal
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, SupportsFloat, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from dsp_gym.arrays import finite
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.text import described
@@ -102,7 +103,7 @@ def snapshot_to_json(job: JobSnapshot, key: str | None = None) -> Document:
         "t_s": float(batch.t_s[row]),
         "status": job.status.name,
         **fixed,
-        "metrics": {name: _known(getattr(batch, name)[row]) for name in JOB_METRICS},
+        "metrics": {name: finite(getattr(batch, name)[row]) for name in JOB_METRICS},
         "vertices": _vertices_to_json(batch, row, vertices),
     }
 
@@ -426,9 +427,3 @@ def _fill(
         value = getattr(metrics, name)
         if value is not None:
             getattr(seen, name)[at] = value
-
-
-def _known(value: SupportsFloat) -> float | None:
-    """Return None for NaN and infinity: JSON has neither, and both are unknown on the wire."""
-    number = float(value)
-    return number if math.isfinite(number) else None

@@ -24,9 +24,10 @@ from dsp_gym.pages.charts import (
     curves,
     scatter,
 )
-from dsp_gym.pages.figures import COLOURS, GREY, INK, figure, svg
+from dsp_gym.pages.figures import figure, svg
 from dsp_gym.pages.numbers import money, number, percent, signed, span
 from dsp_gym.pages.page import (
+    STYLE,
     Emphasis,
     Html,
     Judgement,
@@ -39,16 +40,12 @@ from dsp_gym.pages.page import (
     link,
     note,
     page,
-    page_style,
     section,
     shaded,
     table,
 )
 
 __all__ = [
-    "COLOURS",
-    "GREY",
-    "INK",
     "Emphasis",
     "Html",
     "Judgement",
@@ -71,7 +68,7 @@ __all__ = [
     "note",
     "number",
     "page",
-    "page_style",
+    "STYLE",
     "percent",
     "scatter",
     "section",

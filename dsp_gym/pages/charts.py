@@ -187,7 +187,14 @@ def against(
         ten stand on logarithmic axes.
     """
     known = [
-        (group, [i for i, pair in enumerate(zip(group.x, group.y, strict=True)) if _finite(pair)])
+        (
+            group,
+            [
+                i
+                for i, pair in enumerate(zip(group.x, group.y, strict=True))
+                if all(map(math.isfinite, pair))
+            ],
+        )
         for group in points
     ]
     values = [value for group, rows in known for i in rows for value in (group.x[i], group.y[i])]
@@ -213,10 +220,6 @@ def against(
             "height": height,
         },
     )
-
-
-def _finite(pair: tuple[float, float]) -> bool:
-    return all(map(math.isfinite, pair))
 
 
 def pareto(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -14,12 +14,6 @@ from dsp_gym.pages.page import Html
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = ("#3b6ea8", "#c8553d", "#4f8f5b", "#8e6bbf", "#b0892f", "#3c9aa0", "#a8517e", "#6b7280")
-"""One per policy, job or run that is compared, in this order."""
-
-GREY, INK = "#9aa1ab", "#1f2430"
-"""What others are held against (a target, a fit); thin lines and whiskers."""
-
 _STYLE: Any = {  # Any: Matplotlib types each key's value on its own
     "axes.axisbelow": True,
     "axes.edgecolor": "#c4c8cf",

@@ -39,20 +39,11 @@ def page(title: str, *parts: str) -> str:
     Returns:
         HTML that needs no other file.
     """
-    body, style, script = _body(parts), _STYLE, ""
+    body, style, script = _body(parts), STYLE, ""
     if '<div class="chart"' in body:
         of_charts, source = chart_script()
         style, script = of_charts + style, f"\n<script>{source}</script>"
     return _PAGE.format(title=html.escape(title), style=style, script=script, body=body)
-
-
-def page_style() -> str:
-    """The style of every page, for one that is put together elsewhere.
-
-    Returns:
-        CSS; its colours are custom properties of the root.
-    """
-    return _STYLE
 
 
 def section(title: str, *parts: str) -> Html:
@@ -182,7 +173,8 @@ def table(
 
 def _row(tag: str, cells: Iterable[str], emphasis: Emphasis | None = None) -> str:
     begin = "<tr>" if emphasis is None else f'<tr class="{emphasis}">'
-    return begin + "".join(f"<{tag}>{_escaped(cell)}</{tag}>" for cell in cells) + "</tr>"
+    texts = (cell if isinstance(cell, Html) else html.escape(cell) for cell in cells)
+    return begin + "".join(f"<{tag}>{text}</{tag}>" for text in texts) + "</tr>"
 
 
 def _body(parts: Iterable[str]) -> str:
@@ -191,11 +183,7 @@ def _body(parts: Iterable[str]) -> str:
     )
 
 
-def _escaped(text: str) -> str:
-    return text if isinstance(text, Html) else html.escape(text)
-
-
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark;
   --paper: #fff; --ink: #1f2430; --quiet: #5b6270; --faint: #e3e6ea; --sunk: #f5f6f8;
   --grey: #8a919c; --accent: #2f62a0; --good: rgba(46, 125, 50, .08); --mine: #fff6dc;

@@ -1,4 +1,4 @@
-"""Trackers of runs: the protocol, MLflow, and the tracker that records nothing."""
+"""Trackers of runs: their base, MLflow, and the tracker that records nothing."""
 
 from __future__ import annotations
 

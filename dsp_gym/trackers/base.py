@@ -1,4 +1,4 @@
-"""The tracker protocol, and the tracker that records nothing."""
+"""The base of trackers, and the tracker that records nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol, runtime_checkable
 
 from dsp_gym.errors import DspGymError
 
@@ -17,12 +16,14 @@ CHALLENGER = "challenger"
 """Alias of the newest version of a model where an older one holds the alias asked for."""
 
 
-@runtime_checkable
-class Tracker(Protocol):
-    """One run: parameters, metrics over steps, files, and the policy it made."""
+class Tracker:
+    """One run: parameters, metrics over steps, files, and the policy it made.
 
-    run_id: str | None
-    problem: str | None  # why the record is missing or incomplete
+    The methods of the base class do nothing; trackers replace all of them.
+    """
+
+    run_id: str | None = None
+    problem: str | None = None  # why the record is missing or incomplete
 
     def start(self, name: str, tags: Mapping[str, str]) -> None:
         """Begin the run."""
@@ -45,34 +46,14 @@ class Tracker(Protocol):
         Returns:
             The address it can be pulled from; None if nothing is recorded.
         """
+        return None
 
     def end(self, status: str = "FINISHED") -> None:
         """End the run: FINISHED, FAILED or KILLED."""
 
 
-class NullTracker:
+class NullTracker(Tracker):
     """Records nothing."""
-
-    run_id: str | None = None
-    problem: str | None = None
-
-    def start(self, name: str, tags: Mapping[str, str]) -> None:
-        pass
-
-    def params(self, values: Mapping[str, object]) -> None:
-        pass
-
-    def metrics(self, values: Mapping[str, float], step: int) -> None:
-        pass
-
-    def artifact(self, path: Path, folder: str = "") -> None:
-        pass
-
-    def register(self, folder: Path, model: str, alias: str | None) -> str | None:
-        return None
-
-    def end(self, status: str = "FINISHED") -> None:
-        pass
 
 
 def flatten(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
@@ -102,7 +83,7 @@ _LOG = logging.getLogger(__name__)
 Call = Callable[[Tracker], None]
 
 
-class BackgroundTracker:
+class BackgroundTracker(Tracker):
     """Hands every call to another tracker in its own thread.
 
     After the first failure nothing more is recorded; `problem` says why. The calls return at once,
@@ -127,8 +108,6 @@ class BackgroundTracker:
             around: Entered by the caller of `start`, left by the caller of `end`.
             wait_s: How long to wait for the store in all.
         """
-        self.run_id: str | None = None
-        self.problem: str | None = None
         self._opened, self._around, self._left_s = opened, around, wait_s
         self._wait_s, self._ending = wait_s, False
         self._calls: SimpleQueue[Call | None] = SimpleQueue()

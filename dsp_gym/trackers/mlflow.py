@@ -26,7 +26,7 @@ from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_y
 from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
 from dsp_gym.redaction import redacted
-from dsp_gym.trackers.base import CHALLENGER, flatten
+from dsp_gym.trackers.base import CHALLENGER, Tracker, flatten
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 
@@ -51,12 +51,10 @@ class TrackedRun:
     folder: Path
 
 
-class MlflowTracker:
+class MlflowTracker(Tracker):
     """Records a run in MLflow."""
 
     def __init__(self, uri: str = DEFAULT_URI, experiment: str = "dsp-gym") -> None:
-        self.run_id: str | None = None
-        self.problem: str | None = None
         self._uri = uri
         self._pending: list[object] = []
         with _mlflow_errors(uri):
@@ -77,10 +75,11 @@ class MlflowTracker:
     def params(self, values: Mapping[str, object]) -> None:
         from mlflow.entities import Param
 
-        params = [
-            Param(key, redacted(_as_text(value))[:_PARAM_LENGTH])
+        texts = {
+            key: value if isinstance(value, str) else json.dumps(value, default=str)
             for key, value in flatten(values).items()
-        ]
+        }
+        params = [Param(key, redacted(text)[:_PARAM_LENGTH]) for key, text in texts.items()]
         for start in range(0, len(params), _PARAMS_BATCH):
             with _mlflow_errors(self._uri):
                 self._client.log_batch(self._run, params=params[start : start + _PARAMS_BATCH])
@@ -362,10 +361,6 @@ def _artifact_root(uri: str, experiment: str) -> str | None:
     if path is None:
         return None
     return (path.absolute().parent / "mlartifacts" / experiment).as_uri()
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def require() -> None:

@@ -87,21 +87,21 @@ def sentences(found) -> str:
 
 def test_every_configuration_and_load_is_a_part(url, tmp_path):
     past = measured(url, tmp_path, "line")
-    shown = [(o.parallelism["map"], o.saturated) for o in past.measured.seen]
+    shown = [(o.parallelism["map"], o.saturated) for o in past.seen]
     assert shown == [(1, False), (2, False), (4, False), (2, True)]
-    for o, rate in zip(past.measured.seen, (300, 900, 2000, 2000), strict=True):
+    for o, rate in zip(past.seen, (300, 900, 2000, 2000), strict=True):
         assert o.rate_per_s == pytest.approx(rate, rel=0.02)
         assert o.selectivity["map"] == pytest.approx(1.0, rel=0.02)
-    low, middle, high = past.measured.rescale.outage_s
+    low, middle, high = past.rescale.outage_s
     assert 10 <= low <= middle <= high <= 60  # 30 s, as cells of two scrapes show them
 
 
 def test_what_a_history_cannot_tell_is_named(url, tmp_path):
-    seen = measured(url, tmp_path, "one").measured.seen
+    seen = measured(url, tmp_path, "one").seen
     told = sentences(not_identifiable(line(), seen))
     assert "the job only ran with 2 tasks of 'map': how it scales is not identified" in told
     assert "never at its capacity ('map' was busy 60 % at the most)" in told
-    more = sentences(not_identifiable(line(), measured(url, tmp_path, "line").measured.seen))
+    more = sentences(not_identifiable(line(), measured(url, tmp_path, "line").seen))
     assert "the job never ran with more than 4 tasks of 'map': beyond is extrapolated" in more
     assert "capacity" not in more
 
@@ -123,7 +123,7 @@ def test_no_part_reaches_across_a_restart(url, tmp_path):
     past = measured(url, tmp_path / "one", "one")
     assert "its counters restarted once with the same tasks" in sentences(past.problems)
     again_s = MARCH_1 + 3600 + PART_S + 30
-    spans = [(o.start_s, o.end_s) for o in past.measured.seen]
+    spans = [(o.start_s, o.end_s) for o in past.seen]
     assert [end < again_s or start > again_s + 50 for start, end in spans] == [True, True]
     with pytest.raises(MetricsError, match=r"never ran for 180 s without a restart"):
         measured(url, tmp_path, "restless")

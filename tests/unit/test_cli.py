@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from dsp_gym.cli import app
 from dsp_gym.cli.errors import Commands
-from dsp_gym.cli.output import plain, print_table
+from dsp_gym.cli.output import print_table
+from dsp_gym.config.strict_json import plain
 from dsp_gym.errors import ConfigError
 
 JOB = """

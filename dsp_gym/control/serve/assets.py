@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
-from typing import NamedTuple
 
-from dsp_gym.pages import chart_script, page_style
+from dsp_gym.control.serve.listener import Answer
+from dsp_gym.pages import STYLE, chart_script
 
 PAGE_HEADERS = (
     (
@@ -20,28 +21,26 @@ PAGE_HEADERS = (
 """No script nor style stands in the page itself, so that no text of a job can become one."""
 
 
-class Asset(NamedTuple):
-    """A file as it is served."""
-
-    kind: str
-    content: bytes
-
-
 @cache
-def assets() -> dict[str, Asset]:
+def assets() -> dict[str, Answer]:
     """Read the page and what it loads; none holds data of a job.
 
     Returns:
-        Files by path; not to be changed.
+        Answers by path; not to be changed.
     """
     here = files("dsp_gym.control.serve").joinpath("page")
     of_charts, script = chart_script()
-    style = of_charts + page_style() + here.joinpath("live.css").read_text(encoding="utf-8")
-    return {
-        "/": Asset("text/html; charset=utf-8", here.joinpath("index.html").read_bytes()),
-        "/page/live.css": Asset("text/css; charset=utf-8", style.encode()),
-        "/page/charts.js": Asset("text/javascript; charset=utf-8", script.encode()),
-        "/page/live.js": Asset(
-            "text/javascript; charset=utf-8", here.joinpath("live.js").read_bytes()
+    style = of_charts + STYLE + here.joinpath("live.css").read_text(encoding="utf-8")
+    files_by_path = {
+        "/": ("text/html; charset=utf-8", here.joinpath("index.html").read_bytes()),
+        "/page/live.css": ("text/css; charset=utf-8", style.encode()),
+        "/page/charts.js": ("text/javascript; charset=utf-8", script.encode()),
+        "/page/live.js": (
+            "text/javascript; charset=utf-8",
+            here.joinpath("live.js").read_bytes(),
         ),
+    }
+    return {
+        path: Answer(HTTPStatus.OK, kind, content, PAGE_HEADERS)
+        for path, (kind, content) in files_by_path.items()
     }

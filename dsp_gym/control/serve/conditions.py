@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from dsp_gym.control.autoscaler import JobAutoscaler
@@ -37,17 +35,7 @@ class Found(NamedTuple):
     status: Truth
     reason: str  # a word
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition as Kubernetes writes them."""
-
-    type: str
-    status: Truth
-    reason: str
-    message: str
-    since_s: float  # t_s at which the status last changed
+    since_s: float = 0.0  # t_s at which the status last changed
 
 
 class Conditions:
@@ -55,13 +43,18 @@ class Conditions:
 
     def __init__(self, t_s: float) -> None:
         starting = Found("Unknown", "Starting", "no decision was made yet")
-        self._known = {name: Condition(name, *starting, t_s) for name in CONDITIONS}
+        self._known = dict.fromkeys(CONDITIONS, starting._replace(since_s=t_s))
 
-    def __iter__(self) -> Iterator[Condition]:
-        return iter(self._known.values())
-
-    def __getitem__(self, name: str) -> Condition:
+    def __getitem__(self, name: str) -> Found:
         return self._known[name]
+
+    def document(self) -> list[dict[str, object]]:
+        """List the conditions as Kubernetes writes them.
+
+        Returns:
+            Type, status, reason, message and time of the last change of each.
+        """
+        return [{"type": name, **found._asdict()} for name, found in self._known.items()]
 
     def update(self, run: JobAutoscaler, turn: Turn, managed: str | None, age_s: float) -> None:
         """Take in a decision.
@@ -88,7 +81,7 @@ class Conditions:
         for name, now in found.items():
             before = self._known[name]
             since_s = before.since_s if before.status == now.status else turn.t_s
-            self._known[name] = Condition(name, *now, since_s)
+            self._known[name] = now._replace(since_s=since_s)
 
 
 def _trouble(turn: Turn) -> str | None:

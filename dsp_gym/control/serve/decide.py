@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.strict_json import read_json
 from dsp_gym.control.client_history import RequestHistory
 from dsp_gym.control.guarded_policy import GuardedPolicy, Judgement
 from dsp_gym.control.serve.batching import (
@@ -28,7 +28,7 @@ from dsp_gym.control.serve.batching import (
 )
 from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.control.serve.snapshot_decoder import DecodedSnapshot, SnapshotDecoder, decode
-from dsp_gym.errors import ConfigError, MetricsError, SchemaError, did_you_mean
+from dsp_gym.errors import ConfigError, MetricsError, did_you_mean
 from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import ReadRow, snapshot_of_rows
@@ -187,14 +187,14 @@ class Decisions:
                 remedy=did_you_mean(name, self._policies),
             )
         found = decode(question.body)
-        document = _parsed(question.body) if found is None else None
+        document = read_json(question.body) if found is None else None
         if found is not None:
             given = found.job
         else:
             given = document.get("job") if isinstance(document, dict) else None
         asked = self._known(Key(question.client, name, given)) if isinstance(given, str) else None
         if asked is None:
-            document = document or _parsed(question.body)
+            document = document or read_json(question.body)
             asked = self._begun(document, found, name, question.client)
         if not asked.lock.acquire(timeout=WAIT_S):
             raise BusyError(
@@ -207,7 +207,7 @@ class Decisions:
             if row is not None:
                 snapshot = asked.snapshot(row)
             else:
-                snapshot = asked.reader.read(document or _parsed(question.body), found)
+                snapshot = asked.reader.read(document or read_json(question.body), found)
                 self._place(asked)
             self._refuse_future(snapshot)
             asked.history.take(snapshot)
@@ -399,19 +399,6 @@ class Decisions:
         with self._lock:
             self._bytes += taken - job.bytes
             job.bytes = taken
-
-
-def _parsed(body: bytes) -> Document:
-    """Parse a body.
-
-    Raises:
-        SchemaError: It is not JSON.
-    """
-    try:
-        found: Document = parse_json(body)
-    except ValueError as error:
-        raise SchemaError(f"is not valid JSON: {error}") from None
-    return found
 
 
 def _document(judged: Judgement, job: JobSnapshot, name: str) -> Document:

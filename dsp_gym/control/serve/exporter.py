@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dsp_gym.arrays import Ints
 from dsp_gym.control.guarded_policy import FAULTS, Judgement
 from dsp_gym.control.modes import INCUMBENT, MODES
 from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.conditions import CONDITIONS
 from dsp_gym.control.serve.counts import BUCKETS_S
 from dsp_gym.control.serve.status import StatusBoard, costs
 from dsp_gym.control.serve.versions import model_sha256
@@ -19,9 +20,19 @@ from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.version import __version__
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric
+try:
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+except ModuleNotFoundError:
+    raise MissingExtraError("kubernetes", "serving metrics") from None
+
+Sample = tuple[tuple[str, ...], float]
+"""Values of the labels, and the number."""
 
 _HELD = "Decisions at which nothing could be asked of the job"
 
@@ -40,26 +51,10 @@ class Exporter:
 
     Recommendations are absent until the metrics window is full, and while the job is not seen: an
     old one would look like advice.
-
-    Raises:
-        MissingExtraError: prometheus-client is not installed.
     """
 
     def __init__(self, boards: Boards) -> None:
-        try:
-            from prometheus_client import CollectorRegistry, generate_latest
-            from prometheus_client.core import (
-                CounterMetricFamily,
-                GaugeMetricFamily,
-                HistogramMetricFamily,
-            )
-        except ModuleNotFoundError:
-            raise MissingExtraError("kubernetes", "serving metrics") from None
         self._boards = boards
-        self._gauge: Any = GaugeMetricFamily
-        self._counter: Any = CounterMetricFamily
-        self._histogram: Any = HistogramMetricFamily
-        self._generate = generate_latest
         self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
@@ -69,7 +64,7 @@ class Exporter:
         Returns:
             UTF-8 text of one scrape.
         """
-        return bytes(self._generate(self.registry))
+        return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
         """Give the registry all metrics, at every scrape.
@@ -123,63 +118,56 @@ class Exporter:
             )
 
     def _state(self, board: StatusBoard) -> Iterator[Metric]:
-        common = labels_of(board)
-        run, turn = board.run, board.turn
-        yield self._family(
-            common, "build_info", "Release that runs", ["version"], [((__version__,), 1)]
-        )
-        yield self._family(
-            common,
-            "mode",
-            "Mode of the loop",
-            ["mode"],
-            [((mode,), int(mode == run.permission.mode)) for mode in MODES],
-        )
-        yield self._family(
-            common,
-            "policy_info",
-            "Policies that are asked",
-            ["policy", "version", "sha256"],
-            [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
-        )
-        spec = run.spec
-        yield self._family(
-            common,
-            "model_info",
-            "Model of the job",
-            ["job_file", "sha256"],
-            [((spec.job, model_sha256(spec)), 1)],
-        )
-        yield self._family(
-            common,
-            "condition",
-            "1: the condition is True",
-            ["condition"],
-            [((c.type,), int(c.status == "True")) for c in board.conditions],
-        )
-        paused = board.conditions["Paused"].status == "True"
-        yield self._family(common, "paused", "1: nothing may be enacted", [], [((), int(paused))])
+        run, turn, conditions = board.run, board.turn, board.conditions
         seen = None if turn is None else turn.snapshot
         fill = 0.0 if seen is None else float(seen.window_fill[0])
-        yield self._family(
-            common, "window_fill", "Share of the metrics window covered", [], [((), fill)]
-        )
+        families: list[tuple[str, str, list[str], list[Sample]]] = [
+            ("build_info", "Release that runs", ["version"], [((__version__,), 1)]),
+            (
+                "mode",
+                "Mode of the loop",
+                ["mode"],
+                [((mode,), int(mode == run.permission.mode)) for mode in MODES],
+            ),
+            (
+                "policy_info",
+                "Policies that are asked",
+                ["policy", "version", "sha256"],
+                [((name, v.version, v.sha256), 1) for name, v in board.versions.items()],
+            ),
+            (
+                "model_info",
+                "Model of the job",
+                ["job_file", "sha256"],
+                [((run.spec.job, model_sha256(run.spec)), 1)],
+            ),
+            (
+                "condition",
+                "1: the condition is True",
+                ["condition"],
+                [((name,), int(conditions[name].status == "True")) for name in CONDITIONS],
+            ),
+            (
+                "paused",
+                "1: nothing may be enacted",
+                [],
+                [((), int(conditions["Paused"].status == "True"))],
+            ),
+            ("window_fill", "Share of the metrics window covered", [], [((), fill)]),
+        ]
         if math.isfinite(board.data_age_s):
-            yield self._family(
-                common, "data_age_seconds", "Age of the newest sample", [], [((), board.data_age_s)]
+            families.append(
+                ("data_age_seconds", "Age of the newest sample", [], [((), board.data_age_s)])
             )
         if turn is not None:
-            yield self._family(
-                common,
-                "fallback_active",
-                "1: another policy decided",
-                ["policy"],
-                [
-                    ((one.policy,), int(one.replaced_by is not None or one.failure is not None))
-                    for one in turn.judgements
-                    if one.policy != INCUMBENT
-                ],
-            )
+            others: list[Sample] = [
+                ((one.policy,), int(one.replaced_by is not None or one.failure is not None))
+                for one in turn.judgements
+                if one.policy != INCUMBENT
+            ]
+            families.append(("fallback_active", "1: another policy decided", ["policy"], others))
+        for family in families:
+            yield self._family(labels_of(board), *family)
 
     def _counters(self, board: StatusBoard) -> Iterator[Metric]:
         counts, common = board.counts, labels_of(board)
@@ -209,7 +197,7 @@ class Exporter:
 
     def _seconds(self, board: StatusBoard) -> Iterator[Metric]:
         common = labels_of(board)
-        family = self._histogram(
+        family = HistogramMetricFamily(
             "dsp_gym_decision_seconds",
             "Time one decision of a policy took, guardrails included",
             labels=[*common, "policy"],
@@ -319,19 +307,18 @@ class Exporter:
         name: str,
         about: str,
         labels: list[str],
-        samples: Iterable[tuple[tuple[str, ...], float]],
+        samples: Iterable[Sample],
         *,
         counted: bool = False,
     ) -> Metric:
-        kind = self._counter if counted else self._gauge
+        kind = CounterMetricFamily if counted else GaugeMetricFamily
         family = kind(f"dsp_gym_{name}", about, labels=[*common, *labels])
         for values, number in samples:
             family.add_metric([*common.values(), *values], number)
-        made: Metric = family
-        return made
+        return family
 
 
-def _single(times: Counter[str]) -> Iterable[tuple[tuple[str, ...], float]]:
+def _single(times: Counter[str]) -> Iterable[Sample]:
     return (((value,), number) for value, number in times.items())
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.interpreter_turn import computing, waiting
-from dsp_gym.backends.kubernetes.config import RESOURCE_NAME
+from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import Followed, follow
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.backend_of import must_only_read
@@ -37,15 +37,19 @@ LOOK_S = 0.5
 """Seconds between two comparisons of loops and resources; the watcher hears of a change at once."""
 
 
+def place_of(config: RunConfig) -> KubernetesPlace:
+    """Return the place of the resources in Kubernetes, which a fleet's configuration has."""
+    assert config.where.kubernetes is not None
+    return config.where.kubernetes
+
+
 def of_resource(config: RunConfig, name: str) -> RunConfig:
     """Make the configuration of one of several jobs, called as its resource is.
 
     Returns:
         The configuration with the resource's name in `job`, `job_name` and `where.kubernetes`.
     """
-    place = config.where.kubernetes
-    assert place is not None
-    one = place.model_copy(update={"name": name, "selector": None})
+    one = place_of(config).model_copy(update={"name": name, "selector": None})
     return config.model_copy(
         update={
             "job": config.job.replace(RESOURCE_NAME, name),
@@ -81,22 +85,15 @@ class Fleet:
         stop: threading.Event,
     ) -> None:
         self.config, self.followed, self.mode, self.journal = config, followed, mode, journal
+        self.place = place_of(config)
         self.boards = Boards()
         self.server: StatusServer | None = None
         self.stop, self.settle, self.hooks_of = stop, settle, hooks_of
         self._lanes = Scheduler()
         self._loops: dict[str, _Loop] = {}
 
-    @property
-    def namespace(self) -> str:
-        """Where the resources stand."""
-        place = self.config.where.kubernetes
-        return "" if place is None else place.namespace
-
     def __str__(self) -> str:
-        place = self.config.where.kubernetes
-        assert place is not None
-        return f"{place.kind}s {place.selector} in {place.namespace}"
+        return f"{self.place.kind}s {self.place.selector} in {self.place.namespace}"
 
     def run(self, steps: int | None = None, duration_s: float | None = None) -> None:
         """Watch until stopped, or until every loop has made its decisions.
@@ -135,9 +132,8 @@ class Fleet:
 
     def _trouble(self) -> str | None:
         """Say why what is known of the resources may be old."""
-        watcher, place = self.followed.watcher, self.config.where.kubernetes
-        assert place is not None
-        if watcher.age_s() <= 2.0 * place.watch_s + self.followed.api.timeout_s:
+        watcher = self.followed.watcher
+        if watcher.age_s() <= 2.0 * self.place.watch_s + self.followed.api.timeout_s:
             return None
         return f"the API server was last heard of {watcher.age_s():.0f} s ago: {watcher.trouble}"
 
@@ -278,7 +274,7 @@ class _Loop:
     def _tell(self, error: Exception) -> None:
         said = words(error)
         known = self.fleet.boards.troubles().get(self.job)
-        self.fleet.boards.fail(self.job, self.fleet.namespace, said)
+        self.fleet.boards.fail(self.job, self.fleet.place.namespace, said)
         if known is None or known.reason != said:
             self.hooks.on_event("not_watched", {"reason": said})
 
@@ -304,12 +300,13 @@ def fleet(
     """
     tokens = read_tokens(config.serve.token_file) if serve else None
     acting = acting_name(config)
-    place = config.where.kubernetes
-    assert place is not None
     with ExitStack() as stack:
         settle = stack.enter_context(starting())
         followed = follow(
-            place, apply=mode in ACTING, must_only_read=must_only_read(config, mode), every=True
+            place_of(config),
+            apply=mode in ACTING,
+            must_only_read=must_only_read(config, mode),
+            every=True,
         )
         stack.callback(followed.close)
         made = Fleet(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.strict_json import MISFITS
-from dsp_gym.control.serve.history_from_journal import past_decisions
 from dsp_gym.control.turn import Turn
 from dsp_gym.errors import SchemaError
 from dsp_gym.job.cost import HOURS_A_MONTH, requested
@@ -24,6 +24,7 @@ from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import SnapshotReader
 from dsp_gym.loop.wire import Document, decision_from_json
+from dsp_gym.records.journal import segments_of
 
 HISTORY_SCHEMA = "dsp-gym/history/1"
 
@@ -46,6 +47,12 @@ CHANGES = 100
 
 LONGEST = 200
 """Characters of a reason."""
+
+MOST_BYTES = 16 * 2**20
+"""Bytes of the journal's end that are read: some hours, within a part of a second."""
+
+TAIL = 400
+"""Bytes at the end of a line that hold its kind: its keys are sorted, the body comes first."""
 
 DAY_S = 86_400.0
 
@@ -92,17 +99,14 @@ class StatusHistory:
 
     def add(self, turn: Turn) -> None:
         """Take in a decision."""
-        if self._made == self._recalled and self._is_later(turn.t_s):
+        newest_s = self._rows[(self._made - 1) % KEPT][0]  # NaN before the first
+        if self._made == self._recalled and newest_s >= turn.t_s:
             self._made = self._recalled = 0  # of a clock that went back, such as a simulation's
             self._changes.clear()
             self._today = None
         seen, guarded = turn.snapshot, turn.guarded
         spec = None if seen is None else seen.topology.spec(0)
         self._put(turn.t_s, seen, guarded, spec, "" if guarded is None else _reason(guarded))
-
-    def _is_later(self, t_s: float) -> bool:
-        """Check whether the newest decision is not before a time."""
-        return self._made > 0 and bool(self._rows[(self._made - 1) % KEPT][0] >= t_s)
 
     def _put(
         self,
@@ -237,3 +241,61 @@ def _known(value: float) -> float | None:
     if not math.isfinite(value):
         return None
     return value if value > 1e8 else float(f"{value:.6g}")
+
+
+class PastDecision(NamedTuple):
+    """One decision of the acting policy, as documents of the wire."""
+
+    snapshot: Mapping[str, Any]
+    guard: Mapping[str, Any] | None
+
+
+def past_decisions(folder: Path, job: str, acting: str, most: int) -> list[PastDecision]:
+    """Read the last decisions in a journal.
+
+    A line that cannot be read is left out: curves are for people, and the journal has its own
+    checks.
+
+    Args:
+        folder: the journal's.
+        job: name of the job.
+        acting: name of the acting policy.
+        most: decisions.
+
+    Returns:
+        Decisions in the order of the journal.
+    """
+    found: list[PastDecision] = []
+    for kind, policy, body in _entries(folder, job):
+        if kind == "snapshot":
+            found.append(PastDecision(body, None))
+        elif policy == acting and found:
+            found[-1] = found[-1]._replace(guard=body)
+    return found[-most:]
+
+
+def _entries(folder: Path, job: str) -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
+    for line in _lines(folder):
+        end = line[-TAIL:]
+        if b'"kind":"snapshot"' in end or b'"kind":"guard"' in end:
+            with contextlib.suppress(ValueError, *MISFITS):
+                entry = json.loads(line)
+                if entry["job"] == job:
+                    yield entry["kind"], entry["policy"], entry["body"]
+
+
+def _lines(folder: Path) -> Iterator[bytes]:
+    """Read whole lines at the end of the journal."""
+    parts, left = [], MOST_BYTES
+    for segment in reversed(segments_of(folder)):
+        with contextlib.suppress(OSError), segment.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - left))
+            if size > left:
+                stream.readline()  # the rest of a line
+            parts.append(stream.read())
+            left -= size
+        if left <= 0:
+            break
+    for part in reversed(parts):
+        yield from part.splitlines(keepends=True)

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from dsp_gym.control.config import ServeConfig
-from dsp_gym.control.serve.assets import PAGE_HEADERS, Asset, assets
+from dsp_gym.control.serve.assets import assets
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import BusyError, Decisions, FullError, Question
 from dsp_gym.control.serve.exporter import Exporter
@@ -98,20 +98,13 @@ class StatusServer:
             beside = self._http.address[1] + 1 if config.port else 0
             probe_port = beside if config.probe_port is None else config.probe_port
             probes = _Probes(self)
-            self._probes = self._listening(probe_port, "probe_port", probes, MOST_PROBES, "probes")
+            probe_listener = self._listening(
+                probe_port, "probe_port", probes, MOST_PROBES, "probes"
+            )
         except ConfigError:
             self.close()
             raise
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return _url(self._http)
-
-    @property
-    def probe_url(self) -> str:
-        """Where it answers probes."""
-        return _url(self._probes)
+        self.url, self.probe_url = _url(self._http), _url(probe_listener)
 
     @cached_property
     def interface(self) -> Document:
@@ -120,11 +113,6 @@ class StatusServer:
         return openapi(
             self.config.max_body_kib, self.config.timeout_s, names, public=self.config.public
         )
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether every loop has begun a decision lately."""
-        return self.boards.is_alive(GRACE_S)
 
     def client(self, head: Head) -> str | None:
         """Find out who asks.
@@ -244,11 +232,18 @@ class StatusServer:
         return made
 
 
-class _Probes:
-    """What kubelet asks: is the process alive, and is it ready."""
+class _Site:
+    """A site of a server: its errors are JSON."""
 
     def __init__(self, owner: StatusServer) -> None:
         self._owner = owner
+
+    def error(self, status: HTTPStatus, message: str) -> Answer:
+        return _error(status, message)
+
+
+class _Probes(_Site):
+    """What kubelet asks: is the process alive, and is it ready."""
 
     def refusal(self, head: Head) -> Answer | None:
         """Say why a request is not answered."""
@@ -258,23 +253,19 @@ class _Probes:
     def answer(self, head: Head, body: bytes, reply: Reply) -> None:
         """Say at once whether it is so."""
         if head.path == "/healthz":
-            holds = self._owner.is_alive
+            holds = self._owner.boards.is_alive(GRACE_S)
             said = "alive" if holds else "a loop has begun no decision in its interval"
         else:
             holds, said = self._owner.boards.readiness()
         status = HTTPStatus.OK if holds else HTTPStatus.SERVICE_UNAVAILABLE
         reply(Answer(status, TEXT, f"{redacted(said)}\n".encode()))
 
-    def error(self, status: HTTPStatus, message: str) -> Answer:
-        """Make the answer that names an error."""
-        return _error(status, message)
 
-
-class _Pages:
+class _Pages(_Site):
     """Everything else: each path with the methods it takes, and who may ask."""
 
     def __init__(self, owner: StatusServer) -> None:
-        self._owner = owner
+        super().__init__(owner)
         self._made: dict[str, Callable[[Head], Answer]] = {
             "/v1/jobs": lambda head: _json(owner.boards.document()),
             "/v1/status": lambda head: self._of_job(head, StatusBoard.document),
@@ -282,11 +273,11 @@ class _Pages:
             "/v1/twins": lambda head: self._of_job(head, StatusBoard.twins),
             "/v1/openapi.json": lambda head: _json(owner.interface),
         }
-        self._made |= {path: _file(asset) for path, asset in assets().items()}
+        self._made |= {path: _file(answer) for path, answer in assets().items()}
         exporter = owner.exporter
         if exporter is not None:
             self._made["/metrics"] = lambda head: Answer(
-                HTTPStatus.OK, EXPOSITION, _hidden(exporter.text())
+                HTTPStatus.OK, EXPOSITION, redacted(exporter.text().decode()).encode()
             )
 
     def refusal(self, head: Head) -> Answer | None:
@@ -299,7 +290,13 @@ class _Pages:
         if head.path != DECIDE and owner.config.public:
             return None
         if not owner.has_tokens:
-            return _error(HTTPStatus.FORBIDDEN, _no_token(head.path))
+            said = "no token is configured: serve.token_file"
+            if head.path != DECIDE:
+                said = (
+                    "no token is configured: give serve.token_file, or let anybody read with "
+                    "--public"
+                )
+            return _error(HTTPStatus.FORBIDDEN, said)
         if owner.client(head) is None:
             return _error(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
         return self._of_body(head) if head.path == DECIDE else None
@@ -310,10 +307,6 @@ class _Pages:
             self._owner.decide(head, body, reply)
         else:
             self._owner.read(lambda: self._made[head.path](head), reply)
-
-    def error(self, status: HTTPStatus, message: str) -> Answer:
-        """Make the answer that names an error."""
-        return _error(status, message)
 
     def _of_body(self, head: Head) -> Answer | None:
         length = head.headers.get("content-length")
@@ -335,8 +328,8 @@ class _Pages:
         return _json(made(board))
 
 
-def _file(asset: Asset) -> Callable[[Head], Answer]:
-    return lambda head: Answer(HTTPStatus.OK, asset.kind, asset.content, PAGE_HEADERS)
+def _file(answer: Answer) -> Callable[[Head], Answer]:
+    return lambda head: answer
 
 
 def _refusal(head: Head, allowed: tuple[str, ...], hosts: tuple[str, ...]) -> Answer | None:
@@ -360,12 +353,6 @@ def _refusal(head: Head, allowed: tuple[str, ...], hosts: tuple[str, ...]) -> An
 def _parameter(query: str, name: str) -> str | None:
     found = parse_qs(query).get(name)
     return None if found is None else found[0]
-
-
-def _no_token(path: str) -> str:
-    if path == DECIDE:
-        return "no token is configured: serve.token_file"
-    return "no token is configured: give serve.token_file, or let anybody read with --public"
 
 
 def _tried(made: Callable[[], _Made]) -> _Made | Answer:
@@ -395,10 +382,6 @@ def _error(status: HTTPStatus, message: str) -> Answer:
 def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     """Write a document; numbers that are not finite are unknown on the wire."""
     return Answer(status, JSON, redacted(msgspec.json.encode(value).decode()).encode())
-
-
-def _hidden(text: bytes) -> bytes:
-    return redacted(text.decode()).encode()
 
 
 def _url(listener: Listener) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,8 +22,6 @@ from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import INCUMBENT, Mode, NamedPolicyConfig
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import Decisions
-from dsp_gym.control.serve.exporter import Exporter
-from dsp_gym.control.serve.memory import give_back
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guarded, guardrails_of, named_policies, started
@@ -32,6 +32,13 @@ from dsp_gym.policies.registry import make
 
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer
+
+_COMPILER = "libllvmlite"
+_SMAPS = Path("/proc/self/smaps")
+_MADV_DONTNEED = 4
+
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ \S+ +(\S.*)")
+_UNSHARED = re.compile(r"(?:Anonymous|Private_Dirty|Shared_Dirty): +(\d+) kB")
 
 PLANNERS = 2
 """Plans made at once: they are compiled code that leaves the interpreter to the other threads."""
@@ -168,6 +175,7 @@ def served(
         MissingExtraError: What serves over HTTP is not installed.
     """
     # A loop that is not served needs no asyncio, nor httptools.
+    from dsp_gym.control.serve.exporter import Exporter
     from dsp_gym.control.serve.server import DECIDERS, StatusServer
 
     workers = Workers(2 * DECIDERS)  # a request must not take a thread from a loop
@@ -216,3 +224,44 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Guard
         for name, entry in named_policies(config)
         if entry.policy != INCUMBENT
     }
+
+
+def give_back() -> None:
+    """Collect garbage, and on Linux drop what the process can read again.
+
+    Loading compiled functions reads a good part of LLVM into memory: 70 MB that no decision touches
+    again, since decisions run what was loaded. These pages are copies of a file, so the system may
+    drop them, and reads them again should they ever be needed.
+    """
+    gc.collect()
+    if sys.platform != "linux" or not _SMAPS.exists():
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "malloc_trim"):  # glibc
+        libc.malloc_trim(ctypes.c_size_t(0))
+    libc.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for begin, end in clean_mappings(_SMAPS.read_text(), _COMPILER):
+        libc.madvise(begin, end - begin, _MADV_DONTNEED)
+
+
+def clean_mappings(smaps: str, library: str) -> Iterator[tuple[int, int]]:
+    """Find the parts of a library in memory that equal its file.
+
+    Args:
+        smaps: `/proc/PID/smaps` of a process.
+        library: how the name of the file begins.
+
+    Yields:
+        First address and the one after the last, of mappings that are not written to and hold no
+        page of their own, such as one that was relocated.
+    """
+    found: tuple[int, int] | None = None
+    for line in [*smaps.splitlines(), "0-0 end"]:
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            if found is not None:
+                yield found
+            mapping = _MAPPING.fullmatch(line)
+            is_it = mapping is not None and Path(mapping[3]).name.startswith(library)
+            found = (int(mapping[1], 16), int(mapping[2], 16)) if mapping and is_it else None
+        elif found is not None and (own := _UNSHARED.match(line)) and int(own[1]) > 0:
+            found = None

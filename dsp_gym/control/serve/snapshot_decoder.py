@@ -116,17 +116,12 @@ class SnapshotDecoder:
 
     def __init__(self, where: str) -> None:
         self._reader = SnapshotReader(where)
-        self._fixed: Fixed | None = None
+        self.fixed: Fixed | None = None
 
     @property
     def known(self) -> Known | None:
         """What is known of the job."""
         return self._reader.known
-
-    @property
-    def fixed(self) -> Fixed | None:
-        """What is fixed about the job; None where nothing is known."""
-        return self._fixed
 
     def read(self, document: Document, found: DecodedSnapshot | None) -> MetricsSnapshot:
         """Read the next snapshot of the job, and check all of it.
@@ -143,9 +138,9 @@ class SnapshotDecoder:
         """
         snapshot = self._reader.read(document)
         if found is None:  # what is fixed may have changed
-            self._fixed = None
+            self.fixed = None
         elif self.row(found) is None:
-            self._fixed = _fixed(found)
+            self.fixed = _fixed(found)
         return snapshot
 
     def row(self, found: DecodedSnapshot) -> ReadRow | None:
@@ -158,7 +153,7 @@ class SnapshotDecoder:
             Its values; None where it needs a closer look.
         """
         known = self._reader.known
-        if known is None or self._fixed is None or _fixed(found) != self._fixed:
+        if known is None or self.fixed is None or _fixed(found) != self.fixed:
             return None
         vertices = found.vertices
         running = [(vertex.parallelism, vertex.memory_level) for vertex in vertices]

@@ -7,9 +7,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
 
+from dsp_gym.arrays import finite
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.beside import TWINS_SCHEMA, TwinsFile
 from dsp_gym.control.guarded_policy import Judgement
@@ -22,7 +21,7 @@ from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.job.validity import validity_of
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.wire import costs_to_json
+from dsp_gym.loop.wire import Document, costs_to_json
 
 STATUS_SCHEMA = "dsp-gym/status/1"
 
@@ -34,8 +33,6 @@ LONGEST = 600
 
 NO_LATER = 0.001
 """Share of the time by which a policy may be later than the incumbent and still count as saving."""
-
-Document = dict[str, Any]
 
 
 class StatusBoard:
@@ -156,9 +153,9 @@ class StatusBoard:
             "t_s": None if turn is None else turn.t_s,
             "job_status": None if seen is None else seen.job(0).status.name,
             "held": None if turn is None else turn.held,
-            "conditions": [asdict(condition) for condition in self.conditions],
+            "conditions": self.conditions.document(),
             "data": {
-                "age_s": self.data_age_s if math.isfinite(self.data_age_s) else None,
+                "age_s": finite(self.data_age_s),
                 "window_fill": None if seen is None else float(seen.window_fill[0]),
             },
             "policies": {
@@ -260,16 +257,12 @@ def _vertices(turn: Turn, seen: MetricsSnapshot) -> list[Document]:
                 "memory_level": int(seen.memory_level[0, v]),
             },
             "inputs": [edge.from_ for edge in seen.topology.spec(0).vertex(name).inputs],
-            "busy_ms_per_s": _finite(seen.busy_ms_per_s[0, v]),
-            "records_in_per_s": _finite(seen.records_in_per_s[0, v]),
+            "busy_ms_per_s": finite(seen.busy_ms_per_s[0, v]),
+            "records_in_per_s": finite(seen.records_in_per_s[0, v]),
             "policies": {one.policy: _wanted(seen, one, v) for one in turn.judgements},
         }
         for v, name in enumerate(seen.topology.names(0))
     ]
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _wanted(seen: MetricsSnapshot, one: Judgement, v: int) -> Document:

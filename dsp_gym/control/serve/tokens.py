@@ -99,7 +99,9 @@ def is_addressed(host: str | None, names: tuple[str, ...]) -> bool:
     if host is None:
         return False
     name = host.strip().lower()
-    name, _, port = name.rpartition(":") if _has_port(name) else (name, "", "")
+    name, _, port = (
+        name.rpartition(":") if ":" in name and not name.endswith("]") else (name, "", "")
+    )
     if port and not port.isdigit():
         return False
     try:
@@ -107,7 +109,3 @@ def is_addressed(host: str | None, names: tuple[str, ...]) -> bool:
     except ValueError:
         return name.rstrip(".") in {"localhost", *(one.lower() for one in names)}
     return True
-
-
-def _has_port(host: str) -> bool:
-    return ":" in host and not host.endswith("]")

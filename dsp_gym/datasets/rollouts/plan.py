@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from dsp_gym.config import files
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, refuse_repeated
 from dsp_gym.datasets.rollouts.format import cell_file
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.errors import ConfigError, did_you_mean
@@ -59,12 +59,8 @@ class RolloutConfig(ConfigModel):
     @model_validator(mode="after")
     def _check(self) -> RolloutConfig:
         labels = [entrant.name for entrant in self.policies]
-        repeated = sorted({label for label in labels if labels.count(label) > 1})
-        if repeated:
-            raise ValueError(f"two policies are named '{repeated[0]}'; give each its own name")
-        repeated = sorted({job for job in self.jobs if self.jobs.count(job) > 1})
-        if repeated:
-            raise ValueError(f"the job '{repeated[0]}' is listed twice")
+        refuse_repeated(labels, "two policies are named '{}'; give each its own name")
+        refuse_repeated(self.jobs, "the job '{}' is listed twice")
         known = [name for name, _ in self.loads.splits()]
         if self.split not in known:
             raise ValueError(f"there is no {self.split} split. {did_you_mean(self.split, known)}")

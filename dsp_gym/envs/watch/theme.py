@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from dsp_gym.pages import page_style
+from dsp_gym.pages import STYLE
 
 Colour = tuple[int, int, int]
 """Red, green and blue, 0 to 255."""
@@ -74,7 +74,7 @@ def theme(scheme: Scheme = "dark") -> Theme:
     Returns:
         Read from the pages' style sheet, so that a frame and a page agree.
     """
-    light, _, dark = page_style().partition("@media (prefers-color-scheme: dark)")
+    light, _, dark = STYLE.partition("@media (prefers-color-scheme: dark)")
     style = dark if scheme == "dark" else light
     found = dict(re.findall(r"--([\w-]+): #([0-9a-f]{3,6})\b", style.partition("* {")[0]))
     colours = {name: _colour(value) for name, value in found.items()}

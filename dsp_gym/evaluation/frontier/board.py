@@ -171,19 +171,15 @@ def board_of(
     )
 
 
-def figures_of(board: FrontierBoard) -> dict[str, float]:
+def figures_of(board: FrontierBoard) -> Iterator[tuple[str, float]]:
     """List the figures of a frontier's tables.
 
     Args:
         board: The frontier.
 
-    Returns:
+    Yields:
         Values by cell or shift, policy and figure; what a policy does not reach is left out.
     """
-    return dict(_figures(board))
-
-
-def _figures(board: FrontierBoard) -> Iterator[tuple[str, float]]:
     for cell in board.cells:
         for one in cell.frontiers:
             place = f"{cell.runs.cell}/{one.policy}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, refuse_repeated
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant, RunSettings
 from dsp_gym.evaluation.shift import Shift
@@ -124,12 +124,9 @@ class Families(ConfigModel):
     def _check_apart(self) -> Families:
         # A set of splits refuses what overlaps.
         LoadSet(train=self.seen, validation=self.recorded, test=self.unseen)
-        if self.tuning_seeds is not None:
-            LoadSet(train=self._tuning(self.tuning_seeds), validation=self.seen)
+        if (tuning := self.tuning()) is not None:
+            LoadSet(train=tuning, validation=self.seen)
         return self
-
-    def _tuning(self, seeds: SeedRange) -> LoadSplit:
-        return LoadSplit(loads=self.seen.loads, seeds=seeds)
 
     def tuning(self) -> LoadSplit | None:
         """Return the loads that rules are tuned on.
@@ -137,7 +134,9 @@ class Families(ConfigModel):
         Returns:
             The seen families with other seeds; None where there are none.
         """
-        return None if self.tuning_seeds is None else self._tuning(self.tuning_seeds)
+        if self.tuning_seeds is None:
+            return None
+        return LoadSplit(loads=self.seen.loads, seeds=self.tuning_seeds)
 
 
 class Shifts(ConfigModel):
@@ -152,9 +151,7 @@ class Shifts(ConfigModel):
     @model_validator(mode="after")
     def _check_names(self) -> Shifts:
         names = [UNSHIFTED, *(shift.name for shift in self.shifts)]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(f"two shifts are named '{repeated[0]}'; give each its own name")
+        refuse_repeated(names, "two shifts are named '{}'; give each its own name")
         return self
 
     def all(self) -> tuple[Shift, ...]:
@@ -188,7 +185,7 @@ class FrontierConfig(RunSettings):
     shifts: Shifts | None = Field(
         None, description="runs under shifts, at one setting of some policies; none: left out"
     )
-    lateness: tuple[float, ...] = Field(
+    lateness: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
         (0.01, 0.02, 0.03),
         min_length=1,
         description="shares of the time late at which costs are compared, 0..1",
@@ -203,17 +200,12 @@ class FrontierConfig(RunSettings):
     @model_validator(mode="after")
     def _check(self) -> FrontierConfig:
         labels = [policy.name for policy in self.policies]
-        repeated = sorted({label for label in labels if labels.count(label) > 1})
-        if repeated:
-            raise ValueError(f"two policies are named '{repeated[0]}'; give each its own name")
+        refuse_repeated(labels, "two policies are named '{}'; give each its own name")
         if not any(policy.rule for policy in self.policies):
             raise ValueError(
                 "no policy is a tuned rule; mark those to compare with by `rule: true`"
             )
         self._check_labels(labels)
-        wrong = [level for level in self.lateness if not 0 < level < 1]
-        if wrong:
-            raise ValueError(f"lateness holds {wrong[0]:g}, expected shares between 0 and 1")
         return self
 
     def _check_labels(self, labels: list[str]) -> None:

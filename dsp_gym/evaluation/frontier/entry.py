@@ -22,6 +22,7 @@ from pydantic import Field
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.strict_json import read_json
 from dsp_gym.errors import ConfigError, PolicyError, SchemaError
 from dsp_gym.evaluation.batch_of_runs import batch_of, play
 from dsp_gym.evaluation.frontier.board import FrontierBoard
@@ -67,23 +68,6 @@ class EntryDocument(ConfigModel):
     left_out: dict[str, str] = Field(description="reason for each cell that was not played")
     versions: dict[str, str] = Field(description="what the figures depend on beside the frontier")
 
-    def swept(self, policy: str) -> SweptPolicy:
-        """Return the policy as one of a frontier.
-
-        Args:
-            policy: What the registry knows it by.
-
-        Returns:
-            The policy with its label, knob and guardrails.
-        """
-        return SweptPolicy(
-            policy=policy,
-            name=self.name,
-            knob=() if self.knob is None else (self.knob,),
-            values=self.values,
-            guardrails=self.guardrails,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class SubmittedEntry:
@@ -96,8 +80,14 @@ class SubmittedEntry:
 
     def swept(self) -> SweptPolicy:
         """Return the policy as one of a frontier."""
-        name = self.document.name
-        return self.document.swept(str(self.folder / POLICY) if self.code is None else name)
+        document = self.document
+        return SweptPolicy(
+            policy=str(self.folder / POLICY) if self.code is None else document.name,
+            name=document.name,
+            knob=() if document.knob is None else (document.knob,),
+            values=document.values,
+            guardrails=document.guardrails,
+        )
 
 
 def refuse_chance(config: FrontierConfig, policy: SweptPolicy) -> None:
@@ -197,7 +187,10 @@ def read_entries(folders: Sequence[Path], frontier: str, currency: str) -> list[
         for file in files:
             document = _read(file)
             _refuse_foreign(document, file, frontier, currency)
-            found.append(SubmittedEntry(file.parent, document, _code(document, file), named))
+            code = None if document.code is None else parse_local_policy(document.code)
+            if document.code is not None and code is None:
+                raise SchemaError("is no module:Policy", file=file, key="code", value=document.code)
+            found.append(SubmittedEntry(file.parent, document, code, named))
     return found
 
 
@@ -264,22 +257,10 @@ def entered(
 
 
 def _read(file: Path) -> EntryDocument:
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SchemaError(f"is not valid JSON: {error}", file=file) from None
+    data = read_json(file.read_text(encoding="utf-8"), file)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise SchemaError(f"is no entry; this release reads '{SCHEMA}'", file=file, key="schema")
     return parse(EntryDocument, data, file)
-
-
-def _code(document: EntryDocument, file: Path) -> LocalPolicy | None:
-    if document.code is None:
-        return None
-    code = parse_local_policy(document.code)
-    if code is None:
-        raise SchemaError("is no module:Policy", file=file, key="code", value=document.code)
-    return code
 
 
 def unlike(entries: Iterable[SubmittedEntry], board: FrontierBoard) -> list[str]:

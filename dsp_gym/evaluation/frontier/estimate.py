@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import Floats, finite
 from dsp_gym.evaluation.frontier.play import CellRuns, PolicyRuns
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.evaluation.statistics import BootstrapEstimate, Resampling, estimate_of
@@ -301,13 +301,9 @@ def _job_costs(
     """Return costs on the frontier of each job by itself."""
     late, cost = (runs.runs(table).mean(axis=(2, 3, 4)) for table in ("late", "cost"))
     return {
-        job: {level: _known(cost_at(late[:, j], cost[:, j], level)) for level in lateness}
+        job: {level: finite(cost_at(late[:, j], cost[:, j], level)) for level in lateness}
         for j, job in enumerate(jobs)
     }
-
-
-def _known(value: Floats) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def _cheapest_rules(

@@ -19,7 +19,7 @@ from dsp_gym.evaluation.frontier.tables import (
 )
 from dsp_gym.evaluation.results import Report, ReportPart, Table
 from dsp_gym.evaluation.run import PLAN
-from dsp_gym.pages import Html, ScatterPoint, money, scatter
+from dsp_gym.pages import Html, ScatterPoint, money, percent, scatter
 
 
 def _explained(board: FrontierBoard) -> list[str]:
@@ -37,7 +37,7 @@ def _explained(board: FrontierBoard) -> list[str]:
         f"best rule and 100 % at {PLAN}, which knows the future load. Its plan is the best one of "
         "its own model, which assumes warm caches: it is no bound, and on single jobs another "
         "policy may cost less at the same lateness. The worst 5 % are the latest "
-        f"runs at {level.text} mean lateness, or at that of the best rule where it is more "
+        f"runs at {percent(level)} % mean lateness, or at that of the best rule where it is more "
         "punctual at each of its settings: the others are compared with it at the same lateness, "
         "and so are the rescales per day. "
         f"Brackets hold {100 * config.confidence:g} % "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -15,11 +15,10 @@ from dsp_gym.engine import HERE, Engine
 from dsp_gym.errors import ConfigError, LoadError, did_you_mean
 from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
-from dsp_gym.evaluation.frontier.config import FrontierCell, FrontierConfig, SweptPolicy
+from dsp_gym.evaluation.frontier.config import FrontierConfig, SweptPolicy
 from dsp_gym.evaluation.kept import KeptResults
 from dsp_gym.evaluation.run import OnRuns, cells_of, decisions_of
 from dsp_gym.evaluation.scorecard import ScorecardCell
-from dsp_gym.evaluation.shift import Shift
 from dsp_gym.job.sizing import reference_cost_per_s
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig, with_params
@@ -197,14 +196,28 @@ def play_frontier(
     for name in (name for name in known if not wanted or name in wanted):
         try:
             played.append(
-                play_cell(config, known[name], engine=engine, told=told, kept=below(name))
+                play_cell(
+                    name,
+                    config.policies,
+                    partial(config.benchmark, known[name]),
+                    engine=engine,
+                    told=told,
+                    kept=below(name),
+                )
             )
         except LoadError as error:
             if known[name].loads != "recorded":
                 raise
             left_out[name] = str(error)
     shifted = [
-        play_shift(config, shift, engine=engine, told=told, kept=below(f"{SHIFTS}-{number}"))
+        play_cell(
+            shift.name,
+            config.shifted(),
+            partial(config.shift_benchmark, shift),
+            engine=engine,
+            told=told,
+            kept=below(f"{SHIFTS}-{number}"),
+        )
         for number, shift in enumerate(shifts if not wanted or SHIFTS in wanted else ())
     ]
     if not played and not shifted:
@@ -213,20 +226,20 @@ def play_frontier(
 
 
 def play_cell(
-    config: FrontierConfig,
-    cell: FrontierCell,
+    name: str,
+    policies: Sequence[SweptPolicy],
+    benchmark_of: Callable[[tuple[Entrant, ...]], BenchmarkConfig],
     *,
-    base_dir: str | Path | None = None,
     engine: Engine = HERE,
     told: OnRuns | None = None,
     kept: KeptResults | None = None,
 ) -> CellRuns:
-    """Play every policy at every setting on the jobs and loads of one cell.
+    """Play every policy at every setting on the jobs and loads of one cell, or under one shift.
 
     Args:
-        config: The frontier.
-        cell: Which jobs and loads.
-        base_dir: Folder that relative trace paths start from.
+        name: Name of the cell or the shift.
+        policies: Those that run.
+        benchmark_of: Makes the benchmark of the settings.
         engine: Where runs are played; they do not depend on it.
         told: Hears how many runs are done.
         kept: Keeps each setting's results, and gives those of an interrupted run.
@@ -234,49 +247,13 @@ def play_cell(
     Returns:
         The runs; the same configuration gives the same ones to the last bit.
     """
-    made = _made(config.policies)
-    benchmark = config.benchmark(cell, _everyone(made))
-    played = cells_of(benchmark, base_dir=base_dir, engine=engine, told=told, kept=kept)
-    return _runs_of(cell.name, made, benchmark, played)
-
-
-def play_shift(
-    config: FrontierConfig,
-    shift: Shift,
-    *,
-    policies: Sequence[SweptPolicy] | None = None,
-    engine: Engine = HERE,
-    told: OnRuns | None = None,
-    kept: KeptResults | None = None,
-) -> CellRuns:
-    """Play policies under one of the shifts, on unseen jobs and generated loads.
-
-    Args:
-        config: The frontier.
-        shift: What differs.
-        policies: Those that run; None: those of the shifts, each at its one setting.
-        engine: Where runs are played; they do not depend on it.
-        told: Hears how many runs are done.
-        kept: Keeps results, and gives those of an interrupted run.
-
-    Returns:
-        The runs, under the name of the shift.
-    """
-    made = _made(config.shifted() if policies is None else policies)
-    benchmark = config.shift_benchmark(shift, _everyone(made))
+    made = [(policy, entrants(policy)) for policy in policies]
+    benchmark = benchmark_of(tuple(one for _, found in made for one in found))
     played = cells_of(benchmark, engine=engine, told=told, kept=kept)
-    return _runs_of(shift.name, made, benchmark, played)
+    return _runs_of(name, made, benchmark, played)
 
 
 Made = list[tuple[SweptPolicy, tuple[Entrant, ...]]]
-
-
-def _made(policies: Sequence[SweptPolicy]) -> Made:
-    return [(policy, entrants(policy)) for policy in policies]
-
-
-def _everyone(made: Made) -> tuple[Entrant, ...]:
-    return tuple(one for _, found in made for one in found)
 
 
 def _runs_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from dsp_gym.evaluation.frontier.board import BoardCell, FrontierBoard
 from dsp_gym.evaluation.frontier.config import FrontierConfig
@@ -17,24 +16,14 @@ NAMED = 6
 """Jobs named in one field of a table."""
 
 
-class Level(NamedTuple):
-    """The lateness of the columns with intervals."""
-
-    share: float
-
-    @property
-    def text(self) -> str:
-        return f"{percent(self.share)} %"
-
-
-def level_of(config: FrontierConfig) -> Level:
+def level_of(config: FrontierConfig) -> float:
     """Return the middle one of the levels: its columns have intervals.
 
     Returns:
-        A share of the time with its text.
+        A share of the time.
     """
     levels = sorted(config.lateness)
-    return Level(levels[len(levels) // 2])
+    return levels[len(levels) // 2]
 
 
 def headline(board: FrontierBoard) -> str:
@@ -46,15 +35,15 @@ def headline(board: FrontierBoard) -> str:
     if not board.cells:
         return _shift_headline(board)
     level, cell = level_of(board.config), board.cells[0]
-    able = [(one, one.cost[level.share]) for one in cell.frontiers if one.policy != PLAN]
+    able = [(one, one.cost[level]) for one in cell.frontiers if one.policy != PLAN]
     known = [(one, cost) for one, cost in able if cost is not None]
     where = cell.title[0].lower() + cell.title[1:]
     if not known:
-        return f"No policy is late at most {level.text} of the time on {where}."
+        return f"No policy is late at most {percent(level)} % of the time on {where}."
     best, cost = min(known, key=lambda pair: pair[1].value)
-    text = f"On {where}, {best.policy} is the cheapest at {level.text} late: "
+    text = f"On {where}, {best.policy} is the cheapest at {percent(level)} % late: "
     text += money(cost.value, board.currency)
-    ratio = best.ratio[level.share]
+    ratio = best.ratio[level]
     if best.rule or ratio is None:
         return f"{text} per day."
     return f"{text} per day, {percent(1 - ratio.value)} % less than the best tuned rule."
@@ -83,7 +72,7 @@ def cost_table(cell: BoardCell, config: FrontierConfig) -> Table:
         "policy",
         *(f"{percent(share)} % late" for share in config.lateness),
         *(
-            f"{what}, {level.text}"
+            f"{what}, {percent(level)} %"
             for what in (
                 "of the best rule",
                 "gap closed",
@@ -95,21 +84,18 @@ def cost_table(cell: BoardCell, config: FrontierConfig) -> Table:
         ),
     )
     rows = []
-    for one in _ordered(cell, level.share):
-        worst, rescales = one.worst[level.share], one.rescales[level.share]
+    for one in _ordered(cell, level):
+        worst, rescales = one.worst[level], one.rescales[level]
         rows.append(
             (
                 f"{one.policy} (tuned rule)" if one.rule else one.policy,
-                *(
-                    _shown(one.cost[share], interval=share == level.share)
-                    for share in config.lateness
-                ),
-                _shown(one.ratio[level.share], interval=True),
-                _shown(one.closed[level.share], 100.0, " %", interval=True),
-                _shown(one.regret[level.share], 100.0, " %", interval=True),
+                *(_shown(one.cost[share], interval=share == level) for share in config.lateness),
+                _shown(one.ratio[level], interval=True),
+                _shown(one.closed[level], 100.0, " %", interval=True),
+                _shown(one.regret[level], 100.0, " %", interval=True),
                 "–" if worst is None else f"{percent(worst)} %",
                 "–" if rescales is None else number(rescales),
-                _dearest_job(one.dearest_job[level.share]),
+                _dearest_job(one.dearest_job[level]),
             )
         )
     return Table(cell.title, head, rows)
@@ -218,18 +204,18 @@ def _known_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ]
 
 
-def _against_rules(cell: BoardCell, level: Level) -> Table:
+def _against_rules(cell: BoardCell, level: float) -> Table:
     """List costs and rescales of every other policy against each tuned rule."""
     rules = [one.policy for one in cell.frontiers if one.rule]
     rows = []
-    for one in _ordered(cell, level.share):
+    for one in _ordered(cell, level):
         if one.rule or one.policy == PLAN:
             continue
-        found = [one.against[rule][level.share] for rule in rules]
+        found = [one.against[rule][level] for rule in rules]
         rescales = ("–" if part.rescales is None else number(part.rescales) for part in found)
         rows.append((one.policy, *(_shown(part.cost, interval=True) for part in found), *rescales))
     head = (f"{what}, of {rule}" for what in ("cost", "rescales") for rule in rules)
-    return Table(f"Against each tuned rule, {level.text} late", ("policy", *head), rows)
+    return Table(f"Against each tuned rule, {percent(level)} % late", ("policy", *head), rows)
 
 
 def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:

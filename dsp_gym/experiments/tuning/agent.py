@@ -50,14 +50,9 @@ class AgentObjective:
 
     def __init__(self, config: ExperimentConfig) -> None:
         self._config = config
-        self._steps = config.ppo.total_steps
+        self.decisions = config.ppo.total_steps
         self._loads = with_held_out_seeds(config.loads)
         _training()  # found missing before the search begins
-
-    @property
-    def decisions(self) -> int:
-        """Decisions an agent learns from."""
-        return self._steps
 
     def config(self, params: Mapping[str, object]) -> ExperimentConfig:
         """Return the experiment with these hyper-parameters, as it would be trained in full.
@@ -74,7 +69,7 @@ class AgentObjective:
         agent = config.ppo.model_copy(
             update={
                 "seeds": config.ppo.seeds[:1],
-                "eval_every": min(config.ppo.eval_every, self._steps),
+                "eval_every": min(config.ppo.eval_every, self.decisions),
             }
         )
         trial = config.model_copy(update={"agent": agent, "loads": self._loads})
@@ -105,7 +100,7 @@ class AgentObjective:
             "goal": "reward",
             "split": "train",
             "jobs": list(self._config.jobs),
-            "steps": self._steps,
+            "steps": self.decisions,
             "loads": loads,
             "base": self._config.ppo.model_dump(mode="json"),
         }

@@ -41,24 +41,21 @@ def provenance(
     }
 
 
-def write_policy(file: Path, policy: PolicyConfig, record: Mapping[str, object]) -> Path:
-    """Write a policy's file, whole or not at all.
+def write_tuned(
+    file: Path, config: PolicyConfig | ExperimentConfig, record: Mapping[str, object]
+) -> Path:
+    """Write a policy, or an experiment with its record above it as a comment; whole or not at all.
 
     Returns:
         The file.
     """
-    document = policy.model_copy(update={"provenance": dict(record)})
-    return write_atomic(file, _comment(_summary(record)) + _yaml(document.model_dump(mode="json")))
-
-
-def write_experiment(file: Path, config: ExperimentConfig, record: Mapping[str, object]) -> Path:
-    """Write an experiment with tuned hyper-parameters, its record above it as a comment.
-
-    Returns:
-        The file.
-    """
-    head = _comment(f"{_summary(record)}\n{_yaml({'provenance': dict(record)})}")
-    return write_atomic(file, head + _yaml(config.model_dump(mode="json", by_alias=True)))
+    head = _summary(record)
+    if isinstance(config, PolicyConfig):
+        config = config.model_copy(update={"provenance": dict(record)})
+    else:
+        head += f"\n{_yaml({'provenance': dict(record)})}"
+    document = config.model_dump(mode="json", by_alias=True)
+    return write_atomic(file, _comment(head) + _yaml(document))
 
 
 def _summary(record: Mapping[str, object]) -> str:

@@ -12,12 +12,11 @@ import pytest
 
 from dsp_gym.calibration.config import CalibrationConfig, load_calibration
 from dsp_gym.calibration.errors import Compared, agreement, compare, errors_of, linear_model
-from dsp_gym.calibration.model import JobModel, Prediction
+from dsp_gym.calibration.model import JobModel, Prediction, mixture_median
 from dsp_gym.calibration.noise import noise, skew
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart
 from dsp_gym.calibration.recordings import calibrate, measured_runs
 from dsp_gym.calibration.rescale import rescale_times
-from dsp_gym.calibration.steady import mixture_median
 from dsp_gym.config.files import load_model
 from dsp_gym.config.strict_yaml import parse_yaml
 from dsp_gym.errors import ConfigError

@@ -140,7 +140,7 @@ def test_a_store_that_never_answers_neither_blocks_nor_loses_an_evaluation(tmp_p
         raise RuntimeError
 
     tracker = BackgroundTracker(silent, wait_s=0.2)
-    monkeypatch.setattr("dsp_gym.trackers.open_tracker", lambda *_: tracker)
+    monkeypatch.setattr("dsp_gym.cli.tracked.open_tracker", lambda *_: tracker)
     arguments = [
         one for one in command(tmp_path, tmp_path / "out") if one not in ("--track", "none")
     ]

@@ -16,7 +16,7 @@ from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.tuning.agent import AgentObjective, with_held_out_seeds
 from dsp_gym.experiments.tuning.objective import PolicyObjective, Score, training_benchmark
-from dsp_gym.experiments.tuning.result import provenance, write_experiment, write_policy
+from dsp_gym.experiments.tuning.result import provenance, write_tuned
 from dsp_gym.experiments.tuning.space import AGENT, GROUP, search_space
 from dsp_gym.experiments.tuning.study import tune
 from dsp_gym.job.capacity import mst
@@ -357,7 +357,7 @@ def test_a_tuned_policy_is_a_policy_that_says_where_it_comes_from(tmp_path):
     objective = PolicyObjective("ds2-justin", "here", BENCHMARK, seeds=1)
     best = search(Bowl(), tmp_path / "study.db", trials=2)
     record = provenance(best, objective.about(), seed=1)
-    file = write_policy(tmp_path / "x-tuned.yaml", objective.config({"min_down": 3}), record)
+    file = write_tuned(tmp_path / "x-tuned.yaml", objective.config({"min_down": 3}), record)
     config = load_model(PolicyConfig, "policies", file)
     assert config.params["min_down"] == 3
     assert config.params["warm_up_s"] == 60  # as the file it began with
@@ -377,7 +377,7 @@ def test_a_tuned_agent_is_an_experiment_to_train(tmp_path):
     experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
     objective = AgentObjective(experiment)
     best = search(Bowl(), tmp_path / "study.db", trials=1)
-    file = write_experiment(
+    file = write_tuned(
         tmp_path / "agent.yaml",
         objective.config({"gamma": 0.9, "network": {"hold_bias": 1.0}}),
         provenance(best, objective.about(), seed=1),

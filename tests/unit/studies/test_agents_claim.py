@@ -8,7 +8,7 @@ from agents.studies.claim import trained_agents, tuned_ds2
 from dsp_gym.config.files import find, load_model
 from dsp_gym.errors import ConfigError
 from dsp_gym.experiments.experiment import ExperimentConfig
-from dsp_gym.experiments.tuning.result import write_policy
+from dsp_gym.experiments.tuning.result import write_tuned
 from dsp_gym.policies.config import PolicyConfig
 
 
@@ -28,7 +28,7 @@ def test_the_tuned_ds2_that_ships_was_tuned_on_the_experiment_for_its_reward_on_
 def test_a_ds2_tuned_on_something_else_is_refused(tmp_path):
     record = {"fingerprint": "0" * 16, "tuned_on": "q5", "trials": 1, "best_trial": 0,
               "within_bound": True}  # fmt: skip
-    file = write_policy(tmp_path / "ds2-tuned.yaml", PolicyConfig(policy="ds2"), record)
+    file = write_tuned(tmp_path / "ds2-tuned.yaml", PolicyConfig(policy="ds2"), record)
     with pytest.raises(ConfigError, match=r"was not tuned on q11.*Tune it again"):
         tuned_ds2(experiment(), file)
 

@@ -16,7 +16,7 @@ from dsp_gym.job.random_dag import random_dag
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import unknown_snapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.pages import page_style
+from dsp_gym.pages import STYLE
 
 LINE = Stroke((255, 0, 0), thick=2.0, area=0.5)
 
@@ -139,7 +139,7 @@ def test_the_colours_are_those_of_the_pages():
     dark, light = theme("dark"), theme("light")
     assert dark.paper == (0x14, 0x17, 0x1C)
     assert light.paper == (255, 255, 255)
-    assert "--paper: #14171c" in page_style()
+    assert "--paper: #14171c" in STYLE
     assert len(set(dark.lines)) == len(set(light.lines)) == 8
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app, picture
-from dsp_gym.cli.values import names_of
+from dsp_gym.cli.options import names_of
 from dsp_gym.envs.watch import write_film
 from dsp_gym.errors import ConfigError, MissingExtraError
 
@@ -116,7 +116,6 @@ def test_different_policies_are_taken(policies):
     "told",
     [
         ["--plot", "film.avi"],
-        ["--policies", "ds2,static", "--csv"],
         ["--policies", "ds2,static,hpa-cpu,dhalion", "--plot", "four.gif"],
     ],
 )

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dsp_gym.control.serve.memory import clean_mappings
+from dsp_gym.control.serve.session import clean_mappings
 
 SMAPS = """\
 00400000-00500000 r-xp 00000000 08:01 11 /usr/lib/libllvmlite.so
@@ -33,7 +33,7 @@ DROPPED = """
 from pathlib import Path
 import numpy as np
 from dsp_gym.compiling import njit
-from dsp_gym.control.serve.memory import give_back
+from dsp_gym.control.serve.session import give_back
 
 @njit()
 def doubled(x):
