@@ -44,77 +44,61 @@ def justin_micro(_data: Path | None = None) -> list[Check]:
     Returns:
         One check per pattern or cell of the figure.
     """
-    return [*_read(), *_write(), *_update()]
-
-
-def _read() -> list[Check]:
-    rates, _ = rates_per_s("read")
+    read, write, update = (rates_per_s(workload)[0] for workload in ("read", "write", "update"))
     return [
         _pattern(
             "read",
-            rates,
+            read,
             {(4, 1024), (4, 2048), (8, 512), (8, 1024), (8, 2048)},
             "Read sustains 50 K/s from (4; 1,024) or (8; 512)",
         ),
         _within(
-            "read-8-256", "Read with (8; 256) is just below the target", rates[8, 256], 0.9, 0.99
+            "read-8-256", "Read with (8; 256) is just below the target", read[8, 256], 0.9, 0.99
         ),
-    ]
-
-
-def _write() -> list[Check]:
-    rates, _ = rates_per_s("write")
-    return [
         _pattern(
             "write",
-            rates,
+            write,
             {(8, mib) for mib in MEMORY_MIB},
             "Write sustains 50 K/s with 8 tasks, whatever the memory",
         ),
         _within(
             "write-4",
             "Write with 4 tasks is very close to the target",
-            min(rates[4, mib] for mib in MEMORY_MIB),
+            min(write[4, mib] for mib in MEMORY_MIB),
             0.97,
             0.99,
         ),
         _within(
             "write-1-128",
             "Write with (1; 128) is slightly below (1; 256)",
-            rates[1, 128] / rates[1, 256],
+            write[1, 128] / write[1, 256],
             0.95,
             0.999,
         ),
         _within(
             "write-memory",
             "Write does not respond to memory from 256 MB on, largest gain",
-            max(rates[tasks, 2048] / rates[tasks, 256] for tasks in TASKS),
+            max(write[tasks, 2048] / write[tasks, 256] for tasks in TASKS),
             1.0,
             1.01,
         ),
-    ]
-
-
-def _update() -> list[Check]:
-    rates, _ = rates_per_s("update")
-    return [
         _pattern(
             "update",
-            rates,
+            update,
             {(8, mib) for mib in MEMORY_MIB if mib > 128},
             "Update sustains 30 K/s only with 8 tasks and more than 128 MB",
         ),
         _within(
             "update-plateau-4",
             "Update with 4 tasks: gain of 2,048 over 1,024 MB",
-            rates[4, 2048] / rates[4, 1024],
+            update[4, 2048] / update[4, 1024],
             1.0,
             1.05,
         ),
         _within(
             "update-plateau-8",
             "Update with 8 tasks: gain of 2,048 over 256 MB, capped by the target",
-            min(rates[8, 2048], 1.0) / min(rates[8, 256], 1.0),
+            min(update[8, 2048], 1.0) / min(update[8, 256], 1.0),
             1.0,
             1.05,
         ),
