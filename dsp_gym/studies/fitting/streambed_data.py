@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from dsp_gym.calibration.csv_rows import measured_rows
+from dsp_gym.calibration.mst_tables import MstCell, MstRun, read_measurements
 
 CROWDED_MIB = (512, 1024)
 """Memory per slot at which the state of q5 does not fit."""
@@ -152,77 +151,34 @@ ENOUGH_MIB = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class StreambedRun:
-    """One measured configuration."""
-
-    query: str
-    memory_mib: int
-    slots: int
-    mst_per_s: float
-    parallelism: tuple[int, ...]  # by op_index
-    input_ratio: tuple[float, ...]
-    true_rate: tuple[float, ...]  # records/s of one task, NaN where not defined
-
-
-@dataclass(frozen=True, slots=True)
-class StreambedCell:
-    """Repeats of one (query, memory, slot budget)."""
-
-    query: str
-    memory_mib: int
-    slots: int
-    runs: tuple[StreambedRun, ...]
+class StreambedCell(MstCell):
+    """Repeats of one memory and slot budget; their parallelism may differ."""
 
     @property
-    def mst_per_s(self) -> float:
-        """Median of the repeats."""
-        return statistics.median(run.mst_per_s for run in self.runs)
+    def slots(self) -> int:
+        """Slot budget, sources left out."""
+        return self.runs[0].slots
 
 
-def read_runs(data: Path) -> list[StreambedRun]:
-    """Grid runs of the data folder, without aborted and single-task ones.
+def read_runs(data: Path, query: str) -> list[MstRun]:
+    """Grid runs of a query in the data folder, without aborted and single-task ones.
 
     Returns:
         The runs in the file's order; rates in records/s, memory in MB per slot.
     """
-    operators: dict[str, list[dict[str, str]]] = {}
-    for row in measured_rows(data / "streambed_operator_rates.csv"):
-        operators.setdefault(row["run_id"], []).append(row)
-    runs = []
-    for row in measured_rows(data / "streambed_mst.csv"):
-        if row["suspect"] == "1" or row["single_task"] == "1":
-            continue
-        ops = sorted(operators[row["run_id"]], key=lambda op: int(op["op_index"]))
-        runs.append(
-            StreambedRun(
-                row["query"],
-                int(row["slot_memory_mb"]),
-                int(row["slot_budget"]),
-                float(row["mst_events_per_s"]),
-                tuple(int(op["parallelism"]) for op in ops),
-                tuple(float(op["input_ratio_to_source"]) for op in ops),
-                tuple(float(op["true_rate_per_task_events_per_s"] or "nan") for op in ops),
-            )
-        )
-    return runs
+    tables = (data / "streambed_mst.csv", data / "streambed_operator_rates.csv")
+    measured = read_measurements(*tables, query)
+    return [run for run in measured.runs if any(run.parallelism[v] > 1 for v in measured.working)]
 
 
-def cells(
-    runs: Sequence[StreambedRun], query: str, memories: Sequence[int] = ()
-) -> list[StreambedCell]:
+def cells(runs: Iterable[MstRun], memories: Sequence[float] = ()) -> list[StreambedCell]:
     """The runs of a query gathered by cell; without memories, those of 2 GB per slot and more.
 
     Returns:
         Cells sorted by memory, then slots; each holds at least one run.
     """
-    keys = sorted({(r.memory_mib, r.slots) for r in runs if r.query == query})
-    return [
-        StreambedCell(
-            query,
-            memory,
-            slots,
-            tuple(r for r in runs if (r.query, r.memory_mib, r.slots) == (query, memory, slots)),
-        )
-        for memory, slots in keys
-        if (memory in memories if memories else memory >= ENOUGH_MIB)
-    ]
+    found: dict[tuple[float, int], list[MstRun]] = {}
+    for run in runs:
+        if run.memory_mib in memories if memories else run.memory_mib >= ENOUGH_MIB:
+            found.setdefault((run.memory_mib, run.slots), []).append(run)
+    return [StreambedCell(tuple(found[key])) for key in sorted(found)]

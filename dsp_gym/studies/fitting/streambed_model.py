@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dsp_gym.config import files
-from dsp_gym.config.strict_yaml import parse_yaml
+from dsp_gym.calibration.mst_job import job_spec
+from dsp_gym.calibration.mst_tables import MstRun
 from dsp_gym.job.capacity import mst_per_s
 from dsp_gym.job.placement import with_slot_memory
 from dsp_gym.job.scaling import hottest_share, useful_tasks
-from dsp_gym.job.spec import Efficiency, JobSpec
+from dsp_gym.job.spec import Efficiency
 from dsp_gym.job.tables import JobTables, compile_jobs
-from dsp_gym.studies.fitting.streambed_data import Query, StreambedCell, StreambedRun
+from dsp_gym.studies.fitting.streambed_data import Query, StreambedCell
 
 MST_NOISE = 0.05
 """Relative noise of a measured MST (StreamBed: repeats vary by about 5.7 %)."""
@@ -28,27 +28,13 @@ MOST_TASKS = 2048
 """Of one vertex, where the budget is beyond what the job files allow."""
 
 
-def spec_of(query: Query, text: str) -> JobSpec:
-    """The job of a query.
-
-    Args:
-        query: whose job file it is.
-        text: of the job file, perhaps with other numbers.
-
-    Returns:
-        The job.
-    """
-    name = f"{query.job}.yaml"
-    return files.parse(JobSpec, parse_yaml(text, file=name), name)
-
-
 class QueryModel:
     """The compiled job with fitted numbers set in place, for searches."""
 
     def __init__(self, query: Query, text: str) -> None:
         self.query = query
-        self.spec = spec_of(query, text)
-        self.tables: dict[int, JobTables] = {}
+        self.spec = job_spec(text, query.job)
+        self.tables: dict[float, JobTables] = {}
         self.column = {v.name: c for c, v in enumerate(self.spec.topological_order())}
         self.values: dict[str, float] = {}
 
@@ -66,14 +52,12 @@ class QueryModel:
         """Squared log error of the cell, in units of the noise."""
         return float(np.log(self.predict(cell) / cell.mst_per_s) / noise) ** 2
 
-    def _mst(self, run: StreambedRun) -> float:
-        tables = self.tables_of(run.memory_mib)
+    def _mst(self, run: MstRun) -> float:
         p = np.zeros(len(self.column), np.int64)
-        for name, tasks in zip(self.query.operators, run.parallelism, strict=True):
-            p[self.column[name]] = tasks
-        return float(mst_per_s(tables, 0, p, np.zeros(len(p), np.int64)))
+        p[[self.column[name] for name in self.query.operators]] = run.parallelism
+        return float(mst_per_s(self.tables_of(run.memory_mib), 0, p, np.zeros_like(p)))
 
-    def tables_of(self, memory_mib: int) -> JobTables:
+    def tables_of(self, memory_mib: float) -> JobTables:
         """The compiled job with a memory per slot.
 
         Returns:
@@ -88,14 +72,13 @@ class QueryModel:
 
     def _set_key_groups(self, tables: JobTables) -> None:
         """The testbed's rounding to key groups, in place of the job file's."""
-        if self.query.key_groups is None:
-            return
-        p = np.arange(1, int(self.query.key_groups / 1.5) + 1)  # more tasks get more groups
+        groups = self.query.key_groups
+        p = np.arange(1, int((groups or 0) / 1.5) + 1)  # more tasks get more groups
         for vertex in self.spec.vertices:
             # With few keys active at a time it is they, not the groups, that are uneven.
-            if vertex.name not in FEW_KEYS and any(edge.ship == "HASH" for edge in vertex.inputs):
-                rounded = vertex.model_copy(update={"max_parallelism": self.query.key_groups})
-                hot = hottest_share(rounded, p)
+            hashed = any(edge.ship == "HASH" for edge in vertex.inputs)
+            if groups is not None and hashed and vertex.name not in FEW_KEYS:
+                hot = hottest_share(vertex.model_copy(update={"max_parallelism": groups}), p)
                 tables.hot[0, self.column[vertex.name], 1 : len(p) + 1] = hot
 
     def _write(self, tables: JobTables) -> None:
@@ -120,7 +103,7 @@ class QueryModel:
             elif kind == "us":
                 tables.cpu_s[0, self.column[vertex]] = value * 1e-6
 
-    def state_s(self, memory_mib: int, vertex: str) -> float:
+    def state_s(self, memory_mib: float, vertex: str) -> float:
         """Seconds that a vertex takes for its state per record, from a warm cache.
 
         Returns:

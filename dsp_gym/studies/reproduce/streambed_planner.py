@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from dsp_gym.arrays import Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.calibration.csv_rows import measured_rows
-from dsp_gym.errors import MissingExtraError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.topology import Topology
@@ -17,12 +18,9 @@ from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 from dsp_gym.policies.registry import load_class, make
 from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
-from dsp_gym.studies.reproduce.registry import Check, needs, skipped
+from dsp_gym.studies.reproduce.registry import Check, skipped
 
-SOURCE = "StreamBed, streambed_mst.csv and streambed_operator_rates.csv"
 ROWS, ROW_BAR = 134, 0.01
-BIDS2 = "streambed-planner/bids2"
-BIDS2_CLAIM = f"BIDS2's objective for {ROWS} measured budgets, largest error"
 TESTBED_SLOTS, TIMES = 48, 10
 """StreamBed's test cluster, and how far beyond it the plans are asked to reach."""
 
@@ -44,19 +42,12 @@ SETTLE_S, WATCH_S = 900, 600
 
 
 def streambed_planner(data: Path | None = None) -> list[Check]:
-    """The checks; without the data folder, SciPy or scikit-learn some are skipped.
+    """Check StreamBed's planner; without the data folder BIDS2 is skipped.
 
     Returns:
         The check of BIDS2, then one per query.
     """
-    checks = _bids2(data)
-    for query in QUERIES:
-        try:
-            checks.append(_extrapolation(query))
-        except MissingExtraError as error:
-            claim = f"{query}: slots for a rate far above the testbed's"
-            checks.append(skipped(f"streambed-planner/{query}", SOURCE, claim, "–", str(error)))
-    return checks
+    return [_bids2(data), *(_extrapolation(query) for query in QUERIES)]
 
 
 def bids2_errors(data: Path) -> list[float]:
@@ -65,32 +56,40 @@ def bids2_errors(data: Path) -> list[float]:
     The rates are those of the latest single-task run of the query and memory before the row.
 
     Returns:
-        Relative errors, 0.1 is 10 %, in the order of the rows.
+        Relative errors, 0.1 is 10 %, in the order of the runs.
     """
     capacity = load_class("streambed").linear_capacity
-    operators: dict[int, list[dict[str, str]]] = {}
-    for row in measured_rows(data / "streambed_operator_rates.csv"):
-        operators.setdefault(int(row["run_id"]), []).append(row)
-    runs = measured_rows(data / "streambed_mst.csv")
-    singles = [run for run in runs if run["single_task"] == "1"]
-    errors = []
-    for run in runs:
+    rates: dict[str, list[tuple[float, float]]] = {}
+    for op in measured_rows(data / "streambed_operator_rates.csv"):
+        if op["operator"] != "source":
+            ratio, rate = op["input_ratio_to_source"], op["true_rate_per_task_events_per_s"]
+            rates.setdefault(op["run_id"], []).append((float(ratio), float(rate or "nan")))
+    latest, errors = {}, []
+    for run in sorted(
+        measured_rows(data / "streambed_mst.csv"), key=lambda run: int(run["run_id"])
+    ):
+        kind = run["query"], run["slot_memory_mb"]
         if run["single_task"] == "1":
-            continue
-        before = max(
-            int(single["run_id"])
-            for single in singles
-            if (single["query"], single["slot_memory_mb"]) == (run["query"], run["slot_memory_mb"])
-            and int(single["run_id"]) < int(run["run_id"])
-        )
-        rates = [
-            (float(op["input_ratio_to_source"]), float(op["true_rate_per_task_events_per_s"]))
-            for op in operators[before]
-            if op["operator"] != "source"
-        ]
-        published = float(run["bids2_objective_events_per_s"])
-        errors.append(capacity(rates, int(run["slot_budget"])) / published - 1)
+            latest[kind] = rates[run["run_id"]]
+        else:
+            published = float(run["bids2_objective_events_per_s"])
+            errors.append(capacity(latest[kind], int(run["slot_budget"])) / published - 1)
     return errors
+
+
+def capacity_planner(params: dict[str, object]) -> Callable[[PlanRequest], CapacityPlan]:
+    """Make StreamBed's planner, which checks no plan.
+
+    Args:
+        params: its parameters.
+
+    Returns:
+        A function from a request to a plan.
+    """
+    config = PolicyConfig(policy="streambed", params=params | {"check": False})
+    planner = capabilities_of(make(config)).plan_capacity
+    assert planner is not None  # what the name stands for
+    return planner
 
 
 def extrapolated(query: str) -> tuple[int, int, float, CapacityPlan]:
@@ -103,12 +102,7 @@ def extrapolated(query: str) -> tuple[int, int, float, CapacityPlan]:
         (slots simulated, slots planned, records/s, the plan of ten times the testbed).
     """
     params, levels, _, _ = QUERIES[query]
-    spec = large_job(query)
-    config = PolicyConfig(
-        policy="streambed", params={**params, "overprovisioning": 1.0, "check": False}
-    )
-    planner = capabilities_of(make(config)).plan_capacity
-    assert planner is not None  # what the name stands for
+    spec, planner = large_job(query), capacity_planner(params | {"overprovisioning": 1.0})
 
     def plan(rate_per_s: float) -> CapacityPlan:
         return planner(PlanRequest(spec, rate_per_s, levels, TESTBED_SLOTS))
@@ -163,29 +157,49 @@ def sustained_per_s(spec: JobSpec, plan: CapacityPlan) -> float:
     low, high = 0.0, 4.0 * plan.predicted_per_s
     while high - low > 0.002 * high:
         rate = (low + high) / 2
-        jobs.reset(np.array([1]), np.array([[rate]]), parallelism=parallelism, memory_level=level)
-        jobs.advance(SETTLE_S)
-        carried = float(jobs.advance(WATCH_S).processed[0]) >= SUSTAINED * rate * WATCH_S
-        low, high = (rate, high) if carried else (low, rate)
+        kept = carried(jobs, rate, parallelism, level, SETTLE_S) >= SUSTAINED
+        low, high = (rate, high) if kept else (low, rate)
     return low
 
 
-@needs("streambed_mst.csv", BIDS2, SOURCE, BIDS2_CLAIM, ROWS)
-def _bids2(data: Path) -> list[Check]:
+def carried(
+    jobs: SimulatedJobs, rate_per_s: float, parallelism: Ints, level: Ints, settle_s: int
+) -> float:
+    """Run one job in a configuration and see what it carries once it has settled.
+
+    Args:
+        jobs: the job.
+        rate_per_s: offered.
+        parallelism: (1, V).
+        level: (1, V), of memory.
+        settle_s: seconds that do not count.
+
+    Returns:
+        Share of the rate, over ten minutes.
+    """
+    seeds, rates = np.array([1]), np.array([[rate_per_s]])
+    jobs.reset(seeds, rates, parallelism=parallelism, memory_level=level)
+    jobs.advance(settle_s)
+    return float(jobs.advance(WATCH_S).processed[0]) / (rate_per_s * WATCH_S)
+
+
+def _bids2(data: Path | None) -> Check:
+    name = "streambed-planner/bids2"
+    source = "StreamBed, streambed_mst.csv and streambed_operator_rates.csv"
+    claim = f"BIDS2's objective for {ROWS} measured budgets, largest error"
+    if data is None or not (data / "streambed_mst.csv").is_file():
+        return skipped(name, source, claim, ROWS, "no data folder; name one with DSP_GYM_DATA")
     errors = bids2_errors(data)
-    worst = max(abs(error) for error in errors)
-    return [
-        Check(
-            BIDS2,
-            SOURCE,
-            BIDS2_CLAIM,
-            f"{ROWS} rows",
-            f"{len(errors)} rows, {worst:.1e}",
-            f"at most {ROW_BAR:g}",
-            len(errors) == ROWS and worst <= ROW_BAR,
-            used_in_fit=False,
-        )
-    ]
+    worst = max(map(abs, errors))
+    return Check(
+        name,
+        source,
+        claim,
+        f"{ROWS} rows",
+        f"{len(errors)} rows, {worst:.1e}",
+        f"at most {ROW_BAR:g}",
+        len(errors) == ROWS and worst <= ROW_BAR,
+    )
 
 
 def _extrapolation(query: str) -> Check:
@@ -201,7 +215,6 @@ def _extrapolation(query: str) -> Check:
         planned,
         f"{low:+.0%} to {high:+.0%}",
         low <= error <= high,
-        used_in_fit=False,
         note=f"{error:+.1%} for {rate:,.3g} records/s, {plan.model['form']} model of "
         f"{len(plan.measured)} trials",
     )
