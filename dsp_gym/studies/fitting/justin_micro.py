@@ -25,7 +25,7 @@ from dsp_gym.studies.fitting.fitted_values import (
     text_of,
     with_values,
 )
-from dsp_gym.studies.reproduce.justin_micro import MEMORY_MIB
+from dsp_gym.studies.reproduce.justin import MEMORY_MIB
 from dsp_gym.studies.runner import WriteOption, run
 
 COMMAND = "python -m dsp_gym.studies.fitting.justin_micro --write"

@@ -44,17 +44,17 @@ from dsp_gym.studies.fitting.fitted_values import (
     text_of,
     with_values,
 )
-from dsp_gym.studies.fitting.streambed_data import (
+from dsp_gym.studies.fitting.streambed_model import (
     AT_SCALE,
     CROWDED_MIB,
     ENOUGH_MIB,
     QUERIES,
     Query,
+    QueryModel,
     StreambedCell,
     cells,
     read_runs,
 )
-from dsp_gym.studies.fitting.streambed_model import QueryModel
 from dsp_gym.studies.runner import DataOption, WriteOption, run
 
 STOPS = {"xatol": 1e-4, "fatol": 1e-9, "maxiter": 2000}

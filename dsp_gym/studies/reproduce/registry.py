@@ -67,11 +67,11 @@ class Study:
 
 STUDIES = {
     "justin-micro": Study(
-        "dsp_gym.studies.reproduce.justin_micro:justin_micro",
+        "dsp_gym.studies.reproduce.justin:justin_micro",
         "Justin, section 3: which tasks and memory sustain Read, Write and Update",
     ),
     "justin-nexmark": Study(
-        "dsp_gym.studies.reproduce.justin_nexmark:justin_nexmark",
+        "dsp_gym.studies.reproduce.justin:justin_nexmark",
         "Justin, section 5: finals, steps, memory levels and savings on Nexmark",
     ),
     "ds2-word-count": Study(
@@ -108,7 +108,7 @@ STUDIES = {
         ),
     ),
     "streambed-tables": Study(
-        "dsp_gym.studies.reproduce.streambed_tables:streambed_tables",
+        "dsp_gym.studies.reproduce.streambed_planner:streambed_tables",
         "StreamBed, section 8.2: Tables 3 and 4 and Figure 6 on the simulated queries",
         instead=(
             "streambed-tables/all",

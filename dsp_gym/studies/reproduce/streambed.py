@@ -10,7 +10,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.placement import place, with_slot_memory
 from dsp_gym.studies.fitting.fitted_values import text_of
 from dsp_gym.studies.fitting.streambed import CellPrediction, leave_one_out
-from dsp_gym.studies.fitting.streambed_data import (
+from dsp_gym.studies.fitting.streambed_model import (
     CROWDED_MIB,
     ENOUGH_MIB,
     QUERIES,
