@@ -240,7 +240,9 @@ def _of_query(query: str, seed: int) -> Iterator[Check]:
         yield _reported(query, "ds2-justin-cap-48", uncapped)
 
 
-def run(spec: JobSpec, policy: str | PolicyConfig, seconds: int, seed: int = 0) -> ClosedLoopRun:
+def on_nexmark(
+    spec: JobSpec, policy: str | PolicyConfig, seconds: int, seed: int = 0
+) -> ClosedLoopRun:
     """Run a policy on a query as Justin's evaluation did.
 
     Returns:
