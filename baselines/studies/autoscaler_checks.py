@@ -9,11 +9,10 @@ from pathlib import Path
 
 from baselines.flink_autoscaler import FlinkAutoscaler
 from baselines.flink_autoscaler.documents import Document
-from baselines.studies.autoscaler_facts import fact
+from baselines.studies.autoscaler_facts import MAIN, RELEASE, fact
 from dsp_gym.studies.reproduce.registry import Check
 
 SOURCE = "Flink Kubernetes Operator, flink-autoscaler"
-RELEASE, MAIN = "1.15.0", "main"
 RATE_TOLERANCE = 1e-3
 """Tolerance of rates: sums over several inputs run in the order of a Java hash map."""
 

@@ -56,8 +56,10 @@ from baselines.flink_autoscaler.window import average, observed_rate, rate
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.errors import ConfigError, SchemaError, did_you_mean
 
+RELEASE, MAIN = "1.15.0", "main"
 
-def fact(op: str, given: Document, version: str = "1.15.0") -> Answer:
+
+def fact(op: str, given: Document, version: str = RELEASE) -> Answer:
     """Apply one rule of the autoscaler to the input of one of Flink's unit tests.
 
     Args:
@@ -76,10 +78,9 @@ def fact(op: str, given: Document, version: str = "1.15.0") -> Answer:
         raise SchemaError(
             "unknown kind of fact", key="op", value=op, remedy=did_you_mean(op, known)
         )
-    switches_to_main = version == "main"
     if op in _OF_DOCUMENT:
-        return _OF_DOCUMENT[op](given, switches_to_main)
-    job = _job_of(given, switches_to_main)
+        return _OF_DOCUMENT[op](given, version == MAIN)
+    job = _job_of(given, version == MAIN)
     if op in _OF_JOB:
         return _OF_JOB[op](given, job)
     return {"value": written(float(_VALUES[op](given, job)))}
@@ -263,9 +264,9 @@ def _processing_backlog(_given: Document, job: Job) -> Answer:
 
 def _coefficient(given: Document, job: Job) -> float:
     fill_history(job, {"v": given["scaling_history"]})
-    h = job.memory.history
-    past = (values[0, 0, : h.size[0, 0]] for values in (h.before, h.rate))
-    return coefficient(*past, job.s.scalability_min, job.s.scalability_lowest)
+    h, count = job.memory.history, job.memory.history.size[0, 0]
+    before, rates = h.before[0, 0, :count], h.rate[0, 0, :count]
+    return coefficient(before, rates, job.s.scalability_min, job.s.scalability_lowest)
 
 
 def _observed_tpr(given: Document, job: Job) -> float:

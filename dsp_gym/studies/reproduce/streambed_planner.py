@@ -7,14 +7,13 @@ measurements by slots and memory, q2 and q8 are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from dsp_gym.arrays import Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.calibration.csv_rows import measured_rows
 from dsp_gym.errors import ConfigError
@@ -38,15 +37,47 @@ KEY_GROUPS = 2048
 AT_SCALE = ("q5", "q11")
 """Queries with a job file for budgets far beyond the testbed."""
 
+LONG: dict[str, object] = {"estimator": {"warm_up_s": 450, "timeout_s": 900}}
+"""Estimator of q5 and q8 (section 8.2)."""
 QUERIES: dict[str, tuple[dict[str, object], tuple[int, ...] | None, float, float]] = {
     "q1": ({}, None, -0.1, 0.1),
-    "q5": ({"estimator": {"warm_up_s": 450, "timeout_s": 900}}, (2, 3), 0.0, 0.3),
+    "q5": (LONG, (2, 3), 0.0, 0.3),
     "q11": ({}, None, -0.1, 0.1),
 }
 """Estimator as in section 8.2, profiles as in Table 4 (2 and 4 GB for q5), and the tolerance."""
 
 SUSTAINED = 0.99
-SETTLE_S, WATCH_S = 900, 600
+SETTLE_S, WARM_UP_S, WATCH_S = 900, 450, 600
+SLOT_GIB = (0.5, 1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTables:
+    """Rows of both tables: slots by GB per slot (None: not printed), model, calls to the CO."""
+
+    rate_per_s: float
+    slots: tuple[int | None, ...]
+    form: str
+    optimizer_calls: int
+
+
+TABLES = {
+    "q1": PublishedTables(160e6, (179, 179, 179, 178), "linear", 9),
+    "q2": PublishedTables(190e6, (69, 69, 69, 69), "linear", 14),
+    "q5": PublishedTables(2.5e6, (None, None, 1069, 1079), "log", 14),
+    "q8": PublishedTables(15e6, (None, None, 179, 176), "sqrt", 13),
+    "q11": PublishedTables(20e6, (565, 564, 562, 559), "linear", 16),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A budget the planner tried, and what it carries of its estimate and of 150 % of it."""
+
+    slots: int
+    memory_level: int
+    at_100: float  # share of the rate, over ten minutes
+    at_150: float
 
 
 def streambed_planner(data: Path | None = None) -> list[Check]:
@@ -159,34 +190,40 @@ def sustained_per_s(spec: JobSpec, plan: CapacityPlan) -> float:
         Records/s at the sources, to 0.2 %.
     """
     jobs = with_free_sources(spec)
-    names = jobs.topology.names(0)
-    parallelism = np.array([[plan.parallelism[name] for name in names]])
-    level = np.array([[plan.memory_level[name] for name in names]])
     low, high = 0.0, 4.0 * plan.predicted_per_s
     while high - low > 0.002 * high:
         rate = (low + high) / 2
-        kept = carried(jobs, rate, parallelism, level, SETTLE_S) >= SUSTAINED
+        kept = carried(jobs, rate, plan.parallelism, plan.memory_level, SETTLE_S) >= SUSTAINED
         low, high = (rate, high) if kept else (low, rate)
     return low
 
 
 def carried(
-    jobs: SimulatedJobs, rate_per_s: float, parallelism: Ints, level: Ints, settle_s: int
+    jobs: SimulatedJobs,
+    rate_per_s: float,
+    parallelism: Mapping[str, int],
+    levels: Mapping[str, int],
+    settle_s: int,
 ) -> float:
     """Run one job in a configuration and see what it carries once it has settled.
 
     Args:
         jobs: the job.
         rate_per_s: offered.
-        parallelism: (1, V).
-        level: (1, V), of memory.
+        parallelism: by vertex; sources that are left out keep the job file's.
+        levels: of memory, by vertex.
         settle_s: seconds that do not count.
 
     Returns:
         Share of the rate, over ten minutes.
     """
-    seeds, rates = np.array([1]), np.array([[rate_per_s]])
-    jobs.reset(seeds, rates, parallelism=parallelism, memory_level=level)
+    names, own = jobs.topology.names(0), jobs.topology.tables.start_parallelism[0].tolist()
+    jobs.reset(
+        np.array([1]),
+        np.array([[rate_per_s]]),
+        parallelism=np.array([[parallelism.get(n, p) for n, p in zip(names, own, strict=True)]]),
+        memory_level=np.array([[levels.get(name, 0) for name in names]]),
+    )
     jobs.advance(settle_s)
     return float(jobs.advance(WATCH_S).processed[0]) / (rate_per_s * WATCH_S)
 
@@ -236,42 +273,6 @@ def _predicted(plan: CapacityPlan, slots: int) -> float:
     return float(value) * (1 - 1e-9)
 
 
-SLOT_GIB = (0.5, 1, 2, 4)
-LONG: dict[str, object] = {"estimator": {"warm_up_s": 450, "timeout_s": 900}}
-"""Estimator of q5 and q8 (section 8.2)."""
-WARM_UP_S = 450
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTables:
-    """Rows of both tables: slots by GB per slot (None: not printed), model, calls to the CO."""
-
-    rate_per_s: float
-    slots: tuple[int | None, ...]
-    form: str
-    optimizer_calls: int
-
-
-TABLES = {
-    "q1": PublishedTables(160e6, (179, 179, 179, 178), "linear", 9),
-    "q2": PublishedTables(190e6, (69, 69, 69, 69), "linear", 14),
-    "q5": PublishedTables(2.5e6, (None, None, 1069, 1079), "log", 14),
-    "q8": PublishedTables(15e6, (None, None, 179, 176), "sqrt", 13),
-    "q11": PublishedTables(20e6, (565, 564, 562, 559), "linear", 16),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A budget the planner tried, and what it carries of its estimate and of 150 % of it."""
-
-    slots: int
-    memory_level: int
-    mst_per_s: float
-    at_100: float  # share of the rate, over ten minutes
-    at_150: float
-
-
 def streambed_tables(_data: Path | None = None) -> list[Check]:
     """Check the planner's models, slots and budgets; no data folder is needed.
 
@@ -314,19 +315,16 @@ def replays(query: str) -> tuple[Replay, ...]:
         One replay per pair (slots, memory level).
     """
     jobs = with_free_sources(large_job(query))
-    names, own = jobs.topology.names(0), jobs.topology.tables.start_parallelism[0].tolist()
-    best: dict[tuple[int, int], Replay] = {}
-    for tried in learned(query).measured:
+    found: dict[tuple[int, int], Replay] = {}
+    for tried in learned(query).measured:  # of equal budgets the last
         slots, level, rate = int(tried["slots"]), int(tried["memory_level"]), tried["mst_per_s"]
-        tasks = np.array(
-            [[tried["parallelism"].get(n, p) for n, p in zip(names, own, strict=True)]]
-        )
+        levels = dict.fromkeys(tried["parallelism"], level)
         shares = [
-            carried(jobs, times * float(rate), tasks, np.full_like(tasks, level), WARM_UP_S)
+            carried(jobs, times * float(rate), tried["parallelism"], levels, WARM_UP_S)
             for times in (1.0, 1.5)
         ]
-        best[slots, level] = Replay(slots, level, float(rate), *shares)  # of equal budgets the last
-    return tuple(best[key] for key in sorted(best))
+        found[slots, level] = Replay(slots, level, *shares)
+    return tuple(found[key] for key in sorted(found))
 
 
 def _plan(query: str, rate_per_s: float) -> CapacityPlan:
