@@ -22,7 +22,7 @@ from dsp_gym.job.cost import requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.reproduce.closed_loop import apart
-from dsp_gym.studies.reproduce.demeter_autoscalers import SETUPS, simulate
+from dsp_gym.studies.reproduce.demeter import SETUPS, simulate
 from dsp_gym.studies.reproduce.ds2 import PHASE_S, flink_word_count, heron
 from dsp_gym.studies.reproduce.justin import MEMORY_MIB, TASKS, on_nexmark, rates_per_s
 from dsp_gym.studies.reproduce.streambed_planner import (

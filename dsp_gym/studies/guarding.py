@@ -1,7 +1,7 @@
 """What guardrails cost policies that need none, and how far they contain broken ones.
 
 python -m dsp_gym.studies.guarding core-v1 --policies learned --guardrails floor,deployed
-python -m dsp_gym.studies.guarding core-v2 --cell unseen-jobs-unseen-loads --jobs nexmark-q8
+python -m dsp_gym.studies.guarding core-v2 --cell unseen-jobs-unseen-loads
 python -m dsp_gym.studies.guarding core-v1 --policies ds2,mdp --guardrails deployed --shadow
 
 Runs are paired: each is compared with the same policy without guardrails, and with the fallback,
@@ -268,26 +268,6 @@ def benchmark_of(name: str, cell: str | None = None, *, train: bool = False) -> 
     return frontier.benchmark(cells[cell], (Entrant(policy="static", name="-"),))
 
 
-def _narrowed(
-    config: BenchmarkConfig, jobs: str | None, loads: str | None, seeds: int
-) -> BenchmarkConfig:
-    """Keep fewer jobs, loads or seeds, as asked."""
-    changes: dict[str, object] = {"seeds": seeds}
-    if jobs:
-        changes["jobs"] = tuple(jobs.split(","))
-    if loads:
-        split = getattr(config.loads, config.split)
-        kept = tuple(load for load in split.loads if load.name in loads.split(","))
-        split = split.model_copy(update={"loads": kept})
-        changes["loads"] = config.loads.model_copy(update={config.split: split})
-    return config.model_copy(update=changes)
-
-
-SomeOption = Annotated[
-    str | None, typer.Option(metavar="A,B,C", help="Of the benchmark; all if not given.")
-]
-
-
 def main(
     benchmark: Annotated[str, typer.Argument(help="A benchmark; with --cell, a frontier.")],
     cell: Annotated[
@@ -300,8 +280,6 @@ def main(
         str, typer.Option(metavar="A,B,C", help="Chains around each policy.")
     ] = "floor,deployed",
     fallback: Annotated[str, typer.Option(help="Policy to compare with.")] = FALLBACK,
-    jobs: SomeOption = None,
-    loads: SomeOption = None,
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Beside healthy jobs; nothing acts.")
     ] = False,
@@ -309,7 +287,7 @@ def main(
     train: Annotated[bool, typer.Option("--train", help="On the training jobs and loads.")] = False,
 ) -> None:
     """Print a table: a row for each policy under each chain."""
-    config = _narrowed(benchmark_of(benchmark, cell, train=train), jobs, loads, seeds)
+    config = benchmark_of(benchmark, cell, train=train).model_copy(update={"seeds": seeds})
     names, chains = policies.split(","), guardrails.split(",")
     if shadow:
         for policy in names:

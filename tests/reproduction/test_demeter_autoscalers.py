@@ -10,7 +10,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
 from dsp_gym.studies.reproduce.closed_loop import InterruptedJobs, ReplayedOutage
-from dsp_gym.studies.reproduce.demeter_autoscalers import SETUPS, simulate
+from dsp_gym.studies.reproduce.demeter import SETUPS, simulate
 from dsp_gym.studies.reproduce.demeter_jobs import JOBS, job_files
 
 

@@ -129,7 +129,7 @@ STUDIES = {
         ),
     ),
     "demeter-autoscalers": Study(
-        "dsp_gym.studies.reproduce.demeter_autoscalers:demeter_autoscalers",
+        "dsp_gym.studies.reproduce.demeter:demeter_autoscalers",
         "Demeter: the operator's autoscaler and reactive HPA as policies, 18 h, five seeds",
         "demeter_cars_static24.csv",
         (
