@@ -28,6 +28,7 @@ from dsp_gym.guardrails.chain import Chain, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.sizing import sized
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -194,18 +195,13 @@ def play_guarded(
     chain = None if guardrails is None else _chain_of(policy, guardrails)
     loop = ControlLoop(jobs, policy, chain, config.interval_s)
     loop.reset(seeds)
-    names = () if chain is None else chain.names
-    total = np.zeros((3, len(seeds)))
-    trips = np.zeros((len(seeds), len(names)))
-    for _ in range(config.episode_s // config.interval_s):
-        step = loop.step()
-        came = step.outcome
-        total += np.stack([came.cost, came.slo_s / config.episode_s, came.rescales])
-        trips += step.guarded.trips
+    steps = [loop.step() for _ in range(config.episode_s // config.interval_s)]
+    total = Outcome.joined([step.outcome for step in steps])
     days = config.episode_s / 86_400
-    cost, late, rescales = total
-    by_name = dict(zip(names, trips.T / days, strict=True))
-    return GuardedRuns(cost / days, late, rescales / days, by_name)
+    changed = np.sum([step.guarded.trips for step in steps], axis=0) / days
+    by_name = {} if chain is None else dict(zip(chain.names, changed.T, strict=True))
+    late = total.slo_s / config.episode_s
+    return GuardedRuns(total.cost / days, late, total.rescales / days, by_name)
 
 
 def watch_beside(

@@ -19,7 +19,7 @@ from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
 from dsp_gym.job.evidence import Evidence
 
 _LINE = re.compile(
-    r"^(?P<head>.*\bvalue: )(?P<number>[-+.0-9eE]+)(?P<tail>.*# fit: (?P<name>\w+))$"
+    r"^(?P<head>.*\bvalue: )(?P<number>[-+.0-9eE]+)(?P<tail>.*# fit: (?P<name>\w+))$", re.MULTILINE
 )
 
 
@@ -32,8 +32,7 @@ def fitted_values(text: str) -> dict[str, float]:
     >>> fitted_values("cpu_us_per_record: {value: 0.5, source: fit} # fit: map_us")
     {'map_us': 0.5}
     """
-    found = (_LINE.match(line) for line in text.splitlines())
-    return {match["name"]: float(match["number"]) for match in found if match}
+    return {match["name"]: float(match["number"]) for match in _LINE.finditer(text)}
 
 
 def with_values(text: str, values: Mapping[str, float]) -> str:
@@ -50,13 +49,12 @@ def with_values(text: str, values: Mapping[str, float]) -> str:
         if name not in known:
             raise ConfigError(f"no fitted number '{name}'", remedy=did_you_mean(name, known))
 
-    def line_of(line: str) -> str:
-        match = _LINE.match(line)
-        if match is None or match["name"] not in values:
-            return line
-        return f"{match['head']}{values[match['name']]:.4g}{match['tail']}"
+    def replaced(line: re.Match[str]) -> str:
+        if line["name"] not in values:
+            return line[0]
+        return f"{line['head']}{values[line['name']]:.4g}{line['tail']}"
 
-    return "\n".join(line_of(line) for line in text.splitlines()) + "\n"
+    return _LINE.sub(replaced, text)
 
 
 def text_of(job: str) -> str:

@@ -250,15 +250,15 @@ def _from_operator_rates(
 ) -> dict[str, float]:
     """Selectivities, and the CPU time of vertices that never limit."""
     runs = [run for cell in training for run in cell.runs]
-    values = {}
-    for vertex, reader in query.selectivity:
-        into, out = query.operators.index(vertex), query.operators.index(reader)
-        ratio = [run.input_ratio[out] / run.input_ratio[into] for run in runs]
-        values[f"{vertex}_selectivity"] = statistics.median(ratio)
-    model = QueryModel(query, text)
+    model, place_of = QueryModel(query, text), query.operators.index
+    values = {
+        f"{vertex}_selectivity": statistics.median(
+            run.input_ratio[place_of(reader)] / run.input_ratio[place_of(vertex)] for run in runs
+        )
+        for vertex, reader in query.selectivity
+    }
     for vertex in query.by_rate:
-        index = query.operators.index(vertex)
-        rate = statistics.median(run.true_rate_per_s[index] for run in runs)
+        rate = statistics.median(run.true_rate_per_s[place_of(vertex)] for run in runs)
         values[f"{vertex}_us"] = (1 / rate - model.state_s(ENOUGH_MIB, vertex)) * 1e6
     return values
 

@@ -93,18 +93,16 @@ def closed_loop(
     loop = ControlLoop(jobs, make(policy), None, interval_s)
     loop.reset(seeds)
     scaled = [v for v, name in enumerate(names) if spec.vertex(name).kind != "source"]
+    steps = [loop.step() for _ in range(len(rates_per_s) // interval_s)]
     path: list[tuple[float, TasksAndLevels]] = []
-    outcomes: list[Outcome] = []
-    for _ in range(len(rates_per_s) // interval_s):
-        step = loop.step()
-        tasks, levels = (
-            array[0].tolist() for array in (step.snapshot.parallelism, step.snapshot.memory_level)
-        )
-        running = {names[v]: (tasks[v], levels[v]) for v in scaled}
+    for step in steps:
+        seen = step.snapshot
+        running = {
+            names[v]: (int(seen.parallelism[0, v]), int(seen.memory_level[0, v])) for v in scaled
+        }
         if not path or running != path[-1][1]:
-            path.append((float(step.snapshot.t_s[0]), running))
-        outcomes.append(step.outcome)
-    last = Outcome.joined(outcomes[-max(1, 600 // interval_s) :])
+            path.append((float(seen.t_s[0]), running))
+    last = Outcome.joined([step.outcome for step in steps[-max(1, 600 // interval_s) :]])
     return ClosedLoopRun(tuple(path), float(last.processed[0] / last.arrived[0]))
 
 
@@ -189,11 +187,11 @@ class InterruptedJobs(SimulatedJobs):
         state, tables = self.state, self.topology.tables
         if state.status[0] == RESTARTING:
             return
-        if outage.slots is not None:
-            low, high = tables.min_parallelism[0], tables.max_parallelism[0]
-            state.next_parallelism[0] = np.clip(outage.slots, low, high)
-        elif state.status[0] == RUNNING:
-            state.next_parallelism[0] = state.parallelism[0]
+        slots = state.parallelism[0] if outage.slots is None else outage.slots
+        if state.status[0] == RUNNING or outage.slots is not None:
+            state.next_parallelism[0] = np.clip(
+                slots, tables.min_parallelism[0], tables.max_parallelism[0]
+            )
         state.status[0], state.outage_begun[0] = RESTARTING, self._now_s
         state.phase_left_s[0] = outage.outage_s
         self._read_again(outage.reread_s)
@@ -207,7 +205,6 @@ class InterruptedJobs(SimulatedJobs):
 class Replayed:
     """Every second of a replayed run."""
 
-    offered_per_s: Floats
     consumed_per_s: Floats  # records read again count again
     backlog: Floats
     age_s: Floats  # of the newest record consumed: NaN while down
@@ -243,7 +240,6 @@ def replay(
         down[outage.t_s : outage.t_s + outage.outage_s] = True
     processed, backlog = (jobs.trace[0, :length, at] for at in (TRACE.processed, TRACE.pending))
     return Replayed(
-        offered_per_s,
         np.where(down, 0.0, processed),
         backlog,
         np.where(down, np.nan, age_s(offered_per_s, backlog)),
@@ -262,10 +258,10 @@ def merge_outages(outages: Sequence[ReplayedOutage]) -> list[ReplayedOutage]:
         last = found[-1] if found else None
         if last is None or outage.t_s >= last.t_s + last.outage_s:
             found.append(outage)
-            continue
-        end = max(last.t_s + last.outage_s, outage.t_s + outage.outage_s)
-        reread_s = max(last.reread_s, outage.reread_s)
-        found[-1] = ReplayedOutage(last.t_s, end - last.t_s, outage.slots, reread_s)
+        else:
+            end = max(last.t_s + last.outage_s, outage.t_s + outage.outage_s)
+            reread_s = max(last.reread_s, outage.reread_s)
+            found[-1] = ReplayedOutage(last.t_s, end - last.t_s, outage.slots, reread_s)
     return found
 
 

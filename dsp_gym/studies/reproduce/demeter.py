@@ -407,10 +407,10 @@ def _checks(name: str, data: Path, about: str) -> Iterator[Check]:
 def _with_the_default_delay(data: Path) -> Check:
     """The operator's setup with 1.15.0's own delay of scale-downs, which 1.6 did not have."""
     setup = SETUPS["operator"]
-    config = resolve(setup.policy)[1]
-    published = dict(config.params["flink_configuration"])
-    del published["kubernetes.operator.job.autoscaler.scale-down.interval"]
-    config = PolicyConfig(policy=config.policy, params={"flink_configuration": published})
+    own = resolve(setup.policy)[1]
+    delay = "kubernetes.operator.job.autoscaler.scale-down.interval"
+    keys = {k: v for k, v in own.params["flink_configuration"].items() if k != delay}
+    config = PolicyConfig(policy=own.policy, params={"flink_configuration": keys})
     days = [simulate(setup, data, seed, config) for seed in SEEDS[:3]]
     counted = statistics.median(day.rescales() for day in days)
     late = statistics.median(float(day.late.mean()) for day in days)

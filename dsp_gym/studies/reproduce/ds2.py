@@ -135,26 +135,27 @@ def ds2_convergence(_data: Path | None = None, seed: int = 0) -> list[Check]:
         Checks over all 36 runs together; they need no data folder.
     """
     policy = PolicyConfig(policy="ds2", params={"interval_s": 30, "warm_up_s": 30, "activation": 5})
-    steps: list[int] = []
-    unsustained, wasteful = [], []
-    for query in QUERIES:
-        spec = load_job(f"ds2-{query}")
-        rate = spec.source.rate_per_s
-        for start in STARTS:
-            run = closed_loop(
-                spec,
-                policy,
-                instrumented(30, noise=True),
-                interval_s=30,
-                rates_per_s=np.full(CONVERGENCE_S, rate),
-                start=start,
-                seed=seed,
-            )
-            steps.append(run.steps)
-            if run.sustained < SUSTAINED:
-                unsustained.append(f"{query} from {start}")
-            if can_lose(spec, run.final, rate, 2):
-                wasteful.append(f"{query} from {start}")
+    specs = {query: load_job(f"ds2-{query}") for query in QUERIES}
+    runs = {
+        (query, start): closed_loop(
+            spec,
+            policy,
+            instrumented(30, noise=True),
+            interval_s=30,
+            rates_per_s=np.full(CONVERGENCE_S, spec.source.rate_per_s),
+            start=start,
+            seed=seed,
+        )
+        for query, spec in specs.items()
+        for start in STARTS
+    }
+    steps = [run.steps for run in runs.values()]
+    unsustained = [f"{q} from {p}" for (q, p), run in runs.items() if run.sustained < SUSTAINED]
+    wasteful = [
+        f"{query} from {start}"
+        for (query, start), run in runs.items()
+        if can_lose(specs[query], run.final, specs[query].source.rate_per_s, 2)
+    ]
     source, one = "DS2, section 5.4, Table 4", steps.count(1)
     return [
         Check(

@@ -62,17 +62,18 @@ def flink_runs(data: Path) -> list[Check]:
             f"{found.extrapolated.rate_count} parts at capacity",
         ),
     ]
-    if ranks is not None:
-        pairs = (
-            f"{ranks.pairs} pairs further apart than twice the repeat spread of "
-            f"{found.repeat_cv:.1%}, {ranks.trades} of them trade tasks against memory"
-        )
-        for name, claim, bar in (
-            ("order", "Kendall's tau over pairs of configurations", TAU),
-            ("order-linear", "the same, against the linear model's", ranks.linear_tau),
-        ):
-            checks.append(_check(name, claim, ranks.tau, bar, pairs, most=False))
-    return checks
+    if ranks is None:
+        return checks
+    pairs = (
+        f"{ranks.pairs} pairs further apart than twice the repeat spread of "
+        f"{found.repeat_cv:.1%}, {ranks.trades} of them trade tasks against memory"
+    )
+    against, tau = "the same, against the linear model's", ranks.tau
+    return [
+        *checks,
+        _check("order", "Kendall's tau over pairs of configurations", tau, TAU, pairs, most=False),
+        _check("order-linear", against, tau, ranks.linear_tau, pairs, most=False),
+    ]
 
 
 def _check(
