@@ -156,9 +156,8 @@ def _align(given: Document, job: Job) -> Answer:
 def _metrics(given: Document, job: Job, restart_s: float) -> Floats:
     """Return the evaluated metrics of a test, with thresholds from the configuration."""
     row = np.full(len(EVALUATED), np.nan)
-    row[E_TPR] = number(given["true_processing_rate"])
-    row[E_TARGET] = number(given["target_data_rate"])
-    row[E_CATCH_UP] = number(given["catch_up_data_rate"])
+    names = ("true_processing_rate", "target_data_rate", "catch_up_data_rate")
+    row[[E_TPR, E_TARGET, E_CATCH_UP]] = [number(given[name]) for name in names]
     row[E_UP], row[E_DOWN] = thresholds(row[E_TARGET], row[E_CATCH_UP], False, job.s, restart_s)
     return row
 

@@ -101,12 +101,12 @@ def searched(
         from scipy.optimize import minimize
     except ModuleNotFoundError:
         raise MissingExtraError("dev", "fitting a job file") from None
-    first = np.array(list(start.values()))
+    first, zeros = np.array(list(start.values())), np.zeros(len(start))
 
     def values_of(scale: Floats) -> dict[str, float]:
         return dict(zip(start, (first * np.exp(scale)).tolist(), strict=True))
 
-    zeros, size = np.zeros(len(start)), len(start)
-    options = {"initial_simplex": np.vstack([zeros, step * np.eye(size)]), **stops}
+    simplex = np.vstack([zeros, step * np.eye(len(start))])
+    options = {"initial_simplex": simplex, **stops}
     found = minimize(lambda x: loss(values_of(x)), zeros, method="Nelder-Mead", options=options)
     return values_of(found.x)

@@ -130,16 +130,15 @@ def production_cell(query: Query, training: Sequence[StreambedCell]) -> Streambe
     seen = [r for cell in training for r in cell.runs if cell.slots == most]
     # Source records/s that one task of each vertex carries, sources left out.
     per_task = np.median([np.divide(r.true_rate_per_s, r.input_ratio) for r in seen], axis=0)[1:]
-    tasks = [1] * len(per_task)
-    for _ in range(plan.slots - len(tasks)):  # each further slot where it limits
-        limiting = min(range(len(tasks)), key=lambda i: tasks[i] * per_task[i])
-        tasks[limiting] += 1
+    tasks = np.ones(len(per_task), np.int64)
+    for _ in range(plan.slots - len(tasks)):
+        tasks[np.argmin(tasks * per_task)] += 1  # each further slot where it limits
     placed = replace(
         seen[0],
         memory_mib=plan.memory_mib,
         slots=plan.slots,
         mst_per_s=plan.mst_per_s,
-        parallelism=(seen[0].parallelism[0], *tasks),
+        parallelism=(seen[0].parallelism[0], *tasks.tolist()),
     )
     return StreambedCell((placed,))
 

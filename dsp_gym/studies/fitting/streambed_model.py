@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -199,6 +200,8 @@ FEW_KEYS = ("max_agg", "join")
 The true rate of one stays what it is alone: about 220 K/s for the join with one to three.
 """
 
+FORMS: dict[str, Literal["power", "contention"]] = {"power": "power", "loss": "contention"}
+"""How a vertex scales, by the name of the fitted number."""
 MOST_TASKS = 2048
 """Of one vertex, where the budget is beyond what the job files allow."""
 
@@ -262,12 +265,9 @@ class QueryModel:
             vertex, _, kind = name.rpartition("_")
             if name == "contention":
                 tables.contention[0] = value
-            elif kind == "power":
-                form = Efficiency(form="power", a=value)
-                tables.useful[0, self.column[vertex], 1:] = useful_tasks(form, p)
-            elif kind == "loss":
+            elif kind in FORMS:
                 floor = self.values.get(f"{vertex}_floor", 0.0)
-                useful = useful_tasks(Efficiency(form="contention", a=value, b=floor), p)
+                useful = useful_tasks(Efficiency(form=FORMS[kind], a=value, b=floor), p)
                 if vertex in FEW_KEYS:  # all of them alike; what is lost is not busy
                     for alike in FEW_KEYS:
                         tables.hot[0, self.column[alike], 1:] = p / useful

@@ -162,7 +162,7 @@ STUDIES = {
         ),
     ),
     "intervals": Study(
-        "dsp_gym.studies.reproduce.intervals:intervals",
+        "dsp_gym.studies.reproduce.predictions:intervals",
         "the 90 % intervals of predicted rates: how often they hold what was measured",
         "streambed_mst.csv",
         (
@@ -173,7 +173,7 @@ STUDIES = {
         ),
     ),
     "flink-runs": Study(
-        "dsp_gym.studies.reproduce.flink_runs:flink_runs",
+        "dsp_gym.studies.reproduce.predictions:flink_runs",
         "a real Flink's runs: calibrated on a third of them, the rest predicted",
         "flink_runs/runs.csv",
         (
