@@ -106,10 +106,11 @@ def _job_of(given: Document, main: bool) -> Job:
         steps=64 + len(given.get("steps", ())),
     )
     fill_window(job, given.get("history", []))
-    evaluated = given.get("global_metrics", {})
     for g, name in enumerate(GLOBALS):
         for at, kind in enumerate(("current", "average")):
-            job.evaluated_job[g, at] = number(evaluated.get(name, {}).get(kind))
+            job.evaluated_job[g, at] = number(
+                given.get("global_metrics", {}).get(name, {}).get(kind)
+            )
     return job
 
 
@@ -235,11 +236,10 @@ def _thresholds(given: Document, job: Job) -> Answer:
 
 
 def _true_processing_rate(given: Document, job: Job) -> float:
-    at = SCALING_METRICS.index("OBSERVED_TPR")
     return true_processing_rate(
         number(given["busy_time_ms_per_s"]),
         number(given["input_rate"]),
-        average(_samples(job)[1], 0, at, job.s.observed_min),
+        average(_samples(job)[1], 0, SCALING_METRICS.index("OBSERVED_TPR"), job.s.observed_min),
         job.s.observed_switch,
     )
 
@@ -279,8 +279,13 @@ def _observed_tpr(given: Document, job: Job) -> float:
 
 
 def _observed_tpr_backpressure(given: Document, _job: Job) -> float:
-    records, blocked = given["records_in_per_s"], given["backpressured_ms_per_s"]
-    return observed_rate(float(records), 0.0, float(blocked), 0.0, float("nan"))
+    return observed_rate(
+        float(given["records_in_per_s"]),
+        0.0,
+        float(given["backpressured_ms_per_s"]),
+        0.0,
+        float("nan"),
+    )
 
 
 def _memory_tuning(given: Document, job: Job) -> Answer:

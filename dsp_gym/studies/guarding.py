@@ -302,8 +302,8 @@ def main(
 
 
 def _counted(trips: Mapping[str, Floats]) -> str:
-    said = {name: float(each.mean()) for name, each in trips.items()}
-    return ", ".join(f"{name} {value:.1f}" for name, value in said.items() if value >= 0.05)
+    often = {name: each.mean() for name, each in trips.items() if each.mean() >= 0.05}
+    return ", ".join(f"{name} {value:.1f}" for name, value in often.items())
 
 
 def _watched(policy: str, chain: str, config: BenchmarkConfig) -> str:
@@ -327,9 +327,15 @@ def _row(
         else "–"
         for others in (alone, fallback)
     ]
-    means = (f"{found.cost.mean():.2f}", f"{100 * found.late.mean():.2f} %")
-    rescales = f"{found.rescales.mean():.1f}"
-    cells = (policy, chain, *means, *against, rescales, _counted(found.trips) or "–")
+    cells = (
+        policy,
+        chain,
+        f"{found.cost.mean():.2f}",
+        f"{100 * found.late.mean():.2f} %",
+        *against,
+        f"{found.rescales.mean():.1f}",
+        _counted(found.trips) or "–",
+    )
     return f"| {' | '.join(cells)} |"
 
 

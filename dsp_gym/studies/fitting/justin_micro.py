@@ -101,9 +101,8 @@ def fit(texts: Mapping[str, str]) -> dict[str, float]:
             for value, column in COLUMNS.items():
                 getattr(tables[name], column)[0, 1] = values[value] * 1e-6
             tables[name].entry_mib[0, 1] = values["space_factor"] * entry_mib[name]
-            bands = BANDS[name]
-            reached = shares(tables[name], spec.source.rate_per_s, list(bands))
-            for share, (low, high) in zip(reached, bands.values(), strict=True):
+            reached = shares(tables[name], spec.source.rate_per_s, list(BANDS[name]))
+            for share, (low, high) in zip(reached, BANDS[name].values(), strict=True):
                 total += max(low - share, share - high, 0.0) ** 2
         return float(total)
 

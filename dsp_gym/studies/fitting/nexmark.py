@@ -66,14 +66,11 @@ def solve(name: str, text: str) -> str:
     rows, seconds = [], []
     for target in targets:
         _, hit = vertex_capacity(tables, 0, v, target.parallelism, target.level, inflow)
-        factor = tables.write_factor[0, v, target.level + 1]
-        stays = (
-            tables.reads[0, v] * tables.read_hit_s[0, v]
-            + tables.writes[0, v] * tables.write_s[0, v] * factor
-        )
+        write_s = tables.write_s[0, v] * tables.write_factor[0, v, target.level + 1]
+        stays = tables.reads[0, v] * tables.read_hit_s[0, v] + tables.writes[0, v] * write_s
         rows.append([1.0, tables.reads[0, v] * (1 - hit)])
-        tasks = tables.useful[0, v, target.parallelism]
-        seconds.append(target.utilization * tasks / inflow - stays)
+        useful = tables.useful[0, v, target.parallelism]
+        seconds.append(target.utilization * useful / inflow - stays)
     if len(targets) == 1:  # the miss cost stays as it is
         rows.append([0.0, 1.0])
         seconds.append(tables.read_miss_s[0, v])

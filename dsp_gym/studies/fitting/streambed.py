@@ -108,8 +108,8 @@ def fit(query: Query, training: Sequence[StreambedCell], text: str) -> str:
         if any(value >= 1 for name, value in values.items() if not name.endswith("_us")):
             return 1e6
         model.set(values)
-        unlikely = sum(((values[name] - mean) / sd) ** 2 for name, mean, sd in query.prior)
-        found = sum(model.loss(cell) for cell in training) + unlikely
+        found = sum(model.loss(cell) for cell in training)
+        found += sum(((values[name] - mean) / sd) ** 2 for name, mean, sd in query.prior)
         if beyond is not None and query.production is not None:
             found += model.loss(beyond, query.production.noise)
         return float(found)

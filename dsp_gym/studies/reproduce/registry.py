@@ -212,8 +212,8 @@ def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
     if name is not None and name not in STUDIES:
         raise ConfigError(f"there is no study '{name}'", remedy=did_you_mean(name, STUDIES))
     folder = data_folder() if data is None else data
-    chosen = STUDIES if name is None else (name,)
-    return [check for study in chosen for check in STUDIES[study].checks(folder)]
+    chosen = STUDIES.values() if name is None else [STUDIES[name]]
+    return [check for study in chosen for check in study.checks(folder)]
 
 
 def data_folder() -> Path | None:

@@ -26,7 +26,6 @@ from dsp_gym.studies.reproduce.registry import Check
 FILE = "rocksdb_miss_ratio_curves.csv"
 MEAN, WORST = 0.05, 0.12
 """Bars of the errors of a hit rate."""
-MIB = 1024.0 * 1024.0
 DB_BENCH_KEYS, DB_BENCH_ENTRY_BYTES, BLOCK_BYTES = 20e6, 116.0, 4096.0
 RESIDUAL_SD = 0.03
 """Expected error of a miss ratio, against which the priors weigh."""
@@ -171,7 +170,7 @@ def read_curves(data: Path) -> list[MeasuredCurve]:
     """
     rows: dict[str, list[tuple[float, float]]] = {}
     for row in measured_rows(data / FILE):
-        point = (float(row["cache_bytes"]) / MIB, float(row["miss_ratio"]))
+        point = (float(row["cache_bytes"]) / 2**20, float(row["miss_ratio"]))
         rows.setdefault(row["workload"], []).append(point)
     found = []
     for name, points in rows.items():
