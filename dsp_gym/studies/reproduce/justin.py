@@ -152,7 +152,6 @@ def _listed(configurations: set[tuple[int, int]]) -> str:
 
 SOURCE = "Justin, section 5.1, Figure 5"
 SUSTAINED = 0.99
-DURATION_S = 3600
 NONE = -1
 
 
@@ -203,10 +202,10 @@ def justin_nexmark(_data: Path | None = None, seed: int = 0) -> list[Check]:
 
 def _of_query(query: str, seed: int) -> Iterator[Check]:
     published, spec = PUBLISHED[query], load_job(f"nexmark-{query}")
-    ds2 = on_nexmark(spec, "ds2-justin", DURATION_S, seed)
+    ds2 = on_nexmark(spec, "ds2-justin", seed=seed)
     yield _final(query, "ds2-justin", ds2, published.ds2, fit=True)
     for name, policy in JUSTINS.items():
-        justin = on_nexmark(spec, policy, DURATION_S, seed)
+        justin = on_nexmark(spec, policy, seed=seed)
         yield _final(query, name, justin, published.justin, fit=query in ("q8", "q11"))
         yield Check(
             name=f"justin-nexmark/{query}-{name}-steps",
@@ -230,12 +229,12 @@ def _of_query(query: str, seed: int) -> Iterator[Check]:
                 passed=abs(saved[kind] - value) <= 12,
             )
     yield from _published_savings(query, spec)
-    paper = on_nexmark(spec, "justin-paper", DURATION_S, seed)
+    paper = on_nexmark(spec, "justin-paper", seed=seed)
     yield _reported(query, "justin-paper", paper)
     if query in ("q5", "q8"):
         wide = spec.model_copy(update={"max_parallelism_per_vertex": 48})
         params = dict(resolve("ds2-justin")[1].params) | {"max_parallelism": 48}
-        uncapped = on_nexmark(wide, PolicyConfig(policy="ds2", params=params), DURATION_S, seed)
+        uncapped = on_nexmark(wide, PolicyConfig(policy="ds2", params=params), seed=seed)
         yield _reported(query, "ds2-justin-cap-48", uncapped)
 
 

@@ -170,8 +170,9 @@ def read_curves(data: Path) -> list[MeasuredCurve]:
     """
     rows: dict[str, list[tuple[float, float]]] = {}
     for row in measured_rows(data / FILE):
-        point = (float(row["cache_bytes"]) / 2**20, float(row["miss_ratio"]))
-        rows.setdefault(row["workload"], []).append(point)
+        rows.setdefault(row["workload"], []).append(
+            (float(row["cache_bytes"]) / 2**20, float(row["miss_ratio"]))
+        )
     found = []
     for name, points in rows.items():
         zipf = Popularity(form="zipf", exponent=0.6) if "zipf0.6" in name else Popularity()
