@@ -171,17 +171,16 @@ def _vertex(given: Document, job: Job) -> Answer:
     for step in given["steps"]:
         memory.history.size[:] = 0
         fill_history(job, {"v": step.get("scaling_history", [])})
-        limits = Limits(
-            "HASH" in step["input_ship_strategies"],
-            step["num_source_partitions"],
-            step["max_parallelism"],
-            job.s.min_parallelism,
-            job.s.max_parallelism,
-        )
         new, outside, expected, events, _ = scale_vertex(
             _metrics(step, job, restart_s),
             step["parallelism"],
-            limits,
+            Limits(
+                "HASH" in step["input_ship_strategies"],
+                step["num_source_partitions"],
+                step["max_parallelism"],
+                job.s.min_parallelism,
+                job.s.max_parallelism,
+            ),
             job.s,
             Pass(0, 0, step.get("now_ms", 0), restart_s),
             0,

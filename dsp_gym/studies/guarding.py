@@ -155,9 +155,9 @@ def _started(config: BenchmarkConfig, headroom: float | None = None) -> tuple[Si
     tables, row = topology.tables, topology.row
     first = runs.rates[:, 0] if headroom is None else runs.rates.max(axis=1)
     share, even = headroom or config.start_headroom, np.ones(len(runs))
-    start = sized(tables, row, first, share, even, tables.start_level[row])
     jobs = SimulatedJobs(topology, config.simulation)
-    jobs.reset(runs.seeds, runs.rates, parallelism=start)
+    parallelism = sized(tables, row, first, share, even, tables.start_level[row])
+    jobs.reset(runs.seeds, runs.rates, parallelism=parallelism)
     return jobs, runs.seeds
 
 

@@ -89,13 +89,12 @@ def evidence_of(name: str, text: str) -> Evidence:
     spec = job_spec(text, name)
     tasks = [target.parallelism for target in targets]
     mib = [level_mib(spec.memory.base_mib, target.level) for target in targets]
-    rate = spec.source.rate_per_s
     return Evidence(
         command=COMMAND,
         runs=len(targets),
         parallelism={main_vertex: (min(tasks), max(tasks))},
         managed_memory_mib=(min(mib), max(mib)) if spec.vertex(main_vertex).state else None,
-        rate_per_s=(rate, rate),
+        rate_per_s=(spec.source.rate_per_s, spec.source.rate_per_s),
     )
 
 

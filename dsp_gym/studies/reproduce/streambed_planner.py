@@ -318,11 +318,8 @@ def replays(query: str) -> tuple[Replay, ...]:
     found: dict[tuple[int, int], Replay] = {}
     for tried in learned(query).measured:  # of equal budgets the last
         slots, level, rate = int(tried["slots"]), int(tried["memory_level"]), tried["mst_per_s"]
-        levels = dict.fromkeys(tried["parallelism"], level)
-        shares = [
-            carried(jobs, times * float(rate), tried["parallelism"], levels, WARM_UP_S)
-            for times in (1.0, 1.5)
-        ]
+        tasks, levels = tried["parallelism"], dict.fromkeys(tried["parallelism"], level)
+        shares = [carried(jobs, x * float(rate), tasks, levels, WARM_UP_S) for x in (1.0, 1.5)]
         found[slots, level] = Replay(slots, level, *shares)
     return tuple(found[key] for key in sorted(found))
 
