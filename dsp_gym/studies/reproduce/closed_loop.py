@@ -170,6 +170,10 @@ class InterruptedJobs(SimulatedJobs):
     def advance(self, seconds: int, seen: Floats | None = None) -> Outcome:
         """Let the job run, and stop it when it must.
 
+        Args:
+            seconds: how many.
+            seen: stays as it is: nobody asks for the sinks of an interrupted job.
+
         Returns:
             The outcome of the whole interval, outages included.
         """
@@ -177,7 +181,7 @@ class InterruptedJobs(SimulatedJobs):
         while self._now_s < end:
             until = min(end, self._outages[0].t_s) if self._outages else end
             if until > self._now_s:
-                parts.append(super().advance(until - self._now_s, seen))
+                parts.append(super().advance(until - self._now_s))
                 self._now_s = until
             if self._outages and self._outages[0].t_s <= self._now_s:
                 self._stop(self._outages.pop(0))

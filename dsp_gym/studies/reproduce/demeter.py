@@ -63,8 +63,6 @@ UNLISTED_S = 3
 """Outage of a change of slots that left no gap of more than 5 s."""
 SETTLING_S = (60, 30)
 """Seconds before and after a listed outage in which the mean of the slots says nothing."""
-
-
 SEEDS = (0, 1, 2, 3, 4)
 NEAR_FAILURE_S = 60
 """A rescale this soon after an injected failure counts as injected, as in the recorded table."""
