@@ -239,7 +239,7 @@ def _of_query(query: str, seed: int) -> Iterator[Check]:
 
 
 def on_nexmark(
-    spec: JobSpec, policy: str | PolicyConfig, seconds: int, seed: int = 0
+    spec: JobSpec, policy: str | PolicyConfig, seconds: int = 3600, seed: int = 0
 ) -> ClosedLoopRun:
     """Run a policy on a query as Justin's evaluation did.
 
