@@ -21,12 +21,11 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.cost import requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.policies.config import PolicyConfig
-from dsp_gym.simulation.options import MechanismSwitches, SimulationOptions
-from dsp_gym.studies.reproduce.closed_loop import ClosedLoopRun, closed_loop
-from dsp_gym.studies.reproduce.demeter_autoscalers import SETUPS, simulate
-from dsp_gym.studies.reproduce.ds2 import PHASE_S, instrumented
-from dsp_gym.studies.reproduce.justin_micro import MEMORY_MIB, TASKS, rates_per_s
-from dsp_gym.studies.reproduce.streambed_tables import (
+from dsp_gym.studies.reproduce.closed_loop import apart
+from dsp_gym.studies.reproduce.demeter import SETUPS, simulate
+from dsp_gym.studies.reproduce.ds2 import PHASE_S, flink_word_count, heron
+from dsp_gym.studies.reproduce.justin import MEMORY_MIB, TASKS, on_nexmark, rates_per_s
+from dsp_gym.studies.reproduce.streambed_planner import (
     SLOT_GIB,
     TABLES,
     learned,
@@ -72,30 +71,17 @@ def drawn(plot: Plot, data: Path) -> str:
         return svg(plot.draw(data))
 
 
-def _heron() -> dict[str, ClosedLoopRun]:
-    """Dhalion and DS2 on the Heron word count, as the checks run them."""
-    spec = load_job("wordcount-heron")
-    runs = {"Dhalion": ("dhalion", {}), "DS2": ("ds2", {"interval_s": 60})}
-    return {
-        name: closed_loop(
-            spec,
-            PolicyConfig(policy=policy, params=params),
-            instrumented(60, noise=False),
-            interval_s=60,
-            rates_per_s=np.full(2400, spec.source.rate_per_s),
-            start=1,
-            seed=SEED,
-        )
-        for name, (policy, params) in runs.items()
-    }
-
-
 def ds2_figure_6(_data: Path) -> Figure:
     """Parallelism over time on Heron."""
     figure = Figure(figsize=(7, 2.6), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
+    policies = {
+        "Dhalion": PolicyConfig(policy="dhalion"),
+        "DS2": PolicyConfig(policy="ds2", params={"interval_s": 60}),
+    }
+    runs = {name: heron(policy, 2400) for name, policy in policies.items()}
     for axis, vertex, least in zip(panels, ("flatmap", "count"), (10, 20), strict=True):
-        for colour, (name, run) in zip((RED, BLUE), _heron().items(), strict=True):
+        for colour, (name, run) in zip((RED, BLUE), runs.items(), strict=True):
             _steps(axis, [(t, c[vertex][0]) for t, c in run.path], 2400, colour, name)
         axis.axhline(least, color=GREY, ls=":", label="least that sustains the rate")
         axis.set(title=vertex, xlabel="seconds")
@@ -106,28 +92,17 @@ def ds2_figure_6(_data: Path) -> Figure:
 
 def ds2_figure_7(_data: Path) -> Figure:
     """Rate and parallelism of the two phases on Flink."""
-    spec = load_job("wordcount-flink")
+    spec, found = load_job("wordcount-flink"), flink_word_count()
     high, end = spec.source.rate_per_s, PHASE_S + 1000
     rates = np.concatenate([np.full(PHASE_S, high), np.full(1000, high / 2)])
-    run = closed_loop(
-        spec,
-        PolicyConfig(policy="ds2", params={"interval_s": 10, "warm_up_s": 30}),
-        instrumented(10, noise=False),
-        interval_s=10,
-        rates_per_s=rates,
-        start={"flatmap": 10, "count": 5},
-        seed=SEED,
-    )
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True)
     top.plot(rates / 1e6, color=GREY, lw=2.5, label="target")
-    capacity = [
-        (t, mst(spec, {n: p for n, (p, _) in c.items()}).rate_per_s / 1e6) for t, c in run.path
-    ]
+    capacity = [(t, mst(spec, apart(c)[0]).rate_per_s / 1e6) for t, c in found.path]
     _steps(top, capacity, end, PURPLE, "capacity of the configuration")
     top.set(ylabel="M sentences/s", ylim=(0, None))
     for colour, vertex in zip((RED, BLUE), ("flatmap", "count"), strict=True):
-        _steps(bottom, [(t, c[vertex][0]) for t, c in run.path], end, colour, vertex)
+        _steps(bottom, [(t, c[vertex][0]) for t, c in found.path], end, colour, vertex)
     bottom.set(xlabel="seconds", ylabel="tasks", ylim=(0, None))
     _legend(figure, top, bottom)
     return figure
@@ -162,16 +137,8 @@ def justin_figure_5(_data: Path) -> Figure:
         spec = load_job(f"nexmark-{query}")
         target = spec.source.rate_per_s
         for policy, dashes in (("ds2-justin", ":"), ("justin-artifact", "-")):
-            run = closed_loop(
-                spec,
-                policy,
-                SimulationOptions(mechanisms=MechanismSwitches(backlog=False)),
-                interval_s=60,
-                rates_per_s=np.full(1800, target),
-                start=1,
-                seed=SEED,
-            )
-            found = [(t, *_shape(spec, configuration)) for t, configuration in run.path]
+            path = on_nexmark(spec, policy, 1800).path
+            found = [(t, *_shape(spec, configuration)) for t, configuration in path]
             for row, colour in enumerate((PURPLE, RED, GREEN)):
                 points = [(point[0] / 60, point[row + 1]) for point in found]
                 _steps(panels[row, column], points, 30, colour, policy, dashes)
@@ -306,8 +273,7 @@ def _steps(
 
 
 def _shape(spec: JobSpec, configuration: dict[str, tuple[int, int]]) -> tuple[float, float, float]:
-    parallelism = {name: p for name, (p, _) in configuration.items()}
-    levels = {name: level for name, (_, level) in configuration.items()}
+    parallelism, levels = apart(configuration)
     held = requested(spec, parallelism, levels)
     rate = min(mst(spec, parallelism, levels).rate_per_s, spec.source.rate_per_s)
     return rate / 1e6, held.cores, held.memory_mib / 1024

@@ -9,13 +9,18 @@ from collections.abc import Callable
 
 import numpy as np
 
+from baselines.flink_autoscaler import memory
 from baselines.flink_autoscaler.answers import Trace, decision
 from baselines.flink_autoscaler.documents import (
     Answer,
     Document,
     add_delayed,
     fill_history,
+    fill_tracking,
+    fill_window,
     number,
+    task_managers,
+    vertices_of,
     written,
 )
 from baselines.flink_autoscaler.evaluator import (
@@ -33,6 +38,7 @@ from baselines.flink_autoscaler.evaluator import (
 )
 from baselines.flink_autoscaler.job import Job
 from baselines.flink_autoscaler.options import Options
+from baselines.flink_autoscaler.periods import excluded
 from baselines.flink_autoscaler.scaler import (
     INEFFECTIVE,
     LIMITED,
@@ -43,25 +49,17 @@ from baselines.flink_autoscaler.scaler import (
     scale,
     scale_vertex,
 )
-from baselines.flink_autoscaler.settings import settings_of
-from baselines.flink_autoscaler.state import (
-    SCALING_METRICS,
-)
+from baselines.flink_autoscaler.settings import Switches
+from baselines.flink_autoscaler.state import GLOBALS, SCALING_METRICS
+from baselines.flink_autoscaler.units import memory_bytes
 from baselines.flink_autoscaler.window import average, observed_rate, rate
-from baselines.studies.autoscaler_jobs import fill_globals, job_of, switches_of
-from baselines.studies.autoscaler_memory_facts import (
-    excluded_period,
-    memory_scaling,
-    memory_tuning,
-    network_segments,
-    restart_time,
-    slots_after,
-)
 from dsp_gym.arrays import Floats, Ints
-from dsp_gym.errors import SchemaError, did_you_mean
+from dsp_gym.errors import ConfigError, SchemaError, did_you_mean
+
+RELEASE, MAIN = "1.15.0", "main"
 
 
-def fact(op: str, given: Document, version: str = "1.15.0") -> Answer:
+def fact(op: str, given: Document, version: str = RELEASE) -> Answer:
     """Apply one rule of the autoscaler to the input of one of Flink's unit tests.
 
     Args:
@@ -75,11 +73,49 @@ def fact(op: str, given: Document, version: str = "1.15.0") -> Answer:
     Raises:
         SchemaError: No kind of fact has that name.
     """
-    if op not in _RULES:
+    known = _OF_DOCUMENT.keys() | _OF_JOB.keys() | _VALUES.keys()
+    if op not in known:
         raise SchemaError(
-            "unknown kind of fact", key="op", value=op, remedy=did_you_mean(op, _RULES)
+            "unknown kind of fact", key="op", value=op, remedy=did_you_mean(op, known)
         )
-    return _RULES[op](given, version == "main")
+    if op in _OF_DOCUMENT:
+        return _OF_DOCUMENT[op](given, version == MAIN)
+    job = _job_of(given, version == MAIN)
+    if op in _OF_JOB:
+        return _OF_JOB[op](given, job)
+    return {"value": written(float(_VALUES[op](given, job)))}
+
+
+def _job_of(given: Document, main: bool) -> Job:
+    """Build a job with the fact's options, vertices and window."""
+    options = Options.of(given.get("conf", {}))
+    alone = {"name": given.get("vertex", "v"), "parallelism": 1, "max_parallelism": 1}
+    vertices = [
+        {
+            **v,
+            "parallelism": v.get("metric_parallelism", v["parallelism"]),
+            "max_parallelism": v.get("metric_max_parallelism", v["max_parallelism"]),
+        }
+        for v in given.get("vertices") or [alone]
+    ]
+    job = Job(
+        options,
+        vertices_of(vertices),
+        switches=_switches_of(options, main),
+        tm=task_managers(given),
+        steps=64 + len(given.get("steps", ())),
+    )
+    fill_window(job, given.get("history", []))
+    for g, name in enumerate(GLOBALS):
+        for at, kind in enumerate(("current", "average")):
+            job.evaluated_job[g, at] = number(
+                given.get("global_metrics", {}).get(name, {}).get(kind)
+            )
+    return job
+
+
+def _switches_of(options: Options, main: bool) -> Switches:
+    return Switches.main(options) if main else Switches()
 
 
 def _samples(job: Job) -> tuple[Ints, Floats]:
@@ -87,8 +123,7 @@ def _samples(job: Job) -> tuple[Ints, Floats]:
     return w.ts_ms[0, : w.size[0]], w.vertex[0, : w.size[0]]
 
 
-def _scale(given: Document, main: bool) -> Answer:
-    options = Options.of(given["conf"])
+def _scale(given: Document, job: Job) -> Answer:
     if given["lower_limit"] > given["upper_limit"]:
         return {"raises": True}
     new, _ = scale(
@@ -99,13 +134,12 @@ def _scale(given: Document, main: bool) -> Answer:
         given["max_parallelism"],
         given["lower_limit"],
         given["upper_limit"],
-        settings_of(options, switches_of(options, main)).mode,
+        job.s.mode,
     )
     return {"new": int(new)}
 
 
-def _align(given: Document, main: bool) -> Answer:
-    options = Options.of(given["conf"])
+def _align(given: Document, job: Job) -> Answer:
     if not given["num_source_partitions"] and "HASH" not in given["input_ship_strategies"]:
         return {"new": given["target"]}
     new, _ = align(
@@ -115,7 +149,7 @@ def _align(given: Document, main: bool) -> Answer:
         given["max_parallelism"],
         given["lower_limit"],
         given["upper_limit"],
-        settings_of(options, switches_of(options, main)).mode,
+        job.s.mode,
     )
     return {"new": int(new)}
 
@@ -123,15 +157,13 @@ def _align(given: Document, main: bool) -> Answer:
 def _metrics(given: Document, job: Job, restart_s: float) -> Floats:
     """Return the evaluated metrics of a test, with thresholds from the configuration."""
     row = np.full(len(EVALUATED), np.nan)
-    row[E_TPR] = number(given["true_processing_rate"])
-    row[E_TARGET] = number(given["target_data_rate"])
-    row[E_CATCH_UP] = number(given["catch_up_data_rate"])
+    names = ("true_processing_rate", "target_data_rate", "catch_up_data_rate")
+    row[[E_TPR, E_TARGET, E_CATCH_UP]] = [number(given[name]) for name in names]
     row[E_UP], row[E_DOWN] = thresholds(row[E_TARGET], row[E_CATCH_UP], False, job.s, restart_s)
     return row
 
 
-def _vertex(given: Document, main: bool) -> Answer:
-    job = job_of({"conf": given["conf"]}, main, steps=len(given["steps"]) + 8)
+def _vertex(given: Document, job: Job) -> Answer:
     memory, restart_s = job.memory, float(given["restart_time_s"])
     for entry in given.get("delayed_scale_down", []):
         add_delayed(job, 0, entry)
@@ -139,17 +171,16 @@ def _vertex(given: Document, main: bool) -> Answer:
     for step in given["steps"]:
         memory.history.size[:] = 0
         fill_history(job, {"v": step.get("scaling_history", [])})
-        limits = Limits(
-            "HASH" in step["input_ship_strategies"],
-            step["num_source_partitions"],
-            step["max_parallelism"],
-            job.s.min_parallelism,
-            job.s.max_parallelism,
-        )
         new, outside, expected, events, _ = scale_vertex(
             _metrics(step, job, restart_s),
             step["parallelism"],
-            limits,
+            Limits(
+                "HASH" in step["input_ship_strategies"],
+                step["num_source_partitions"],
+                step["max_parallelism"],
+                job.s.min_parallelism,
+                job.s.max_parallelism,
+            ),
             job.s,
             Pass(0, 0, step.get("now_ms", 0), restart_s),
             0,
@@ -169,24 +200,12 @@ def _vertex(given: Document, main: bool) -> Answer:
     return {"results": results}
 
 
-def _executor(given: Document, main: bool) -> Answer:
-    vertices = [
-        {
-            **v,
-            "parallelism": v.get("metric_parallelism", v["parallelism"]),
-            "max_parallelism": v.get("metric_max_parallelism", v["max_parallelism"]),
-        }
-        for v in given["vertices"]
-    ]
-    job = job_of({**given, "vertices": vertices}, main)
-    fill_globals(job, given.get("global_metrics", {}))
+def _executor(given: Document, job: Job) -> Answer:
     by_name = {v["name"]: v for v in given["vertices"]}
     rows = np.array([_metrics(by_name[name], job, job.restart_s) for name in job.names])
     done = job.decide(0, rows)
-    changed: list[str] = []
-    if done.recommended is not None:
-        moved = done.recommended != job.parallelism
-        changed = sorted(np.array(job.names)[moved].tolist())
+    new = job.parallelism if done.recommended is None else done.recommended
+    changed = sorted(np.array(job.names)[new != job.parallelism].tolist())
     stored = zip(job.names, job.memory.overrides[0].tolist(), strict=True)
     return {
         "scaled": done.scaled,
@@ -199,91 +218,127 @@ def _executor(given: Document, main: bool) -> Answer:
 
 
 def _evaluate(given: Document, main: bool) -> Answer:
-    job_switches = switches_of(Options.of(given["conf"]), main)
-    found = decision({**given, "id": None}, job_switches)
+    switches = _switches_of(Options.of(given["conf"]), main)
+    found = decision({**given, "id": None}, switches)
     return {name: found[name] for name in ("evaluated", "global") if name in found}
 
 
-def _thresholds(given: Document, main: bool) -> Answer:
+def _thresholds(given: Document, job: Job) -> Answer:
     up, down = thresholds(
         number(given["target_data_rate"]),
         number(given["catch_up_data_rate"]),
         given["processing_backlog"],
-        job_of(given, main).s,
+        job.s,
         float(given["restart_time_s"]),
     )
     return {"scale_up_threshold": written(float(up)), "scale_down_threshold": written(float(down))}
 
 
-def _true_processing_rate(given: Document, main: bool) -> Answer:
-    job = job_of(given, main)
-    _, values = _samples(job)
-    observed = average(values, 0, SCALING_METRICS.index("OBSERVED_TPR"), job.s.observed_min)
-    found = true_processing_rate(
+def _true_processing_rate(given: Document, job: Job) -> float:
+    return true_processing_rate(
         number(given["busy_time_ms_per_s"]),
         number(given["input_rate"]),
-        observed,
+        average(_samples(job)[1], 0, SCALING_METRICS.index("OBSERVED_TPR"), job.s.observed_min),
         job.s.observed_switch,
     )
-    return {"value": written(float(found))}
 
 
-def _busy_time(given: Document, main: bool) -> Answer:
-    job = job_of(given, main)
-    ts_ms, values = _samples(job)
-    found = busy_ms_per_s(ts_ms, values, 0, given["parallelism"], job.s)
-    return {"value": written(float(found))}
+def _busy_time(given: Document, job: Job) -> float:
+    return busy_ms_per_s(*_samples(job), 0, given["parallelism"], job.s)
 
 
-def _rate(given: Document, main: bool) -> Answer:
-    vertex = {"name": given["vertex"], "parallelism": 1, "max_parallelism": 1}
-    ts_ms, values = _samples(job_of({**given, "vertices": [vertex]}, main))
-    return {"value": written(float(rate(ts_ms, values, 0, SCALING_METRICS.index(given["metric"]))))}
+def _rate(given: Document, job: Job) -> float:
+    return rate(*_samples(job), 0, SCALING_METRICS.index(given["metric"]))
 
 
-def _edge_output_ratio(given: Document, main: bool) -> Answer:
-    job = job_of(given, main)
+def _edge_output_ratio(given: Document, job: Job) -> float:
     u, v = job.names.index(given["from"]), job.names.index(given["to"])
-    return {"value": float(edge_ratio(job.graph, 0, u, v, *_samples(job)))}
+    return edge_ratio(job.graph, 0, u, v, *_samples(job))
 
 
-def _processing_backlog(given: Document, main: bool) -> Answer:
-    job = job_of(given, main)
+def _processing_backlog(_given: Document, job: Job) -> Answer:
     return {"value": bool(backlog(job.graph, 0, *_samples(job), job.s.backlog_s))}
 
 
-def _coefficient(given: Document, main: bool) -> Answer:
-    job = job_of({"conf": given["conf"]}, main)
+def _coefficient(given: Document, job: Job) -> float:
     fill_history(job, {"v": given["scaling_history"]})
-    h = job.memory.history
-    n = h.size[0, 0]
-    found = coefficient(
-        h.before[0, 0, :n], h.rate[0, 0, :n], job.s.scalability_min, job.s.scalability_lowest
-    )
-    return {"value": float(found)}
+    h, count = job.memory.history, job.memory.history.size[0, 0]
+    before, rates = h.before[0, 0, :count], h.rate[0, 0, :count]
+    return coefficient(before, rates, job.s.scalability_min, job.s.scalability_lowest)
 
 
-def _observed_tpr(given: Document, main: bool) -> Answer:
-    threshold_s = job_of({"conf": given["conf"]}, main).s.observed_lag_s
-    found = observed_rate(
+def _observed_tpr(given: Document, job: Job) -> float:
+    return observed_rate(
         float(given["records_per_s"]),
         float(given["lag"]),
         float(given["backpressured_ms_per_s"]),
-        threshold_s,
+        job.s.observed_lag_s,
         float(given["previous_average"]),
     )
-    return {"value": written(float(found))}
 
 
-def _observed_tpr_backpressure(given: Document, _main: bool) -> Answer:
-    found = observed_rate(
+def _observed_tpr_backpressure(given: Document, _job: Job) -> float:
+    return observed_rate(
         float(given["records_in_per_s"]),
         0.0,
         float(given["backpressured_ms_per_s"]),
         0.0,
         float("nan"),
     )
-    return {"value": written(float(found))}
+
+
+def _memory_tuning(given: Document, job: Job) -> Answer:
+    before = job.parallelism.tolist()
+    after = [given["scaling"].get(n, p) for n, p in zip(job.names, before, strict=True)]
+    inputs = [v.inputs for v in job.vertices]
+    found = memory.tune(
+        job.options, job.tm.memory, job.names, inputs, before, after, job.evaluated_job
+    )
+    return {"overrides": found.overrides if job.options.tuning else {}}
+
+
+def _network_segments(given: Document, _main: bool) -> Answer:
+    return {
+        "value": memory.network_segments(
+            given["current_parallelism"],
+            given["connected_parallelism"],
+            given["ship_strategy"],
+            given["buffers_per_channel"],
+            given["floating_buffers"],
+        )
+    }
+
+
+def _memory_scaling(given: Document, main: bool) -> Answer:
+    options = Options.of(given["conf"])
+    heap, budget = memory_bytes(given["memory"], "memory"), memory_bytes(given["budget"], "budget")
+    if options.tuning_compensation:
+        slots, after = given["num_task_slots_used"], _slots_after(given, main)["value"]
+        wanted = memory.compensated(heap, memory.task_slots(options), slots, after)
+        heap += min(budget, wanted - heap)
+    return {"value_bytes": heap}
+
+
+def _slots_after(given: Document, _main: bool) -> Answer:
+    of = given["vertices"].values()
+    before = [v["parallelism"] for v in of]
+    after = [v.get("new_parallelism", v["parallelism"]) for v in of]
+    return {"value": memory.slots_after(given["num_task_slots_used"], before, after)}
+
+
+def _restart_time(given: Document, job: Job) -> Answer:
+    fill_tracking(job, given["tracked_restarts"])
+    return {"value_s": job.restart_s}
+
+
+def _excluded_period(given: Document, _main: bool) -> Answer:
+    try:
+        options = Options.of(given["conf"])
+    except ConfigError:
+        return {"valid": False}
+    if "now_ms" not in given:
+        return {"valid": True}
+    return {"valid": True, "excluded": excluded(options.excluded_periods, given["now_ms"])}
 
 
 def _trace(given: Document, _main: bool) -> Answer:
@@ -298,26 +353,35 @@ def _trace(given: Document, _main: bool) -> Answer:
     return {"ticks": ticks}
 
 
-_RULES: dict[str, Callable[[Document, bool], Answer]] = {
+_OF_DOCUMENT: dict[str, Callable[[Document, bool], Answer]] = {
+    "evaluate": _evaluate,
+    "network_segments": _network_segments,
+    "memory_scaling": _memory_scaling,
+    "slots_after_rescale": _slots_after,
+    "excluded_period": _excluded_period,
+    "trace": _trace,
+}
+"""Rules that answer the fact's input alone; the second argument asks for main's switches."""
+
+_OF_JOB: dict[str, Callable[[Document, Job], Answer]] = {
     "scale": _scale,
     "align": _align,
     "vertex": _vertex,
     "executor": _executor,
-    "evaluate": _evaluate,
     "thresholds": _thresholds,
+    "processing_backlog": _processing_backlog,
+    "memory_tuning": _memory_tuning,
+    "restart_time": _restart_time,
+}
+"""Rules that answer for the fact's job."""
+
+_VALUES: dict[str, Callable[[Document, Job], float]] = {
     "true_processing_rate": _true_processing_rate,
     "busy_time": _busy_time,
     "rate": _rate,
     "edge_output_ratio": _edge_output_ratio,
-    "processing_backlog": _processing_backlog,
     "scaling_coefficient": _coefficient,
     "observed_tpr": _observed_tpr,
     "observed_tpr_backpressure": _observed_tpr_backpressure,
-    "memory_tuning": memory_tuning,
-    "network_segments": network_segments,
-    "memory_scaling": memory_scaling,
-    "slots_after_rescale": slots_after,
-    "restart_time": restart_time,
-    "excluded_period": excluded_period,
-    "trace": _trace,
 }
+"""Rules that answer with one number."""

@@ -1,8 +1,8 @@
 """What guardrails cost policies that need none, and how far they contain broken ones.
 
-python -m dsp_gym.studies.guarding core-v1 --policies learned --guardrails floor deployed
-python -m dsp_gym.studies.guarding core-v2 --cell unseen-jobs-unseen-loads --jobs nexmark-q8
-python -m dsp_gym.studies.guarding core-v1 --policies ds2 mdp --guardrails deployed --shadow
+python -m dsp_gym.studies.guarding core-v1 --policies learned --guardrails floor,deployed
+python -m dsp_gym.studies.guarding core-v2 --cell unseen-jobs-unseen-loads
+python -m dsp_gym.studies.guarding core-v1 --policies ds2,mdp --guardrails deployed --shadow
 
 Runs are paired: each is compared with the same policy without guardrails, and with the fallback,
 on the same job, load and seed.
@@ -10,39 +10,38 @@ on the same job, load and seed.
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
 import numpy as np
+import typer
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.errors import ConfigError, did_you_mean
-from dsp_gym.evaluation.batch_of_runs import benchmark_job, simulation_seed
+from dsp_gym.evaluation.batch_of_runs import runs_of
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.guardrails.chain import Chain, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.sizing import sized
-from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.policies import make
+from dsp_gym.studies.runner import run
 from dsp_gym.whatif.journal import TRIP_REST_S
 
 
 class Stuck:
-    """Holds whatever runs, for ever."""
+    """Holds whatever runs, for ever. It has no memory, and a study saves that of no policy."""
 
-    def __init__(self) -> None:
-        self.name = "stuck"
+    name = "stuck"
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         """Forget nothing: there is no memory."""
@@ -66,10 +65,7 @@ class Stuck:
 class RandomTargets(Stuck):
     """Moves every vertex by up to four tasks and one memory level, all the time."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = "random"
-        self._rng = np.random.default_rng(1)
+    name = "random"
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._rng = np.random.default_rng(1)
@@ -91,12 +87,10 @@ class RandomTargets(Stuck):
 class Inverted(Stuck):
     """Takes away as many tasks as DS2 would add, and the other way round."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = "inverted"
-        self._right = make("ds2-justin")
+    name = "inverted"
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        self._right = make("ds2-justin")
         self._right.reset(jobs, seeds, mask)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
@@ -108,12 +102,6 @@ class Inverted(Stuck):
         right = self._right.decide(snapshot)
         mirrored = np.maximum(1, 2 * snapshot.parallelism - right.parallelism)
         return ScalingDecision(mirrored, snapshot.memory_level, right.reasons)
-
-    def state(self) -> State:
-        return self._right.state()
-
-    def restore(self, state: State) -> None:
-        self._right.restore(state)
 
 
 FALLBACK = "tuned/core-v1/justin-artifact-tuned"
@@ -160,36 +148,24 @@ class GuardedRuns(NamedTuple):
         return float((self.late - others.late).mean())
 
 
-class _Played(NamedTuple):
-    """Jobs under the loads of a benchmark, ready to start."""
-
-    jobs: SimulatedJobs
-    seeds: Ints
-
-
-def _started(config: BenchmarkConfig, headroom: float | None = None) -> _Played:
+def _started(config: BenchmarkConfig, headroom: float | None = None) -> tuple[SimulatedJobs, Ints]:
     """Start the runs of a split; with a headroom they carry the highest rate at that use."""
-    specs = [benchmark_job(name, config) for name in config.jobs]
-    sampler = LoadSampler(config.loads)
-    cells = [cell for row in sampler.cells(config.split, config.seeds) for cell in row]
-    shapes = np.array([sampler.rates(cell, config.episode_s) for cell in cells])
-    topology = Topology.of(specs, np.repeat(np.arange(len(specs)), len(cells)).tolist())
+    runs = runs_of(config, None)
+    topology = Topology.of(runs.specs, runs.job.tolist())
     tables, row = topology.tables, topology.row
-    rates = np.tile(shapes, (len(specs), 1)) * tables.rate_per_s[row][:, None]
-    seeds = np.array([simulation_seed(cell) for cell in cells] * len(specs), np.int64)
-    first = rates[:, 0] if headroom is None else rates.max(axis=1)
-    share, even = headroom or config.start_headroom, np.ones(len(row))
-    start = sized(tables, row, first, share, even, tables.start_level[row])
+    first = runs.rates[:, 0] if headroom is None else runs.rates.max(axis=1)
+    share, even = headroom or config.start_headroom, np.ones(len(runs))
     jobs = SimulatedJobs(topology, config.simulation)
-    jobs.reset(seeds, np.ascontiguousarray(rates), parallelism=start)
-    return _Played(jobs, seeds)
+    parallelism = sized(tables, row, first, share, even, tables.start_level[row])
+    jobs.reset(runs.seeds, runs.rates, parallelism=parallelism)
+    return jobs, runs.seeds
 
 
-def _chain_of(policy: Policy, guardrails: GuardrailsConfig | str | None) -> Chain | None:
+def _chain_of(policy: Policy, guardrails: GuardrailsConfig | str) -> Chain:
     """Build the chain around a policy, without words."""
-    chain = None if guardrails is None else build_for(policy, guardrails)
-    if chain is not None:
-        chain.explain = False
+    chain = build_for(policy, guardrails)
+    assert chain is not None  # there are guardrails
+    chain.explain = False
     return chain
 
 
@@ -216,21 +192,16 @@ def play_guarded(
         Cost, lateness, rescales and interventions of every run, job by job.
     """
     jobs, seeds = _started(config)
-    chain = _chain_of(policy, guardrails)
+    chain = None if guardrails is None else _chain_of(policy, guardrails)
     loop = ControlLoop(jobs, policy, chain, config.interval_s)
     loop.reset(seeds)
-    names = () if chain is None else chain.names
-    total = np.zeros((3, len(seeds)))
-    trips = np.zeros((len(seeds), len(names)))
-    for _ in range(config.episode_s // config.interval_s):
-        step = loop.step()
-        came = step.outcome
-        total += np.stack([came.cost, came.slo_s / config.episode_s, came.rescales])
-        trips += step.guarded.trips
+    steps = [loop.step() for _ in range(config.episode_s // config.interval_s)]
+    total = Outcome.joined([step.outcome for step in steps])
     days = config.episode_s / 86_400
-    cost, late, rescales = total
-    by_name = dict(zip(names, trips.T / days, strict=True))
-    return GuardedRuns(cost / days, late, rescales / days, by_name)
+    changed = np.sum([step.guarded.trips for step in steps], axis=0) / days
+    by_name = {} if chain is None else dict(zip(chain.names, changed.T, strict=True))
+    late = total.slo_s / config.episode_s
+    return GuardedRuns(total.cost / days, late, total.rescales / days, by_name)
 
 
 def watch_beside(
@@ -252,9 +223,7 @@ def watch_beside(
         after an hour without.
     """
     jobs, seeds = _started(config, headroom)
-    chain = build_for(policy, guardrails)
-    assert chain is not None
-    chain.explain = False
+    chain = _chain_of(policy, guardrails)
     policy.reset(jobs.topology, seeds)
     chain.reset(jobs.topology, seeds)
     trips = np.zeros((len(seeds), len(chain.names)))
@@ -286,11 +255,8 @@ def benchmark_of(name: str, cell: str | None = None, *, train: bool = False) -> 
     """
     if cell is None:
         config = load_model(BenchmarkConfig, "benchmarks", name)
-        return (
-            config.model_copy(update={"jobs": config.train_jobs, "split": "train"})
-            if train
-            else config
-        )
+        changes = {"jobs": config.train_jobs, "split": "train"} if train else {}
+        return config.model_copy(update=changes)
     frontier = load_model(FrontierConfig, "frontiers", name)
     cells = {each.name: each for each in frontier.cells()}
     if cell not in cells:
@@ -298,57 +264,46 @@ def benchmark_of(name: str, cell: str | None = None, *, train: bool = False) -> 
     return frontier.benchmark(cells[cell], (Entrant(policy="static", name="-"),))
 
 
-def _narrowed(config: BenchmarkConfig, chosen: argparse.Namespace) -> BenchmarkConfig:
-    """Keep fewer jobs, loads or seeds, as asked."""
-    changes: dict[str, object] = {"seeds": chosen.seeds}
-    if chosen.jobs:
-        changes["jobs"] = tuple(chosen.jobs)
-    if chosen.loads:
-        split = getattr(config.loads, config.split)
-        loads = tuple(load for load in split.loads if load.name in chosen.loads)
-        split = split.model_copy(update={"loads": loads})
-        changes["loads"] = config.loads.model_copy(update={config.split: split})
-    return config.model_copy(update=changes)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(
+    benchmark: Annotated[str, typer.Argument(help="A benchmark; with --cell, a frontier.")],
+    cell: Annotated[
+        str | None, typer.Option(help="Of a frontier, as unseen-jobs-unseen-loads.")
+    ] = None,
+    policies: Annotated[
+        str, typer.Option(metavar="A,B,C", help="By name, broken ones among them.")
+    ] = ",".join(("learned", *BROKEN)),
+    guardrails: Annotated[
+        str, typer.Option(metavar="A,B,C", help="Chains around each policy.")
+    ] = "floor,deployed",
+    fallback: Annotated[str, typer.Option(help="Policy to compare with.")] = FALLBACK,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Beside healthy jobs; nothing acts.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Of each load.")] = 1,
+    train: Annotated[bool, typer.Option("--train", help="On the training jobs and loads.")] = False,
+) -> None:
     """Print a table: a row for each policy under each chain."""
-    parser = argparse.ArgumentParser(prog="python -m dsp_gym.studies.guarding", description=__doc__)
-    parser.add_argument("benchmark")
-    parser.add_argument("--cell", help="of a frontier, as unseen-jobs-unseen-loads")
-    parser.add_argument("--policies", nargs="+", default=["learned", *BROKEN])
-    parser.add_argument("--guardrails", nargs="+", default=["floor", "deployed"])
-    parser.add_argument("--fallback", default=FALLBACK, help="policy to compare with")
-    parser.add_argument("--jobs", nargs="+", help="of the benchmark; all if not given")
-    parser.add_argument("--loads", nargs="+", help="of the benchmark; all if not given")
-    parser.add_argument("--shadow", action="store_true", help="beside healthy jobs, nothing acts")
-    parser.add_argument("--seeds", type=int, default=1, help="of each load")
-    parser.add_argument("--train", action="store_true", help="on the training jobs and loads")
-    chosen = parser.parse_args(arguments)
-    config = _narrowed(benchmark_of(chosen.benchmark, chosen.cell, train=chosen.train), chosen)
-    if chosen.shadow:
-        for policy in chosen.policies:
-            for chain in chosen.guardrails:
-                _say(_watched(policy, chain, config))
+    config = benchmark_of(benchmark, cell, train=train).model_copy(update={"seeds": seeds})
+    names, chains = policies.split(","), guardrails.split(",")
+    if shadow:
+        for policy in names:
+            for chain in chains:
+                typer.echo(_watched(policy, chain, config))
         return
-    _say(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
-    fallback = play_guarded(made(chosen.fallback), None, config)
-    _say(_row(chosen.fallback.split("/")[-1], "none", fallback, fallback, fallback))
-    for policy in chosen.policies:
+    typer.echo(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
+    usual = play_guarded(made(fallback), None, config)
+    typer.echo(_row(fallback.split("/")[-1], "none", usual, usual, usual))
+    for policy in names:
         alone = play_guarded(made(policy), None, config)
-        _say(_row(policy, "none", alone, alone, fallback))
-        for chain in chosen.guardrails:
-            _say(_row(policy, chain, play_guarded(made(policy), chain, config), alone, fallback))
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+        typer.echo(_row(policy, "none", alone, alone, usual))
+        for chain in chains:
+            found = play_guarded(made(policy), chain, config)
+            typer.echo(_row(policy, chain, found, alone, usual))
 
 
 def _counted(trips: Mapping[str, Floats]) -> str:
-    said = {name: float(each.mean()) for name, each in trips.items()}
-    return ", ".join(f"{name} {value:.1f}" for name, value in said.items() if value >= 0.05)
+    often = {name: each.mean() for name, each in trips.items() if each.mean() >= 0.05}
+    return ", ".join(f"{name} {value:.1f}" for name, value in often.items())
 
 
 def _watched(policy: str, chain: str, config: BenchmarkConfig) -> str:
@@ -366,16 +321,23 @@ def _row(
     policy: str, chain: str, found: GuardedRuns, alone: GuardedRuns, fallback: GuardedRuns
 ) -> str:
     """Make a row of the table: means over all runs, and paired differences."""
-    cells = [policy, chain, f"{found.cost.mean():.2f}", f"{100 * found.late.mean():.2f} %"]
-    for others in (alone, fallback):
-        cells.append(
-            "–"
-            if others is found
-            else f"{100 * found.dearer(others):+.1f} %, {100 * found.later(others):+.2f}"
-        )
-    cells += [f"{found.rescales.mean():.1f}", _counted(found.trips) or "–"]
+    against = [
+        f"{100 * found.dearer(others):+.1f} %, {100 * found.later(others):+.2f}"
+        if others is not found
+        else "–"
+        for others in (alone, fallback)
+    ]
+    cells = (
+        policy,
+        chain,
+        f"{found.cost.mean():.2f}",
+        f"{100 * found.late.mean():.2f} %",
+        *against,
+        f"{found.rescales.mean():.1f}",
+        _counted(found.trips) or "–",
+    )
     return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

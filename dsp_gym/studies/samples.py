@@ -54,13 +54,12 @@ def _recorder(
 ) -> Recorder:
     """Make the recorder of a plan; it sets `running` when a job runs."""
     plan = files.load_model(RecordConfig, "recordings", name)
-    writer = open_recording(plan, out / "recordings" / name, cluster)
 
     def tell(now: Progress) -> None:
         if running is not None and now.what == "running":
             running.set()
 
-    return Recorder(plan, cluster, writer, tell)
+    return Recorder(plan, cluster, open_recording(plan, out / "recordings" / name, cluster), tell)
 
 
 def _record_watched(cluster: LocalCluster, out: Path, home: Path) -> None:

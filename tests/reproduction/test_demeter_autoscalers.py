@@ -5,17 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import find
 from dsp_gym.job.catalog import load_job
-from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import SimulationOptions
-from dsp_gym.studies.reproduce.demeter_autoscalers import (
-    SETUPS,
-    FailingJobs,
-    simulate,
-)
+from dsp_gym.studies.reproduce.closed_loop import InterruptedJobs, ReplayedOutage
+from dsp_gym.studies.reproduce.demeter import SETUPS, simulate
 from dsp_gym.studies.reproduce.demeter_jobs import JOBS, job_files
 
 
@@ -44,14 +39,13 @@ def test_the_operators_keys_are_the_published_ones():
 
 @pytest.mark.parametrize(("read_again_s", "more"), [(0.0, 0.0), (24.0, 24.0)])
 def test_a_failure_stops_the_job_and_reads_again(read_again_s, more):
-    topology = Topology.of([load_job("demeter-cars")])
-    jobs = SimulatedJobs(topology, SimulationOptions(trace=True))
+    failure = ReplayedOutage(100, 10, reread_s=read_again_s)
+    jobs = InterruptedJobs(load_job("demeter-cars"), SimulationOptions(trace=True), [failure])
     jobs.reset(np.array([0]), np.full((1, 200), 30_000.0))
-    failing = FailingJobs(jobs, [(100, 10)], read_again_s, 0.0)
-    failing.advance(110)
+    jobs.advance(110)
     processed, pending = jobs.trace[0, :110, 1], jobs.trace[0, 109, 5]
     assert processed[99] == pytest.approx(30_000.0, rel=0.05)
     assert not processed[100:110].any()
     assert pending >= (10 + more) * 30_000.0
-    failing.advance(60)
+    jobs.advance(60)
     assert jobs.trace[0, 169, 1] >= 30_000.0  # it catches up

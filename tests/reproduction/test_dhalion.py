@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.studies.reproduce.dhalion import dhalion_word_count
+from dsp_gym.studies.reproduce.ds2 import dhalion_word_count
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baselines.studies.autoscaler_checks import differences, flink_autoscaler
-from dsp_gym.studies.reproduce.registry import data_folder
+from dsp_gym.studies.reproduce.registry import STUDIES, data_folder
 
 
 @pytest.fixture(scope="module")
@@ -37,5 +37,5 @@ def test_a_difference_in_any_field_is_seen():
 
 
 def test_without_data_it_says_so():
-    (check,) = flink_autoscaler(None)
+    (check,) = STUDIES["flink-autoscaler"].checks(None)
     assert check.passed is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.studies.reproduce.intervals import ENOUGH, HELD, intervals
+from dsp_gym.studies.reproduce.predictions import ENOUGH, HELD, intervals
 
 
 @pytest.mark.validate

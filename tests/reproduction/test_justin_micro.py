@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.studies.reproduce.justin_micro import justin_micro, rates_per_s
+from dsp_gym.studies.reproduce.justin import justin_micro, rates_per_s
 
 
 @pytest.mark.parametrize("check", justin_micro(), ids=lambda check: check.name)

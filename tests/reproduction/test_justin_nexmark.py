@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.studies.reproduce.justin_nexmark import PUBLISHED, justin_nexmark
+from dsp_gym.studies.reproduce.justin import PUBLISHED, justin_nexmark
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from dsp_gym.job.cache import hit_curve
 from dsp_gym.job.service import hit_rate
-from dsp_gym.studies.fitting.rocksdb_curves import predicted, read_curves
+from dsp_gym.studies.reproduce.rocksdb_curves import predicted, read_curves
 
 
 @pytest.mark.parametrize("name", ["db_bench_zipf0.6_20M", "db_bench_uniform_20M"])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.config.files import find
-from dsp_gym.studies.fitting.fitted_values import fitted_values
-from dsp_gym.studies.fitting.streambed import fit, fit_miss
-from dsp_gym.studies.fitting.streambed_data import CROWDED_MIB, QUERIES, cells, read_runs
+from dsp_gym.studies.fitting.fitted_values import fitted_values, text_of
+from dsp_gym.studies.fitting.streambed import fit_runs
+from dsp_gym.studies.fitting.streambed_model import QUERIES, read_runs
 
 
 @pytest.mark.parametrize(
@@ -18,9 +17,6 @@ from dsp_gym.studies.fitting.streambed_data import CROWDED_MIB, QUERIES, cells, 
     ],
 )
 def test_the_shipped_files_are_what_the_fit_gives(name, data_folder):
-    runs = read_runs(data_folder)
-    text = find("jobs", f"streambed-{name}").read_text()
-    fitted = fit(QUERIES[name], cells(runs, name), text)
-    if "join_miss_us" in fitted_values(text):
-        fitted = fit_miss(QUERIES[name], cells(runs, name, CROWDED_MIB), fitted)
+    text = text_of(f"streambed-{name}")
+    fitted = fit_runs(QUERIES[name], read_runs(data_folder, name), text)
     assert fitted_values(text) == pytest.approx(fitted_values(fitted), rel=2e-3)

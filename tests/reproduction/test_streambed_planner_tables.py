@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.studies.reproduce.streambed_tables import TABLES, learned, planned_slots, replays
+from dsp_gym.studies.reproduce.streambed_planner import TABLES, learned, planned_slots, replays
 
 
 @pytest.mark.parametrize("query", list(TABLES))

@@ -13,22 +13,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import typer
 
-from dsp_gym.arrays import Floats
-from dsp_gym.calibration.evidence import with_section
-from dsp_gym.config import files
-from dsp_gym.config.strict_yaml import parse_yaml
-from dsp_gym.errors import MissingExtraError
+from dsp_gym.calibration.mst_job import job_spec
 from dsp_gym.job.capacity import mst_per_s
 from dsp_gym.job.evidence import Evidence
-from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import JobTables, compile_jobs
-from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
+from dsp_gym.studies.fitting.fitted_values import (
+    fitted_values,
+    keep,
+    searched,
+    text_of,
+    with_values,
+)
+from dsp_gym.studies.reproduce.justin import MEMORY_MIB
+from dsp_gym.studies.runner import WriteOption, run
 
 COMMAND = "python -m dsp_gym.studies.fitting.justin_micro --write"
 
-MEMORY_MIB = (128, 256, 512, 1024, 2048)
 START = {
     "cpu_us": 15.0,
     "read_hit_us": 60.0,
@@ -36,6 +37,13 @@ START = {
     "write_us": 60.0,
     "space_factor": 1.8,
 }
+COLUMNS = {
+    "cpu_us": "cpu_s",
+    "read_hit_us": "read_hit_s",
+    "read_miss_us": "read_miss_s",
+    "write_us": "write_s",
+}
+"""Of the compiled job, in seconds."""
 FAR = (0.0, 0.97)  # clearly not sustained
 KEPT = (1.05, np.inf)  # clearly sustained
 BANDS: dict[str, dict[tuple[int, int], tuple[float, float]]] = {
@@ -77,37 +85,28 @@ def fit(texts: Mapping[str, str]) -> dict[str, float]:
     Returns:
         Fitted values by the names of `START`, in the units of the job file.
     """
-    try:
-        from scipy.optimize import minimize
-    except ModuleNotFoundError:
-        raise MissingExtraError("dev", "fitting a job file") from None
-    specs = {
-        name: files.parse(JobSpec, parse_yaml(text, file=name), name)
-        for name, text in texts.items()
-    }
+    specs = {name: job_spec(text, name) for name, text in texts.items()}
     tables = {name: compile_jobs([spec]) for name, spec in specs.items()}
-    start = np.array(list(START.values()))
     # Bytes per entry with a space factor of 1.
     entry_mib = {
-        name: tables[name].entry_mib[0, 1] / _space_factor(spec) for name, spec in specs.items()
+        name: tables[name].entry_mib[0, 1] / (state.space_factor if state else 1.0)
+        for name, spec in specs.items()
+        for state in (spec.vertex("state").state,)
     }
 
-    def loss(scale: Floats) -> float:
-        values = dict(zip(START, start * np.exp(scale), strict=True))
-        total = 1e-4 * float(np.sum(scale**2))  # of equal solutions, the one next to the start
+    def loss(values: dict[str, float]) -> float:
+        # Of equal solutions, the one next to the start.
+        total = 1e-4 * sum(np.log(values[name] / START[name]) ** 2 for name in START)
         for name, spec in specs.items():
-            _set(tables[name], values, entry_mib[name])
-            bands = BANDS[name]
-            reached = shares(tables[name], spec.source.rate_per_s, list(bands))
-            for share, (low, high) in zip(reached, bands.values(), strict=True):
-                outside = max(low - share, share - high, 0.0)
-                total += outside**2
-        return total
+            for value, column in COLUMNS.items():
+                getattr(tables[name], column)[0, 1] = values[value] * 1e-6
+            tables[name].entry_mib[0, 1] = values["space_factor"] * entry_mib[name]
+            reached = shares(tables[name], spec.source.rate_per_s, list(BANDS[name]))
+            for share, (low, high) in zip(reached, BANDS[name].values(), strict=True):
+                total += max(low - share, share - high, 0.0) ** 2
+        return float(total)
 
-    simplex = np.vstack([np.zeros(len(start)), 0.1 * np.eye(len(start))])
-    options = {"initial_simplex": simplex, "xatol": 1e-5, "fatol": 1e-12, "maxiter": 4000}
-    best = minimize(loss, np.zeros(len(start)), method="Nelder-Mead", options=options).x
-    return dict(zip(START, (start * np.exp(best)).tolist(), strict=True))
+    return searched(loss, START, 0.1, xatol=1e-5, fatol=1e-12, maxiter=4000)
 
 
 def evidence_of(name: str, text: str) -> Evidence:
@@ -116,9 +115,8 @@ def evidence_of(name: str, text: str) -> Evidence:
     Returns:
         The section `fitted` of the job file.
     """
-    spec = files.parse(JobSpec, parse_yaml(text, file=name), name)
     tasks, mib = zip(*BANDS[name], strict=True)
-    rate = spec.source.rate_per_s
+    rate = job_spec(text, name).source.rate_per_s
     return Evidence(
         command=COMMAND,
         runs=len(tasks),
@@ -128,37 +126,14 @@ def evidence_of(name: str, text: str) -> Evidence:
     )
 
 
-def _space_factor(spec: JobSpec) -> float:
-    state = spec.vertex("state").state
-    return 1.0 if state is None else state.space_factor
-
-
-def _set(tables: JobTables, values: Mapping[str, float], entry_mib: float) -> None:
-    tables.cpu_s[0, 1] = values["cpu_us"] * 1e-6
-    tables.read_hit_s[0, 1] = values["read_hit_us"] * 1e-6
-    tables.read_miss_s[0, 1] = values["read_miss_us"] * 1e-6
-    tables.write_s[0, 1] = values["write_us"] * 1e-6
-    tables.entry_mib[0, 1] = values["space_factor"] * entry_mib
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
-    import argparse
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write the fitted job files")
-    options = parser.parse_args(arguments)
-    paths = {name: files.find("jobs", f"justin-{name}") for name in BANDS}
-    texts = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
+def main(write: WriteOption = False) -> None:
+    """Fit the micro-benchmarks to the inequalities of Justin's section 3."""
+    texts = {name: text_of(f"justin-{name}") for name in BANDS}
     values = fit(texts)
-    typer.echo(", ".join(f"{name} {value:.4g}" for name, value in values.items()))
-    for name, path in paths.items():
-        known = fitted_values(texts[name])
-        text = with_values(texts[name], {key: values[key] for key in values if key in known})
-        text = with_section(text, evidence_of(name, text))
-        if options.write:
-            typer.echo(f"written: {files.write_atomic(path, text)}")
+    for name, text in texts.items():
+        fitted = with_values(text, {key: values[key] for key in fitted_values(text)})
+        keep(f"justin-{name}", fitted, evidence_of(name, fitted), write=write)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

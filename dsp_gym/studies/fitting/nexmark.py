@@ -10,25 +10,19 @@ are published, the cost of a cache miss. Q1's loss with parallelism is ContTune'
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import typer
 
 from dsp_gym.calibration.csv_rows import measured_rows
-from dsp_gym.calibration.evidence import with_section
-from dsp_gym.config import files
-from dsp_gym.config.strict_yaml import parse_yaml
+from dsp_gym.calibration.mst_job import job_spec
 from dsp_gym.job.capacity import vertex_capacity
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.memory import level_mib
-from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import compile_jobs
-from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
+from dsp_gym.studies.fitting.fitted_values import fitted_values, keep, text_of, with_values
+from dsp_gym.studies.runner import DataOption, WriteOption, run
 
 COMMAND = "python -m dsp_gym.studies.fitting.nexmark --data ../shared/data --write"
 
@@ -64,7 +58,7 @@ def solve(name: str, text: str) -> str:
         The text with the fitted lines replaced and all others as they were.
     """
     main_vertex, targets = TARGETS[name]
-    spec = files.parse(JobSpec, parse_yaml(text, file=f"{name}.yaml"), f"{name}.yaml")
+    spec = job_spec(text, name)
     tables = compile_jobs([spec])
     v = [vertex.name for vertex in spec.topological_order()].index(main_vertex)
     inflow = spec.source.rate_per_s * tables.ratio[0, v]
@@ -72,21 +66,17 @@ def solve(name: str, text: str) -> str:
     rows, seconds = [], []
     for target in targets:
         _, hit = vertex_capacity(tables, 0, v, target.parallelism, target.level, inflow)
-        factor = tables.write_factor[0, v, target.level + 1]
-        stays = (
-            tables.reads[0, v] * tables.read_hit_s[0, v]
-            + tables.writes[0, v] * tables.write_s[0, v] * factor
-        )
-        missed = tables.reads[0, v] * (1 - hit)
-        if len(targets) == 1:
-            stays += missed * tables.read_miss_s[0, v]
-        rows.append([1.0, missed])
-        tasks = tables.useful[0, v, target.parallelism]
-        seconds.append(target.utilization * tasks / inflow - stays)
-    if len(targets) == 1:
-        return with_values(text, {"cpu_us": seconds[0] * 1e6})
+        write_s = tables.write_s[0, v] * tables.write_factor[0, v, target.level + 1]
+        stays = tables.reads[0, v] * tables.read_hit_s[0, v] + tables.writes[0, v] * write_s
+        rows.append([1.0, tables.reads[0, v] * (1 - hit)])
+        useful = tables.useful[0, v, target.parallelism]
+        seconds.append(target.utilization * useful / inflow - stays)
+    if len(targets) == 1:  # the miss cost stays as it is
+        rows.append([0.0, 1.0])
+        seconds.append(tables.read_miss_s[0, v])
     cpu_s, miss_s = np.linalg.solve(np.array(rows), np.array(seconds))
-    return with_values(text, {"cpu_us": cpu_s * 1e6, "read_miss_us": miss_s * 1e6})
+    fitted = {"cpu_us": cpu_s * 1e6, "read_miss_us": miss_s * 1e6}
+    return with_values(text, {key: fitted[key] for key in list(fitted)[: len(targets)]})
 
 
 def evidence_of(name: str, text: str) -> Evidence:
@@ -96,16 +86,15 @@ def evidence_of(name: str, text: str) -> Evidence:
         The section `fitted` of the job file.
     """
     main_vertex, targets = TARGETS[name]
-    spec = files.parse(JobSpec, parse_yaml(text, file=f"{name}.yaml"), f"{name}.yaml")
+    spec = job_spec(text, name)
     tasks = [target.parallelism for target in targets]
     mib = [level_mib(spec.memory.base_mib, target.level) for target in targets]
-    rate = spec.source.rate_per_s
     return Evidence(
         command=COMMAND,
         runs=len(targets),
         parallelism={main_vertex: (min(tasks), max(tasks))},
         managed_memory_mib=(min(mib), max(mib)) if spec.vertex(main_vertex).state else None,
-        rate_per_s=(rate, rate),
+        rate_per_s=(spec.source.rate_per_s, spec.source.rate_per_s),
     )
 
 
@@ -119,32 +108,22 @@ def power_of(data: Path) -> float:
     for row in measured_rows(data / "nexmark_q1_mapper_scaling.csv"):
         rate = float(row["processing_ability_events_per_s"])
         trials.setdefault(int(row["parallelism"]), []).append(rate)
-    single = statistics.mean(trials[1])
+    mean = {p: np.mean(rates) for p, rates in trials.items()}
     # Through e(1) = 1, as the form demands.
-    pairs = [(math.log(p), math.log(statistics.mean(r) / p / single)) for p, r in trials.items()]
-    return -sum(x * y for x, y in pairs) / sum(x * x for x, _ in pairs)
+    x = np.log(list(mean))
+    y = np.log([rate / p / mean[1] for p, rate in mean.items()])
+    return float(-(x @ y) / (x @ x))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
-    import argparse
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of measured data")
-    parser.add_argument("--write", action="store_true", help="write the fitted job files")
-    options = parser.parse_args(arguments)
+def main(data: DataOption, write: WriteOption = False) -> None:
+    """Fit the Nexmark queries to the final parallelism of Justin's section 5."""
     for name in TARGETS:
-        path = files.find("jobs", name)
-        text = path.read_text(encoding="utf-8")
+        text = text_of(name)
         if "q1_power" in fitted_values(text):
-            text = with_values(text, {"q1_power": power_of(options.data)})
+            text = with_values(text, {"q1_power": power_of(data)})
         text = solve(name, text)
-        text = with_section(text, evidence_of(name, text))
-        fitted = ", ".join(f"{key} {value:g}" for key, value in fitted_values(text).items())
-        typer.echo(f"{name}: {fitted}")
-        if options.write:
-            typer.echo(f"  written: {files.write_atomic(path, text)}")
+        keep(name, text, evidence_of(name, text), write=write)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,4 +1,4 @@
-"""A policy in closed loop with one simulated job under constant or stepped load."""
+"""A policy in closed loop with one simulated job, and a simulated job with given outages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.control.loop import ControlLoop
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
-from dsp_gym.loop.snapshot import RESTARTING
+from dsp_gym.loop.snapshot import RESTARTING, RUNNING
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
@@ -84,33 +85,35 @@ def closed_loop(
     """
     topology = Topology.of([spec])
     jobs = SimulatedJobs(topology, options)
-    names = topology.names(0)
-    parallelism = topology.tables.start_parallelism.copy()
-    if start is not None:
-        wanted = dict.fromkeys(names, start) if isinstance(start, int) else start
-        for v, name in enumerate(names):
-            parallelism[0, v] = wanted.get(name, parallelism[0, v])
-    seeds = np.array([seed])
-    jobs.reset(seeds, rates_per_s[None, :], parallelism=parallelism)
+    names, seeds = topology.names(0), np.array([seed])
+    wanted = dict.fromkeys(names, start) if isinstance(start, int) else start or {}
+    own = topology.tables.start_parallelism[0].tolist()
+    parallelism = [[wanted.get(name, p) for name, p in zip(names, own, strict=True)]]
+    jobs.reset(seeds, rates_per_s[None, :], parallelism=np.array(parallelism))
     loop = ControlLoop(jobs, make(policy), None, interval_s)
     loop.reset(seeds)
     scaled = [v for v, name in enumerate(names) if spec.vertex(name).kind != "source"]
+    steps = [loop.step() for _ in range(len(rates_per_s) // interval_s)]
     path: list[tuple[float, TasksAndLevels]] = []
-    outcomes: list[Outcome] = []
-    for _ in range(len(rates_per_s) // interval_s):
-        step = loop.step()
+    for step in steps:
         seen = step.snapshot
         running = {
             names[v]: (int(seen.parallelism[0, v]), int(seen.memory_level[0, v])) for v in scaled
         }
         if not path or running != path[-1][1]:
             path.append((float(seen.t_s[0]), running))
-        if isinstance(step.outcome, Outcome):
-            outcomes.append(step.outcome)
-    last = outcomes[-max(1, 600 // interval_s) :]
-    processed = sum(float(o.processed[0]) for o in last)
-    offered = sum(float(o.arrived[0]) for o in last)
-    return ClosedLoopRun(tuple(path), processed / offered)
+    last = Outcome.joined([step.outcome for step in steps[-max(1, 600 // interval_s) :]])
+    return ClosedLoopRun(tuple(path), float(last.processed[0] / last.arrived[0]))
+
+
+def apart(configuration: TasksAndLevels) -> tuple[dict[str, int], dict[str, int]]:
+    """Take a configuration apart.
+
+    Returns:
+        Parallelism and memory level by vertex.
+    """
+    tasks = {name: p for name, (p, _) in configuration.items()}
+    return tasks, {name: level for name, (_, level) in configuration.items()}
 
 
 def can_lose(spec: JobSpec, configuration: TasksAndLevels, rate_per_s: float, tasks: int) -> bool:
@@ -119,14 +122,12 @@ def can_lose(spec: JobSpec, configuration: TasksAndLevels, rate_per_s: float, ta
     Returns:
         True where the job still sustains the rate with that many tasks less at one vertex.
     """
-    parallelism = {name: p for name, (p, _) in configuration.items()}
-    levels = {name: level for name, (_, level) in configuration.items()}
-    for name, p in parallelism.items():
-        if not spec.vertex(name).scalable or p <= tasks:
-            continue
-        if mst(spec, parallelism | {name: p - tasks}, levels).rate_per_s >= rate_per_s:
-            return True
-    return False
+    parallelism, levels = apart(configuration)
+    return any(
+        mst(spec, parallelism | {name: p - tasks}, levels).rate_per_s >= rate_per_s
+        for name, p in parallelism.items()
+        if spec.vertex(name).scalable and p > tasks
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +136,79 @@ class ReplayedOutage:
 
     t_s: int
     outage_s: int
-    slots: int
+    slots: int | None = None  # None: those that ran
     reread_s: float = 0.0  # seconds of load read again after the restart
+
+
+class InterruptedJobs(SimulatedJobs):
+    """One simulated job with outages at given seconds, and records read again after restarts.
+
+    Args:
+        spec: the job.
+        options: the simulation's.
+        outages: in order of time, not overlapping (see `merge_outages`).
+        rescale_reread_s: seconds of load read again after a rescale.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        options: SimulationOptions,
+        outages: Sequence[ReplayedOutage],
+        rescale_reread_s: float = 0.0,
+    ) -> None:
+        super().__init__(Topology.of([spec]), options)
+        self._outages, self._rescale_reread_s, self._now_s = list(outages), rescale_reread_s, 0
+
+    def apply(self, guarded: GuardedDecision) -> None:
+        """Ask for a configuration."""
+        was_up = self.state.status[0] == RUNNING
+        super().apply(guarded)
+        if was_up and self.state.status[0] != RUNNING:
+            self._read_again(self._rescale_reread_s)
+
+    def advance(self, seconds: int, seen: Floats | None = None) -> Outcome:
+        """Let the job run, and stop it when it must.
+
+        Args:
+            seconds: how many.
+            seen: stays as it is: nobody asks for the sinks of an interrupted job.
+
+        Returns:
+            The outcome of the whole interval, outages included.
+        """
+        end, parts = self._now_s + seconds, []
+        while self._now_s < end:
+            until = min(end, self._outages[0].t_s) if self._outages else end
+            if until > self._now_s:
+                parts.append(super().advance(until - self._now_s))
+                self._now_s = until
+            if self._outages and self._outages[0].t_s <= self._now_s:
+                self._stop(self._outages.pop(0))
+        return Outcome.joined(parts)
+
+    def _stop(self, outage: ReplayedOutage) -> None:
+        state, tables = self.state, self.topology.tables
+        if state.status[0] == RESTARTING:
+            return
+        slots = state.parallelism[0] if outage.slots is None else outage.slots
+        if state.status[0] == RUNNING or outage.slots is not None:
+            state.next_parallelism[0] = np.clip(
+                slots, tables.min_parallelism[0], tables.max_parallelism[0]
+            )
+        state.status[0], state.outage_begun[0] = RESTARTING, self._now_s
+        state.phase_left_s[0] = outage.outage_s
+        self._read_again(outage.reread_s)
+
+    def _read_again(self, seconds: float) -> None:
+        rate_per_s = self.rates[0, min(self._now_s, self.rates.shape[1] - 1)]
+        self.state.vertex[0, 0, X.pending] += seconds * float(rate_per_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """Every second of a replayed run."""
 
-    offered_per_s: Floats
     consumed_per_s: Floats  # records read again count again
     backlog: Floats
     age_s: Floats  # of the newest record consumed: NaN while down
@@ -163,46 +228,26 @@ def replay(
         spec: the job; with slot sharing, every vertex but the source takes all slots.
         offered_per_s: (T,) records/s of each second.
         slots: slots at the start.
-        outages: in order of time, not overlapping (see `merged`).
+        outages: in order of time, not overlapping (see `merge_outages`).
         seed: of the service noise.
 
     Returns:
         Offered and consumed records, backlog and age of every second.
     """
-    topology = Topology.of([spec])
-    jobs = SimulatedJobs(topology, SimulationOptions(trace=True))
-    width = topology.tables.start_parallelism.shape[1]
-    jobs.reset(np.array([seed]), offered_per_s[None, :], parallelism=np.full((1, width), slots))
     length = len(offered_per_s)
+    jobs = InterruptedJobs(spec, SimulationOptions(trace=True), outages)
+    parallelism = np.full_like(jobs.topology.tables.start_parallelism, slots)
+    jobs.reset(np.array([seed]), offered_per_s[None, :], parallelism=parallelism)
+    jobs.advance(length)
     down = np.zeros(length, bool)
-    now = 0
-    reread = np.zeros(length)
     for outage in outages:
-        if outage.t_s >= length:
-            break
-        if outage.t_s > now:
-            jobs.advance(outage.t_s - now)
-        seconds = min(outage.outage_s, length - outage.t_s)
-        state = jobs.state
-        state.status[0] = RESTARTING
-        state.outage_begun[0] = outage.t_s
-        state.phase_left_s[0] = seconds
-        low, high = topology.tables.min_parallelism[0], topology.tables.max_parallelism[0]
-        state.next_parallelism[0] = np.clip(outage.slots, low, high)
-        jobs.advance(seconds)
-        now = outage.t_s + seconds
-        down[outage.t_s : now] = True
-        again = outage.reread_s * float(offered_per_s[outage.t_s])
-        state.vertex[0, 0, X.pending] += again
-        if now < length:
-            reread[now] += again
-    if now < length:
-        jobs.advance(length - now)
-    trace = jobs.trace[0, :length]
-    consumed = np.where(down, 0.0, trace[:, TRACE.processed])
-    age = age_s(offered_per_s, trace[:, TRACE.pending])
+        down[outage.t_s : outage.t_s + outage.outage_s] = True
+    processed, backlog = (jobs.trace[0, :length, at] for at in (TRACE.processed, TRACE.pending))
     return Replayed(
-        offered_per_s, consumed, trace[:, TRACE.pending], np.where(down, np.nan, age), down
+        np.where(down, 0.0, processed),
+        backlog,
+        np.where(down, np.nan, age_s(offered_per_s, backlog)),
+        down,
     )
 
 
@@ -217,11 +262,10 @@ def merge_outages(outages: Sequence[ReplayedOutage]) -> list[ReplayedOutage]:
         last = found[-1] if found else None
         if last is None or outage.t_s >= last.t_s + last.outage_s:
             found.append(outage)
-            continue
-        end = max(last.t_s + last.outage_s, outage.t_s + outage.outage_s)
-        found[-1] = ReplayedOutage(
-            last.t_s, end - last.t_s, outage.slots, max(last.reread_s, outage.reread_s)
-        )
+        else:
+            end = max(last.t_s + last.outage_s, outage.t_s + outage.outage_s)
+            reread_s = max(last.reread_s, outage.reread_s)
+            found[-1] = ReplayedOutage(last.t_s, end - last.t_s, outage.slots, reread_s)
     return found
 
 

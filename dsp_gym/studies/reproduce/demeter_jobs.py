@@ -11,22 +11,22 @@ it costs afterwards, come from each policy's runs 2 and 3; run 1 is in no fit.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
+import typer
 
 from dsp_gym.calibration.evidence import with_section
 from dsp_gym.calibration.mst_job import job_spec
 from dsp_gym.calibration.series import BLOCK_BYTES, evidence_of
 from dsp_gym.calibration.series_fit import SeriesFit, fit_series, fit_warm_up_after_rescales
 from dsp_gym.calibration.series_tables import read_outages, read_profiles, read_series
-from dsp_gym.config.files import write_atomic
+from dsp_gym.config import files
 from dsp_gym.job.memory import managed_mib_per_slot
+from dsp_gym.studies.reproduce.demeter import CHECKED_RUN, OPERATOR, REACTIVE
+from dsp_gym.studies.runner import DataOption, WriteOption, run
 
 COMMAND = "python -m dsp_gym.studies.reproduce.demeter_jobs --data ../shared/data --write"
-CHECKED_RUN = 1
 MEMORY_MIB = 4096.0
 KEY_GROUPS = {"in_place": 32768, "redeploy": 24}
 """Reactive mode takes Flink's upper bound; the operator's deployment sets 24."""
@@ -56,10 +56,10 @@ def job_files(data: Path) -> dict[str, str]:
     reactive = [
         o.outage_s
         for o in others
-        if o.policy == "reactive_hpa_cpu" and not o.failure_injected and o.slots_after > 0
+        if o.policy == REACTIVE and not o.failure_injected and o.slots_after > 0
     ]
     low, middle, high = np.quantile(reactive, [0.1, 0.5, 0.9]).tolist()
-    redeployed = fit_warm_up_after_rescales(fit, others, "flink_operator_autoscaler")
+    redeployed = fit_warm_up_after_rescales(fit, others, OPERATOR)
     assert redeployed.outage_s is not None
     chained, unchained = JOBS
     texts = {
@@ -176,18 +176,14 @@ def _vertex(
 """
 
 
-def main() -> None:
-    """Print the job files, or write them to configs/jobs."""
-    parser = argparse.ArgumentParser(description="Fit the job files of Demeter's CARS.")
-    parser.add_argument("--data", type=Path, required=True, help="folder of measured data")
-    parser.add_argument("--write", action="store_true", help="write configs/jobs/*.yaml")
-    options = parser.parse_args()
-    for name, text in job_files(options.data).items():
-        if options.write:
-            write_atomic(Path("configs/jobs") / f"{name}.yaml", text)
+def main(data: DataOption, write: WriteOption = False) -> None:
+    """Fit the job files of Demeter's CARS, and print or write them."""
+    for name, text in job_files(data).items():
+        if write:
+            files.write_atomic(files.find("jobs", name), text)
         else:
-            sys.stdout.write(text)
+            typer.echo(text, nl=False)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

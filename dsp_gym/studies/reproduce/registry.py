@@ -1,11 +1,10 @@
-"""The studies `dsp-gym reproduce` knows, each a function from the data folder to its checks."""
+"""The checks of `dsp-gym reproduce`, and the studies that make them."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
@@ -23,7 +22,7 @@ class Check:
     ours: str | float | None
     tolerance: str
     passed: bool | None  # None: only reported, or skipped
-    used_in_fit: bool  # a job file's parameters were fitted to it
+    used_in_fit: bool = False  # a job file's parameters were fitted to it
     note: str | None = None  # why it was skipped, or what to know about it
 
     @property
@@ -38,103 +37,154 @@ def skipped(name: str, source: str, claim: str, published: str | float, why: str
     Returns:
         A check whose `passed` and `ours` are None, with the reason in its note.
     """
-    return Check(name, source, claim, published, None, "–", None, False, f"skipped: {why}")
+    return Check(name, source, claim, published, None, "–", None, note=f"skipped: {why}")
 
 
-Study = Callable[[Path | None], list[Check]]
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A study, and the one check that stands in its place where its data or an extra is missing."""
+
+    makes: str  # module:function, from the data folder to checks; imported when it is run
+    about: str
+    file: str | None = None  # of the data folder, without which there is nothing to compare with
+    instead: tuple[str, str, str, str | float] = ("", "", "", "")  # name to published, of a Check
+
+    def checks(self, data: Path | None) -> list[Check]:
+        """Make the checks.
+
+        Returns:
+            Those of the study, or one that says why it was skipped.
+        """
+        if self.file is not None and not (data is not None and (data / self.file).is_file()):
+            return [skipped(*self.instead, "no data folder; name one with DSP_GYM_DATA")]
+        module, _, function = self.makes.partition(":")
+        made: Callable[[Path | None], list[Check]] = getattr(import_module(module), function)
+        try:
+            return made(data)
+        except MissingExtraError as error:
+            return [skipped(*self.instead, str(error))]
 
 
-def needs(
-    file: str, name: str, source: str, claim: str, published: str | float
-) -> Callable[[Callable[[Path], list[Check]]], Study]:
-    """Skip a study, with one check that says why, where its data or an extra are missing.
-
-    Args:
-        file: of the data folder, without which there is nothing to compare with.
-        name: of the one check.
-        source: paper and section, or data file.
-        claim: the claim in words.
-        published: what was published.
-
-    Returns:
-        A decorator of a function from the data folder to checks.
-    """
-
-    def decorate(study: Callable[[Path], list[Check]]) -> Study:
-        @functools.wraps(study)
-        def run(data: Path | None) -> list[Check]:
-            if data is None or not (data / file).is_file():
-                why = "no data folder; name one with DSP_GYM_DATA"
-                return [skipped(name, source, claim, published, why)]
-            try:
-                return study(data)
-            except MissingExtraError as error:
-                return [skipped(name, source, claim, published, str(error))]
-
-        return run
-
-    return decorate
-
-
-STUDIES: dict[str, tuple[str, str]] = {
-    "justin-micro": (
-        "dsp_gym.studies.reproduce.justin_micro:justin_micro",
+STUDIES = {
+    "justin-micro": Study(
+        "dsp_gym.studies.reproduce.justin:justin_micro",
         "Justin, section 3: which tasks and memory sustain Read, Write and Update",
     ),
-    "justin-nexmark": (
-        "dsp_gym.studies.reproduce.justin_nexmark:justin_nexmark",
+    "justin-nexmark": Study(
+        "dsp_gym.studies.reproduce.justin:justin_nexmark",
         "Justin, section 5: finals, steps, memory levels and savings on Nexmark",
     ),
-    "ds2-word-count": (
+    "ds2-word-count": Study(
         "dsp_gym.studies.reproduce.ds2:ds2_word_count",
         "DS2, sections 5.2 and 5.3: word count on Heron and on Flink",
     ),
-    "ds2-convergence": (
+    "ds2-convergence": Study(
         "dsp_gym.studies.reproduce.ds2:ds2_convergence",
         "DS2, section 5.4: six Nexmark queries from six initial parallelisms",
     ),
-    "dhalion": (
-        "dsp_gym.studies.reproduce.dhalion:dhalion_word_count",
+    "dhalion": Study(
+        "dsp_gym.studies.reproduce.ds2:dhalion_word_count",
         "DS2, section 5.2: Dhalion on the Heron word count, beside DS2's one step",
     ),
-    "streambed": (
+    "streambed": Study(
         "dsp_gym.studies.reproduce.streambed:streambed",
         "StreamBed: throughput by slots and memory of q1, q5, q11, each slot count left out",
+        "streambed_mst.csv",
+        (
+            "streambed/mst",
+            "StreamBed, streambed_mst.csv",
+            "throughput of q1, q5 and q11 by slots and memory",
+            "122 measurements",
+        ),
     ),
-    "streambed-planner": (
+    "streambed-planner": Study(
         "dsp_gym.studies.reproduce.streambed_planner:streambed_planner",
         "StreamBed: BIDS2 on measured rates, and slots for ten times its testbed",
+        instead=(
+            "streambed-planner/slots",
+            "StreamBed, section 6",
+            "slots for a rate far above the testbed's",
+            "–",
+        ),
     ),
-    "streambed-tables": (
-        "dsp_gym.studies.reproduce.streambed_tables:streambed_tables",
+    "streambed-tables": Study(
+        "dsp_gym.studies.reproduce.streambed_planner:streambed_tables",
         "StreamBed, section 8.2: Tables 3 and 4 and Figure 6 on the simulated queries",
+        instead=(
+            "streambed-tables/all",
+            "StreamBed, section 8.2",
+            "Tables 3 and 4, Figure 6",
+            "–",
+        ),
     ),
-    "demeter": (
+    "demeter": Study(
         "dsp_gym.studies.reproduce.demeter:demeter",
         "Demeter: an 18 h run under two policies, its outages and slots replayed",
+        "demeter_cars_static24.csv",
+        (
+            "demeter/late",
+            "Demeter, results of CARS (demeter_cars_*.csv)",
+            "an 18 h run with its recorded outages and slots replayed",
+            "3 runs of 18 h",
+        ),
     ),
-    "demeter-autoscalers": (
-        "dsp_gym.studies.reproduce.demeter_autoscalers:demeter_autoscalers",
+    "demeter-autoscalers": Study(
+        "dsp_gym.studies.reproduce.demeter:demeter_autoscalers",
         "Demeter: the operator's autoscaler and reactive HPA as policies, 18 h, five seeds",
+        "demeter_cars_static24.csv",
+        (
+            "demeter-autoscalers/late",
+            "Demeter, results of CARS (demeter_cars_*.csv)",
+            "published autoscalers as policies on the calibrated job",
+            "3 runs of 18 h",
+        ),
     ),
-    "flink-autoscaler": (
+    "flink-autoscaler": Study(
         "baselines.studies.autoscaler_checks:flink_autoscaler",
         "Flink's autoscaler 1.15.0: facts of its unit tests, decisions and traces of its classes",
+        "flink_autoscaler_cases.json",
+        (
+            "flink-autoscaler/facts",
+            "Flink Kubernetes Operator, flink-autoscaler",
+            "facts of its unit tests",
+            211,
+        ),
     ),
-    "rocksdb-curves": (
+    "rocksdb-curves": Study(
         "dsp_gym.studies.reproduce.rocksdb_curves:rocksdb_curves",
         "RocksDB's miss ratios over the size of its block cache, each curve left out",
+        "rocksdb_miss_ratio_curves.csv",
+        (
+            "rocksdb-curves/fit",
+            "rocksdb_miss_ratio_curves.csv",
+            "hit rates of a block cache at 21 sizes",
+            "4 curves",
+        ),
     ),
-    "intervals": (
-        "dsp_gym.studies.reproduce.intervals:intervals",
+    "intervals": Study(
+        "dsp_gym.studies.reproduce.predictions:intervals",
         "the 90 % intervals of predicted rates: how often they hold what was measured",
+        "streambed_mst.csv",
+        (
+            "intervals/all",
+            "streambed_mst.csv, flink_runs/",
+            "90 % intervals hold the truth",
+            "90 %",
+        ),
     ),
-    "flink-runs": (
-        "dsp_gym.studies.reproduce.flink_runs:flink_runs",
+    "flink-runs": Study(
+        "dsp_gym.studies.reproduce.predictions:flink_runs",
         "a real Flink's runs: calibrated on a third of them, the rest predicted",
+        "flink_runs/runs.csv",
+        (
+            "flink-runs/held-out",
+            "flink_runs/runs.csv, samples.csv.gz",
+            "sustained rate, busyness, hit rate and read latency of runs held out of the fit",
+            "50 runs",
+        ),
     ),
 }
-"""Name to function (imported when run) and a sentence."""
+"""By name, in the order in which they are listed."""
 
 
 def studies() -> dict[str, str]:
@@ -143,7 +193,7 @@ def studies() -> dict[str, str]:
     Returns:
         Sentences by name, in the order in which `dsp-gym reproduce` lists them.
     """
-    return {name: about for name, (_, about) in STUDIES.items()}
+    return {name: study.about for name, study in STUDIES.items()}
 
 
 def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
@@ -162,12 +212,8 @@ def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
     if name is not None and name not in STUDIES:
         raise ConfigError(f"there is no study '{name}'", remedy=did_you_mean(name, STUDIES))
     folder = data_folder() if data is None else data
-    checks = []
-    for study in STUDIES if name is None else (name,):
-        module, _, function = STUDIES[study][0].partition(":")
-        run: Study = getattr(importlib.import_module(module), function)
-        checks += run(folder)
-    return checks
+    chosen = STUDIES.values() if name is None else [STUDIES[name]]
+    return [check for study in chosen for check in study.checks(folder)]
 
 
 def data_folder() -> Path | None:

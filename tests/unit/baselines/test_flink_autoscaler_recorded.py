@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from baselines.flink_autoscaler.answers import decision
-from baselines.studies.autoscaler_checks import differences, wrong_decisions
+from baselines.studies.autoscaler_checks import decision_answers, differences, wrong
 
 LINES = [
     json.loads(line)
@@ -40,7 +40,7 @@ def moves_excluded(line: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("line", LINES, ids=[line["id"] for line in LINES])
 def test_every_field_is_what_flinks_classes_answer(line):
-    assert wrong_decisions([line]) == {}
+    assert wrong([line], decision_answers) == {}
     found = decision({k: v for k, v in line.items() if k != "expected"})
     expected = answered(line)
     # Nor is there anything they do not say.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dsp_gym.calibration.mst_tables import MstRun
 from dsp_gym.config.files import find
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.capacity import vertex_capacity
@@ -15,12 +16,11 @@ from dsp_gym.job.tables import compile_jobs
 from dsp_gym.studies.fitting import justin_micro, nexmark
 from dsp_gym.studies.fitting.fitted_values import fitted_values, with_values
 from dsp_gym.studies.fitting.streambed import fit, production_cell
-from dsp_gym.studies.fitting.streambed_data import (
+from dsp_gym.studies.fitting.streambed_model import (
     AT_SCALE,
     KEY_GROUPS,
     QUERIES,
     StreambedCell,
-    StreambedRun,
     cells,
     read_runs,
 )
@@ -51,10 +51,10 @@ def made_up_q1(service_us, contention):
     made = []
     for slots, tasks in ((3, 2), (6, 5), (11, 9), (16, 13)):
         mst = tasks / (service_us * 1e-6) * (1 - contention * (slots - 1))
-        run = StreambedRun(
-            "q1", 2048, slots, mst, (64, tasks, slots - tasks), (1, 1, 0.92), (1e6, 1e6, 1e8)
+        run = MstRun(
+            "1", 2048, slots, mst, (64, tasks, slots - tasks), (1, 1, 0.92), (1e6, 1e6, 1e8)
         )
-        made.append(StreambedCell("q1", 2048, slots, (run,)))
+        made.append(StreambedCell((run,)))
     return made
 
 
@@ -72,8 +72,8 @@ def made_up_q11(service_us, power):
         fullest = math.ceil(KEY_GROUPS / tasks) / KEY_GROUPS
         mst = tasks**-power / (fullest * service_us * 1e-6) / 0.92
         ratios, rates = (1, 1, 0.92, 0.02, 0.02), (1e6, 2e6, 5e4, 1e6, 4e6)
-        run = StreambedRun("q11", 2048, slots, mst, (32, 4, tasks, 1, 1), ratios, rates)
-        made.append(StreambedCell("q11", 2048, slots, (run,)))
+        run = MstRun("1", 2048, slots, mst, (32, 4, tasks, 1, 1), ratios, rates)
+        made.append(StreambedCell((run,)))
     return made
 
 
@@ -87,11 +87,11 @@ def test_a_fit_for_large_budgets_sets_key_groups_apart_from_the_loss():
 def test_a_production_run_is_placed_by_the_rates_of_the_largest_budget():
     rates = (1e6, 2e6, 4e4, 2e6, 2e6, 3e5, 1e6, 2e5, 1e6, 1e6)
     ratios = (1, 1, 0.9, 0.3, 0.3, 0.3, 1e-5, 0.3, 0.02, 0.02)
-    run = StreambedRun("q5", 2048, 48, 9e5, (32, 2, 36, 1, 1, 2, 1, 3, 1, 1), ratios, rates)
-    small = replace(run, slots=9, true_rate=(1.0,) * 10)
+    run = MstRun("1", 2048, 48, 9e5, (32, 2, 36, 1, 1, 2, 1, 3, 1, 1), ratios, rates)
+    small = replace(run, slots=9, true_rate_per_s=(1.0,) * 10)
     cell = production_cell(
         AT_SCALE["q5"],
-        [StreambedCell("q5", 2048, 48, (run,)), StreambedCell("q5", 2048, 9, (small,))],
+        [StreambedCell((run,)), StreambedCell((small,))],
     )
     assert cell is not None
     # 2.5 M/s was carried in full, 3.0 M/s was not: the rate it was planned for is no measurement.
@@ -103,20 +103,26 @@ def test_a_production_run_is_placed_by_the_rates_of_the_largest_budget():
 
 def test_aborted_and_single_task_runs_are_left_out(tmp_path):
     (tmp_path / "streambed_mst.csv").write_text(
-        "run_id,query,slot_memory_mb,slot_budget,single_task,mst_events_per_s,suspect\n"
-        "1,q1,2048,3,0,100,0\n2,q1,2048,3,0,10,1\n3,q1,2048,3,1,90,0\n4,q1,2048,3,0,120,0\n"
+        "run_id,query,slot_memory_mb,slot_budget,mst_events_per_s,suspect\n"
+        "1,q1,2048,3,100,0\n2,q1,2048,3,10,1\n3,q1,2048,3,90,0\n4,q1,2048,3,120,0\n"
     )
-    rows = "".join(f"{run},{op},1,1.0,5\n" for run in (1, 4) for op in (0, 1, 2))
+    names = ("source", "map", "sink")
+    rows = [
+        f"{run},q1,{op},{names[op]},{op - 1 if op else ''},{2 if op == 1 and run != 3 else 1},1.0,5"
+        for run in (1, 2, 3, 4)
+        for op in (0, 1, 2)
+    ]
     (tmp_path / "streambed_operator_rates.csv").write_text(
-        "run_id,op_index,parallelism,input_ratio_to_source,true_rate_per_task_events_per_s\n" + rows
+        "run_id,query,op_index,operator,inputs,parallelism,input_ratio_to_source,"
+        "true_rate_per_task_events_per_s\n" + "\n".join(rows)
     )
-    (cell,) = cells(read_runs(tmp_path), "q1")
+    (cell,) = cells(read_runs(tmp_path, "q1"))
     assert cell.mst_per_s == 110
 
 
 def test_a_folder_without_the_data_is_explained(tmp_path):
-    with pytest.raises(ConfigError, match="DSP_GYM_DATA"):
-        read_runs(tmp_path)
+    with pytest.raises(ConfigError, match=r"streambed_mst.csv: cannot be read"):
+        read_runs(tmp_path, "q1")
 
 
 def test_nexmark_targets_are_met_by_the_fitted_files():

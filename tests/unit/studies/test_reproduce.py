@@ -27,7 +27,9 @@ def one_study(monkeypatch):
         module = types.ModuleType("made_up_study")
         module.run = lambda data: list(checks)
         monkeypatch.setitem(sys.modules, "made_up_study", module)
-        monkeypatch.setattr(registry, "STUDIES", {"made-up": ("made_up_study:run", "a study")})
+        monkeypatch.setattr(
+            registry, "STUDIES", {"made-up": registry.Study("made_up_study:run", "a study")}
+        )
 
     return put
 
