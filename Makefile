@@ -167,7 +167,7 @@ validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four h
 	-$(BIN)/dsp-gym reproduce  # ends with 1 where a bar is missed; docs/reproduction.md says which
 	$(BIN)/dsp-gym train configs/experiments/q11.yaml
 	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --runs runs/q11/latest \
-		--other-jobs nexmark-q1 nexmark-q2 nexmark-q3 nexmark-q5 nexmark-q8 --out docs/figures/q11.json > /dev/null
+		--other-jobs nexmark-q1,nexmark-q2,nexmark-q3,nexmark-q5,nexmark-q8 --out docs/figures/q11.json > /dev/null
 	$(BIN)/python -m agents.studies.claim configs/experiments/q11.yaml --policy learned-q11 \
 		--out docs/figures/q11-shipped.json > /dev/null
 	$(BIN)/dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11 \

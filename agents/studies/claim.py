@@ -13,11 +13,12 @@ training loads for the very reward the agent learned from:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import configs_root, load_model
@@ -32,22 +33,10 @@ from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.bench.machine import machine
-from dsp_gym.studies.study import Options, options_of, report
+from dsp_gym.studies.runner import OutOption, run, write_figures
 
 CHEAPER = 0.10
 CONFIDENCE = 0.95
-
-
-OPTIONS: Options = {
-    "config": {"help": "the experiment"},
-    "--tuned": {"type": Path, "help": "what dsp-gym tune ds2 wrote; the shipped file"},
-    "--out": {"type": Path, "help": "JSON file to write"},
-    "--other-jobs": {"nargs": "*", "default": (), "help": "jobs not trained on"},
-}
-AGENTS: Options = {
-    "--runs": {"type": Path, "help": "folder it was trained into: every seed's agent"},
-    "--policy": {"help": "one agent, by name or folder"},
-}
 
 
 def tuned_ds2(config: ExperimentConfig, file: Path | None = None) -> PolicyConfig:
@@ -195,34 +184,45 @@ def _verdict(card: Scorecard, job: str, against: str, agents: list[str]) -> dict
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; exit with 1 where the claim against DS2, default or tuned, fails.
-
-    Returns:
-        The exit code: 0 where the claim holds, 1 where it does not.
-    """
-    given = options_of(__doc__, OPTIONS, arguments, one_of=AGENTS)
-    config = load_model(ExperimentConfig, "experiments", given.config)
+def main(
+    config: Annotated[str, typer.Argument(help="The experiment.")],
+    runs: Annotated[
+        Path | None, typer.Option(help="Folder it was trained into: every seed's agent.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="One agent, by name or folder.")] = None,
+    tuned: Annotated[
+        Path | None, typer.Option(help="Output of dsp-gym tune ds2. Default: the shipped file.")
+    ] = None,
+    other_jobs: Annotated[str, typer.Option(metavar="A,B,C", help="Jobs not trained on.")] = "",
+    out: OutOption = None,
+) -> None:
+    """Hold agents against DS2, default and tuned; exit with 1 where the claim fails."""
+    if (runs is None) == (policy is None):
+        raise typer.BadParameter("give one of --runs and --policy")
+    experiment = load_model(ExperimentConfig, "experiments", config)
+    guardrails = experiment.guardrails
     agents = (
-        trained_agents(config, given.runs, config.guardrails)
-        if given.runs is not None
-        else [Entrant(policy=given.policy, name=given.policy, guardrails=config.guardrails)]
+        trained_agents(experiment, runs, guardrails)
+        if runs is not None
+        else [Entrant(policy=str(policy), name=policy, guardrails=guardrails)]
     )
-    tuned = tuned_ds2(config, given.tuned)
-    verdicts = claim(config, agents, tuned, tuple(given.other_jobs))
+    ds2 = tuned_ds2(experiment, tuned)
+    others = tuple(filter(None, other_jobs.split(",")))
+    verdicts = claim(experiment, agents, ds2, others)
     document = {
-        "experiment": config.name,
+        "experiment": experiment.name,
         "machine": machine(),
         "agents": [agent.name for agent in agents],
-        "loads": config.benchmark().seeds,
-        "ds2_tuned": tuned.params,
-        "tuning": tuned.provenance,
+        "loads": experiment.benchmark().seeds,
+        "ds2_tuned": ds2.params,
+        "tuning": ds2.provenance,
         "verdicts": verdicts,
     }
-    report(document, given.out, indent=2)
+    write_figures(document, out, indent=2)
     bound = [v for v in verdicts if str(v["against"]).startswith("ds2")]
-    return 0 if all(v["holds"] for v in bound if v["job"] in config.jobs) else 1
+    if not all(v["holds"] for v in bound if v["job"] in experiment.jobs):
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

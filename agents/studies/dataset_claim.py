@@ -12,14 +12,13 @@ return that is 1 / 0.95 times as far below zero.
 
 from __future__ import annotations
 
-import sys
 import time
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import typer
 
 from agents.provenance import dataset_hashes
 from agents.studies.claim import CONFIDENCE, card_of, paired, trained_agents
@@ -28,14 +27,13 @@ from agents.training import TrainingInterrupted
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import load_model
 from dsp_gym.control.loop import LoopStep
-from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.config import Entrant
 from dsp_gym.evaluation.scorecard import Scorecard
 from dsp_gym.evaluation.statistics import interquartile_mean
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.trainings import newest_training
 from dsp_gym.studies.bench.machine import machine
-from dsp_gym.studies.study import Options, options_of, report
+from dsp_gym.studies.runner import OutOption, run, write_figures
 
 WITHIN = 0.03
 SHARE = 0.95
@@ -43,24 +41,8 @@ FEWER = 0.5
 TEACHER = "justin-paper"
 SCRATCH, PRETRAINED = "scratch", "pretrained"
 RESAMPLES = 2000
-USER_ERROR, INTERRUPTED = 2, 130
-
-OPTIONS: Options = {
-    "claim": {"choices": ("cloning", "offline")},
-    "config": {"help": "the experiment"},
-    "--runs": {
-        "type": Path,
-        "help": "cloning: folder it was trained into, its newest training's by default; offline: "
-        "folder for what it trains, runs/NAME-claim",
-    },
-    "--split": {
-        "choices": ("train", "validation", "test"),
-        "help": "cloning: on these loads; the experiment's, test, by default",
-    },
-    "--resume": {"action": "store_true", "help": "offline: continue after Ctrl-C"},
-    "--seeds": {"type": int, "nargs": "*", "help": "these, not those of the experiment"},
-    "--out": {"type": Path, "help": "JSON file to write"},
-}
+INTERRUPTED = 130
+"""Exit code, as `dsp-gym` has it."""
 
 Say = Callable[[str], object]
 
@@ -252,45 +234,55 @@ def _by_tenth(label: str, say: Say) -> Callable[[str, int, int, float | None], N
     return told
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; exit with 1 where the claim does not hold.
-
-    Returns:
-        The exit code: 0 where the claim holds, 1 where it does not; for wrong input and for an
-        interrupt the codes of `dsp-gym`.
-    """
-    given = options_of(__doc__, OPTIONS, arguments)
+def main(
+    claim: Annotated[Literal["cloning", "offline"], typer.Argument(help="What is claimed.")],
+    config: Annotated[str, typer.Argument(help="The experiment.")],
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            help="cloning: folder it was trained into, its newest training's by default; offline: "
+            "folder for what it trains, runs/NAME-claim."
+        ),
+    ] = None,
+    split: Annotated[
+        Literal["train", "validation", "test"] | None,
+        typer.Option(help="cloning: on these loads; the experiment's, test, by default."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="offline: continue after Ctrl-C.")
+    ] = False,
+    seeds: Annotated[
+        str, typer.Option(metavar="A,B,C", help="These, not those of the experiment.")
+    ] = "",
+    out: OutOption = None,
+) -> None:
+    """Hold a claim about learning from datasets; exit with 1 where it fails."""
+    experiment = load_model(ExperimentConfig, "experiments", config)
+    if seeds:
+        agent = experiment.agent.model_copy(update={"seeds": tuple(map(int, seeds.split(",")))})
+        experiment = experiment.model_copy(update={"agent": agent})
+    if split:
+        evaluation = experiment.evaluation.model_copy(update={"split": split})
+        experiment = experiment.model_copy(update={"evaluation": evaluation})
     try:
-        result = _result(given)
-    except DspGymError as error:
-        _say(f"{type(error).__name__}: {error}")
-        return USER_ERROR
+        if claim == "cloning":
+            newest = runs or newest_training(experiment.name) or Path("runs")
+            result = cloning(experiment, newest, _say)
+        else:
+            folder = runs or Path("runs") / f"{experiment.name}-claim"
+            result = offline(experiment, folder, resume=resume, say=_say)
     except (TrainingInterrupted, KeyboardInterrupt):
         kept = " What was learned is kept; continue with the same line and --resume."
-        _say("Stopped." + (kept if given.claim == "offline" else ""))
-        return INTERRUPTED
-    report(result, given.out, indent=2)
-    return 0 if result["holds"] else 1
-
-
-def _result(given: Namespace) -> dict[str, object]:
-    config = load_model(ExperimentConfig, "experiments", given.config)
-    if given.seeds:
-        agent = config.agent.model_copy(update={"seeds": tuple(given.seeds)})
-        config = config.model_copy(update={"agent": agent})
-    if given.split:
-        evaluation = config.evaluation.model_copy(update={"split": given.split})
-        config = config.model_copy(update={"evaluation": evaluation})
-    if given.claim == "cloning":
-        return cloning(config, given.runs or newest_training(config.name) or Path("runs"), _say)
-    runs = given.runs or Path("runs") / f"{config.name}-claim"
-    return offline(config, runs, resume=given.resume, say=_say)
+        _say("Stopped." + (kept if claim == "offline" else ""))
+        raise typer.Exit(INTERRUPTED) from None
+    write_figures(result, out, indent=2)
+    if not result["holds"]:
+        raise typer.Exit(1)
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    typer.echo(text, err=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

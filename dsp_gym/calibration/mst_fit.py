@@ -290,7 +290,7 @@ def _log_error(model: MstModel, cell: MstCell) -> float:
 def _residual(model: MstModel, cell: MstCell, enough_mib: float) -> float:
     if cell.memory_mib < enough_mib < math.inf:
         return _log_error(model, cell) / STARVED_ERROR
-    return _log_error(model, cell) / math.hypot(MODEL_ERROR, REPEAT_ERROR / cell.repeats**0.5)
+    return _log_error(model, cell) / math.hypot(MODEL_ERROR, REPEAT_ERROR / len(cell.runs) ** 0.5)
 
 
 def _minimize(

@@ -62,10 +62,22 @@ class MstRun:
 class MstCell:
     """Repeats of one configuration."""
 
-    memory_mib: float
-    parallelism: tuple[int, ...]
-    mst_per_s: float  # median of the repeats
-    repeats: int
+    runs: tuple[MstRun, ...]
+
+    @property
+    def memory_mib(self) -> float:
+        """Memory per slot."""
+        return self.runs[0].memory_mib
+
+    @property
+    def parallelism(self) -> tuple[int, ...]:
+        """Tasks by operator."""
+        return self.runs[0].parallelism
+
+    @property
+    def mst_per_s(self) -> float:
+        """Median of the repeats."""
+        return statistics.median(run.mst_per_s for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +101,10 @@ def gather(runs: Sequence[MstRun]) -> list[MstCell]:
     Returns:
         Cells, ordered by memory and parallelism.
     """
-    found: dict[tuple[float, tuple[int, ...]], list[float]] = {}
+    found: dict[tuple[float, tuple[int, ...]], list[MstRun]] = {}
     for run in runs:
-        found.setdefault((run.memory_mib, run.parallelism), []).append(run.mst_per_s)
-    return [
-        MstCell(memory_mib, parallelism, statistics.median(rates), len(rates))
-        for (memory_mib, parallelism), rates in sorted(found.items())
-    ]
+        found.setdefault((run.memory_mib, run.parallelism), []).append(run)
+    return [MstCell(tuple(several)) for _, several in sorted(found.items())]
 
 
 def read_measurements(mst: Path, operator_rates: Path, query: str) -> Measurements:

@@ -13,6 +13,7 @@ A study's function declares its options as those of `dsp-gym` do, in its signatu
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -47,13 +48,32 @@ def run(main: Callable[..., object], arguments: Sequence[str] | None = None) -> 
         raise SystemExit(USER_ERROR) from None
 
 
-def write_figures(figures: object, out: Path | None = None) -> None:
-    """Print figures as a line of JSON, and write them, indented, to a file.
+def keep_figures(figures: object, out: Path | None, indent: int = 1) -> None:
+    """Write figures to a file as JSON, if one is named."""
+    if out is not None:
+        write_atomic(out, json.dumps(figures, indent=indent) + "\n")
+
+
+def write_figures(figures: object, out: Path | None = None, indent: int | None = None) -> None:
+    """Print figures as JSON, and write them, indented, to a file.
 
     Args:
         figures: what JSON can hold.
         out: the file; None: no file.
+        indent: of what is printed; None: one line.
     """
-    if out is not None:
-        write_atomic(out, json.dumps(figures, indent=1) + "\n")
-    typer.echo(json.dumps(figures))
+    keep_figures(figures, out, indent or 1)
+    typer.echo(json.dumps(figures, indent=indent))
+
+
+DSP_GYM = "from dsp_gym.cli import main\nmain()"
+"""The command line in a process of its own, whichever environment this one runs in."""
+
+
+def dsp_gym(*words: object) -> list[str]:
+    """Write a call of `dsp-gym` as words for `subprocess`.
+
+    Returns:
+        The command line.
+    """
+    return [sys.executable, "-c", DSP_GYM, *map(str, words)]

@@ -16,6 +16,7 @@ from agents.training import TrainingInterrupted
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, SchemaError
 from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.studies.runner import run
 
 STEPS = 256
 
@@ -96,20 +97,27 @@ def test_a_damaged_curve_is_named(tmp_path):
         learning_curve(an_experiment(), 0, tmp_path, STEPS)
 
 
+def exit_code(line):
+    """Run the study as a command."""
+    with pytest.raises(SystemExit) as ended:
+        run(main, line)
+    return ended.value.code
+
+
 def test_without_a_dataset_the_claim_finds_nothing_saved(tmp_path, capsys):
     file, out, runs = tmp_path / "small.yaml", tmp_path / "found.json", tmp_path / "runs"
     file.write_text(yaml.safe_dump(a_document(seeds=[0, 1])))
     line = ["offline", str(file), "--runs", str(runs), "--out", str(out)]
-    assert main(line) == 1
+    assert exit_code(line) == 1
     found = json.loads(out.read_text())
     assert 0 < found["steps"]["scratch"] <= STEPS
     assert found["ratio"] == 1
     assert found["by_seed"]["scratch"] == found["by_seed"]["pretrained"]
     capsys.readouterr()
-    assert main([*line, "--resume"]) == 1
+    assert exit_code([*line, "--resume"]) == 1
     assert "learn" not in capsys.readouterr().err  # all was there
     again = json.loads(out.read_text())
     assert again | {"machine": None} == found | {"machine": None}  # its speed varies
     file.write_text(yaml.safe_dump(a_document(seeds=[0, 1], gamma=0.5)))
-    assert main([*line, "--resume"]) == 2
+    assert exit_code([*line, "--resume"]) == 2
     assert "agent.gamma" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
 from dsp_gym.policies import make
 
 RULES = ("ds2", "ds2-justin", "flink-autoscaler", "hpa-cpu", "justin-paper", "static")
-"""Dhalion is not among them: it changes one vertex a step, and an unchained job has more of them."""
+"""Without Dhalion: it changes one vertex a step, and an unchained job has more of them."""
 NETWORKS = ("learned",)
 WINDOW = WindowConfig(window_s=60, stabilization_s=0)
 STEPS_S = tuple(range(120, 900, 60))

@@ -39,7 +39,7 @@ from dsp_gym.records.manifest import RecordedLoad
 from dsp_gym.studies.bench.machine import Figure, process_status, timed
 from dsp_gym.studies.bench.policies import LARGE, chain
 from dsp_gym.studies.bench.stand_in import NAMESPACE, SELECTOR, standing_in
-from dsp_gym.studies.study import DSP_GYM, dsp_gym
+from dsp_gym.studies.runner import DSP_GYM, dsp_gym
 
 POLICIES = ("learned-q11", "ds2", "justin-artifact", "flink-autoscaler")
 REPLAY = "replay of a recorded week"

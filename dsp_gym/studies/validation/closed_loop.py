@@ -35,8 +35,8 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.registry import make
 from dsp_gym.simulation.options import Measurement, SimulationOptions
 from dsp_gym.studies.policies_on_flink.runs import columns
+from dsp_gym.studies.runner import keep_figures, run, write_figures
 from dsp_gym.studies.running import WINDOW, constant_load, one_task_each, submitted
-from dsp_gym.studies.study import keep, report
 
 INTERVAL_S = 45
 """Decision interval: a window, its stabilisation and what a local rescale takes."""
@@ -242,9 +242,9 @@ def main(
             same = along(spec, rate_per_s, make(name), turns)
             row = summary(one, rate_per_s, name, found, model)
             rows.append(row | {"same_decisions": [sum(same), len(same)]})
-            report(rows[-1])
-            keep({"cases": rows, "window": WINDOW.model_dump()}, out)
+            write_figures(rows[-1])
+            keep_figures({"cases": rows, "window": WINDOW.model_dump()}, out)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

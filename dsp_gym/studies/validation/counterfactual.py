@@ -39,8 +39,8 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.policies.config import PolicyConfig, with_params
 from dsp_gym.policies.registry import resolve
+from dsp_gym.studies.runner import keep_figures, run, write_figures
 from dsp_gym.studies.running import WINDOW, on_the_beat, one_task_each, submitted
-from dsp_gym.studies.study import keep, report
 from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.journal import read_run
@@ -250,8 +250,8 @@ def main(
             for acting in SCALED:
                 drive(place, one, acting, minutes, root / acting)
         found[one] = compared(root, modelled(root, one, reports), seeds)
-        report({one: found[one]})
-        keep(found, out)
+        write_figures({one: found[one]})
+        keep_figures(found, out)
 
 
 def newest(folder: Path) -> Path:
@@ -272,4 +272,4 @@ def newest(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

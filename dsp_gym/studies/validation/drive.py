@@ -32,8 +32,8 @@ from dsp_gym.loads.generate import rates
 from dsp_gym.loads.spec import LoadConfig
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.records.journal import read
+from dsp_gym.studies.runner import run, write_figures
 from dsp_gym.studies.running import WINDOW, CountedRecords, drained, submitted
-from dsp_gym.studies.study import report
 
 JOB, NAME = "flink-wordcount", "drive"
 LOAD, SEED, COMPRESSION = "diurnal-bursts", 9001, 3
@@ -82,7 +82,7 @@ def main(
         run.run(duration_s=seconds)
         assert isinstance(run.backend, FlinkBackend)  # the place is a cluster
         counted = drained(run.backend.collector.source, spec, DRAIN_S)
-    report(_figures(folder, run.turns, counted, spec), out)
+    write_figures(_figures(folder, run.turns, counted, spec), out)
 
 
 def _figures(
@@ -118,4 +118,4 @@ def _figures(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -28,7 +28,7 @@ from dsp_gym.config.files import load_model
 from dsp_gym.config.strict_json import plain
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.studies.study import report
+from dsp_gym.studies.runner import run, write_figures
 from dsp_gym.studies.validation import flink_runs
 from dsp_gym.studies.validation.flink_runs import JOBS
 
@@ -153,10 +153,10 @@ def main(
         found.append(few_runs(spec, observe_all(measured_runs(spec, config)), runs, seeds))
     if as_json:
         documents = [asdict(one) | {"bars": one.bars, "holds": one.holds} for one in found]
-        report(plain(documents), indent=1)
+        write_figures(plain(documents), indent=1)
     else:
         typer.echo(table(found))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -29,8 +29,8 @@ from dsp_gym.backends.flink.submission import Submission, load_arguments
 from dsp_gym.config.files import write_atomic
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.studies.runner import dsp_gym, run, write_figures
 from dsp_gym.studies.running import WINDOW
-from dsp_gym.studies.study import dsp_gym, report
 from dsp_gym.studies.validation.drive import compressed
 
 SCALED_BY = {"flink-wordcount": "ds2-local", "flink-q11": "justin-local", "flink-q1": None}
@@ -148,8 +148,8 @@ def main(
         seconds, document = asked(cluster, folder / "report", minutes / 1440)
     finally:
         cluster.down()
-    report(figures(seconds, document, minutes), out)
+    write_figures(figures(seconds, document, minutes), out)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -20,7 +20,7 @@ from dsp_gym.calibration.errors import Agreement, Errors, agreement, errors_of, 
 from dsp_gym.calibration.recordings import calibrate
 from dsp_gym.calibration.report import CalibrationReport
 from dsp_gym.config.files import load_model
-from dsp_gym.studies.study import report
+from dsp_gym.studies.runner import run, write_figures
 
 JOBS = ("read", "update", "direct-read", "direct-update")
 SMALL = 2
@@ -93,11 +93,11 @@ def main(
     """Calibrate on a third of the runs and on small ones, and predict the others."""
     figures = asdict(flink_runs(data))
     if as_json:
-        report(figures, indent=1)
+        write_figures(figures, indent=1)
         return
     for name, value in figures.items():
         typer.echo(f"{name}: {value}")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

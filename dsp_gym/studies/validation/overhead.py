@@ -30,8 +30,8 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.studies.runner import run, write_figures
 from dsp_gym.studies.running import constant_load, submitted
-from dsp_gym.studies.study import report
 
 JOB = "flink-micro-read"
 SETTLE_S, WINDOW_S = 5.0, 20.0
@@ -79,7 +79,9 @@ def main(
         finally:
             cluster.start("prometheus")
     mean, low, high = interval([1.0 - row["on"] / row["off"] for row in rows])
-    report({"pairs": rows, "loss": mean, "low": low, "high": high, "holds": high < 0.05}, out)
+    write_figures(
+        {"pairs": rows, "loss": mean, "low": low, "high": high, "holds": high < 0.05}, out
+    )
 
 
 def _pair(cluster: LocalCluster, spec: JobSpec, job_id: str, *, first_on: bool) -> dict[str, float]:
@@ -127,4 +129,4 @@ def _sum(rest: FlinkRest, path: str) -> float | None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)
