@@ -197,7 +197,10 @@ def _by_run(dataset: Tables, spec: JobSpec, window_s: float) -> Iterator[tuple[s
 
 def _window(spec: JobSpec, t_s: float, vertices: Mapping[str, TransitionRow]) -> _Window:
     sources = [vertices[v.name] for v in spec.vertices if v.kind == "source"]
-    rate = sum(_number(row["records_in_per_s"], 0.0) for row in sources)
+    rate = sum(
+        _number(row["records_in_per_s"], 0.0) or _number(row["records_out_per_s"], 0.0)
+        for row in sources
+    )
     growth = [row["pending_growth_per_s"] for row in sources]
     if all(g is None or np.isnan(g) for g in growth):
         blocked = max(_number(row["backpressured_ms_per_s"], 0.0) for row in sources) / 1000

@@ -182,7 +182,8 @@ def _slots(
         ]
         return np.array(columns).T
 
-    emitted = of("records_in_per_s", ("source",))
+    read, emitted = (of(f"records_{way}_per_s", ("source",)) for way in ("in", "out"))
+    emitted = np.where(read > 0, read, emitted)  # a dataset may count no input of a source
     pending = of("pending_records", ("source",))
     latency = _highest(of("latency_p95_s"))
     bound_s = float(spec.slo.latency_s)

@@ -129,7 +129,7 @@ def test_busy_time_and_backlog_are_shares_and_seconds():
     snapshot = blank_snapshot(
         topology,
         busy_ms_per_s=250.0,
-        records_out_per_s=1000.0,
+        records_in_per_s=1000.0,
         pending_records=[[99_000.0, np.nan, np.nan, np.nan]],
         latency_p95_s=20.0,
     )
@@ -159,8 +159,8 @@ def test_the_configuration_before_is_remembered_and_forgotten_by_reset():
 def test_the_trend_of_the_load_is_a_logarithm_of_a_ratio():
     topology = Topology.of([chain_spec()])
     encoder = ObservationEncoder(topology)
-    encoder.encode(blank_snapshot(topology, 600, records_out_per_s=100.0))
-    seen = encoder.encode(blank_snapshot(topology, 660, records_out_per_s=400.0))[0]
+    encoder.encode(blank_snapshot(topology, 600, records_in_per_s=100.0))
+    seen = encoder.encode(blank_snapshot(topology, 660, records_in_per_s=400.0))[0]
     assert feature(seen, encoder.layout, "rate_trend") == pytest.approx(2.0)
     slow = feature(seen, encoder.layout, "rate_trend_60min")
     mean = 100 + 300 * (1 - np.exp(-60 / 3600))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
+from dsp_gym.backends.flink.answers import StatusError
 from dsp_gym.backends.flink.prometheus import Merged, PrometheusSamples, merged_of, together_of
-from dsp_gym.backends.flink.prometheus_api import Labels, StatusError
-from dsp_gym.backends.flink.series import Measurements
+from dsp_gym.backends.flink.prometheus_api import Labels
+from dsp_gym.backends.flink.series import JobMeasurements
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.config.strict_json import MISFITS, Document
 from dsp_gym.config.text import first_line
@@ -130,7 +131,7 @@ class PatientSamples(PrometheusSamples):
         Raises:
             FlinkError: Prometheus does not answer as it should, or series contradict each other.
         """
-        found = Measurements(self.url)
+        found = JobMeasurements(self.url)
         with self.reading():
             for one in self._of_tasks((job_id,), (job_name,), since_s, until_s):
                 self._add(found, *one)

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.backends.flink.answers import taken_apart
-from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi, StatusError
-from dsp_gym.backends.flink.series import Measurements, Scraped, Subtask
+from dsp_gym.backends.flink.answers import StatusError, taken_apart
+from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi
+from dsp_gym.backends.flink.series import JobMeasurements, Scraped, Subtask
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.config.strict_json import MISFITS, Document
 from dsp_gym.config.text import first_line
@@ -125,7 +125,7 @@ class PrometheusSamples:
     ) -> tuple[dict[str, Merged], Merged]:
         """Series of the tasks by id of the job, and those of their TaskManagers."""
         hosts: set[str] = set()
-        of_job = {job_id: Measurements(self.url) for job_id in ids}
+        of_job = {job_id: JobMeasurements(self.url) for job_id in ids}
         for labels, metric, series in self._of_tasks(ids, self.job.names, since_s, until_s):
             job_id = str(labels[self.labels.job_id]) if self.labels.job_id else ids[-1]
             hosts.add(str(labels.get(self.labels.tm_id, "")))
@@ -172,7 +172,7 @@ class PrometheusSamples:
 
     def _add(
         self,
-        measurements: Measurements,
+        measurements: JobMeasurements,
         labels: Mapping[str, str],
         metric: Metric,
         values: list[tuple[float, str]],
@@ -201,7 +201,7 @@ class PrometheusSamples:
         attempt = int(labels.get(named.task_attempt_num, -1))
         measurements.add(Subtask(task, int(labels[named.subtask_index])), attempt, part, one)
 
-    def _by_vertex(self, measurements: Measurements) -> Merged:
+    def _by_vertex(self, measurements: JobMeasurements) -> Merged:
         """Merge the series of each vertex of the job file; those of other tasks are left out."""
         vertices = {task: vertex for vertex, task in self._tasks(measurements.tasks()).items()}
         merged = merged_of(measurements, vertices)
@@ -217,7 +217,7 @@ class PrometheusSamples:
             return {}
         for host in hosts:
             self._numbers.setdefault(host, len(self._numbers))
-        measurements = Measurements(self.url)
+        measurements = JobMeasurements(self.url)
         for series in self._range(
             _OF_TASKMANAGERS, since_s, until_s, (self.labels.tm_id, _one_of(hosts))
         ):
@@ -302,7 +302,7 @@ def _merge(merged: Merged, whose: tuple[str, int], one: Scraped) -> None:
     merged[key] = (all_times, both)
 
 
-def merged_of(measurements: Measurements, vertices: Mapping[Task, str]) -> Merged:
+def merged_of(measurements: JobMeasurements, vertices: Mapping[Task, str]) -> Merged:
     """Merge the measurements of each vertex.
 
     Args:

@@ -114,25 +114,8 @@ LabelsText = Annotated[str, AfterValidator(_known_labels)]
 """Labels as `Labels.parse` reads them, in a configuration."""
 
 
-MOST_BYTES = 128 * 2**20
-"""Of an answer: ten minutes of a job with a thousand subtasks take a tenth of it."""
-
 _CONNECT_S = 1.0
 """A Prometheus that takes no connection within this is down."""
-
-
-class StatusError(Exception):
-    """Prometheus answered with a status other than 200.
-
-    Args:
-        status: of HTTP.
-        content: of the answer.
-        retry_after_s: how long the server wants to be left alone, s; 0: it does not say.
-    """
-
-    def __init__(self, status: int, content: bytes, retry_after_s: float = 0.0) -> None:
-        super().__init__(f"HTTP status {status} ({content[:300]!r})")
-        self.status, self.retry_after_s = status, retry_after_s
 
 
 class PrometheusApi:

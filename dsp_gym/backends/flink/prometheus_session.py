@@ -10,11 +10,12 @@ from typing import Any, cast
 
 from requests import Response, Session
 
-from dsp_gym.backends.flink import prometheus_api
-from dsp_gym.backends.flink.prometheus_api import StatusError
+from dsp_gym.backends.flink.answers import StatusError
 from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.strict_json import Document, parse_json
 
+MOST_BYTES = 128 * 2**20
+"""Of an answer: ten minutes of a job with a thousand subtasks take a tenth of it."""
 _PART_BYTES = 2**16
 
 
@@ -86,6 +87,6 @@ def _content(answer: Response) -> bytes:
     content = bytearray()
     for part in answer.iter_content(_PART_BYTES):
         content += part
-        if len(content) > prometheus_api.MOST_BYTES:
-            raise ValueError(f"it answered more than {prometheus_api.MOST_BYTES // 2**20} MiB")
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it answered more than {MOST_BYTES // 2**20} MiB")
     return bytes(content)

@@ -70,7 +70,7 @@ class Attempts:
             self.by_attempt.setdefault(attempt, {}).setdefault(part, []).append(one)
 
 
-class Measurements:
+class JobMeasurements:
     """The series of one job, sorted into subtasks, attempts and parts.
 
     `folded` names the labels of series that were left out as copies.

@@ -16,7 +16,7 @@ from dsp_gym.backends.flink.answers import JobAnswer, vertices_of
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest
-from dsp_gym.backends.flink.series import CLOCKS, Measurements
+from dsp_gym.backends.flink.series import CLOCKS, JobMeasurements
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running
 from dsp_gym.backends.kubernetes.overrides import levels_shown
@@ -275,7 +275,7 @@ class KubernetesSamples(PrometheusSamples):
         Raises:
             FlinkError: Prometheus does not answer, in time or as it should.
         """
-        seen = Measurements(self.url)
+        seen = JobMeasurements(self.url)
         with self.reading():
             for one in self._of_tasks((job_id,), self.job.names, since_s, until_s, _COUNTED):
                 self._add(seen, *one)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsp_gym.backends.flink.series import CLOCKS, Measurements, Scraped, Subtask
+from dsp_gym.backends.flink.series import CLOCKS, JobMeasurements, Scraped, Subtask
 from dsp_gym.errors import FlinkError
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.identity import Task
@@ -19,7 +19,7 @@ OUT = "records_out_total"
 
 
 def add(
-    into: Measurements,
+    into: JobMeasurements,
     *,
     subtask: int = 0,
     attempt: int = 0,
@@ -38,7 +38,7 @@ def add(
         into.add(Subtask(TASK, subtask), attempt, (name,), one)
 
 
-def seen(measurements: Measurements) -> dict[int, list[tuple[float, float]]]:
+def seen(measurements: JobMeasurements) -> dict[int, list[tuple[float, float]]]:
     """Times and values of the counter by subtask."""
     found: dict[int, list[tuple[float, float]]] = {}
     for subtask, one in measurements.values():
@@ -53,7 +53,7 @@ def seen(measurements: Measurements) -> dict[int, list[tuple[float, float]]]:
     st.integers(1, 4),
 )
 def test_copies_count_once_whatever_label_they_differ_in(scrapes, subtasks):
-    copied = Measurements("p")
+    copied = JobMeasurements("p")
     for subtask in range(subtasks):
         for k, (replica, offset_s) in enumerate(scrapes):
             add(copied, subtask=subtask, times=np.arange(0, 120, 5) + offset_s,
@@ -66,14 +66,14 @@ def test_copies_count_once_whatever_label_they_differ_in(scrapes, subtasks):
 
 
 def test_the_fresh_and_complete_scrape_of_two_counts():
-    two = Measurements("p")
+    two = JobMeasurements("p")
     add(two, times=range(0, 60, 5), replica="a")  # ended
     add(two, times=range(0, 120, 10), replica="b")
     assert [t_s for t_s, _ in seen(two)[0]] == list(range(0, 120, 10))
 
 
 def test_series_of_one_subtask_that_count_differently_are_refused_with_the_label():
-    two = Measurements("http://prom")
+    two = JobMeasurements("http://prom")
     add(two, cluster="eu")
     add(two, rate=110.0, cluster="us")
     with pytest.raises(FlinkError, match=r"http://prom.*records_out_total.*cluster \('eu' and"):
@@ -81,7 +81,7 @@ def test_series_of_one_subtask_that_count_differently_are_refused_with_the_label
 
 
 def test_equal_rates_of_two_jobs_are_not_one_counter():
-    two = Measurements("p")
+    two = JobMeasurements("p")
     add(two, cluster="eu")
     add(two, began=-5000.0, cluster="us")
     with pytest.raises(FlinkError, match="cluster"):
@@ -90,7 +90,7 @@ def test_equal_rates_of_two_jobs_are_not_one_counter():
 
 def test_an_attempt_ends_where_the_next_begins_however_long_it_is_repeated():
     for last_s in (60, 120):  # as scraped, and as a Pushgateway repeats it
-        restarted = Measurements("p")
+        restarted = JobMeasurements("p")
         for subtask in range(2):
             add(restarted, subtask=subtask, times=range(0, last_s, 5), frozen_s=55.0)
         for subtask in range(3):
@@ -103,7 +103,7 @@ def test_an_attempt_ends_where_the_next_begins_however_long_it_is_repeated():
 
 
 def test_a_subtask_that_a_smaller_attempt_has_no_more_is_gone():
-    shrunk = Measurements("p")
+    shrunk = JobMeasurements("p")
     for subtask in range(3):
         add(shrunk, subtask=subtask, times=range(0, 120, 5), frozen_s=55.0)
     for subtask in range(2):
@@ -112,7 +112,7 @@ def test_a_subtask_that_a_smaller_attempt_has_no_more_is_gone():
 
 
 def test_a_neighbour_of_a_restarted_region_runs_on():
-    regions = Measurements("p")
+    regions = JobMeasurements("p")
     add(regions, subtask=0, times=range(0, 60, 5))
     add(regions, subtask=0, attempt=1, times=range(65, 120, 5), began=60.0)
     add(regions, subtask=1, times=range(0, 120, 5))
@@ -120,7 +120,7 @@ def test_a_neighbour_of_a_restarted_region_runs_on():
 
 
 def test_two_taskmanagers_one_after_the_other_are_both_kept():
-    moved = Measurements("p")
+    moved = JobMeasurements("p")
     add(moved, attempt=-1, times=range(0, 60, 5), tm_id="tm-a")
     add(moved, attempt=-1, times=range(65, 120, 5), began=60.0, tm_id="tm-b")
     assert len(seen(moved)[0]) == 12 + 11
@@ -128,7 +128,7 @@ def test_two_taskmanagers_one_after_the_other_are_both_kept():
 
 
 def test_the_repeated_values_of_a_lost_taskmanager_do_not_count():
-    pushed = Measurements("p")
+    pushed = JobMeasurements("p")
     add(pushed, attempt=-1, frozen_s=30.0, tm_id="tm-a")
     add(pushed, attempt=-1, times=range(65, 120, 5), began=60.0, tm_id="tm-b")
     assert seen(pushed)[0] == [(float(t), 100.0 * (t - 60)) for t in range(65, 120, 5)]
