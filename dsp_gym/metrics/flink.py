@@ -253,14 +253,15 @@ def prometheus_names(metric: Metric) -> str:
         A regular expression that matches whole names.
 
     >>> prometheus_names(BY_NAME["records_in_total"])
-    'flink[._]taskmanager[._]job[._]task[._](numRecordsIn)(_total)?'
+    'flink[._]taskmanager[._]job[._]task[._]numRecordsIn(_total)?'
     """
     # `dict.fromkeys` removes duplicates and keeps the order.
     ends = dict.fromkeys(re.sub(r"\W", "[._-]", end) for end in metric.flink)
     prefix = _PREFIX[metric.scope].replace("_", "[._]")
     between = "(?:.+[._])?" if metric.scope == "operator" else ""
     total = "(_total)?" if metric.kind == "counter" else ""
-    return f"{prefix}{between}({'|'.join(ends)}){total}"
+    end = f"({'|'.join(ends)})" if len(ends) > 1 else next(iter(ends))
+    return f"{prefix}{between}{end}{total}"
 
 
 def vertex_of(task_name: str, vertices: Iterable[str]) -> str | None:
