@@ -8,6 +8,7 @@ the time of the scrape.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ from dsp_gym.metrics.flink import (
 )
 from dsp_gym.metrics.identity import Task, tasks_by_vertex
 from dsp_gym.metrics.samples import Samples, with_source_records
+
+_LOG = logging.getLogger(__name__)
 
 _Key = tuple[str, int, str]
 Merged = dict[_Key, tuple[Floats, Floats]]
@@ -205,8 +208,15 @@ class PrometheusSamples:
         """Merge the series of each vertex of the job file; those of other tasks are left out."""
         vertices = {task: vertex for vertex, task in self._tasks(measurements.tasks()).items()}
         merged = merged_of(measurements, vertices)
-        self.folded |= measurements.folded
+        self._fold(measurements.folded)
         return merged
+
+    def _fold(self, labels: set[str]) -> None:
+        """Note the labels of copies, and say once which they are."""
+        if labels - self.folded:
+            named = ", ".join(sorted(labels))
+            _LOG.warning("%s: series that differ in %s alone are counted once", self.url, named)
+        self.folded |= labels
 
     def _tasks(self, tasks: Iterable[Task]) -> Mapping[str, Task]:
         """The tasks of a job by vertex of the job file."""
@@ -232,7 +242,7 @@ class PrometheusSamples:
         merged: Merged = {}
         for manager, one in measurements.values():
             _merge(merged, ("", manager.index), one)
-        self.folded |= measurements.folded
+        self._fold(measurements.folded)
         return merged
 
     def _range(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import time
@@ -12,7 +13,7 @@ from requests import Request
 
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
-from dsp_gym.backends.flink.prometheus_api import PrometheusApi
+from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.errors import ConfigError, FlinkError
@@ -31,13 +32,14 @@ def server():
         told.series = []
 
         def query(asked):
-            names, label, values = re.fullmatch(
-                r'{__name__=~"(.*)",(\w+)=~"(.*)"}\[\d+ms\]', asked["query"]
-            ).groups()
+            selector = re.fullmatch(r"({.*})\[\d+ms\]", asked["query"]).group(1)
+            matchers = [
+                (label, re.escape(value) if equals == "=" else json.loads(f'"{value}"'))
+                for label, equals, value in re.findall(r'(\w+)(=~|=)"((?:[^"\\]|\\.)*)"', selector)
+            ]
             found = [
                 s for s in told.series
-                if re.fullmatch(names.replace("\\\\", "\\"), s["metric"]["__name__"])
-                and re.fullmatch(values.replace("\\\\", "\\"), s["metric"].get(label, ""))
+                if all(re.fullmatch(value, s["metric"].get(label, "")) for label, value in matchers)
             ]  # fmt: skip
             told.queries.append(asked)
             return {"status": "success", "data": {"resultType": "matrix", "result": found}}
@@ -84,6 +86,69 @@ def test_each_value_stands_at_the_time_it_was_scraped(server, source):
     for asked in server.queries:  # no instant value, which may be five minutes old
         assert asked["query"].endswith("[15000ms]")
         assert asked["time"] == "20.000"
+
+
+COUNTED = ((10, 100), (15, 200))
+
+
+def test_a_source_is_read_by_its_own_operator(server, source):
+    filtered = {"task": "Source:_source____filter"}
+    server.series = [
+        series(f"{TASK}numRecordsIn", (10, 0), (15, 0), **filtered),
+        series(f"{TASK}numRecordsOut", (10, 1), (15, 2), **filtered),
+        series(
+            f"{TASK}operator_numRecordsIn", *COUNTED, operator_name="Source:_source", **filtered
+        ),
+        series(f"{TASK}operator_numRecordsIn", (10, 7), operator_name="filter", **filtered),
+    ]
+    assert {row[3:] for row in source.samples(5, 20).rows()} == {
+        ("records_in_total", 100), ("records_in_total", 200),
+        ("records_out_total", 1), ("records_out_total", 2),
+    }  # fmt: skip
+
+
+def test_of_two_jobs_with_one_id_the_one_of_the_name_is_read(server, source):
+    server.series = [
+        series(f"{TASK}numRecordsIn", *COUNTED, job_name="mine"),
+        series(f"{TASK}numRecordsIn", (10, 5), (15, 6), job_name="others"),
+    ]
+    assert [row[4] for row in source.samples(5, 20).rows()] == [100, 200]
+    server.series = [
+        series(f"{TASK}numRecordsIn", *COUNTED, job_name=name) for name in ("one", "two")
+    ]
+    with pytest.raises(FlinkError, match="2 jobs have the id a1: 'one', 'two'; none is named mine"):
+        source.samples(5, 20)
+
+
+def test_labels_of_another_prometheus_are_read_by_their_names(server):
+    job = FlinkJob(FlinkRest(server.url, timeout_s=0.5), "mine", line())
+    labels = Labels.parse('job_id=, job_name=flink_job, tm_id=, cluster="eu"')
+    theirs = PrometheusSamples(server.url, job, line(), timeout_s=0.5, labels=labels)
+    server.series = [
+        series(f"{TASK}numRecordsIn", *COUNTED, job_id="", flink_job="mine", cluster="eu"),
+        series(f"{TASK}numRecordsIn", (10, 5), job_id="", flink_job="mine", cluster="us"),
+        series(f"{TASK}numRecordsIn", (10, 6), job_id="", flink_job="other", cluster="eu"),
+    ]
+    assert [row[4] for row in theirs.samples(5, 20).rows()] == [100, 200]
+
+
+def test_series_that_identify_no_vertex_are_refused_with_the_label_they_lack(server, source):
+    server.series = [series(f"{TASK}numRecordsIn", *COUNTED, task="")]
+    with pytest.raises(FlinkError, match=r"no label 'task_id'.*labels: task_id=THEIRS"):
+        source.samples(5, 20)
+
+
+def test_copies_are_counted_once_and_their_label_is_said_once(server, source, caplog):
+    server.series = [
+        series(f"{TASK}numRecordsIn", (10, 100), (15, 200), (20, 300), replica=replica)
+        for replica in "ab"
+    ]
+    for _ in range(2):
+        assert [row[4] for row in source.samples(5, 30).rows()] == [100, 200, 300]
+    assert source.folded == {"replica"}
+    assert [record.message for record in caplog.records] == [
+        f"{server.url}: series that differ in replica alone are counted once"
+    ]
 
 
 def test_since_is_open_and_until_is_closed(server, source):
