@@ -183,26 +183,25 @@ class PrometheusSamples:
         """Sort a series into the measurements of its job."""
         named = self.labels
         task = Task(str(labels.get(named.task_id, "")), str(labels.get(named.task_name, "")))
-        for label, lacks in (
-            ("task_id", not any(task)),
-            ("subtask_index", named.subtask_index not in labels),
-        ):
-            if lacks:
-                raise FlinkError(
-                    f"{self.url}: series {labels['__name__']!r} has no label "
-                    f"{getattr(named, label)!r}, so it is not known whose it is",
-                    api="prometheus",
-                    reason="Invalid",
-                    remedy=f"Let Flink's reporter and the scrape keep {label}, or say what it is "
-                    f"called there: labels: {label}=THEIRS",
-                )
+        if not task.id and not task.name:
+            raise self._unidentified(labels, "task_id")
+        if named.subtask_index not in labels:
+            raise self._unidentified(labels, "subtask_index")
         operator = labels.get(named.operator_id) or labels.get(named.operator_name) or ""
         part = (labels["__name__"], metric.name, operator, labels.get("state_name", ""))
-        table = np.array(values, dtype=np.float64)
-        known = ~np.isnan(table[:, 1])
-        one = Scraped(metric, labels, table[known, 0], table[known, 1] * metric.scale)
+        one = _scraped(labels, metric, values)
         attempt = int(labels.get(named.task_attempt_num, -1))
         measurements.add(Subtask(task, int(labels[named.subtask_index])), attempt, part, one)
+
+    def _unidentified(self, labels: Mapping[str, str], lacks: str) -> FlinkError:
+        return FlinkError(
+            f"{self.url}: series {labels['__name__']!r} has no label "
+            f"{getattr(self.labels, lacks)!r}, so it is not known whose it is",
+            api="prometheus",
+            reason="Invalid",
+            remedy=f"Let Flink's reporter and the scrape keep {lacks}, or say what it is called "
+            f"there: labels: {lacks}=THEIRS",
+        )
 
     def _by_vertex(self, measurements: JobMeasurements) -> Merged:
         """Merge the series of each vertex of the job file; those of other tasks are left out."""
@@ -234,9 +233,7 @@ class PrometheusSamples:
             labels = series["metric"]
             metric = _metric(labels["__name__"], None)
             if metric is not None:
-                table = np.array(series["values"], dtype=np.float64)
-                known = ~np.isnan(table[:, 1])
-                one = Scraped(metric, labels, table[known, 0], table[known, 1] * metric.scale)
+                one = _scraped(labels, metric, series["values"])
                 manager = Subtask(Task("", ""), self._numbers[labels[self.labels.tm_id]])
                 measurements.add(manager, -1, (labels["__name__"], metric.name, "", ""), one)
         merged: Merged = {}
@@ -296,6 +293,15 @@ def _metric(series_name: str, quantile: str | None, *, is_source: bool = False) 
     return None
 
 
+def _scraped(labels: Mapping[str, str], metric: Metric, values: list[tuple[float, str]]) -> Scraped:
+    """A series without its unknown values."""
+    table = np.array(values, dtype=np.float64)
+    unknown = np.isnan(table[:, 1])
+    if unknown.any():
+        table = table[~unknown]
+    return Scraped(metric, labels, table[:, 0], table[:, 1] * metric.scale)
+
+
 def _merge(merged: Merged, whose: tuple[str, int], one: Scraped) -> None:
     """Add a series to those of the same metric and subtask, such as of its other states."""
     key = (*whose, one.metric.name)
@@ -340,6 +346,8 @@ def together_of(parts: Iterable[Merged], managers: Merged) -> Merged:
     together = dict(managers)
     for merged in parts:
         for key, (times, values) in merged.items():
-            before, old = together.get(key, (times[:0], values[:0]))
-            together[key] = np.append(before, times), np.append(old, values)
+            if key in together:
+                before, old = together[key]
+                times, values = np.append(before, times), np.append(old, values)
+            together[key] = times, values
     return together

@@ -137,9 +137,10 @@ class JobMeasurements:
             ends = self._ends(attempts, begins[subtask.task])
             for number, parts in sorted(attempts.by_attempt.items()):
                 for one in self._of_attempt(parts):
-                    kept = one.times < ends[number]
-                    if kept.any():
-                        yield subtask, one if kept.all() else one.where(kept)
+                    if one.times[-1] < ends[number]:
+                        yield subtask, one
+                    elif one.times[0] < ends[number]:
+                        yield subtask, one.where(one.times < ends[number])
 
     @staticmethod
     def _ends(attempts: Attempts, begins: Mapping[int, float]) -> dict[int, float]:
