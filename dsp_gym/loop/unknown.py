@@ -1,0 +1,470 @@
+"""What one vertex does not report costs only that vertex.
+
+A vertex lacks a metric where the metric is unknown (NaN) although another vertex of the job reports
+it, or the vertex itself reported it before. A decision on a vertex is without evidence where the
+vertex lacks what the decision needs, or where its demand comes through a vertex that does not
+report its records. Decisions on all other vertices stand:
+
+- `LastKnown` hands a policy the snapshot with the last known values in the place of those lacking,
+  so that rules that weigh all vertices of a job together treat the others as before.
+- `hold_unknown` then keeps the running configuration where there is no evidence, or, for policies
+  that decide on whole jobs, at least takes nothing away there.
+
+Where no vertex reports a metric, nothing is lacking: the policies' own rules for unknown metrics
+hold. So they do while a job is down, and while its metrics window is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
+from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.per_job_state import Kept, Parts, Per, RowMemory
+from dsp_gym.loop.protocols import Mask, State
+from dsp_gym.loop.snapshot import (
+    JOB,
+    RUNNING,
+    VERTEX,
+    VERTEX_FLOATS,
+    MetricsSnapshot,
+    SnapshotArrays,
+    snapshot_of_arrays,
+)
+from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.numba_handles import Handle, by_address, direct
+
+LONGEST_S = 600.0
+"""Age in seconds beyond which a last known value no longer stands in for one that is lacking."""
+
+FLOW = ("records_in_per_s", "records_out_per_s")
+"""Metrics of a vertex without which the demand of the vertices downstream is unknown."""
+
+BACKLOG = ("pending_records", "pending_growth_per_s")
+"""Metrics of a source that reads a log."""
+
+_NAMED = 3
+"""Most values that a sentence names."""
+
+_LACKED = "unknown"
+
+
+class Needs(NamedTuple):
+    """The metrics that a decision on a vertex needs, as rows of a snapshot's `vertex` block."""
+
+    of_vertex: Ints
+    of_source: Ints  # of a vertex that is a source with a log
+    of_inputs: Ints  # of all vertices upstream
+    state: bool  # and the cache hit rate of a vertex that keeps state
+
+
+by_address(Needs)
+
+
+def needs(
+    of_vertex: Sequence[str] = ("records_in_per_s", "busy_ms_per_s"),
+    of_source: Sequence[str] = BACKLOG,
+    of_inputs: Sequence[str] = FLOW,
+    *,
+    state: bool = False,
+) -> Needs:
+    """Name the metrics that a decision on a vertex needs.
+
+    Args:
+        of_vertex: Metrics of the vertex itself.
+        of_source: Further ones of a source that reads a log, which the vertices downstream of it
+            need as well.
+        of_inputs: Metrics of every vertex upstream.
+        state: Whether a vertex with state needs its cache hit rate.
+
+    Returns:
+        The needs, for compiled code.
+    """
+    return Needs(_rows(of_vertex), _rows(of_source), _rows(of_inputs), state)
+
+
+def _rows(names: Sequence[str]) -> Ints:
+    return np.array([VERTEX_FLOATS.index(name) for name in names], np.int64)
+
+
+REPORTED = needs(of_source=(), of_inputs=())
+"""What a vertex has to report before it is scaled down, whatever decides."""
+
+DEMANDED = needs()
+"""What a decision needs that sizes a vertex for its demand."""
+
+SIZED = needs(state=True)
+"""What a decision needs that gives a vertex tasks and memory for its demand."""
+
+
+class Lacked(NamedTuple):
+    """The values that decisions on J jobs need and that are unknown, (J, V) each.
+
+    Columns are those of vertices that lack a value, -1: nothing is lacking; metrics are rows of the
+    snapshot's `vertex` block.
+    """
+
+    holder: Ints  # the vertex whose value a decision on v needs
+    metric: Ints
+    upstream: Ints  # the vertex, v or above it, without which what v sends on is unknown
+    upstream_metric: Ints
+    own: Bools  # v does not report all that is needed of it
+    filled: Bools  # the last known value stands in
+
+    @classmethod
+    def room(cls, shape: tuple[int, ...]) -> Lacked:
+        """Allocate room for J jobs of V vertices.
+
+        Returns:
+            Arrays that say that nothing is lacking.
+        """
+        columns = np.full((4, *shape), -1)
+        flags = np.zeros((2, *shape), np.bool_)
+        return cls(*columns, *flags)
+
+
+class Values(NamedTuple):
+    """The last known values, for compiled code."""
+
+    value: Floats  # (J, V, metrics); NaN: never reported
+
+
+class Completeness(NamedTuple):
+    """When every vertex last reported all that is needed, and under which configuration, (J, V)."""
+
+    known_s: Floats
+    parallelism: Ints
+    level: Ints
+
+
+_VALUES: dict[str, tuple[Per, bool | int | float]] = {"value": ("vertex", np.nan)}
+_COMPLETE: dict[str, tuple[Per, bool | int | float]] = {
+    "known_s": ("vertex", -1e18),
+    "parallelism": ("vertex", -1),
+    "level": ("vertex", -1),
+}
+_METRICS = len(VERTEX_FLOATS)
+_STANDS_IN = np.array([not name.endswith("_total") for name in VERTEX_FLOATS])
+"""Metrics whose last known value says something about now: a counter goes on."""
+
+
+class LastKnown(Kept):
+    """The last known metrics of every vertex, in the place of those that it lacks.
+
+    Args:
+        asked: What a decision on a vertex needs.
+    """
+
+    def __init__(self, asked: Needs) -> None:
+        self._needs = asked
+        self._values = RowMemory(_VALUES, depth=_METRICS)
+        self._complete = RowMemory(_COMPLETE)
+        self._kept = Parts(values=self._values, complete=self._complete)
+        self._last: tuple[MetricsSnapshot, MetricsSnapshot] | None = None
+
+    def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
+        """Forget all rows, or only those where the mask is True."""
+        for memory in self.memories():
+            memory.reset(jobs, mask)
+        self._last = None
+
+    def restore(self, state: State) -> None:
+        """Continue from the values of `state()`."""
+        super().restore(state)
+        self._last = None
+
+    def memories(self) -> tuple[RowMemory, ...]:
+        """Return the whole memory.
+
+        Returns:
+            Memories by rows.
+        """
+        return self._values, self._complete
+
+    def filled(self, snapshot: MetricsSnapshot, *, remember: bool = True) -> MetricsSnapshot:
+        """Return the snapshot with last known values where vertices lack what decisions need.
+
+        Args:
+            snapshot: J jobs.
+            remember: Whether later snapshots may fall back on the values of this one.
+
+        Returns:
+            The snapshot itself where nothing is lacking; otherwise a copy, which `hold_unknown`
+            knows. The last snapshot gives the same object again.
+        """
+        if self._last is not None and self._last[0] is snapshot:
+            return self._last[1]
+        values, complete = self._values.handle(Values), self._complete.handle(Completeness)
+        found = _looked(snapshot, self._needs, values, complete, remember)
+        if remember:
+            self._last = snapshot, found
+        return found
+
+
+def marked(snapshot: MetricsSnapshot, asked: Needs) -> MetricsSnapshot:
+    """Return the snapshot for `hold_unknown`, without any memory and with no value filled in.
+
+    Args:
+        snapshot: J jobs.
+        asked: What a decision on a vertex needs.
+
+    Returns:
+        The snapshot itself where nothing is lacking.
+    """
+    return _looked(snapshot, asked, _NO_VALUES, _NONE_COMPLETE, False)
+
+
+_NO_VALUES = RowMemory.of_none(_VALUES, _METRICS).handle(Values)
+_NONE_COMPLETE = RowMemory.of_none(_COMPLETE).handle(Completeness)
+
+
+def _looked(
+    snapshot: MetricsSnapshot,
+    asked: Needs,
+    values: Handle[Values],
+    complete: Handle[Completeness],
+    remember: bool,
+) -> MetricsSnapshot:
+    """Return the snapshot, or a copy with last known values where something is lacking."""
+    facts, seen = snapshot.topology.handle, snapshot.arrays
+    lacked = Lacked.room(seen.parallelism.shape)
+    if not _look(facts, seen, asked, values, complete, remember, lacked):
+        return snapshot
+    copy = seen._replace(vertex=seen.vertex.copy())
+    _fill(facts, copy, values, complete, lacked)
+    found = snapshot_of_arrays(snapshot.topology, copy)
+    found.keep(_LACKED, lacked)
+    return found
+
+
+ALL, UNFILLED, NONE = 2, 1, 0
+"""Which vertices without evidence keep their configuration; the others give up nothing."""
+
+
+def hold_unknown(
+    snapshot: MetricsSnapshot, parallelism: Ints, level: Ints, keeps: int = ALL
+) -> tuple[Ints, Ints]:
+    """Keep the running configuration of vertices where a decision is without evidence.
+
+    Of a source that lacks its backlog the load is known from below: more may be given.
+
+    Args:
+        snapshot: J jobs, as `LastKnown.filled` or `marked` returned it.
+        parallelism: (J, V) wanted.
+        level: (J, V) wanted.
+        keeps: `ALL`: every such vertex keeps its configuration. `UNFILLED`: those for which no
+            last known value stands in; the others may get more tasks and memory, not less. `NONE`:
+            all may get more.
+
+    Returns:
+        Parallelism and memory level, (J, V); the given arrays where nothing is lacking.
+    """
+    lacked = snapshot.kept(_LACKED)
+    if not isinstance(lacked, Lacked):
+        return parallelism, level
+    tasks, memory = (np.array(a, np.int64, order="C") for a in (parallelism, level))
+    _hold(snapshot.topology.facts, snapshot.arrays, lacked, keeps, tasks, memory)
+    return tasks, memory
+
+
+def told(snapshot: MetricsSnapshot, reasons: Sequence[str], hold: str) -> tuple[str, ...]:
+    """Add to the reasons of a decision which values are lacking.
+
+    Args:
+        snapshot: J jobs, as `LastKnown.filled` or `marked` returned it.
+        reasons: A sentence per job.
+        hold: The sentence for a job that does not change, which gives way.
+
+    Returns:
+        The sentences, with "kept: METRIC of 'VERTEX' is unknown" where a value is lacking.
+    """
+    lacked = snapshot.kept(_LACKED)
+    if not isinstance(lacked, Lacked):
+        return tuple(reasons)
+    found = list(reasons)
+    for j in np.flatnonzero((lacked.holder >= 0).any(axis=1)).tolist():
+        said = sentence(snapshot, j, lacked)
+        found[j] = said if reasons[j] in ("", hold) else f"{reasons[j]}; {said}"
+    return tuple(found)
+
+
+def sentence(snapshot: MetricsSnapshot, job: int, lacked: Lacked) -> str:
+    """Name the values that decisions on a job lack.
+
+    Returns:
+        A sentence with metric and vertex of the first few; "" where nothing is lacking.
+    """
+    names = snapshot.topology.names(job)
+    pairs = zip(lacked.metric[job].tolist(), lacked.holder[job].tolist(), strict=True)
+    values = [f"{VERTEX_FLOATS[m]} of '{names[u]}'" for m, u in dict.fromkeys(pairs) if u >= 0]
+    more = f" and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
+    verb = "is" if len(values) == 1 else "are"
+    return f"kept: {', '.join(values[:_NAMED])}{more} {verb} unknown" if values else ""
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def is_hit_unknown(t: JobFacts, seen: SnapshotArrays, j: int, v: int) -> bool:
+    """Return whether the cache hit rate of a vertex with state is unknown, rather than undefined.
+
+    A vertex that read no records, or has looked up nothing since its start, has no hit rate.
+
+    Returns:
+        False for a vertex without state or without managed memory.
+    """
+    if t.stateful[t.row[j], v] != 1 or seen.memory_level[j, v] < 0:
+        return False
+    lookups = seen.vertex[VERTEX.cache_hits_total, j, v]
+    lookups += seen.vertex[VERTEX.cache_misses_total, j, v]
+    none = lookups == 0.0 or seen.vertex[VERTEX.records_in_per_s, j, v] == 0.0
+    return bool(np.isnan(seen.vertex[VERTEX.cache_hit_rate, j, v]) and not none)
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def _reports(t: JobFacts, seen: SnapshotArrays, j: int, m: int) -> bool:
+    """Return whether some vertex of job j reports metric m."""
+    found = False
+    for v in range(t.n[t.row[j]]):
+        found = found or not np.isnan(seen.vertex[m, j, v])
+    return found
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def _first_lacking(
+    t: JobFacts, seen: SnapshotArrays, value: Floats, rows: Ints, j: int, v: int
+) -> int:
+    """Return the first of some metrics that vertex v lacks; -1: none."""
+    for m in rows:
+        if np.isnan(seen.vertex[m, j, v]):
+            before = value.shape[0] > 0 and not np.isnan(value[j, v, m])
+            if before or _reports(t, seen, j, m):
+                return int(m)
+    return -1
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def find_lacking(
+    t: JobFacts, seen: SnapshotArrays, asked: Needs, value: Floats, j: int, lacked: Lacked
+) -> bool:
+    """Find what vertices v of job j (job file k) lack; u is an input of v.
+
+    Args:
+        t: The jobs.
+        seen: The snapshot.
+        asked: What a decision on a vertex needs.
+        value: (J, V, metrics) last known values, or of no jobs.
+        j: Row of the job.
+        lacked: Filled in for the row.
+
+    Returns:
+        Whether a vertex lacks anything.
+    """
+    k, some = t.row[j], False
+    holder, metric, sends = lacked.holder[j], lacked.metric[j], lacked.upstream[j]
+    for v in range(t.n[k]):
+        of_source = -1
+        if t.kind[k, v] == SOURCE and t.has_log[k] == 1:
+            of_source = _first_lacking(t, seen, value, asked.of_source, j, v)
+        of_flow = _first_lacking(t, seen, value, asked.of_inputs, j, v)
+        own = _first_lacking(t, seen, value, asked.of_vertex, j, v)
+        if own < 0 and asked.state and is_hit_unknown(t, seen, j, v):
+            own = VERTEX.cache_hit_rate
+        own = of_source if own < 0 else own
+        lacked.own[j, v] = own >= 0 or of_flow >= 0
+        some = some or lacked.own[j, v]
+        # Topological order: inputs have said what is lacking above them.
+        for i in range(t.upstream.shape[2]):
+            u = t.upstream[k, v, i]
+            if u >= 0 and sends[v] < 0 and sends[u] >= 0:
+                sends[v], lacked.upstream_metric[j, v] = sends[u], lacked.upstream_metric[j, u]
+        holder[v], metric[v] = sends[v], lacked.upstream_metric[j, v]
+        if own >= 0:
+            holder[v], metric[v] = v, own
+        if of_flow >= 0 or of_source >= 0:
+            sends[v], lacked.upstream_metric[j, v] = v, max(of_flow, of_source)
+        fixed = t.min_parallelism[k, v] == t.max_parallelism[k, v]
+        if fixed and (t.stateful[k, v] != 1 or t.levels[k] < 2):
+            holder[v] = -1  # nothing to decide
+    return some
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _look(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    asked: Needs,
+    values: Handle[Values],
+    complete: Handle[Completeness],
+    remember: bool,
+    lacked: Lacked,
+) -> bool:
+    """Find what is lacking, and remember what is known of vertices v of running jobs j."""
+    t, value, last, some = facts.arrays, values.arrays.value, complete.arrays, False
+    for j in range(seen.status.shape[0]):
+        if seen.status[j] != RUNNING or not seen.job[JOB.window_fill, j] > 0.0:
+            continue
+        if find_lacking(t, seen, asked, value, j, lacked):
+            some = True
+        if not remember:
+            continue
+        for v in range(t.n[t.row[j]]):
+            p, level = seen.parallelism[j, v], seen.memory_level[j, v]
+            if p != last.parallelism[j, v] or level != last.level[j, v]:
+                # Shares of time say nothing about another configuration.
+                last.parallelism[j, v], last.level[j, v] = p, level
+                last.known_s[j, v] = -1e18
+            if not lacked.own[j, v]:
+                last.known_s[j, v] = seen.job[JOB.t_s, j]
+            for m in range(seen.vertex.shape[0]):
+                if not np.isnan(seen.vertex[m, j, v]):
+                    value[j, v, m] = seen.vertex[m, j, v]
+    return some
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _fill(
+    facts: Handle[JobFacts],
+    room: SnapshotArrays,
+    values: Handle[Values],
+    complete: Handle[Completeness],
+    lacked: Lacked,
+) -> None:
+    """Write last known values where vertices v of jobs j lack some, unless they are too old."""
+    t, value, last = facts.arrays, values.arrays.value, complete.arrays
+    for j in range(value.shape[0]):
+        for v in range(t.n[t.row[j]]):
+            same = (
+                room.parallelism[j, v] == last.parallelism[j, v]
+                and room.memory_level[j, v] == last.level[j, v]
+            )
+            fresh = room.job[JOB.t_s, j] - last.known_s[j, v] <= LONGEST_S
+            if lacked.own[j, v] and same and fresh:
+                for m in range(room.vertex.shape[0]):
+                    if _STANDS_IN[m] and np.isnan(room.vertex[m, j, v]):
+                        room.vertex[m, j, v] = value[j, v, m]
+    for j in range(room.status.shape[0]):
+        for v in range(t.n[t.row[j]]):
+            u = lacked.holder[j, v]
+            lacked.filled[j, v] = u >= 0 and not np.isnan(room.vertex[lacked.metric[j, v], j, u])
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _hold(
+    t: JobFacts, seen: SnapshotArrays, lacked: Lacked, keeps: int, p: Ints, level: Ints
+) -> None:
+    """Keep the configuration of vertices v of jobs j without evidence, or its lower bound."""
+    for j in range(p.shape[0]):
+        for v in range(t.n[t.row[j]]):
+            if lacked.holder[j, v] < 0:
+                continue
+            m, now, now_level = lacked.metric[j, v], seen.parallelism[j, v], seen.memory_level[j, v]
+            kept = keeps == ALL or (keeps == UNFILLED and not lacked.filled[j, v])
+            if kept and m != VERTEX.pending_records and m != VERTEX.pending_growth_per_s:
+                p[j, v], level[j, v] = now, now_level
+            p[j, v], level[j, v] = max(p[j, v], now), max(level[j, v], now_level)
