@@ -26,7 +26,7 @@ from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.loop.unknown import LastKnown, needs
+from dsp_gym.loop.unknown import FLOW, LastKnown, needs
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
 ROUND_OFF = 1e-9
@@ -92,7 +92,7 @@ class DhalionConfig(ConfigModel):
 NEEDS = needs(
     ("backpressured_ms_per_s", "idle_ms_per_s", "busy_ms_per_s", "records_in_per_s"),
     (),
-    ("backpressured_ms_per_s",),
+    ("backpressured_ms_per_s", *FLOW),
 )
 """The metrics that a decision on a vertex needs."""
 

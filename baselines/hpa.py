@@ -22,7 +22,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.unknown import LastKnown, needs
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
-NEEDS = needs(("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"), (), ())
+NEEDS = needs(("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"), (), demand=False)
 """The metrics that a decision on a vertex needs: those of its own tasks."""
 
 

@@ -30,7 +30,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.unknown import LastKnown, needs
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
-NEEDS = needs(("busy_ms_per_s", "records_in_per_s"), ("pending_records",), ())
+NEEDS = needs(("busy_ms_per_s", "records_in_per_s"), ("pending_records",), demand=False)
 """The metrics that a decision on a vertex needs; the first are those of one that works at all."""
 
 

@@ -91,7 +91,9 @@ class Targets(NamedTuple):
     tolerance: float
 
 
-NEEDS = needs(("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"), ("pending_records",), ())
+NEEDS = needs(
+    ("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"), ("pending_records",), demand=False
+)
 """The metrics that a decision on a vertex needs."""
 
 

@@ -11,7 +11,7 @@ report its records. Decisions on all other vertices stand:
   that decide on whole jobs, at least takes nothing away there.
 
 Where no vertex reports a metric, nothing is lacking: the policies' own rules for unknown metrics
-hold. So they do while a job is down, and while its metrics window is empty.
+hold. So they do while a job is down.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Needs(NamedTuple):
     of_source: Ints  # of a vertex that is a source with a log
     of_inputs: Ints  # of all vertices upstream
     state: bool  # and the cache hit rate of a vertex that keeps state
+    demand: bool  # without those upstream there is no decision, only a lower bound of it
 
 
 by_address(Needs)
@@ -71,6 +72,7 @@ def needs(
     of_inputs: Sequence[str] = FLOW,
     *,
     state: bool = False,
+    demand: bool = True,
 ) -> Needs:
     """Name the metrics that a decision on a vertex needs.
 
@@ -80,19 +82,18 @@ def needs(
             need as well.
         of_inputs: Metrics of every vertex upstream.
         state: Whether a vertex with state needs its cache hit rate.
+        demand: Whether the decision follows from what the vertices upstream send; otherwise a
+            vertex may get more without it, but not less.
 
     Returns:
         The needs, for compiled code.
     """
-    return Needs(_rows(of_vertex), _rows(of_source), _rows(of_inputs), state)
+    return Needs(_rows(of_vertex), _rows(of_source), _rows(of_inputs), state, demand)
 
 
 def _rows(names: Sequence[str]) -> Ints:
     return np.array([VERTEX_FLOATS.index(name) for name in names], np.int64)
 
-
-REPORTED = needs(of_source=(), of_inputs=())
-"""What a vertex has to report before it is scaled down, whatever decides."""
 
 DEMANDED = needs()
 """What a decision needs that sizes a vertex for its demand."""
@@ -112,6 +113,7 @@ class Lacked(NamedTuple):
     metric: Ints
     upstream: Ints  # the vertex, v or above it, without which what v sends on is unknown
     upstream_metric: Ints
+    is_bound: Bools  # v may get more without the value
     own: Bools  # v does not report all that is needed of it
     filled: Bools  # the last known value stands in
 
@@ -123,7 +125,7 @@ class Lacked(NamedTuple):
             Arrays that say that nothing is lacking.
         """
         columns = np.full((4, *shape), -1)
-        flags = np.zeros((2, *shape), np.bool_)
+        flags = np.zeros((3, *shape), np.bool_)
         return cls(*columns, *flags)
 
 
@@ -287,17 +289,24 @@ def told(snapshot: MetricsSnapshot, reasons: Sequence[str], hold: str) -> tuple[
         return tuple(reasons)
     found = list(reasons)
     for j in np.flatnonzero((lacked.holder >= 0).any(axis=1)).tolist():
-        said = sentence(snapshot, j, lacked)
+        said = unknown_values(snapshot, j)
         found[j] = said if reasons[j] in ("", hold) else f"{reasons[j]}; {said}"
     return tuple(found)
 
 
-def sentence(snapshot: MetricsSnapshot, job: int, lacked: Lacked) -> str:
+def unknown_values(snapshot: MetricsSnapshot, job: int) -> str:
     """Name the values that decisions on a job lack.
+
+    Args:
+        snapshot: As `LastKnown.filled` or `marked` returned it.
+        job: A row.
 
     Returns:
         A sentence with metric and vertex of the first few; "" where nothing is lacking.
     """
+    lacked = snapshot.kept(_LACKED)
+    if not isinstance(lacked, Lacked):
+        return ""
     names = snapshot.topology.names(job)
     pairs = zip(lacked.metric[job].tolist(), lacked.holder[job].tolist(), strict=True)
     values = [f"{VERTEX_FLOATS[m]} of '{names[u]}'" for m, u in dict.fromkeys(pairs) if u >= 0]
@@ -324,8 +333,12 @@ def is_hit_unknown(t: JobFacts, seen: SnapshotArrays, j: int, v: int) -> bool:
 
 
 @njit(cache=True, nogil=True, borrows=True)
-def _reports(t: JobFacts, seen: SnapshotArrays, j: int, m: int) -> bool:
-    """Return whether some vertex of job j reports metric m."""
+def is_reported(t: JobFacts, seen: SnapshotArrays, j: int, m: int) -> bool:
+    """Return whether some vertex of job j reports metric m.
+
+    Returns:
+        False where it is unknown of all.
+    """
     found = False
     for v in range(t.n[t.row[j]]):
         found = found or not np.isnan(seen.vertex[m, j, v])
@@ -339,10 +352,46 @@ def _first_lacking(
     """Return the first of some metrics that vertex v lacks; -1: none."""
     for m in rows:
         if np.isnan(seen.vertex[m, j, v]):
-            before = value.shape[0] > 0 and not np.isnan(value[j, v, m])
-            if before or _reports(t, seen, j, m):
+            # With an empty window nothing is known of any vertex, for a while.
+            is_filled = seen.job[JOB.window_fill, j] > 0.0
+            before = is_filled and value.shape[0] > 0 and not np.isnan(value[j, v, m])
+            if before or is_reported(t, seen, j, m):
                 return int(m)
     return -1
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def is_complete(t: JobFacts, seen: SnapshotArrays, asked: Needs, j: int) -> bool:
+    """Return whether every vertex of job j reports what is needed of a vertex and its inputs.
+
+    Returns:
+        False where a value is NaN, also where no vertex reports it.
+    """
+    complete = True
+    for v in range(t.n[t.row[j]]):
+        for m in asked.of_vertex:
+            complete = complete and not np.isnan(seen.vertex[m, j, v])
+        for m in asked.of_inputs:
+            complete = complete and not np.isnan(seen.vertex[m, j, v])
+    return complete
+
+
+@njit(cache=True, nogil=True)
+def room_for(shape: tuple[int, int]) -> Lacked:
+    """Allocate what `Lacked.room` does, in compiled code.
+
+    Returns:
+        Arrays that say that nothing is lacking.
+    """
+    return Lacked(
+        np.full(shape, -1),
+        np.full(shape, -1),
+        np.full(shape, -1),
+        np.full(shape, -1),
+        np.zeros(shape, np.bool_),
+        np.zeros(shape, np.bool_),
+        np.zeros(shape, np.bool_),
+    )
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -372,6 +421,8 @@ def find_lacking(
         own = _first_lacking(t, seen, value, asked.of_vertex, j, v)
         if own < 0 and asked.state and is_hit_unknown(t, seen, j, v):
             own = VERTEX.cache_hit_rate
+        # Without its backlog, the load of a source is known from below.
+        lacked.is_bound[j, v] = own < 0 and (of_source >= 0 or not asked.demand)
         own = of_source if own < 0 else own
         lacked.own[j, v] = own >= 0 or of_flow >= 0
         some = some or lacked.own[j, v]
@@ -386,7 +437,7 @@ def find_lacking(
         if of_flow >= 0 or of_source >= 0:
             sends[v], lacked.upstream_metric[j, v] = v, max(of_flow, of_source)
         fixed = t.min_parallelism[k, v] == t.max_parallelism[k, v]
-        if fixed and (t.stateful[k, v] != 1 or t.levels[k] < 2):
+        if fixed and t.stateful[k, v] != 1 and seen.memory_level[j, v] < 0:
             holder[v] = -1  # nothing to decide
     return some
 
@@ -405,11 +456,11 @@ def _look(
     """Find what is lacking, and remember what is known of vertices v of running jobs j."""
     t, value, last, some = facts.arrays, values.arrays.value, complete.arrays, False
     for j in range(seen.status.shape[0]):
-        if seen.status[j] != RUNNING or not seen.job[JOB.window_fill, j] > 0.0:
+        if seen.status[j] != RUNNING:
             continue
         if find_lacking(t, seen, asked, value, j, lacked):
             some = True
-        if not remember:
+        if not remember or not seen.job[JOB.window_fill, j] > 0.0:
             continue
         for v in range(t.n[t.row[j]]):
             p, level = seen.parallelism[j, v], seen.memory_level[j, v]
@@ -463,8 +514,8 @@ def _hold(
         for v in range(t.n[t.row[j]]):
             if lacked.holder[j, v] < 0:
                 continue
-            m, now, now_level = lacked.metric[j, v], seen.parallelism[j, v], seen.memory_level[j, v]
+            now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
             kept = keeps == ALL or (keeps == UNFILLED and not lacked.filled[j, v])
-            if kept and m != VERTEX.pending_records and m != VERTEX.pending_growth_per_s:
+            if kept and not lacked.is_bound[j, v]:
                 p[j, v], level[j, v] = now, now_level
             p[j, v], level[j, v] = max(p[j, v], now), max(level[j, v], now_level)
