@@ -25,7 +25,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import SIZED, UNFILLED, LastKnown, hold_unknown, told
+from dsp_gym.loop.unknown import OBSERVED, UNFILLED, LastKnown, hold_unknown, told
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 HOLD = "hold"
@@ -72,7 +72,7 @@ class LearnedPolicy(ExplainingPolicy):
         _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
         self._encoder: ObservationEncoder | None = None
         self._memory = LstmMemory(self._weights, self.document.network)
-        self._last_known = LastKnown(SIZED)
+        self._last_known = LastKnown(OBSERVED)
         self._of_job = _capacity_agent(self.document, self._weights, self.config, self.folder)
         self.confidence: Floats32 | None = None
         """Probability of the moves last decided, (J, V), where it explains; 1 beyond the graph."""

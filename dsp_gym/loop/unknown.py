@@ -11,7 +11,7 @@ report its records. Decisions on all other vertices stand:
   that decide on whole jobs, at least takes nothing away there.
 
 Where no vertex reports a metric, nothing is lacking: the policies' own rules for unknown metrics
-hold. So they do while a job is down.
+hold. So they do while a job is down, of which nothing is known.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FLOW = ("records_in_per_s", "records_out_per_s")
 """Metrics of a vertex without which the demand of the vertices downstream is unknown."""
 
 BACKLOG = ("pending_records", "pending_growth_per_s")
-"""Metrics of a source that reads a log."""
+"""Metrics of a source that reads a log; no other reports them."""
 
 _NAMED = 3
 """Most values that a sentence names."""
@@ -57,9 +57,9 @@ class Needs(NamedTuple):
     """The metrics that a decision on a vertex needs, as rows of a snapshot's `vertex` block."""
 
     of_vertex: Ints
-    of_source: Ints  # of a vertex that is a source with a log
+    of_source: Ints  # of a source
     of_inputs: Ints  # of all vertices upstream
-    state: bool  # and the cache hit rate of a vertex that keeps state
+    state: bool  # and, of a vertex that keeps state, its cache hit rate and latencies
     demand: bool  # without those upstream there is no decision, only a lower bound of it
 
 
@@ -78,10 +78,9 @@ def needs(
 
     Args:
         of_vertex: Metrics of the vertex itself.
-        of_source: Further ones of a source that reads a log, which the vertices downstream of it
-            need as well.
+        of_source: Further ones of a source, which the vertices downstream of it need as well.
         of_inputs: Metrics of every vertex upstream.
-        state: Whether a vertex with state needs its cache hit rate.
+        state: Whether a vertex with state needs its cache hit rate and latencies.
         demand: Whether the decision follows from what the vertices upstream send; otherwise a
             vertex may get more without it, but not less.
 
@@ -100,6 +99,18 @@ DEMANDED = needs()
 
 SIZED = needs(state=True)
 """What a decision needs that gives a vertex tasks and memory for its demand."""
+
+OBSERVED = needs(
+    (
+        "records_in_per_s",
+        "busy_ms_per_s",
+        "busy_max_ms_per_s",
+        "backpressured_ms_per_s",
+        "idle_ms_per_s",
+    ),
+    state=True,
+)
+"""What a network needs that observes all metrics of a vertex."""
 
 
 class Lacked(NamedTuple):
@@ -287,19 +298,23 @@ def told(snapshot: MetricsSnapshot, reasons: Sequence[str], hold: str) -> tuple[
     lacked = snapshot.kept(_LACKED)
     if not isinstance(lacked, Lacked):
         return tuple(reasons)
-    found = list(reasons)
-    for j in np.flatnonzero((lacked.holder >= 0).any(axis=1)).tolist():
-        said = unknown_values(snapshot, j)
+    found, jobs = list(reasons), snapshot.topology
+    tables, row = jobs.tables, jobs.row
+    # Of a vertex that nothing can be decided on nothing need be said.
+    is_open = (tables.min_parallelism < tables.max_parallelism) | (tables.stateful == 1)
+    for j in np.flatnonzero((is_open[row] & (lacked.holder >= 0)).any(axis=1)).tolist():
+        said = unknown_values(snapshot, j, is_open[row[j]])
         found[j] = said if reasons[j] in ("", hold) else f"{reasons[j]}; {said}"
     return tuple(found)
 
 
-def unknown_values(snapshot: MetricsSnapshot, job: int) -> str:
+def unknown_values(snapshot: MetricsSnapshot, job: int, among: Bools | None = None) -> str:
     """Name the values that decisions on a job lack.
 
     Args:
         snapshot: As `LastKnown.filled` or `marked` returned it.
         job: A row.
+        among: (V,) the vertices whose decisions count; None: all.
 
     Returns:
         A sentence with metric and vertex of the first few; "" where nothing is lacking.
@@ -308,7 +323,8 @@ def unknown_values(snapshot: MetricsSnapshot, job: int) -> str:
     if not isinstance(lacked, Lacked):
         return ""
     names = snapshot.topology.names(job)
-    pairs = zip(lacked.metric[job].tolist(), lacked.holder[job].tolist(), strict=True)
+    of = slice(None) if among is None else among
+    pairs = zip(lacked.metric[job, of].tolist(), lacked.holder[job, of].tolist(), strict=True)
     values = [f"{VERTEX_FLOATS[m]} of '{names[u]}'" for m, u in dict.fromkeys(pairs) if u >= 0]
     more = f" and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
     verb = "is" if len(values) == 1 else "are"
@@ -357,6 +373,23 @@ def _first_lacking(
             before = is_filled and value.shape[0] > 0 and not np.isnan(value[j, v, m])
             if before or is_reported(t, seen, j, m):
                 return int(m)
+    return -1
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def _first_of_state(t: JobFacts, seen: SnapshotArrays, value: Floats, j: int, v: int) -> int:
+    """Return the first metric of its state that vertex v lacks; -1: none.
+
+    Other vertices tell nothing about it: not all read and write.
+    """
+    if is_hit_unknown(t, seen, j, v):
+        return VERTEX.cache_hit_rate
+    is_idle = seen.vertex[VERTEX.records_in_per_s, j, v] == 0.0
+    if value.shape[0] == 0 or is_idle or not seen.job[JOB.window_fill, j] > 0.0:
+        return -1
+    for m in (VERTEX.state_read_latency_ms, VERTEX.state_write_latency_ms):
+        if np.isnan(seen.vertex[m, j, v]) and not np.isnan(value[j, v, m]):
+            return int(m)
     return -1
 
 
@@ -415,12 +448,12 @@ def find_lacking(
     holder, metric, sends = lacked.holder[j], lacked.metric[j], lacked.upstream[j]
     for v in range(t.n[k]):
         of_source = -1
-        if t.kind[k, v] == SOURCE and t.has_log[k] == 1:
+        if t.kind[k, v] == SOURCE:
             of_source = _first_lacking(t, seen, value, asked.of_source, j, v)
         of_flow = _first_lacking(t, seen, value, asked.of_inputs, j, v)
         own = _first_lacking(t, seen, value, asked.of_vertex, j, v)
-        if own < 0 and asked.state and is_hit_unknown(t, seen, j, v):
-            own = VERTEX.cache_hit_rate
+        if own < 0 and asked.state:
+            own = _first_of_state(t, seen, value, j, v)
         # Without its backlog, the load of a source is known from below.
         lacked.is_bound[j, v] = own < 0 and (of_source >= 0 or not asked.demand)
         own = of_source if own < 0 else own
@@ -436,9 +469,6 @@ def find_lacking(
             holder[v], metric[v] = v, own
         if of_flow >= 0 or of_source >= 0:
             sends[v], lacked.upstream_metric[j, v] = v, max(of_flow, of_source)
-        fixed = t.min_parallelism[k, v] == t.max_parallelism[k, v]
-        if fixed and t.stateful[k, v] != 1 and seen.memory_level[j, v] < 0:
-            holder[v] = -1  # nothing to decide
     return some
 
 
@@ -456,11 +486,10 @@ def _look(
     """Find what is lacking, and remember what is known of vertices v of running jobs j."""
     t, value, last, some = facts.arrays, values.arrays.value, complete.arrays, False
     for j in range(seen.status.shape[0]):
-        if seen.status[j] != RUNNING:
-            continue
         if find_lacking(t, seen, asked, value, j, lacked):
             some = True
-        if not remember or not seen.job[JOB.window_fill, j] > 0.0:
+        is_measured = seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] > 0.0
+        if not (remember and is_measured):
             continue
         for v in range(t.n[t.row[j]]):
             p, level = seen.parallelism[j, v], seen.memory_level[j, v]

@@ -14,14 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.arrays import Bools
+from dsp_gym.guardrails.chain import build_for
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.turn import take_turn
 from dsp_gym.loop.unknown import FLOW
 from dsp_gym.policies import available, make
 from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
 from dsp_gym.policies.registry import is_trained, resolve
-from tests.strategies import random_configuration, random_snapshot, random_spec
+from tests.guarding import PARTS, chain
+from tests.strategies import (
+    random_configuration,
+    random_decision,
+    random_snapshot,
+    random_spec,
+)
 
 BEFORE = 5
 """Minutes seen before."""
@@ -146,3 +154,61 @@ def test_a_gap_of_one_vertex_changes_no_other(name, gap):
             assert np.all(after <= np.maximum(now, before))
         else:
             np.testing.assert_array_equal(after[others], before[others], str(found.reasons))
+
+
+@pytest.mark.parametrize("name", sorted({*available()} - {"clairvoyant"}))
+@settings(max_examples=10, deadline=None)
+@given(gap=gaps(), later_s=st.sampled_from([60.0, 3600.0]))
+def test_without_a_fresh_value_a_vertex_keeps_what_it_has(name, gap, later_s):
+    """The last value is too old, or there was none: never less, and never an error."""
+    seed, place, names = gap
+    snapshots = seen(seed)
+    holed, _, careful = lacking(snapshots, place, names)
+    holed.t_s[:] += later_s
+    for before in (snapshots[:-1] if later_s > 600.0 else (), ()):
+        found = decided(name, (*before, holed))
+        if resolve(name)[1].policy != FLINKS_OWN:
+            assert np.all(found.parallelism[0, careful] >= holed.parallelism[0, careful])
+            assert np.all(found.memory_level[0, careful] >= holed.memory_level[0, careful])
+
+
+@pytest.mark.parametrize("name", ["ds2", "hpa-cpu", "learned-q11", "mdp"])
+def test_the_reason_names_vertex_and_metric(name):
+    snapshots = seen(0)
+    holed = without(snapshots[-1], 3, ["busy_ms_per_s"])
+    (reason,) = decided(name, (*snapshots[:-1], holed)).reasons
+    assert reason.endswith("kept: busy_ms_per_s of 'v3' is unknown")
+
+
+SHIPPED = ("floor", "default", "deployed")
+
+
+@pytest.mark.parametrize("name", [*PARTS, *SHIPPED])
+@settings(max_examples=15, deadline=None)
+@given(gap=gaps())
+def test_guardrails_treat_the_other_vertices_as_before(name, gap):
+    seed, place, names = gap
+    snapshots = seen(seed)
+    holed, vertex, careful = lacking(snapshots, place, names)
+    wanted = random_decision(np.random.default_rng(seed), holed.topology)
+    found = []
+    for last in (snapshots[-1], holed):
+        policy = decider("learned-ppo")  # whose features are guarded
+        policy.reset(holed.topology, np.array([0]))
+        guards = chain(name) if name in PARTS else build_for(policy, name)
+        guards.reset(holed.topology, np.array([0]))
+        for snapshot in snapshots[:-1]:
+            guards.watch(snapshot)
+        found.append(take_turn(last, lambda _: wanted, guards))
+    whole, gapped = found
+    others = ~downstream(holed.topology, vertex) & holed.topology.mask[0]
+    others[vertex] = False
+    high = holed.topology.tables.max_parallelism[0]
+    for what in ("parallelism", "memory_level"):
+        now, asked, before, after = (getattr(o, what)[0] for o in (holed, wanted, whole, gapped))
+        np.testing.assert_array_equal(after[others], before[others])
+        least = now if name in SHIPPED or name == "stale_metrics" else np.minimum(asked, now)
+        if what == "parallelism":
+            least = np.minimum(least, high)
+        if name != "bounds_and_quota":  # a quota is a quota
+            assert np.all(after[careful] >= least[careful])
