@@ -92,7 +92,15 @@ class Targets(NamedTuple):
 
 
 NEEDS = needs(
-    ("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"), ("pending_records",), demand=False
+    ("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"),
+    ("pending_records",),
+    demand=False,
+    besides=(
+        "backpressured_now_ms_per_s",
+        "pending_growth_per_s",
+        "pending_records_max_subtask",
+        "pending_partitions_max_subtask",
+    ),
 )
 """The metrics that a decision on a vertex needs."""
 

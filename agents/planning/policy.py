@@ -42,7 +42,7 @@ from dsp_gym.loop.per_job_state import Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import SIZED, UNFILLED, LastKnown, hold_unknown, told
+from dsp_gym.loop.unknown import OBSERVED, UNFILLED, LastKnown, hold_unknown, told
 from dsp_gym.numba_handles import Handle, Handles
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.sizing.arrivals import Arrivals
@@ -151,7 +151,7 @@ class MdpPolicy(ExplainingPolicy):
         )
         self._minutes = RowMemory({"load_per_s": ("job", 0.0)}, depth=HISTORY)
         self._own = RowMemory({"state": ("job", -1)}, depth=OWN + SINCE_SOLVED)
-        self._last_known = LastKnown(SIZED)
+        self._last_known = LastKnown(OBSERVED)
         self._parts = Parts(
             arrivals=self._arrivals,
             model=self._model,

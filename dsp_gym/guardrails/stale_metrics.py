@@ -161,12 +161,12 @@ def hold_unreported(
 
     Vertices whose demand comes through such a vertex may get more, not less.
     """
-    asked, some = needed.on_vertex, False
+    asked, some, never = needed.on_vertex, False, np.empty((0, 0, 0))
     for j in range(stale.shape[0]):
-        some = some or not (stale[j] or is_complete(t, seen, asked, j))
+        some = some or not (stale[j] or is_complete(t, seen, asked, never, j))
     if not some:
         return
-    lacked, never = room_for(seen.parallelism.shape), np.empty((0, 0, 0))
+    lacked = room_for(seen.parallelism.shape)
     for j in range(stale.shape[0]):
         if stale[j] or not find_lacking(t, seen, asked, never, j, lacked):
             continue

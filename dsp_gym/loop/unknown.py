@@ -16,7 +16,7 @@ hold. So they do while a job is down, of which nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +47,8 @@ FLOW = ("records_in_per_s", "records_out_per_s")
 BACKLOG = ("pending_records", "pending_growth_per_s")
 """Metrics of a source that reads a log; no other reports them."""
 
+_OF_STATE = ("cache_hit_rate", "state_read_latency_ms", "state_write_latency_ms")
+
 _NAMED = 3
 """Most values that a sentence names."""
 
@@ -61,6 +63,8 @@ class Needs(NamedTuple):
     of_inputs: Ints  # of all vertices upstream
     state: bool  # and, of a vertex that keeps state, its cache hit rate and latencies
     demand: bool  # without those upstream there is no decision, only a lower bound of it
+    rows: Ints  # all of them, and further ones for which last known values stand in
+    place: Ints  # (metrics,) of each metric among these, -1: it is not one of them
 
 
 by_address(Needs)
@@ -73,6 +77,7 @@ def needs(
     *,
     state: bool = False,
     demand: bool = True,
+    besides: Sequence[str] = (),
 ) -> Needs:
     """Name the metrics that a decision on a vertex needs.
 
@@ -83,14 +88,20 @@ def needs(
         state: Whether a vertex with state needs its cache hit rate and latencies.
         demand: Whether the decision follows from what the vertices upstream send; otherwise a
             vertex may get more without it, but not less.
+        besides: Metrics that the decision can do without, and takes as last known where a vertex
+            lacks others.
 
     Returns:
         The needs, for compiled code.
     """
-    return Needs(_rows(of_vertex), _rows(of_source), _rows(of_inputs), state, demand)
+    of_state = _OF_STATE if state else ()
+    rows = _rows(dict.fromkeys((*of_vertex, *of_source, *of_inputs, *of_state, *besides)))
+    place = np.full(len(VERTEX_FLOATS), -1)
+    place[rows] = np.arange(len(rows))
+    return Needs(_rows(of_vertex), _rows(of_source), _rows(of_inputs), state, demand, rows, place)
 
 
-def _rows(names: Sequence[str]) -> Ints:
+def _rows(names: Iterable[str]) -> Ints:
     return np.array([VERTEX_FLOATS.index(name) for name in names], np.int64)
 
 
@@ -109,6 +120,7 @@ OBSERVED = needs(
         "idle_ms_per_s",
     ),
     state=True,
+    besides=("busy_accumulated_ms_per_s", "busy_now_ms_per_s", "state_mib"),
 )
 """What a network needs that observes all metrics of a vertex."""
 
@@ -143,7 +155,7 @@ class Lacked(NamedTuple):
 class Values(NamedTuple):
     """The last known values, for compiled code."""
 
-    value: Floats  # (J, V, metrics); NaN: never reported
+    value: Floats  # (J, V, `Needs.rows`); NaN: never reported
 
 
 class Completeness(NamedTuple):
@@ -160,9 +172,6 @@ _COMPLETE: dict[str, tuple[Per, bool | int | float]] = {
     "parallelism": ("vertex", -1),
     "level": ("vertex", -1),
 }
-_METRICS = len(VERTEX_FLOATS)
-_STANDS_IN = np.array([not name.endswith("_total") for name in VERTEX_FLOATS])
-"""Metrics whose last known value says something about now: a counter goes on."""
 
 
 class LastKnown(Kept):
@@ -174,7 +183,7 @@ class LastKnown(Kept):
 
     def __init__(self, asked: Needs) -> None:
         self._needs = asked
-        self._values = RowMemory(_VALUES, depth=_METRICS)
+        self._values = RowMemory(_VALUES, depth=len(asked.rows))
         self._complete = RowMemory(_COMPLETE)
         self._kept = Parts(values=self._values, complete=self._complete)
         self._last: tuple[MetricsSnapshot, MetricsSnapshot] | None = None
@@ -231,7 +240,7 @@ def marked(snapshot: MetricsSnapshot, asked: Needs) -> MetricsSnapshot:
     return _looked(snapshot, asked, _NO_VALUES, _NONE_COMPLETE, False)
 
 
-_NO_VALUES = RowMemory.of_none(_VALUES, _METRICS).handle(Values)
+_NO_VALUES = RowMemory.of_none(_VALUES, len(VERTEX_FLOATS)).handle(Values)
 _NONE_COMPLETE = RowMemory.of_none(_COMPLETE).handle(Completeness)
 
 
@@ -244,11 +253,13 @@ def _looked(
 ) -> MetricsSnapshot:
     """Return the snapshot, or a copy with last known values where something is lacking."""
     facts, seen = snapshot.topology.handle, snapshot.arrays
+    if not _look(facts, seen, asked, values, complete, remember):
+        return snapshot
     lacked = Lacked.room(seen.parallelism.shape)
-    if not _look(facts, seen, asked, values, complete, remember, lacked):
+    if not _find(facts, seen, asked, values, complete, remember, lacked):
         return snapshot
     copy = seen._replace(vertex=seen.vertex.copy())
-    _fill(facts, copy, values, complete, lacked)
+    _fill(facts, copy, asked, values, complete, lacked)
     found = snapshot_of_arrays(snapshot.topology, copy)
     found.keep(_LACKED, lacked)
     return found
@@ -363,21 +374,23 @@ def is_reported(t: JobFacts, seen: SnapshotArrays, j: int, m: int) -> bool:
 
 @njit(cache=True, nogil=True, borrows=True)
 def _first_lacking(
-    t: JobFacts, seen: SnapshotArrays, value: Floats, rows: Ints, j: int, v: int
+    t: JobFacts, seen: SnapshotArrays, asked: Needs, value: Floats, rows: Ints, j: int, v: int
 ) -> int:
     """Return the first of some metrics that vertex v lacks; -1: none."""
     for m in rows:
         if np.isnan(seen.vertex[m, j, v]):
             # With an empty window nothing is known of any vertex, for a while.
             is_filled = seen.job[JOB.window_fill, j] > 0.0
-            before = is_filled and value.shape[0] > 0 and not np.isnan(value[j, v, m])
+            before = is_filled and value.shape[0] > 0 and not np.isnan(value[j, v, asked.place[m]])
             if before or is_reported(t, seen, j, m):
                 return int(m)
     return -1
 
 
 @njit(cache=True, nogil=True, borrows=True)
-def _first_of_state(t: JobFacts, seen: SnapshotArrays, value: Floats, j: int, v: int) -> int:
+def _first_of_state(
+    t: JobFacts, seen: SnapshotArrays, asked: Needs, value: Floats, j: int, v: int
+) -> int:
     """Return the first metric of its state that vertex v lacks; -1: none.
 
     Other vertices tell nothing about it: not all read and write.
@@ -388,24 +401,29 @@ def _first_of_state(t: JobFacts, seen: SnapshotArrays, value: Floats, j: int, v:
     if value.shape[0] == 0 or is_idle or not seen.job[JOB.window_fill, j] > 0.0:
         return -1
     for m in (VERTEX.state_read_latency_ms, VERTEX.state_write_latency_ms):
-        if np.isnan(seen.vertex[m, j, v]) and not np.isnan(value[j, v, m]):
+        if np.isnan(seen.vertex[m, j, v]) and not np.isnan(value[j, v, asked.place[m]]):
             return int(m)
     return -1
 
 
 @njit(cache=True, nogil=True, borrows=True)
-def is_complete(t: JobFacts, seen: SnapshotArrays, asked: Needs, j: int) -> bool:
-    """Return whether every vertex of job j reports what is needed of a vertex and its inputs.
+def is_complete(t: JobFacts, seen: SnapshotArrays, asked: Needs, value: Floats, j: int) -> bool:
+    """Return whether every vertex of job j reports what is needed: nothing is to be looked for.
 
     Returns:
         False where a value is NaN, also where no vertex reports it.
     """
-    complete = True
-    for v in range(t.n[t.row[j]]):
+    k, complete, vertex = t.row[j], True, seen.vertex
+    for v in range(t.n[k]):
         for m in asked.of_vertex:
-            complete = complete and not np.isnan(seen.vertex[m, j, v])
+            complete = complete and not np.isnan(vertex[m, j, v])
         for m in asked.of_inputs:
-            complete = complete and not np.isnan(seen.vertex[m, j, v])
+            complete = complete and not np.isnan(vertex[m, j, v])
+        if t.kind[k, v] == SOURCE:
+            for m in asked.of_source:
+                complete = complete and not np.isnan(vertex[m, j, v])
+        if asked.state:
+            complete = complete and _first_of_state(t, seen, asked, value, j, v) < 0
     return complete
 
 
@@ -437,7 +455,7 @@ def find_lacking(
         t: The jobs.
         seen: The snapshot.
         asked: What a decision on a vertex needs.
-        value: (J, V, metrics) last known values, or of no jobs.
+        value: (J, V, `Needs.rows`) last known values, or of no jobs.
         j: Row of the job.
         lacked: Filled in for the row.
 
@@ -449,11 +467,11 @@ def find_lacking(
     for v in range(t.n[k]):
         of_source = -1
         if t.kind[k, v] == SOURCE:
-            of_source = _first_lacking(t, seen, value, asked.of_source, j, v)
-        of_flow = _first_lacking(t, seen, value, asked.of_inputs, j, v)
-        own = _first_lacking(t, seen, value, asked.of_vertex, j, v)
+            of_source = _first_lacking(t, seen, asked, value, asked.of_source, j, v)
+        of_flow = _first_lacking(t, seen, asked, value, asked.of_inputs, j, v)
+        own = _first_lacking(t, seen, asked, value, asked.of_vertex, j, v)
         if own < 0 and asked.state:
-            own = _first_of_state(t, seen, value, j, v)
+            own = _first_of_state(t, seen, asked, value, j, v)
         # Without its backlog, the load of a source is known from below.
         lacked.is_bound[j, v] = own < 0 and (of_source >= 0 or not asked.demand)
         own = of_source if own < 0 else own
@@ -472,6 +490,32 @@ def find_lacking(
     return some
 
 
+@njit(cache=True, nogil=True, borrows=True)
+def _remember(
+    t: JobFacts,
+    seen: SnapshotArrays,
+    asked: Needs,
+    value: Floats,
+    last: Completeness,
+    j: int,
+    lacks: Bools,
+) -> None:
+    """Remember what is known of the vertices v of job j, if it runs; (V,) flags: v lacks some."""
+    if seen.status[j] != RUNNING or not seen.job[JOB.window_fill, j] > 0.0:
+        return
+    for v in range(t.n[t.row[j]]):
+        p, level = seen.parallelism[j, v], seen.memory_level[j, v]
+        if p != last.parallelism[j, v] or level != last.level[j, v]:
+            # Shares of time say nothing about another configuration.
+            last.parallelism[j, v], last.level[j, v] = p, level
+            last.known_s[j, v] = -1e18
+        if not lacks[v]:
+            last.known_s[j, v] = seen.job[JOB.t_s, j]
+        for i, m in enumerate(asked.rows):
+            if not np.isnan(seen.vertex[m, j, v]):
+                value[j, v, i] = seen.vertex[m, j, v]
+
+
 @direct
 @njit(cache=True, nogil=True)
 def _look(
@@ -481,27 +525,38 @@ def _look(
     values: Handle[Values],
     complete: Handle[Completeness],
     remember: bool,
+) -> bool:
+    """Remember all jobs that report all that is needed; return whether one does not."""
+    t, value, some = facts.arrays, values.arrays.value, False
+    nothing = np.zeros(seen.parallelism.shape[1], np.bool_)
+    for j in range(seen.status.shape[0]):
+        if not is_complete(t, seen, asked, value, j):
+            some = True
+        elif remember:
+            _remember(t, seen, asked, value, complete.arrays, j, nothing)
+    return some
+
+
+@direct
+@njit(cache=True, nogil=True)
+def _find(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    asked: Needs,
+    values: Handle[Values],
+    complete: Handle[Completeness],
+    remember: bool,
     lacked: Lacked,
 ) -> bool:
-    """Find what is lacking, and remember what is known of vertices v of running jobs j."""
-    t, value, last, some = facts.arrays, values.arrays.value, complete.arrays, False
+    """Find what is lacking of the other jobs, and remember the rest of them."""
+    t, value, some = facts.arrays, values.arrays.value, False
     for j in range(seen.status.shape[0]):
+        if is_complete(t, seen, asked, value, j):
+            continue
         if find_lacking(t, seen, asked, value, j, lacked):
             some = True
-        is_measured = seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] > 0.0
-        if not (remember and is_measured):
-            continue
-        for v in range(t.n[t.row[j]]):
-            p, level = seen.parallelism[j, v], seen.memory_level[j, v]
-            if p != last.parallelism[j, v] or level != last.level[j, v]:
-                # Shares of time say nothing about another configuration.
-                last.parallelism[j, v], last.level[j, v] = p, level
-                last.known_s[j, v] = -1e18
-            if not lacked.own[j, v]:
-                last.known_s[j, v] = seen.job[JOB.t_s, j]
-            for m in range(seen.vertex.shape[0]):
-                if not np.isnan(seen.vertex[m, j, v]):
-                    value[j, v, m] = seen.vertex[m, j, v]
+        if remember:
+            _remember(t, seen, asked, value, complete.arrays, j, lacked.own[j])
     return some
 
 
@@ -510,6 +565,7 @@ def _look(
 def _fill(
     facts: Handle[JobFacts],
     room: SnapshotArrays,
+    asked: Needs,
     values: Handle[Values],
     complete: Handle[Completeness],
     lacked: Lacked,
@@ -524,9 +580,9 @@ def _fill(
             )
             fresh = room.job[JOB.t_s, j] - last.known_s[j, v] <= LONGEST_S
             if lacked.own[j, v] and same and fresh:
-                for m in range(room.vertex.shape[0]):
-                    if _STANDS_IN[m] and np.isnan(room.vertex[m, j, v]):
-                        room.vertex[m, j, v] = value[j, v, m]
+                for i, m in enumerate(asked.rows):
+                    if np.isnan(room.vertex[m, j, v]):
+                        room.vertex[m, j, v] = value[j, v, i]
     for j in range(room.status.shape[0]):
         for v in range(t.n[t.row[j]]):
             u = lacked.holder[j, v]
