@@ -173,10 +173,9 @@ def hold_unreported(
         for v in range(t.n[t.row[j]]):
             to_p, to_level = work.parallelism[j, v], work.memory_level[j, v]
             now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
-            if lacked.holder[j, v] == v:
+            takes = to_p < now or to_level < now_level
+            if lacked.holder[j, v] == v or (lacked.holder[j, v] >= 0 and takes):
                 to_p, to_level = now, now_level
-            elif lacked.holder[j, v] >= 0:
-                to_p, to_level = max(to_p, now), max(to_level, now_level)
             if to_p != work.parallelism[j, v] or to_level != work.memory_level[j, v]:
                 work.parallelism[j, v], work.memory_level[j, v] = to_p, to_level
                 work.trips[j] = True

@@ -601,6 +601,7 @@ def _hold(
                 continue
             now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
             kept = keeps == ALL or (keeps == UNFILLED and not lacked.filled[j, v])
-            if kept and not lacked.is_bound[j, v]:
+            # A trade of tasks for memory takes away, too.
+            takes = p[j, v] < now or level[j, v] < now_level
+            if takes or (kept and not lacked.is_bound[j, v]):
                 p[j, v], level[j, v] = now, now_level
-            p[j, v], level[j, v] = max(p[j, v], now), max(level[j, v], now_level)
