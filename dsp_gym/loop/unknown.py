@@ -407,6 +407,15 @@ def _first_of_state(
 
 
 @njit(cache=True, nogil=True, borrows=True)
+def _is_among(rows: Ints, m: int) -> bool:
+    """Return whether a metric is one of some."""
+    found = False
+    for row in rows:
+        found = found or row == m
+    return found
+
+
+@njit(cache=True, nogil=True, borrows=True)
 def is_complete(t: JobFacts, seen: SnapshotArrays, asked: Needs, value: Floats, j: int) -> bool:
     """Return whether every vertex of job j reports what is needed: nothing is to be looked for.
 
@@ -463,7 +472,8 @@ def find_lacking(
         Whether a vertex lacks anything.
     """
     k, some = t.row[j], False
-    holder, metric, sends = lacked.holder[j], lacked.metric[j], lacked.upstream[j]
+    holder, metric = lacked.holder[j], lacked.metric[j]
+    sends, passed = lacked.upstream[j], lacked.upstream_metric[j]
     for v in range(t.n[k]):
         of_source = -1
         if t.kind[k, v] == SOURCE:
@@ -472,21 +482,22 @@ def find_lacking(
         own = _first_lacking(t, seen, asked, value, asked.of_vertex, j, v)
         if own < 0 and asked.state:
             own = _first_of_state(t, seen, asked, value, j, v)
-        # Without its backlog, the load of a source is known from below.
-        lacked.is_bound[j, v] = own < 0 and (of_source >= 0 or not asked.demand)
+        is_known_from_below = own < 0 and (of_source >= 0 or not asked.demand)
         own = of_source if own < 0 else own
         lacked.own[j, v] = own >= 0 or of_flow >= 0
         some = some or lacked.own[j, v]
         # Topological order: inputs have said what is lacking above them.
         for i in range(t.upstream.shape[2]):
             u = t.upstream[k, v, i]
-            if u >= 0 and sends[v] < 0 and sends[u] >= 0:
-                sends[v], lacked.upstream_metric[j, v] = sends[u], lacked.upstream_metric[j, u]
-        holder[v], metric[v] = sends[v], lacked.upstream_metric[j, v]
+            if u >= 0 and sends[u] >= 0 and (sends[v] < 0 or _is_among(asked.of_source, passed[v])):
+                sends[v], passed[v] = sends[u], passed[u]
+        holder[v], metric[v] = sends[v], passed[v]
+        # Without the backlog of a source, the load is known from below.
+        lacked.is_bound[j, v] = not asked.demand or _is_among(asked.of_source, passed[v])
         if own >= 0:
-            holder[v], metric[v] = v, own
+            holder[v], metric[v], lacked.is_bound[j, v] = v, own, is_known_from_below
         if of_flow >= 0 or of_source >= 0:
-            sends[v], lacked.upstream_metric[j, v] = v, max(of_flow, of_source)
+            sends[v], passed[v] = v, of_flow if of_flow >= 0 else of_source
     return some
 
 
