@@ -25,6 +25,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import OBSERVED, UNFILLED, LastKnown, hold_unknown, told
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 HOLD = "hold"
@@ -71,11 +72,13 @@ class LearnedPolicy(ExplainingPolicy):
         _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
         self._encoder: ObservationEncoder | None = None
         self._memory = LstmMemory(self._weights, self.document.network)
+        self._last_known = LastKnown(OBSERVED)
         self._of_job = _capacity_agent(self.document, self._weights, self.config, self.folder)
         self.confidence: Floats32 | None = None
         """Probability of the moves last decided, (J, V), where it explains; 1 beyond the graph."""
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        self._last_known.reset(jobs, mask)
         if self._of_job is not None:
             self._of_job.reset(jobs, mask)
             return
@@ -100,9 +103,19 @@ class LearnedPolicy(ExplainingPolicy):
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         """Take the best valid move of every vertex, or the best capacity of the job.
 
+        Last known values stand in for those that a vertex lacks, and nothing is taken from it.
+
         Returns:
             The decision, (J, V), with each job's reason.
         """
+        seen = self._last_known.filled(snapshot)
+        wanted = self._wanted(seen)
+        parallelism, level = hold_unknown(seen, wanted.parallelism, wanted.memory_level, UNFILLED)
+        reasons = told(seen, wanted.reasons, HOLD) if self.explain else wanted.reasons
+        return ScalingDecision(parallelism, level, reasons)
+
+    def _wanted(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        """Decide on a snapshot in which last known values stand in for those that are lacking."""
         if self._of_job is not None:
             decision, taken = self._of_job.decide(snapshot, self.explain)
             if self.explain:
@@ -165,6 +178,7 @@ class LearnedPolicy(ExplainingPolicy):
         Returns:
             Each feature by name, (J, V) or (J,).
         """
+        snapshot = self._last_known.filled(snapshot, remember=False)
         if self._of_job is not None:
             return self._of_job.features(snapshot)
         encoder = self._ready
@@ -181,13 +195,20 @@ class LearnedPolicy(ExplainingPolicy):
 
     def state(self) -> State:
         if self._of_job is not None:
-            return self._of_job.state()
-        return {} if self._encoder is None else {**self._encoder.state(), **self._memory.state()}
+            own = self._of_job.state()
+        elif self._encoder is not None:
+            own = {**self._encoder.state(), **self._memory.state()}
+        else:
+            return {}
+        return {**own, "last_known": self._last_known.state()} if own else {}
 
     def restore(self, state: State) -> None:
-        if state and self._of_job is not None:
+        if not state:
+            return
+        self._last_known.restore(state["last_known"])
+        if self._of_job is not None:
             self._of_job.restore(state)
-        elif state:
+        else:
             self._ready.restore(state)
             self._memory.restore(state)
 

@@ -26,6 +26,7 @@ from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.loop.unknown import FLOW, LastKnown, needs
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
 ROUND_OFF = 1e-9
@@ -86,6 +87,14 @@ class DhalionConfig(ConfigModel):
                 "be in backpressure after the scale-down; raise the first or lower the second"
             )
         return self
+
+
+NEEDS = needs(
+    ("backpressured_ms_per_s", "idle_ms_per_s", "busy_ms_per_s", "records_in_per_s"),
+    (),
+    ("backpressured_ms_per_s", *FLOW),
+)
+"""The metrics that a decision on a vertex needs."""
 
 
 class Rules(NamedTuple):
@@ -158,13 +167,16 @@ class Dhalion(Kept, ExplainingPolicy):
             {"tried": ("vertex", 0), "failed": ("vertex", 0), "barred_s": ("vertex", -1e18)},
             depth=2,
         )
-        self._kept = Parts(memory=self._memory, log=self._log)
+        self._last_known = LastKnown(NEEDS)
+        self._kept = Parts(memory=self._memory, log=self._log, last_known=self._last_known)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
         self._log.reset(jobs, mask)
+        self._last_known.reset(jobs, mask)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        snapshot = self._last_known.filled(snapshot)
         pods = snapshot.parallelism.copy()
         waits = np.zeros(pods.shape)
         _decide(

@@ -20,11 +20,12 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.due import is_due
-from dsp_gym.loop.per_job_state import Kept, RowMemory
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import RATES, Ds2Rates, SourceRate, room_for_rates, traverse
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.loop.unknown import DEMANDED, LastKnown, Needs
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
 
@@ -190,11 +191,11 @@ class Ds2(Kept, ExplainingPolicy):
 
     Config = Ds2Config
 
-    def __init__(self, config: Ds2Config | None = None) -> None:
+    def __init__(self, config: Ds2Config | None = None, asked: Needs = DEMANDED) -> None:
         self.name = "ds2"
         self.config = c = config or Ds2Config()
         self.rules = Ds2Rules.of(c)
-        self._memory = self._kept = RowMemory(
+        self._memory = RowMemory(
             {
                 "evaluated_s": ("job", -1e18),
                 "wanting": ("job", 0),
@@ -206,15 +207,18 @@ class Ds2(Kept, ExplainingPolicy):
                 "achieved_before": ("job", np.nan),
             }
         )
+        self.last_known = LastKnown(asked)
+        self._kept = Parts(manager=self._memory, last_known=self.last_known)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
+        self.last_known.reset(jobs, mask)
 
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities(), memories=self.memories, capacity=self)
 
     def memories(self) -> tuple[RowMemory, ...]:
-        return (self._memory,)
+        return (self._memory, *self.last_known.memories())
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Do nothing: the model needs no history."""
@@ -224,6 +228,7 @@ class Ds2(Kept, ExplainingPolicy):
         return Requirement(parallelism, snapshot.memory_level, parallelism)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        snapshot = self.last_known.filled(snapshot)
         parallelism, _, rates = self.trigger(snapshot)
         return reasons.decision(
             snapshot, parallelism, snapshot.memory_level, self.why(rates) if self.explain else None

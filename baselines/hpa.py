@@ -15,11 +15,15 @@ from baselines.replicas import Behavior, HorizontalController, can_scale, recomm
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.per_job_state import Kept
+from dsp_gym.loop.per_job_state import Kept, Parts
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import LastKnown, needs
 from dsp_gym.policies.capabilities import ExplainingPolicy
+
+NEEDS = needs(("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"), (), demand=False)
+"""The metrics that a decision on a vertex needs: those of its own tasks."""
 
 
 class HpaCpuConfig(ConfigModel):
@@ -51,18 +55,22 @@ class HpaCpu(Kept, ExplainingPolicy):
     def __init__(self, config: HpaCpuConfig | None = None) -> None:
         self.name = "hpa-cpu"
         self.config = c = config or HpaCpuConfig()
-        self._controller = self._kept = HorizontalController(
+        self._controller = HorizontalController(
             c.behavior,
             sync_period_s=c.sync_period_s,
             per_vertex=c.per_vertex,
             readiness_s=c.readiness_s,
         )
+        self._last_known = LastKnown(NEEDS)
+        self._kept = Parts(controller=self._controller, last_known=self._last_known)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
+        self._last_known.reset(jobs, mask)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c = self.config
+        snapshot = self._last_known.filled(snapshot)
         share = snapshot.busy_now_ms_per_s / 1000
         # One count for the job: the mean over all tasks stands for every vertex.
         if not c.per_vertex:

@@ -31,6 +31,7 @@ from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.loop.unknown import SIZED, is_hit_unknown
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
 
@@ -184,7 +185,7 @@ class _Justin(Kept, ExplainingPolicy):
 
     def __init__(self, name: str, ds2: Ds2Config, algorithm: ArbitrationRules) -> None:
         self.name = name
-        self._ds2 = Ds2(ds2)
+        self._ds2 = Ds2(ds2, SIZED)
         self._settings = JustinRules(self._ds2.rules, algorithm)
         self._history = ConfigurationHistory()
         self._kept = Parts(ds2=self._ds2, history=self._history)
@@ -212,6 +213,7 @@ class _Justin(Kept, ExplainingPolicy):
         return needed
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        snapshot = self._ds2.last_known.filled(snapshot)
         seen, history = snapshot.arrays, self._history.memory
         wanted = _room(seen)
         if self._ds2.config.roll_back:
@@ -297,6 +299,9 @@ def _algorithm_1(
         for v in range(vertices):
             if t.kind[k, v] < 0:
                 continue
+            if is_hit_unknown(t, seen, j, v):
+                p[j, v] = seen.parallelism[j, v]
+                continue
             if np.isnan(hit[j, v]):  # 3: no recorded RocksDB access
                 m[j, v] = NO_MEMORY
                 continue
@@ -348,6 +353,9 @@ def _released_code(
             if t.kind[k, v] < 0:
                 continue
             hit, running = hits[j, v], seen.parallelism[j, v]
+            if is_hit_unknown(t, seen, j, v):
+                p[j, v] = running
+                continue
             if np.isnan(hit) or (c.zero_is_stateless and hit == 0.0):
                 m[j, v] = NO_MEMORY
                 continue

@@ -27,7 +27,11 @@ from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import LastKnown, needs
 from dsp_gym.policies.capabilities import ExplainingPolicy
+
+NEEDS = needs(("busy_ms_per_s", "records_in_per_s"), ("pending_records",), demand=False)
+"""The metrics that a decision on a vertex needs; the first are those of one that works at all."""
 
 
 class KedaConfig(ConfigModel):
@@ -78,14 +82,19 @@ class Keda(Kept, ExplainingPolicy):
             c.behavior, sync_period_s=c.sync_period_s, per_vertex=False
         )
         self._memory = RowMemory({"active_s": ("job", np.nan)})
-        self._kept = Parts(controller=self._controller, activity=self._memory)
+        self._last_known = LastKnown(NEEDS)
+        self._kept = Parts(
+            controller=self._controller, activity=self._memory, last_known=self._last_known
+        )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
         self._memory.reset(jobs, mask)
+        self._last_known.reset(jobs, mask)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c, jobs = self.config, snapshot.topology
+        snapshot = self._last_known.filled(snapshot)
         source = jobs.mask & (jobs.tables.kind[jobs.row] == SOURCE)
         lag = np.where(source, snapshot.pending_records, 0.0).sum(axis=1)
         # Partitions bound the replicas only where those of every source are known.

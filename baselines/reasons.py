@@ -9,6 +9,7 @@ import numpy as np
 from dsp_gym.arrays import Ints
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.unknown import ALL, hold_unknown, told
 
 HOLD = "hold"
 
@@ -33,18 +34,22 @@ def decision(
     parallelism: Ints,
     memory_level: Ints,
     why: Why | None,
+    keeps: int = ALL,
 ) -> ScalingDecision:
     """Make a decision whose reasons read `vertex 2 -> 3 (why)`.
 
     Args:
-        snapshot: The metrics.
+        snapshot: The metrics. Where a policy has let `LastKnown` fill in what vertices lack, these
+            vertices keep their configuration.
         parallelism: (J, V) wanted subtasks.
         memory_level: (J, V) wanted memory levels.
         why: Returns the part in brackets; None leaves all reasons empty, for large batches.
+        keeps: Which of these vertices keep it, as `hold_unknown` takes it.
 
     Returns:
         The decision; its reason is `hold` where no vertex of the job changes.
     """
+    parallelism, memory_level = hold_unknown(snapshot, parallelism, memory_level, keeps)
     if why is None:
         # Only jobs that change are worded: most of a batch holds.
         return ScalingDecision(parallelism, memory_level, ("",) * len(snapshot))
@@ -57,7 +62,7 @@ def decision(
             after = _written(parallelism[job, v], memory_level[job, v])
             moves.append(f"{names[v]} {before} -> {after} ({why(job, v)})")
         reasons[job] = "; ".join(moves)
-    return ScalingDecision(parallelism, memory_level, tuple(reasons))
+    return ScalingDecision(parallelism, memory_level, told(snapshot, reasons, HOLD))
 
 
 def _moved(

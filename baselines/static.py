@@ -14,6 +14,7 @@ from dsp_gym.loop.per_job_state import Kept, Parts
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import DEMANDED, NONE, marked
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
 
@@ -54,7 +55,9 @@ class Static(Kept, ExplainingPolicy):
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         row = snapshot.topology.row
         why = (lambda job, v: "fixed configuration") if self.explain else None
-        return reasons.decision(snapshot, self._parallelism[row], self._level[row], why)
+        # A vertex that does not report may be the one that needs what it has.
+        seen = marked(snapshot, DEMANDED)
+        return reasons.decision(seen, self._parallelism[row], self._level[row], why, NONE)
 
     def _configuration(self, jobs: Topology, k: int) -> tuple[Ints, Ints]:
         names = [vertex.name for vertex in jobs.specs[k].topological_order()]

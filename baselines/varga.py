@@ -30,6 +30,7 @@ from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.loop.unknown import LastKnown, needs
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
 PERIOD_S = 60.0
@@ -90,6 +91,20 @@ class Targets(NamedTuple):
     tolerance: float
 
 
+NEEDS = needs(
+    ("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"),
+    ("pending_records",),
+    demand=False,
+    besides=(
+        "backpressured_now_ms_per_s",
+        "pending_growth_per_s",
+        "pending_records_max_subtask",
+        "pending_partitions_max_subtask",
+    ),
+)
+"""The metrics that a decision on a vertex needs."""
+
+
 class LagSamples(NamedTuple):
     """The last samples of backlog and counters, S per job, as a ring."""
 
@@ -142,17 +157,23 @@ class HpaVarga(Kept, ExplainingPolicy):
         self._samples = RowMemory(
             {"at_s": ("job", -1e18), "lag": ("job", 0.0), "taken": ("job", 0.0)}, depth=depth
         )
+        self._last_known = LastKnown(NEEDS)
         self._kept = Parts(
-            controller=self._controller, written=self._written, samples=self._samples
+            controller=self._controller,
+            written=self._written,
+            samples=self._samples,
+            last_known=self._last_known,
         )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
         self._written.reset(jobs, mask)
         self._samples.reset(jobs, mask)
+        self._last_known.reset(jobs, mask)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c = self.config
+        snapshot = self._last_known.filled(snapshot)
         current = self._controller.current(snapshot)
         seen = Metrics.unknown(*current.shape)
         wanted = np.empty(current.shape, dtype=np.int64)

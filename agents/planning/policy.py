@@ -42,6 +42,7 @@ from dsp_gym.loop.per_job_state import Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import OBSERVED, UNFILLED, LastKnown, hold_unknown, told
 from dsp_gym.numba_handles import Handle, Handles
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.sizing.arrivals import Arrivals
@@ -150,6 +151,7 @@ class MdpPolicy(ExplainingPolicy):
         )
         self._minutes = RowMemory({"load_per_s": ("job", 0.0)}, depth=HISTORY)
         self._own = RowMemory({"state": ("job", -1)}, depth=OWN + SINCE_SOLVED)
+        self._last_known = LastKnown(OBSERVED)
         self._parts = Parts(
             arrivals=self._arrivals,
             model=self._model,
@@ -157,6 +159,7 @@ class MdpPolicy(ExplainingPolicy):
             watch=self._watch,
             minutes=self._minutes,
             own=self._own,
+            last_known=self._last_known,
         )
         self._jobs: Topology | None = None
         self._prior: Prior | None = None
@@ -181,6 +184,7 @@ class MdpPolicy(ExplainingPolicy):
             self._model.adopt(np.flatnonzero(rows & (jobs.row == k)), past)
         self._arrivals.reset(jobs, mask)
         self._warming.reset(jobs, self._prior, mask)
+        self._last_known.reset(jobs, mask)
         for memory in (self._watch, self._minutes, self._own):
             memory.reset(jobs, mask)
         self._watch["reference_per_s"][rows] = jobs.tables.rate_per_s[jobs.row[rows]]
@@ -197,6 +201,7 @@ class MdpPolicy(ExplainingPolicy):
         Returns:
             The decision, (J, V), with each job's reason.
         """
+        snapshot = self._last_known.filled(snapshot)
         seen, solved = snapshot.arrays, self._ready
         arrived = self._arrivals.observe(snapshot)
         self._model.observe(snapshot)
@@ -224,6 +229,7 @@ class MdpPolicy(ExplainingPolicy):
             outlook,
         )
         words = self._words(snapshot, outlook) if self.explain else ("",) * jobs
+        parallelism, level = hold_unknown(snapshot, parallelism, level, UNFILLED)
         return ScalingDecision(parallelism, level, words)
 
     def capabilities(self) -> Capabilities:
@@ -417,7 +423,7 @@ class MdpPolicy(ExplainingPolicy):
             if times > 1.0:
                 said += f"; the load has outgrown the job file's reference rate {times:g} times"
             reasons.append(said + far)
-        return tuple(reasons)
+        return told(snapshot, reasons, _WORDS[HOLD])
 
     def _far(self, jobs: Topology, outlook: Outlook, errors: Floats, j: int) -> str:
         """Name the parts of a decision that lie outside everything learned; "" where none does."""

@@ -23,6 +23,7 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import DEMANDED, NONE, marked
 from dsp_gym.policies.capabilities import Capabilities, CostBounds, ExplainingPolicy, FutureLoad
 from dsp_gym.simulation.rows import over_rows
 
@@ -157,7 +158,8 @@ class Clairvoyant(ExplainingPolicy):
             steps = later[0] - schedule.steps[places[job]] if later else 0
             return f"plan for the known load, {f'for {steps} steps' if later else 'to the end'}"
 
-        return reasons.decision(snapshot, parallelism, level, why if self.explain else None)
+        seen = marked(snapshot, DEMANDED)
+        return reasons.decision(seen, parallelism, level, why if self.explain else None, NONE)
 
     def state(self) -> State:
         return {

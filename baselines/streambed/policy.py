@@ -22,11 +22,12 @@ from dsp_gym.job.placement import with_quota
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.per_job_state import Kept, RowMemory
+from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import DEMANDED, LastKnown
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 
@@ -106,16 +107,20 @@ class Streambed(Kept, ExplainingPolicy):
         self.config = config or StreambedConfig()
         self.tables: list[PlanTable] = []
         """Plans of each job file, in the order of the batch's job files."""
-        self._memory = self._kept = RowMemory(
+        self._memory = RowMemory(
             {"planned_per_s": ("job", np.nan), "wanted": ("vertex", -1), "level": ("job", -1)}
         )
+        self._last_known = LastKnown(DEMANDED)
+        self._kept = Parts(plan=self._memory, last_known=self._last_known)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._memory.reset(jobs, mask)
+        self._last_known.reset(jobs, mask)
         self.tables = [PlanTable(self._model(spec), spec) for spec in jobs.specs]
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         m, topology = self._memory, snapshot.topology
+        snapshot = self._last_known.filled(snapshot)
         kind = topology.tables.kind[topology.row]
         demand = np.where(kind == SOURCE, ds2_rates(snapshot).demand, 0.0).sum(axis=1)
         self._plan(snapshot, demand)

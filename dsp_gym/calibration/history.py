@@ -211,7 +211,8 @@ def _rows(
     seen = snapshot_of(
         topology, [known], [near], WindowConfig(window_s=WINDOW_S, stabilization_s=0)
     )
-    if not seen.window_fill[0] > 0:
+    # A vertex that does not report leaves the window to the others; a fit needs all of them.
+    if not seen.window_fill[0] > 0 or np.isnan(seen.busy_ms_per_s[0]).any():
         return None
     found: dict[str, TransitionRow] = {}
     for column, vertex in enumerate(spec.topological_order()):

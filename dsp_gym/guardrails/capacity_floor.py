@@ -17,6 +17,7 @@ from dsp_gym.loop.per_job_state import Parts, Per, RowMemory, all_of
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.loop.unknown import is_hit_unknown
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
 from dsp_gym.policies.capabilities import Requirement
@@ -209,9 +210,10 @@ def lift(
             if keeps and level[j, v] < now_level:
                 level[j, v] = now_level
                 work.trips[j] = True
-            # Memory may go only where the cache still hits well, or where the model lets it go; an
-            # unknown hit rate (NaN) belongs to a vertex without state.
-            if not (np.isnan(hit[j, v]) or hit[j, v] >= floor.release):
+            # Memory may go only where the cache still hits well, or where the model lets it go; a
+            # vertex without state has no hit rate (NaN).
+            unknown = is_hit_unknown(t, seen, j, v)
+            if unknown or not (np.isnan(hit[j, v]) or hit[j, v] >= floor.release):
                 least_level = min(now_level, chosen)
                 if level[j, v] < least_level:
                     level[j, v] = least_level

@@ -18,7 +18,7 @@ from dsp_gym.arrays import Bools, Floats, Ints, plain
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
-from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.guardrails.shadow import Shadows, without_loss
 from dsp_gym.guardrails.twin import (
     FALLEN,
     FallbackRuns,
@@ -227,11 +227,12 @@ class ExcessBudget(Restriction):
         decided, own = self._shadow.decided(snapshot), self._memory.arrays(FallbackRuns)
         fallen, share = self._memory.handle(FallbackRuns), self._dear
         handed = (own.handed | ~own.started | suits(snapshot, fallen, share))[:, None]
-        return ScalingDecision(
+        wanted = ScalingDecision(
             np.where(handed, decided.parallelism, own.parallelism),
             np.where(handed, decided.memory_level, own.level),
             decided.reasons,
         )
+        return without_loss(snapshot, wanted)
 
     def know(self, snapshot: MetricsSnapshot, spent: BudgetSpent) -> None:
         """Take over the counts of a snapshot that the compiled pass has added up."""

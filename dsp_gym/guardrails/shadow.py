@@ -9,6 +9,7 @@ from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import NONE, SIZED, hold_unknown, marked
 from dsp_gym.policies import PolicyConfig, capabilities_of, make
 from dsp_gym.policies.capabilities import Requirement, without_reasons
 
@@ -40,11 +41,13 @@ class ShadowPolicy:
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         """Ask the policy about this snapshot, once.
 
+        Whatever the policy, a vertex gives up nothing while metrics are unknown that it needs.
+
         Returns:
             Its decision on all J jobs.
         """
         if self._decision is None or self._seen is not snapshot:
-            self._decision = self.policy.decide(snapshot)
+            self._decision = without_loss(snapshot, self.policy.decide(snapshot))
             self._seen = snapshot
         return self._decision
 
@@ -81,6 +84,19 @@ class ShadowPolicy:
     def restore(self, state: State) -> None:
         self.policy.restore(state)
         self._seen = self._needed_for = None
+
+
+def without_loss(snapshot: MetricsSnapshot, decision: ScalingDecision) -> ScalingDecision:
+    """Return a decision that takes nothing from vertices whose needed metrics are unknown.
+
+    Returns:
+        The decision itself where nothing is lacking.
+    """
+    seen = marked(snapshot, SIZED)
+    if seen is snapshot:
+        return decision
+    kept = hold_unknown(seen, decision.parallelism, decision.memory_level, NONE)
+    return ScalingDecision(*kept, decision.reasons)
 
 
 class Shadows:

@@ -36,7 +36,12 @@ from dsp_gym.guardrails.excess_budget import (
 )
 from dsp_gym.guardrails.freeze import Freeze, find_frozen
 from dsp_gym.guardrails.restriction import Restriction, Working, replace_rows
-from dsp_gym.guardrails.stale_metrics import NeededMetrics, StaleMetrics, find_stale
+from dsp_gym.guardrails.stale_metrics import (
+    NeededMetrics,
+    StaleMetrics,
+    find_stale,
+    hold_unreported,
+)
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimits, limit
 from dsp_gym.guardrails.twin import FALLEN, FallbackRuns
 from dsp_gym.loop.per_job_state import RowMemory
@@ -259,6 +264,7 @@ def _run(
         elif step == STALE_METRICS:
             if find_stale(t, seen, rules.needed, rows):
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
+            hold_unreported(t, seen, rules.needed, rows, work)
         elif step == FREEZE:
             if find_frozen(t, seen, rules.catching_up_s, rows):
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)

@@ -1,4 +1,8 @@
-"""No decision on metrics that are too young or missing."""
+"""No decision on metrics that are too young or missing.
+
+A metric that one vertex does not report holds that vertex, and keeps the vertices downstream from
+giving up anything where their demand is unknown with it. All else holds the whole job.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from dsp_gym.arrays import Bools, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
-from dsp_gym.guardrails.restriction import Restriction, hold
+from dsp_gym.guardrails.restriction import Restriction, Working, hold, working
 from dsp_gym.loop.plausible import doubts
 from dsp_gym.loop.snapshot import (
     JOB,
@@ -23,6 +27,17 @@ from dsp_gym.loop.snapshot import (
     SnapshotArrays,
 )
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.loop.unknown import (
+    FLOW,
+    Needs,
+    find_lacking,
+    is_complete,
+    is_reported,
+    marked,
+    needs,
+    room_for,
+    unknown_values,
+)
 from dsp_gym.numba_handles import direct
 
 
@@ -35,7 +50,7 @@ class StaleMetricsConfig(ConfigModel):
     )
     needed: tuple[str, ...] = Field(
         ("records_in_per_s", "busy_ms_per_s"),
-        description="snapshot metrics that must be known for every vertex, or for the job",
+        description="snapshot metrics that must be known: of a vertex to change it, or of the job",
     )
     action: Literal["hold", "fallback"] = Field(
         "hold", description="hold the running configuration, or let the fallback decide"
@@ -56,11 +71,11 @@ class NeededMetrics(NamedTuple):
 
     fill: float  # share of the metrics window
     of_job: Ints
-    of_vertex: Ints
+    on_vertex: Needs
 
 
 class StaleMetrics(Restriction):
-    """Hold while the metrics window is not filled or a needed metric is unknown."""
+    """Hold while the metrics window is not filled, and vertices that lack a needed metric."""
 
     name = "stale_metrics"
     kind = "held"
@@ -68,17 +83,20 @@ class StaleMetrics(Restriction):
     def __init__(self, config: StaleMetricsConfig | None = None) -> None:
         super().__init__()
         self.config = c = config or StaleMetricsConfig()
+        flow = FLOW if set(FLOW) & set(c.needed) else ()
+        of_vertex = [name for name in c.needed if name in VERTEX_FLOATS]
+        self._needs = needs(of_vertex, of_source=(), of_inputs=flow)
         self.rules = NeededMetrics(
             c.min_window_fill,
             np.array([JOB_FLOATS.index(n) for n in c.needed if n in JOB_FLOATS], np.int64),
-            np.array([VERTEX_FLOATS.index(n) for n in c.needed if n in VERTEX_FLOATS], np.int64),
+            self._needs,
         )
 
     def demands(self, snapshot: MetricsSnapshot) -> Bools:
         """Return True where the metrics cannot be relied on, (J,).
 
         Returns:
-            Flags by job; an unfilled window or a missing needed metric sets them.
+            Flags by job; an unfilled window sets them, or a needed metric that nothing reports.
         """
         return self._demanded(snapshot)[1]
 
@@ -90,10 +108,13 @@ class StaleMetrics(Restriction):
         return some, stale
 
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
-        if self.config.action == "fallback":  # the fallback asks `demands` itself
-            return np.zeros(len(parallelism), dtype=bool)
         some, stale = self._demanded(snapshot)
-        return hold(snapshot, stale, parallelism, level) if some else stale
+        work = working(parallelism, level)
+        _hold_unreported(snapshot.topology.facts, snapshot.arrays, self.rules, stale, work)
+        # With a fallback, that one asks `demands` itself.
+        if some and self.config.action == "hold":
+            return work.trips | hold(snapshot, stale, parallelism, level)
+        return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         if (wrong := doubts(snapshot)) and wrong[job]:
@@ -101,18 +122,20 @@ class StaleMetrics(Restriction):
         fill = snapshot.window_fill[job]
         if not fill >= self.config.min_window_fill - 1e-9:
             return f"{100 * fill:.0f} % of the metrics window is covered"
+        if not self.demands(snapshot)[job]:
+            return unknown_values(marked(snapshot, self._needs), job)
         mask = snapshot.topology.mask[job]
         unknown = [
             name
             for name in self.config.needed
-            if np.isnan(np.atleast_1d(getattr(snapshot, name)[job])[..., : mask.sum()]).any()
+            if np.isnan(np.atleast_1d(getattr(snapshot, name)[job])[..., : mask.sum()]).all()
         ]
         return f"unknown: {', '.join(unknown)}"
 
 
 @njit(cache=True, nogil=True, borrows=True)
 def find_stale(t: JobFacts, seen: SnapshotArrays, needed: NeededMetrics, stale: Bools) -> bool:
-    """Set True where the window of job j is not filled, or a needed metric is unknown.
+    """Set True where the window of job j is not filled, or nothing reports a needed metric.
 
     Returns:
         Whether there is such a job.
@@ -124,11 +147,39 @@ def find_stale(t: JobFacts, seen: SnapshotArrays, needed: NeededMetrics, stale: 
         # m is a row of the snapshot's blocks of metrics: (metrics, J) and (metrics, J, V).
         for m in needed.of_job:
             stale[j] = stale[j] or np.isnan(seen.job[m, j])
-        for m in needed.of_vertex:
-            for v in range(t.n[t.row[j]]):
-                stale[j] = stale[j] or np.isnan(seen.vertex[m, j, v])
+        for m in needed.on_vertex.of_vertex:
+            stale[j] = stale[j] or not is_reported(t, seen, j, m)
         some = some or stale[j]
     return some
 
 
+@njit(cache=True, nogil=True)
+def hold_unreported(
+    t: JobFacts, seen: SnapshotArrays, needed: NeededMetrics, stale: Bools, work: Working
+) -> None:
+    """Hold every vertex v of a job j that is not stale and lacks a needed metric.
+
+    Vertices whose demand comes through such a vertex may get more, not less.
+    """
+    asked, some, never = needed.on_vertex, False, np.empty((0, 0, 0))
+    for j in range(stale.shape[0]):
+        some = some or not (stale[j] or is_complete(t, seen, asked, never, j))
+    if not some:
+        return
+    lacked = room_for(seen.parallelism.shape)
+    for j in range(stale.shape[0]):
+        if stale[j] or not find_lacking(t, seen, asked, never, j, lacked):
+            continue
+        for v in range(t.n[t.row[j]]):
+            to_p, to_level = work.parallelism[j, v], work.memory_level[j, v]
+            now, now_level = seen.parallelism[j, v], seen.memory_level[j, v]
+            takes = to_p < now or to_level < now_level
+            if lacked.holder[j, v] == v or (lacked.holder[j, v] >= 0 and takes):
+                to_p, to_level = now, now_level
+            if to_p != work.parallelism[j, v] or to_level != work.memory_level[j, v]:
+                work.parallelism[j, v], work.memory_level[j, v] = to_p, to_level
+                work.trips[j] = True
+
+
 _stale = direct(find_stale)
+_hold_unreported = direct(hold_unreported)

@@ -13,6 +13,7 @@ from dsp_gym.loop.per_job_state import Kept, Parts
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import DEMANDED, NONE, hold_unknown, marked, told
 
 VertexConfiguration = int | tuple[int, int]
 """Wanted parallelism of a vertex, or parallelism and memory level."""
@@ -25,7 +26,10 @@ class NoParameters(ConfigModel):
 
 
 class PerJobPolicy(Kept):
-    """A policy from a function of one job; vertices it does not name keep their configuration."""
+    """A policy from a function of one job; vertices it does not name keep their configuration.
+
+    Those whose metrics are unknown give up nothing (`dsp_gym.loop.unknown`).
+    """
 
     Config = NoParameters
 
@@ -53,7 +57,9 @@ class PerJobPolicy(Kept):
                 else:
                     parallelism[index, column] = value
             reasons.append(self.name)
-        return ScalingDecision(parallelism, level, tuple(reasons))
+        seen = marked(snapshot, DEMANDED)
+        parallelism, level = hold_unknown(seen, parallelism, level, NONE)
+        return ScalingDecision(parallelism, level, told(seen, reasons, ""))
 
 
 def per_job(function: JobFunction) -> type[PerJobPolicy]:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from dsp_gym.arrays import Floats
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.job.spec import Vertex
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status, unknown_snapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
@@ -26,6 +28,15 @@ _TASKMANAGER = (
 
 FRESH_S = 4 * SAMPLE_S
 """Age beyond which gauges and counters are left out of a snapshot, s."""
+
+_LEAST_COVERED = 0.5
+"""Share of the best covered vertex' time below which a vertex counts as one that does not report.
+
+One that has missed a scrape reports; one whose TaskManager has just come back does not yet.
+"""
+
+_REPORTED = ("busy_ms_per_s", "records_in_per_s", "records_out_per_s")
+"""Means of which a vertex that reports has at least one."""
 
 
 class WindowConfig(ConfigModel):
@@ -87,8 +98,11 @@ def snapshot_of(
 ) -> MetricsSnapshot:
     """Compute the snapshot of J jobs.
 
-    Of a job that does not run only its configuration is known. A window in which a subtask of some
-    vertex did not report is empty: a sum over the others would be no rate of the vertex.
+    Of a job that does not run only its configuration is known. A metric that not all subtasks of a
+    vertex report is unknown: a sum over the others would be no rate of the vertex. That costs this
+    vertex alone. `window_fill` is the share of the window that is covered by the vertices that
+    report; it is 0 where no source does. Rates that a vertex lacks are those of its neighbours
+    where these have no others (`_from_neighbours`).
 
     Args:
         topology: the jobs.
@@ -136,21 +150,52 @@ def _measure(seen: MetricsSnapshot, row: int, since_restart: Samples, window: Wi
     if seen.tm_cpu_load[row] < 0:  # how a JVM says that it does not know
         seen.tm_cpu_load[row] = np.nan
     parallelism = seen.parallelism[row]
-    covered_s = min(
-        _covered_s(inside, v.name, int(parallelism[i]), settled_s, t_s)
-        for i, v in enumerate(vertices)
+    tasks = parallelism.tolist()
+    covered_s = np.array(
+        [_covered_s(inside, v.name, tasks[i], settled_s, t_s) for i, v in enumerate(vertices)]
     )
-    means = [_means(recent, inside, v.name, v.kind == "source") for v in vertices]
-    if covered_s > 0 and not any(np.isnan(m["busy_ms_per_s"]) for m in means):
-        seen.window_fill[row] = covered_s / window.window_s
+    means = [
+        _means(recent, inside, v.name, v.kind == "source", tasks[i]) for i, v in enumerate(vertices)
+    ]
+    unknown = [all(np.isnan(mean[name]) for name in _REPORTED) for mean in means]
+    covered_s[unknown] = 0.0
+    reports = covered_s > _LEAST_COVERED * covered_s.max()
+    if any(reports[i] for i, v in enumerate(vertices) if v.kind == "source"):
+        seen.window_fill[row] = covered_s[reports].min() / window.window_s
         latencies = [mean.pop("latency_p95_s") for mean in means]
         seen.latency_p95_s[row] = np.fmax.reduce(latencies)
+        means = [mean if reports[i] else {} for i, mean in enumerate(means)]
     else:
         means = [{} for _ in vertices]
     for column, vertex in enumerate(vertices):
-        now = _now(fresh, vertex.name, vertex.kind == "source")
+        now = _now(fresh, vertex.name, vertex.kind == "source", tasks[column])
         for name, value in (now | means[column]).items():
             getattr(seen, name)[row, column] = value
+    if seen.window_fill[row] > 0:
+        _from_neighbours(vertices, seen.records_in_per_s[row], seen.records_out_per_s[row])
+
+
+def _from_neighbours(vertices: Sequence[Vertex], arriving: Floats, leaving: Floats) -> None:
+    """Fill in rates, (V,), that vertices lack and the graph gives, from the sources on.
+
+    The input of a vertex is the output of all its inputs, each of which sends all its records to
+    every consumer. The output of a vertex is the input of its only consumer, where that reads from
+    no other. Edges that broadcast are not told apart from others in a job file.
+    """
+    at = {vertex.name: column for column, vertex in enumerate(vertices)}
+    inputs = [[at[edge.from_] for edge in vertex.inputs] for vertex in vertices]
+    for v, of in enumerate(inputs):
+        if of and np.isnan(arriving[v]):
+            arriving[v] = leaving[of].sum()
+    for u in range(len(vertices)):
+        consumers = [v for v, of in enumerate(inputs) if u in of]
+        if len(consumers) == 1 and np.isnan(leaving[u]) and inputs[consumers[0]] == [u]:
+            leaving[u] = arriving[consumers[0]]
+
+
+def _is_whole(subtasks: NDArray[np.int32], parallelism: int) -> bool:
+    """Return whether all subtasks of a vertex report; one series for all of them has number -1."""
+    return len(subtasks) > 0 and (subtasks[0] < 0 or len(subtasks) >= parallelism)
 
 
 def _covered_s(
@@ -161,11 +206,12 @@ def _covered_s(
     A sample covers the `SAMPLE_S` before it. Scrapes and polls come a little early or late, so a
     hole is where at least one is missing: where two samples are nearly 2 `SAMPLE_S` apart.
     """
-    times, subtasks, values = inside.grid(vertex, "busy_ms_total")
-    if values.size == 0:
-        times, subtasks, values = inside.grid(vertex, "busy_ms_per_s")
-    if len(subtasks) == 0 or (subtasks[0] >= 0 and len(subtasks) < parallelism):
-        return 0.0  # one series for a whole vertex (-1)
+    for metric in ("busy_ms_total", "busy_ms_per_s", "records_in_total", "records_out_total"):
+        times, subtasks, values = inside.grid(vertex, metric)
+        if values.size:
+            break
+    if not _is_whole(subtasks, parallelism):
+        return 0.0
     holes = 0.0
     for column in values.T:
         edges = np.concatenate(([since_s], times[~np.isnan(column)], [until_s]))
@@ -184,20 +230,19 @@ def _counted_s(samples: Samples, sources: Sequence[str]) -> float:
     return float(np.mean(scraped)) if scraped else float("nan")
 
 
-def _now(samples: Samples, vertex: str, is_source: bool) -> dict[str, float]:
-    """Return gauges and counters as of the newest sample."""
+def _now(samples: Samples, vertex: str, is_source: bool, tasks: int) -> dict[str, float]:
+    """Return gauges and counters as of the newest sample of a vertex with so many tasks."""
     seen = {
-        name: _newest(samples, vertex, name, np.sum)
-        for name in (
-            "records_in_total",
-            "records_out_total",
-            "cache_hits_total",
-            "cache_misses_total",
-        )
+        name: _newest(samples, vertex, name, np.sum, tasks)
+        for name in ("records_in_total", "records_out_total")
     }
+    # Only subtasks that hold state, or partitions, report these.
+    for name in ("cache_hits_total", "cache_misses_total"):
+        seen[name] = _newest(samples, vertex, name, np.sum)
     seen["state_mib"] = _newest(samples, vertex, "state_bytes", np.sum) / 2**20
     for share in ("busy", "backpressured"):
-        seen[f"{share}_now_ms_per_s"] = _newest(samples, vertex, f"{share}_ms_per_s", np.mean)
+        gauge = f"{share}_ms_per_s"
+        seen[f"{share}_now_ms_per_s"] = _newest(samples, vertex, gauge, np.mean, tasks)
     if is_source:
         seen["pending_records"] = _newest(samples, vertex, "pending_records", np.sum)
         seen["pending_records_max_subtask"] = _newest(samples, vertex, "pending_records", np.max)
@@ -206,7 +251,9 @@ def _now(samples: Samples, vertex: str, is_source: bool) -> dict[str, float]:
     return seen
 
 
-def _means(recent: Samples, inside: Samples, vertex: str, is_source: bool) -> dict[str, float]:
+def _means(
+    recent: Samples, inside: Samples, vertex: str, is_source: bool, tasks: int
+) -> dict[str, float]:
     """Return the means over the window.
 
     Args:
@@ -214,16 +261,17 @@ def _means(recent: Samples, inside: Samples, vertex: str, is_source: bool) -> di
         inside: samples of the window.
         vertex: name of the vertex.
         is_source: whether the vertex reads no other.
+        tasks: its parallelism.
     """
     seen = {
-        f"records_{way}_per_s": _rate(recent, vertex, f"records_{way}_total")
+        f"records_{way}_per_s": _rate(recent, vertex, f"records_{way}_total", tasks)
         for way in ("in", "out")
     }
     if is_source and not seen["records_in_per_s"] > 0:
         seen["records_in_per_s"] = seen["records_out_per_s"]
     # Busy, backpressured and idle are shares of each subtask's time.
     for share in _SHARES:
-        per_subtask = _share(recent, inside, vertex, share)
+        per_subtask = _share(recent, inside, vertex, share, tasks)
         known = len(per_subtask) > 0
         seen[f"{share}_ms_per_s"] = float(per_subtask.mean()) if known else np.nan
         if share == "busy":
@@ -273,24 +321,31 @@ def _hottest(inside: Samples, vertex: str, gauge: str) -> float:
     return float(highest[np.isfinite(highest)].mean())
 
 
-def _share(recent: Samples, inside: Samples, vertex: str, share: str) -> Floats:
+def _share(recent: Samples, inside: Samples, vertex: str, share: str, tasks: int) -> Floats:
     """Return ms/s of each subtask, (P,): from Flink's cumulated times, else its gauges.
+
+    None where fewer subtasks report than the vertex has.
 
     The gauges are 60 s means and lag behind a change; the cumulated times do not. They are no
     counters, though: Flink adds idle time when the task wakes up, and busy time is the rest of the
     clock, so for a moment it is too high and then falls.
     """
-    times, _, totals = recent.grid(vertex, f"{share}_ms_total")
+    times, subtasks, totals = recent.grid(vertex, f"{share}_ms_total")
     if totals.size:
-        return np.asarray(np.clip(_slopes(times, totals), 0.0, 1000.0))
-    _, _, gauge = inside.grid(vertex, f"{share}_ms_per_s")
+        slopes = _slopes(times, totals) if _is_whole(subtasks, tasks) else np.empty(0)
+        return np.asarray(np.clip(slopes, 0.0, 1000.0))
+    _, subtasks, gauge = inside.grid(vertex, f"{share}_ms_per_s")
+    if not _is_whole(subtasks, tasks):
+        return np.empty(0)
     columns = [column[~np.isnan(column)] for column in gauge.T]
     means = np.array([column.mean() for column in columns if len(column)], dtype=np.float64)
     return np.asarray(np.clip(means, 0.0, 1000.0))
 
 
-def _rate(recent: Samples, vertex: str, counter: str) -> float:
-    times, _, values = recent.grid(vertex, counter)
+def _rate(recent: Samples, vertex: str, counter: str, tasks: int) -> float:
+    times, subtasks, values = recent.grid(vertex, counter)
+    if not _is_whole(subtasks, tasks):
+        return float("nan")
     rose, seconds = increase(times, values)
     known = seconds > 0
     return float((rose[known] / seconds[known]).sum()) if np.any(known) else float("nan")
@@ -319,9 +374,15 @@ def _mean_latency(inside: Samples, vertex: str, prefix: str) -> float:
 
 
 def _newest(
-    samples: Samples, vertex: str, metric: str, merge: Callable[[list[float]], float]
+    samples: Samples,
+    vertex: str,
+    metric: str,
+    merge: Callable[[list[float]], float],
+    tasks: int = 1,
 ) -> float:
-    """Merge the newest known values of the subtasks; NaN where there is none."""
-    _, _, values = samples.grid(vertex, metric)
+    """Merge the newest known values of the subtasks; NaN where fewer than `tasks` have one."""
+    _, subtasks, values = samples.grid(vertex, metric)
+    if not _is_whole(subtasks, tasks):
+        return float("nan")
     newest = [column[~np.isnan(column)][-1] for column in values.T if np.any(~np.isnan(column))]
     return float(merge(newest)) if newest else float("nan")

@@ -101,6 +101,9 @@ def test_stale_or_missing_metrics_hold_and_say_which():
     assert found == (4, 4, 1)
     assert "25 % of the metrics window" in said
     found, said = allowed(guards, snapshot(busy=(NAN, 500.0)), wanted(9, 9))
+    assert found == (4, 9, 1)
+    assert said == "stale_metrics: kept: busy_ms_per_s of 'map' is unknown"
+    found, said = allowed(guards, snapshot(busy_ms_per_s=NAN), wanted(9, 9))
     assert found == (4, 4, 1)
     assert "unknown: busy_ms_per_s" in said
     assert allowed(guards, snapshot(), wanted(9, 9))[0] == (9, 9, 1)

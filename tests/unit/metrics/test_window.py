@@ -159,12 +159,54 @@ def test_of_a_job_that_does_not_run_only_its_configuration_is_known(status):
 
 
 @pytest.mark.parametrize("silent", [("map", 1), ("map", 0), ("sink", 0)])
-def test_a_window_in_which_a_subtask_is_silent_is_empty(silent):
+def test_a_vertex_with_a_silent_subtask_is_unknown_and_the_others_are_as_before(silent):
     heard = [row for row in rows() if (row[1], row[2]) != silent]
-    made = snapshot_of(JOB, [observed()], [Samples.of(heard)], WINDOW)
+    whole, made = (
+        snapshot_of(JOB, [observed()], [Samples.of(samples)], WINDOW) for samples in (rows(), heard)
+    )
+    assert made.window_fill[0] == 1
+    for v, vertex in enumerate(P):
+        for name in MEANS:
+            value, before = getattr(made, name)[0, v], getattr(whole, name)[0, v]
+            if vertex != silent[0]:
+                np.testing.assert_array_equal(value, before, name)
+            elif not name.startswith("records_"):
+                assert np.isnan(value), name
+
+
+def test_a_rate_that_is_not_reported_is_that_of_the_neighbours():
+    heard = [row for row in rows() if row[1] != "map"]
+    made = snapshot(heard)
+    assert made.vertex("map", "records_in_per_s") == pytest.approx(100)
+    assert made.vertex("map", "records_out_per_s") == pytest.approx(100)
+    assert made.vertex("map", "busy_ms_per_s") is None
+    assert made.vertex("map", "records_in_total") is None
+
+
+def test_a_vertex_that_lacks_one_metric_keeps_the_others():
+    heard = [row for row in rows() if row[1] != "map" or not row[3].startswith("busy")]
+    made = snapshot(heard)
+    assert made.get("window_fill") == 1
+    assert made.vertex("map", "busy_ms_per_s") is None
+    assert made.vertex("map", "records_in_per_s") == pytest.approx(100)
+
+
+@pytest.mark.parametrize("heard", [(), ("map", "sink")])
+def test_a_window_in_which_no_source_reports_is_empty(heard):
+    made = snapshot_of(
+        JOB, [observed()], [Samples.of([row for row in rows() if row[1] in heard])], WINDOW
+    )
     assert made.window_fill[0] == 0
     for name in MEANS:
         assert np.isnan(getattr(made, name)).all(), name
+
+
+def test_a_vertex_that_has_just_come_back_does_not_report_yet():
+    heard = [row for row in rows() if row[1] != "sink" or row[0] > NOW - 20.0]
+    made = snapshot(heard)
+    assert made.get("window_fill") == 1
+    assert made.vertex("sink", "busy_ms_per_s") is None
+    assert made.vertex("map", "busy_ms_per_s") == pytest.approx(250)
 
 
 def test_one_sample_is_no_window():

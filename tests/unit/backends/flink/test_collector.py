@@ -112,12 +112,26 @@ def test_two_jobs_of_one_name_are_an_error(collector, cluster):
         collector.snapshot()
 
 
-def test_a_silent_subtask_is_named(collector, source):
+def test_a_silent_subtask_holds_its_vertex(collector, source):
     source.silent = ("map", 2)
+    taken = collector.snapshot()
+    assert (taken.window_fill[0], collector.trouble) == (1, None)
+    assert np.isnan(taken.busy_ms_per_s[0]).tolist() == [False, True, False]
+    guardrails = Chain([StaleMetrics()])
+    guardrails.reset(taken.topology, np.zeros(1, dtype=np.int64))
+    wanted = ScalingDecision(taken.parallelism + 1, taken.memory_level, ("more",))
+    guarded = guardrails.allow(taken, wanted)
+    assert guarded.parallelism[0, 1] == taken.parallelism[0, 1]
+    (said,) = guarded.interventions
+    assert said.reason == "kept: busy_ms_per_s of 'map' is unknown"
+
+
+def test_a_silent_source_is_named(collector, source):
+    source.silent = ("source", 0)
     taken = collector.snapshot()
     assert is_held(taken)
     assert taken.window_fill[0] == 0
-    assert "no metrics from 1 of 3 subtasks of vertex 'map'" in str(collector.trouble)
+    assert "no metrics from 1 of 4 subtasks of vertex 'source'" in str(collector.trouble)
     assert (collector.trouble.api, collector.trouble.reason) == ("prometheus", "NoMetrics")
 
 
