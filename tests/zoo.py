@@ -1,0 +1,500 @@
+"""Jobs of the kinds that people run, on one real Flink, and the ways to look at them.
+
+The jobs write down what they really do; flink-jobs/README.md lists them. Five Prometheus servers
+scrape the cluster, each with another relabelling.
+"""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from dsp_gym.backends.discovery.document import Choices, job_file
+from dsp_gym.backends.discovery.flink import found_by_rest
+from dsp_gym.backends.discovery.found import FoundJob
+from dsp_gym.backends.discovery.prometheus import found_by_prometheus
+from dsp_gym.backends.flink.backend import FlinkCollector
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.local import cluster as local_cluster
+from dsp_gym.backends.flink.local import processes
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.distribution import (
+    FlinkLibraries,
+    find_java,
+    find_libraries,
+    find_prometheus,
+)
+from dsp_gym.backends.flink.local.launch import Home
+from dsp_gym.backends.flink.local.processes import wait_until
+from dsp_gym.backends.flink.local.prometheus_server import is_ready, prometheus_command
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
+from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.prometheus_api import Labels
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.flink.rest_samples import RestSamples
+from dsp_gym.backends.flink.submission import all_running
+from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.snapshot import JobSnapshot, Status
+from dsp_gym.metrics.samples import SAMPLE_S, Samples
+from dsp_gym.metrics.window import WindowConfig
+from tests.real_flink import PATIENCE_S, short_lived_jvms
+
+ROOT = Path(__file__).resolve().parents[1] / "flink-jobs"
+
+SCRAPE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Which of the counts of its operators are a vertex's; `OPERATOR.in` is a count."""
+
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    works: tuple[str, ...]  # operators whose costs it pays
+    name: str = ""  # in Flink, of a vertex whose operators do not know that they are in it
+
+    @classmethod
+    def of(cls, *operators: str, name: str = "") -> Chain:
+        """Operators of which the first reads and the last gives."""
+        return cls((f"{operators[0]}.in",), (f"{operators[-1]}.out",), operators, name)
+
+
+KINDS: Mapping[str, tuple[Chain, ...]] = {
+    "chained-filter": (Chain.of("read", "keep"),),
+    "chained-flatmap": (Chain.of("read", "split"),),
+    "join": (),
+    "union": (),
+    "bounded": (),
+    "file-sink": (Chain.of("files: Writer", name="files: Writer"),),
+    "same-names": (),
+    "unicode": (),
+    "side-output": (),
+    "broadcast": (),
+    "async": (),
+    "window": (
+        Chain(("window.in", "late.in"), ("window.out", "late.in"), ("window",), "window"),
+    ),
+    "partitioners": (),
+    "no-checkpoints": (),
+    "failing": (),
+    "sql": (),
+    "legacy": (Chain.of("read", "map"),),
+}
+"""The kinds of jobs, and their vertices of several operators or of such as do not know theirs."""
+
+LEGACY = "legacy"
+"""The kind that Flink 2 has no more."""
+
+RENAMED = {
+    "job_name": "flink_job",
+    "job_id": "flink_job_id",
+    "task_name": "vertex",
+    "task_id": "vertex_id",
+    "subtask_index": "subtask",
+    "task_attempt_num": "attempt",
+    "operator_name": "operator",
+    "operator_id": "uid",
+    "tm_id": "pod",
+}
+"""Labels of a Prometheus that follows the names of its house."""
+
+DROPPED = ("task_attempt_num", "task_attempt_id", "tm_id", "host")
+"""Labels that are dropped where series must be few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scraping:
+    """How one Prometheus scrapes the cluster, and what its user must say of it."""
+
+    jobs: tuple[str, ...] = ("flink",)
+    replicas: tuple[str, ...] = ("",)
+    relabel: tuple[Mapping[str, str], ...] = ()
+    labels: str = ""
+
+    def config(self, targets: Sequence[str]) -> str:
+        """The text of its `prometheus.yml`."""
+        groups = [
+            {"targets": list(targets), "labels": {"replica": one} if one else {}}
+            for one in self.replicas
+        ]
+        scrapes = [
+            {
+                "job_name": job,
+                "static_configs": groups,
+                "metric_relabel_configs": [dict(one) for one in self.relabel],
+            }
+            for job in self.jobs
+        ]
+        times = {"scrape_interval": f"{SCRAPE_S:g}s", "scrape_timeout": f"{SCRAPE_S - 1:g}s"}
+        return yaml.safe_dump({"global": times, "scrape_configs": scrapes})
+
+
+SCRAPINGS: Mapping[str, Scraping] = {
+    "clean": Scraping(),
+    "doubled": Scraping(replicas=("a", "b")),
+    "scraped-twice": Scraping(jobs=("flink", "pods")),
+    "renamed": Scraping(
+        relabel=(
+            *(
+                {"action": "labelmap", "regex": one, "replacement": other}
+                for one, other in RENAMED.items()
+            ),
+            {"action": "labeldrop", "regex": "|".join(RENAMED)},
+        ),
+        labels=",".join(f"{one}={other}" for one, other in RENAMED.items()),
+    ),
+    "dropped": Scraping(relabel=({"action": "labeldrop", "regex": "|".join(DROPPED)},)),
+}
+
+REST = "rest"
+READERS = (REST, *SCRAPINGS)
+"""All ways to look."""
+
+
+# What the jobs did.
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counts of one operator in one attempt of one subtask."""
+
+    vertex_id: str
+    operator: str
+    times: np.ndarray  # Unix seconds
+    columns: Mapping[str, np.ndarray]  # records in and out, seconds of work
+
+    def rise(self, column: str, since_s: float, until_s: float) -> float:
+        """How much a count rose; nothing before the first row and after the last."""
+        low, high = np.interp((since_s, until_s), self.times, self.columns[column])
+        return float(high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What the operators of one job wrote down."""
+
+    chains: Sequence[Chain]
+    counts: Sequence[Counts]
+
+    @classmethod
+    def read(cls, kind: str, folder: Path) -> Truth:
+        """The truth of a job as far as it was written."""
+        return cls(KINDS[kind], [_counts(file) for file in sorted(folder.glob("*.tsv"))])
+
+    def chain_of(self, vertex_id: str, task_name: str) -> Chain | None:
+        """Which counts are a vertex's; None: its operators wrote nothing."""
+        inside = {one.operator for one in self.counts if one.vertex_id == vertex_id}
+        for one in self.chains:
+            if inside & set(one.works) or one.name == task_name:
+                return one
+        assert len(inside) < 2, f"{sorted(inside)} are in one vertex: list their order in KINDS"
+        return Chain.of(*inside) if inside else None
+
+    def rises(self, vertex_id: str, counts: Sequence[str], since_s: float, until_s: float) -> float:
+        """How much counts of a vertex rose together."""
+        names = [one.rpartition(".") for one in counts]
+        return sum(
+            one.rise(column, since_s, until_s)
+            for one in self.counts
+            for operator, _, column in names
+            if one.operator == operator and self._is_of(one, vertex_id, operator)
+        )
+
+    def _is_of(self, one: Counts, vertex_id: str, operator: str) -> bool:
+        """Operators of one name are told apart by their vertex, those without one by their name."""
+        homes = {other.vertex_id for other in self.counts if other.operator == operator}
+        return one.vertex_id == vertex_id or vertex_id not in homes
+
+
+def _counts(file: Path) -> Counts:
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = [row for row in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    rows = [row for row in rows if len(row) == 8]  # the last may be half written
+    times, into, out, cost = (
+        np.array([float(row[column]) for row in rows]) for column in (0, 5, 6, 7)
+    )
+    columns = {"in": into, "out": out, "cost": cost / 1e6}
+    return Counts(rows[0][1], rows[0][2], times / 1000.0, columns)
+
+
+# The cluster and its jobs.
+
+
+@dataclass(slots=True)
+class Zoo:
+    """A cluster with one job of each kind."""
+
+    cluster: LocalCluster
+    folder: Path
+    jobs: Mapping[str, str]  # id by kind
+    urls: Mapping[str, str]  # of the Prometheus servers, by way to scrape
+
+    def truth(self, kind: str) -> Truth:
+        """What a job has written down by now."""
+        return Truth.read(kind, self.folder / kind)
+
+
+@contextmanager
+def open_zoo(
+    folder: Path, libraries: FlinkLibraries | None = None, kinds: Iterable[str] = KINDS
+) -> Iterator[Zoo]:
+    """Start a cluster, the servers that scrape it and all jobs; ended with the context.
+
+    Args:
+        folder: for everything.
+        libraries: the Flink; None: the one that is installed.
+        kinds: the jobs.
+    """
+    flink = libraries or find_libraries()
+    is_legacy = flink.version.startswith("1.")
+    wanted = [kind for kind in kinds if kind != LEGACY or is_legacy]
+    settings = ClusterSettings(
+        scheduler="adaptive", slots=48, managed_mib=384, task_heap_mib=512, network_mib=96,
+        network_segment_kib=4, rest_port=0, prometheus=False, restart_delay_s=1,
+        restart_attempts=1000, checkpoint_interval_s=5,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        stack.enter_context(short_lived_jvms())
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(local_cluster, "find_libraries", lambda: flink)
+        if flink.version.startswith("1.18."):
+            patch.setattr(Home, "write", _with_flat_configuration(Home.write))
+        jar = compiled(flink, folder / "zoo.jar", legacy=is_legacy)
+        cluster = LocalCluster.up(settings, folder / "cluster")
+        stack.callback(cluster.down)
+        urls = stack.enter_context(scraping(cluster, folder / "prometheus"))
+        jar_id = cluster.rest.upload_jar(jar)
+
+        def submit(kind: str) -> str:
+            (folder / kind).mkdir()
+            arguments = [kind, str(folder / kind)]
+            return cluster.rest.run_jar(jar_id, "dspgym.flink.Zoo", arguments)
+
+        with ThreadPoolExecutor(3) as pool:
+            jobs = dict(zip(wanted, pool.map(submit, wanted), strict=True))
+        yield Zoo(cluster, folder, jobs, urls)
+
+
+def compiled(flink: FlinkLibraries, jar: Path, *, legacy: bool) -> Path:
+    """Compile the jobs against a Flink's own libraries."""
+    classes = jar.with_suffix("")
+    folders = ["zoo", "zoo-legacy"] if legacy else ["zoo"]
+    sources = [str(file) for one in folders for file in sorted((ROOT / one).rglob("*.java"))]
+    beside = find_java().path.with_name("javac")
+    command = [
+        str(beside) if beside.exists() else "javac",
+        *("-J-XX:TieredStopAtLevel=1", "--release", "17", "-proc:none"),
+        *("-Xlint:all,-path", "-Werror", "-d", str(classes), "-cp", flink.class_path),
+        *("-sourcepath", str(ROOT / "src"), *sources),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(jar, "w") as packed:
+        for file in sorted(classes.rglob("*.class")):
+            packed.write(file, file.relative_to(classes))
+    return jar
+
+
+def _with_flat_configuration(write: Callable[..., None]) -> Callable[..., None]:
+    """Flink 1.18 reads `flink-conf.yaml`, in which quotes are part of a value."""
+
+    def written(home: Home, *arguments: Any) -> None:
+        write(home, *arguments)
+        text = (home.conf / "config.yaml").read_text(encoding="utf-8")
+        (home.conf / "flink-conf.yaml").write_text(text.replace('"', ""), encoding="utf-8")
+
+    return written
+
+
+@contextmanager
+def scraping(cluster: LocalCluster, folder: Path) -> Iterator[dict[str, str]]:
+    """A Prometheus for each way to scrape; address by way."""
+    ports = cluster.ports
+    targets = [f"127.0.0.1:{port}" for port in (ports.jobmanager_reporter, ports.taskmanager_reporter)]
+    urls = {}
+    with ExitStack() as stack:
+        for (name, way), port in zip(
+            SCRAPINGS.items(), processes.free_ports(len(SCRAPINGS)), strict=True
+        ):
+            home = folder / name
+            home.mkdir(parents=True)
+            (home / "prometheus.yml").write_text(way.config(targets), encoding="utf-8")
+            command = prometheus_command(
+                find_prometheus(), config=home / "prometheus.yml", storage=home / "data",
+                port=port, retention_days=1,
+            )  # fmt: skip
+            process = processes.start(
+                command, file=home / "pid.json", output=home / "log", environment={}
+            )
+            stack.callback(process.stop)
+            urls[name] = f"http://127.0.0.1:{port}"
+        for url in urls.values():
+            assert wait_until(lambda url=url: is_ready(url), PATIENCE_S), url
+        yield urls
+
+
+# Looking at them.
+
+
+@dataclass(slots=True)
+class Look:
+    """One way to look at one job."""
+
+    kind: str
+    reader: str
+    found: FoundJob
+    spec: JobSpec
+    source: RestSamples | PrometheusSamples
+    collector: FlinkCollector
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One number that was read wrong."""
+
+    kind: str
+    reader: str
+    vertex: str
+    metric: str
+    seen: float | None
+    truth: float
+
+    def __str__(self) -> str:
+        seen = "nothing" if self.seen is None else f"{self.seen:.4g}"
+        return (
+            f"{self.kind}, {self.reader}: {self.metric} of {self.vertex!r} is {seen}, "
+            f"not {self.truth:.4g}"
+        )
+
+
+@dataclass(slots=True)
+class Watched:
+    """All looks at a zoo; those by REST are kept up by `poll`."""
+
+    zoo: Zoo
+    window: WindowConfig
+    looks: list[Look] = field(default_factory=list)
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why a job could not be looked at, by kind and reader."""
+
+    def discover(self, readers: Iterable[str]) -> None:
+        """Find every job in some ways, and look at it by the job files that are written."""
+        for reader in readers:
+            for kind, found in self._found(reader):
+                try:
+                    self._add(kind, reader, found() if callable(found) else found)
+                except FlinkError as error:
+                    self.refused[kind, reader] = str(error)
+
+    def _found(self, reader: str) -> Iterator[tuple[str, Any]]:
+        if reader == REST:
+            for kind, job_id in self.zoo.jobs.items():
+                yield kind, lambda job_id=job_id: found_by_rest(self.zoo.cluster.rest, job_id)
+            return
+        labels = Labels.parse(SCRAPINGS[reader].labels)
+        source = PatientSamples(self.zoo.urls[reader], None, HistoryOptions(), labels)
+        kinds = {job_id: kind for kind, job_id in self.zoo.jobs.items()}
+        for one in found_by_prometheus(source, time.time()):
+            yield kinds[one.job_id], one
+
+    def _add(self, kind: str, reader: str, found: FoundJob) -> None:
+        spec = job_file(found, kind, Choices(), time.time()).spec
+        rest = FlinkRest(self.zoo.cluster.rest_url)
+        job = FlinkJob(rest, found.name, spec)
+        labels = SCRAPINGS[reader].labels if reader != REST else ""
+        source = (
+            RestSamples(rest, job, spec)
+            if reader == REST
+            else PrometheusSamples(self.zoo.urls[reader], job, spec, labels=Labels.parse(labels))
+        )
+        collector = FlinkCollector(spec, job, source, self.window)
+        self.looks.append(Look(kind, reader, found, spec, source, collector))
+
+    def poll(self, seconds: float) -> None:
+        """Wait, and let what keeps no history take a sample every 5 s."""
+        until = time.monotonic() + seconds
+        polled = [look.source for look in self.looks if look.reader == REST]
+        with ThreadPoolExecutor(4) as pool:
+            while True:
+                began = time.monotonic()
+                list(pool.map(lambda source: source.poll(), polled))
+                left = min(began + SAMPLE_S, until) - time.monotonic()
+                time.sleep(max(0.0, left))
+                if time.monotonic() >= until:
+                    return
+
+    def differences(self, rate: float = 0.03, true_rate: float = 0.05) -> list[Difference]:
+        """Look at every job in every way, and compare with what it did meanwhile."""
+        found: list[Difference] = []
+        for look in self.looks:
+            now_s = time.time()
+            taken = look.collector.look(now_s)
+            truth = self.zoo.truth(look.kind)
+            snapshot = taken.snapshot.job(0)
+            if look.collector.trouble is not None:
+                self.refused[look.kind, look.reader] = str(look.collector.trouble)
+            if snapshot.status not in (Status.RUNNING, Status.SAVEPOINTING):
+                continue
+            since_s = max(
+                now_s - self.window.window_s,
+                snapshot.get("running_since_s") + self.window.stabilization_s,
+            )
+            recent = taken.samples.between(since_s - SAMPLE_S, now_s)
+            found += _compared(look, snapshot, recent, truth, rate, true_rate)
+        return found
+
+
+def _compared(
+    look: Look, snapshot: JobSnapshot, recent: Samples, truth: Truth, rate: float, true_rate: float
+) -> Iterator[Difference]:
+    tasks = {one.id: one for one in look.found.vertices}
+    for vertex in look.spec.vertices:
+        task = tasks[vertex.vertex_id or ""]
+        chain = truth.chain_of(task.id, task.task_name)
+        times = recent.grid(vertex.name, "records_out_total")[0]
+        if chain is None or len(times) < 2:
+            continue
+        span = float(times[0]), float(times[-1])
+        read = truth.rises(task.id, chain.reads, *span)
+        gave = truth.rises(task.id, chain.gives, *span)
+        cost_s = truth.rises(task.id, [f"{one}.cost" for one in chain.works], *span)
+
+        def compare(metric: str, seen: float | None, true: float, most: float) -> Iterator[Difference]:
+            if seen is None or not abs(seen - true) <= most * true:
+                yield Difference(look.kind, look.reader, vertex.name, metric, seen, true)
+
+        per_s = snapshot.vertex(vertex.name, "records_in_per_s")
+        out_per_s = snapshot.vertex(vertex.name, "records_out_per_s")
+        busy = snapshot.vertex(vertex.name, "busy_accumulated_ms_per_s")
+        yield from compare("records/s", per_s, read / (span[1] - span[0]), rate)
+        if gave > 0:
+            selectivity = out_per_s / per_s if per_s and out_per_s is not None else None
+            yield from compare("selectivity", selectivity, gave / read, rate)
+        if cost_s > 0:
+            true = per_s / (busy / 1000.0) if per_s and busy else None
+            yield from compare("true rate", true, read / cost_s, true_rate)
+
+
+def wait_until_all_run(zoo: Zoo) -> None:
+    """Wait until every subtask of every job runs, as after the submission or a rescale."""
+
+    def runs(job_id: str) -> bool:
+        job = zoo.cluster.rest.job(job_id)
+        return all_running(job)
+
+    for kind, job_id in zoo.jobs.items():
+        assert wait_until(lambda job_id=job_id: runs(job_id), PATIENCE_S, 0.5), kind
