@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
 from urllib.parse import quote
 
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.flink.series import CLOCKS
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, SOURCE_METRICS, Metric
+from dsp_gym.metrics.samples import Row as Sample
 from dsp_gym.metrics.samples import Samples, with_source_records
 
 _URL_CHARACTERS = 3000
@@ -23,7 +26,25 @@ _URL_CHARACTERS = 3000
 _PATIENCE = 10
 """How often a poll asks again: Flink's fetch takes tens of milliseconds."""
 
-_Row = tuple[float, str, int, str, float]
+_OLDEST_S = 30.0
+"""Age of an answer beyond which another attempt explains it better."""
+
+
+@dataclass(eq=False, slots=True)
+class _Attempt:
+    """An attempt of a subtask, as its clock shows it."""
+
+    clock_s: float  # since it began, at the last poll
+    polled_s: float  # Unix seconds
+
+    def goes_on(self, clock_s: float, polled_s: float) -> bool:
+        """Whether a clock can be that of the same attempt."""
+        went_s = clock_s - self.clock_s
+        return went_s >= 0 and polled_s - self.polled_s - went_s < _OLDEST_S
+
+
+_Row = tuple[Sample, _Attempt | None, float]
+"""A sample at the time of its poll; the attempt of its subtask and its clock, s."""
 _OF_TASKMANAGERS = tuple(
     name for m in FLINK_METRICS if m.scope == "taskmanager" for name in m.flink
 )
@@ -38,6 +59,10 @@ class RestSamples:
     they arrive it answers with those fetched before, however old. So a poll asks again until the
     answer changes, as the task clocks alone make it do. One that does not change is no sample:
     the values of a TaskManager that died end with it.
+
+    Values of one poll were fetched at several moments, up to that interval ago. The clocks of a
+    task (its busy, backpressured and idle time together) say when: their distance to the time of
+    the poll is least where the answer was freshest.
 
     Args:
         rest: The cluster's REST interface.
@@ -60,6 +85,7 @@ class RestSamples:
         self._rest, self._job, self._spec, self._clock = rest, job, spec, clock
         self._keep_s, self._pause_s = keep_s, pause_s
         self._polls: deque[tuple[float, list[_Row]]] = deque()
+        self._attempts: dict[tuple[str, int], _Attempt] = {}  # of subtasks
         self._answers: dict[str, dict[str, str]] = {}  # the last, by what was asked
         self._numbers: dict[str, int] = {}  # of TaskManagers
         self._failure: FlinkError | None = None
@@ -69,15 +95,24 @@ class RestSamples:
         """Samples of the polls with since_s < t_s <= until_s.
 
         Returns:
-            The samples, each at the time of its poll, Unix seconds.
+            The samples, each at the time that its task's clocks show, else at that of its poll,
+            Unix seconds.
 
         Raises:
             FlinkError: The last poll failed.
         """
         if self._failure is not None:
             raise self._failure
-        polls = (rows for t_s, rows in self._polls if since_s < t_s <= until_s)
-        return Samples.of(row for rows in polls for row in rows)
+        rows = [row for _, polled in self._polls for row in polled]
+        began_s: dict[_Attempt, float] = {}
+        for sample, attempt, clock_s in rows:
+            if attempt is not None:
+                began_s[attempt] = min(sample[0] - clock_s, began_s.get(attempt, math.inf))
+        taken = (
+            sample if attempt is None else (began_s[attempt] + clock_s, *sample[1:])
+            for sample, attempt, clock_s in rows
+        )
+        return Samples.of(sample for sample in taken if since_s < sample[0] <= until_s)
 
     def poll(self) -> None:
         """Ask for every metric now; the next `samples` raises what failed."""
@@ -85,18 +120,34 @@ class RestSamples:
         self._patience = _PATIENCE
         try:
             with self._rest.reading():
-                rows = list(self._ask(now_s))
+                rows = list(self._ask())
         except FlinkError as error:
             self._failure = error
             self._answers.clear()  # they are old when Flink answers again
             return
         self._failure = None
         series = {(vertex, k, name): ((t_s,), (value,)) for t_s, vertex, k, name, value in rows}
-        self._polls.append((now_s, list(Samples.of_series(with_source_records(series)).rows())))
+        named = Samples.of_series(with_source_records(series)).rows()
+        self._polls.append((self._clock(), list(self._timed(named))))
         while self._polls[0][0] <= now_s - self._keep_s:
             self._polls.popleft()
 
-    def _ask(self, now_s: float) -> Iterator[_Row]:
+    def _timed(self, rows: Iterable[Sample]) -> Iterator[_Row]:
+        """Give rows the clock of their subtask, where it has one."""
+        of_subtask: dict[tuple[str, int], list[Sample]] = {}
+        for row in rows:
+            of_subtask.setdefault((row[1], row[2]), []).append(row)
+        for subtask, several in of_subtask.items():
+            clocks_ms = [value for _, _, _, metric, value in several if metric in CLOCKS]
+            attempt, clock_s, polled_s = None, sum(clocks_ms) / 1000.0, several[0][0]
+            if len(clocks_ms) == len(CLOCKS):
+                attempt = self._attempts.get(subtask)
+                if attempt is None or not attempt.goes_on(clock_s, polled_s):
+                    attempt = self._attempts[subtask] = _Attempt(clock_s, polled_s)
+                attempt.clock_s, attempt.polled_s = clock_s, polled_s
+            yield from ((row, attempt, clock_s) for row in several)
+
+    def _ask(self) -> Iterator[Sample]:
         job_id = self._job.job_id
         hosts = set()
         for vertex, vertex_id in self._job.vertex_ids(job_id).items():
@@ -105,12 +156,12 @@ class RestSamples:
             known = [metric["id"] for metric in self._rest.get(f"{path}/metrics")]
             wanted = [name for name in known if _metric(name.partition(".")[2]) is not None]
             values = self._fetched(f"{path}/metrics", wanted)
-            yield from _rows(now_s, vertex, values)
+            yield from _rows(self._clock(), vertex, values)
         for host in sorted(hosts):
             number = self._numbers.setdefault(host, len(self._numbers))
             values = self._fetched(f"/taskmanagers/{quote(host)}/metrics", _OF_TASKMANAGERS)
             named = {f"{number}.{name}": value for name, value in values.items()}
-            yield from _rows(now_s, "", named)
+            yield from _rows(self._clock(), "", named)
 
     def _fetched(self, path: str, names: Sequence[str]) -> dict[str, str]:
         """Values by name; none if Flink has no others than those it gave the last time."""
@@ -137,7 +188,7 @@ def _metric(identifier: str) -> Metric | None:
     return next((metric for metric in known if metric.matches(identifier)), None)
 
 
-def _rows(now_s: float, vertex: str, values: dict[str, str]) -> Iterator[_Row]:
+def _rows(now_s: float, vertex: str, values: dict[str, str]) -> Iterator[Sample]:
     """Rows of what Flink answered, several operators or states of a subtask merged."""
     found: dict[tuple[int, Metric], list[float]] = {}
     for name, value in values.items():
