@@ -9,7 +9,7 @@ final class LegacySource extends RichParallelSourceFunction<Long> {
 
     private static final long serialVersionUID = 1;
 
-    private static final long MS_PER_RECORD = 20;
+    private static final long MS_PER_RECORD = 125;
 
     private final Truth truth;
     private volatile boolean runs = true;
@@ -21,7 +21,7 @@ final class LegacySource extends RichParallelSourceFunction<Long> {
     static void build(Zoo zoo) {
         LegacySource source = new LegacySource(zoo.truth("read", 0));
         DataStream<Long> read = zoo.environment.addSource(source).name("read");
-        zoo.sink("sink", zoo.paced("map", read, 5, (number, out) -> out.collect(number)).rebalance(), 4);
+        zoo.sink("sink", zoo.paced("map", read, 50, (number, out) -> out.collect(number)).rebalance(), 50);
     }
 
     @Override

@@ -31,6 +31,11 @@ final class Steps {
 
     private Steps() {}
 
+    /** Chooses one number in so many, of each partition of a source another time. */
+    static boolean oneIn(int many, long number) {
+        return (number / 8 + number % 8 * many / 8) % many == 0;
+    }
+
     /** What an operator makes of a record. */
     interface Rule extends Serializable {
         void apply(long number, Collector<Long> out);
@@ -87,7 +92,7 @@ final class Steps {
             truth.of(getRuntimeContext().getMetricGroup());
             truth.in();
             truth.out();
-            if (number / 8 % 4 == 0) { // every partition has some
+            if (oneIn(4, number)) {
                 context.output(SIDE, number);
             } else {
                 out.collect(number);

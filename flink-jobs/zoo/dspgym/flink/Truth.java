@@ -14,7 +14,7 @@ import org.apache.flink.metrics.MetricGroup;
 /**
  * What one operator of one subtask really did, beside anything that Flink says of it.
  *
- * <p>It pays the operator's cost per record, and once a second appends a row to a file of its own:
+ * <p>It pays the operator's cost per record, and four times a second appends a row to a file of its own:
  * milliseconds since the Unix epoch, vertex, operator, subtask, attempt, records in and out, and the
  * microseconds they cost, with tabs between. All counts are since the attempt began.
  */
@@ -22,13 +22,15 @@ final class Truth implements Serializable {
 
     private static final long serialVersionUID = 1;
 
+    private static final long EVERY_MS = 250;
+
     private final String folder;
     private final String operator;
     private final Pacer pacer;
     private final double costUs;
     private transient String whose;
     private transient Path file;
-    private transient long second;
+    private transient long noted;
     private transient long in;
     private transient long out;
 
@@ -55,8 +57,8 @@ final class Truth implements Serializable {
     /** Counts a record taken in, and pays for it. */
     void in() {
         long nowMs = System.currentTimeMillis();
-        if (nowMs / 1000 > second) {
-            second = nowMs / 1000;
+        if (nowMs / EVERY_MS > noted) {
+            noted = nowMs / EVERY_MS;
             note(nowMs);
         }
         in++;

@@ -16,9 +16,9 @@ public final class ZooSql {
         tables.getConfig().set("pipeline.name", "sql");
         tables.getConfig().set("execution.checkpointing.interval", "5 s");
         tables.getConfig().set("parallelism.default", "1");
-        tables.createTemporarySystemFunction("keep", new Keep(new Truth(folder, "keep", 5_000)));
+        tables.createTemporarySystemFunction("keep", new Keep(new Truth(folder, "keep", 50_000)));
         tables.executeSql("CREATE TEMPORARY TABLE events (k INT) WITH ('connector' = 'datagen', "
-                + "'rows-per-second' = '60', 'fields.k.min' = '0', 'fields.k.max' = '99')");
+                + "'rows-per-second' = '8', 'fields.k.min' = '0', 'fields.k.max' = '99')");
         tables.executeSql("CREATE TEMPORARY TABLE counts (k INT, n BIGINT) WITH "
                 + "('connector' = 'blackhole')");
         tables.executeSql("INSERT INTO counts SELECT k, COUNT(*) FROM events WHERE keep(k) GROUP BY k");
@@ -40,7 +40,7 @@ public final class ZooSql {
             truth.of(context.getMetricGroup());
         }
 
-        public boolean eval(int number) {
+        public boolean eval(Integer number) {
             truth.in();
             if (number % 2 == 0) {
                 truth.out();
