@@ -380,6 +380,11 @@ class Difference:
     seen: float | None
     truth: float
 
+    @property
+    def what(self) -> tuple[str, str, str, str]:
+        """Which number it is."""
+        return self.kind, self.reader, self.vertex, self.metric
+
     def __str__(self) -> str:
         seen = "nothing" if self.seen is None else f"{self.seen:.4g}"
         return (
@@ -461,6 +466,27 @@ class Watched:
         collector = FlinkCollector(spec, followed, source, self.window)
         return Look(kind, reader, job, spec, source, collector)
 
+    def discovered(self) -> list[Difference]:
+        """Find every job again, and compare the rates in the job files with what it did."""
+        found: list[Difference] = []
+        with ThreadPoolExecutor(4) as pool:
+            for reader in READERS:
+                for look in pool.map(self._look, self._found(reader)):
+                    assert isinstance(look, Look), look
+                    found += self._rates_compared(look)
+        return found
+
+    def _rates_compared(self, look: Look) -> Iterator[Difference]:
+        truth, until_s = self.zoo.truth(look.kind), time.time() - 1.0
+        read = 0.0
+        for vertex in look.found.vertices:
+            chain = truth.chain_of(vertex.id, vertex.task_name) if not vertex.inputs else None
+            if chain is not None:
+                read += truth.rises(vertex.id, chain.reads, until_s - FOUND_S, until_s)
+        rate_per_s = look.spec.source.rate_per_s
+        if abs(rate_per_s - read / FOUND_S) > MOST_OFF_FOUND * read / FOUND_S:
+            yield look.differs("", "source rate", rate_per_s, read / FOUND_S)
+
     def differences(self) -> list[Difference]:
         """Look at every job in every way, and compare with what it did meanwhile."""
         with ThreadPoolExecutor(4) as pool:
@@ -486,11 +512,17 @@ class Watched:
         return list(_compared(look, snapshot, recent, self.zoo.truth(look.kind), job))
 
 
+FOUND_S, MOST_OFF_FOUND = 30.0, 0.1
+"""Of the rates in job files: seconds of truth, and the relative error; Flink averages over 60 s."""
+
 MOST_OFF, MOST_OFF_TRUE = 0.03, 0.05
 """Relative errors: of rates and selectivities; of true rates."""
 
 MOST_AT_EDGES = 4
 """Records that are in a window or not by less than a second."""
+
+IN_WORK = 2
+"""Records that are paid for in part, one at each end of a window."""
 
 
 def _compared(
@@ -525,7 +557,7 @@ def _compared(
             known.append(("selectivity", selectivity, gave / read, MOST_OFF + MOST_AT_EDGES / gave))
         if cost_s > 0:
             true = read_per_s / (busy / 1000.0) if read_per_s and busy else None
-            known.append(("true rate", true, read / cost_s, MOST_OFF_TRUE))
+            known.append(("true rate", true, read / cost_s, MOST_OFF_TRUE + IN_WORK / read))
         for metric, number, right, most in known:
             if number is None or not abs(number - right) <= most * right:
                 yield look.differs(vertex.name, metric, number, right)
