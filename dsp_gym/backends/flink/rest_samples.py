@@ -17,8 +17,7 @@ from dsp_gym.backends.flink.series import CLOCKS
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, SOURCE_METRICS, Metric
-from dsp_gym.metrics.samples import Row as Sample
-from dsp_gym.metrics.samples import Samples, with_source_records
+from dsp_gym.metrics.samples import Row, Samples, Series, with_source_records
 
 _URL_CHARACTERS = 3000
 """Of the metric names of one request; Flink's server takes a first line of 4096 bytes."""
@@ -43,8 +42,16 @@ class _Attempt:
         return went_s >= 0 and polled_s - self.polled_s - went_s < _OLDEST_S
 
 
-_Row = tuple[Sample, _Attempt | None, float]
-"""A sample at the time of its poll; the attempt of its subtask and its clock, s."""
+@dataclass(frozen=True, slots=True)
+class _Polled:
+    """What one poll saw of a subtask."""
+
+    t_s: float  # of the answer, Unix seconds
+    attempt: _Attempt | None  # None: its clock is not known
+    clock_s: float
+    values: list[tuple[Series, float]]
+
+
 _OF_TASKMANAGERS = tuple(
     name for m in FLINK_METRICS if m.scope == "taskmanager" for name in m.flink
 )
@@ -84,7 +91,7 @@ class RestSamples:
     ) -> None:
         self._rest, self._job, self._spec, self._clock = rest, job, spec, clock
         self._keep_s, self._pause_s = keep_s, pause_s
-        self._polls: deque[tuple[float, list[_Row]]] = deque()
+        self._polls: deque[tuple[float, list[_Polled]]] = deque()
         self._attempts: dict[tuple[str, int], _Attempt] = {}  # of subtasks
         self._answers: dict[str, dict[str, str]] = {}  # the last, by what was asked
         self._numbers: dict[str, int] = {}  # of TaskManagers
@@ -103,16 +110,25 @@ class RestSamples:
         """
         if self._failure is not None:
             raise self._failure
-        rows = [row for _, polled in self._polls for row in polled]
+        # No sample is younger than its poll.
+        subtasks = [one for t_s, polled in self._polls if t_s > since_s for one in polled]
         began_s: dict[_Attempt, float] = {}
-        for sample, attempt, clock_s in rows:
-            if attempt is not None:
-                began_s[attempt] = min(sample[0] - clock_s, began_s.get(attempt, math.inf))
-        taken = (
-            sample if attempt is None else (began_s[attempt] + clock_s, *sample[1:])
-            for sample, attempt, clock_s in rows
-        )
-        return Samples.of(sample for sample in taken if since_s < sample[0] <= until_s)
+        for one in subtasks:
+            if one.attempt is not None:
+                start_s = one.t_s - one.clock_s
+                began_s[one.attempt] = min(start_s, began_s.get(one.attempt, math.inf))
+        series: dict[Series, tuple[list[float], list[float]]] = {}
+        for one in subtasks:
+            t_s = one.t_s if one.attempt is None else began_s[one.attempt] + one.clock_s
+            if not since_s < t_s <= until_s:
+                continue
+            for key, value in one.values:
+                seen = series.get(key)
+                if seen is None:
+                    seen = series[key] = ([], [])
+                seen[0].append(t_s)
+                seen[1].append(value)
+        return Samples.of_series(series)
 
     def poll(self) -> None:
         """Ask for every metric now; the next `samples` raises what failed."""
@@ -128,26 +144,28 @@ class RestSamples:
         self._failure = None
         series = {(vertex, k, name): ((t_s,), (value,)) for t_s, vertex, k, name, value in rows}
         named = Samples.of_series(with_source_records(series)).rows()
-        self._polls.append((self._clock(), list(self._timed(named))))
+        self._polls.append((self._clock(), list(self._by_subtask(named))))
         while self._polls[0][0] <= now_s - self._keep_s:
             self._polls.popleft()
 
-    def _timed(self, rows: Iterable[Sample]) -> Iterator[_Row]:
-        """Give rows the clock of their subtask, where it has one."""
-        of_subtask: dict[tuple[str, int], list[Sample]] = {}
+    def _by_subtask(self, rows: Iterable[Row]) -> Iterator[_Polled]:
+        """Give each subtask the clock that its rows show."""
+        of_subtask: dict[tuple[str, int], list[Row]] = {}
         for row in rows:
             of_subtask.setdefault((row[1], row[2]), []).append(row)
         for subtask, several in of_subtask.items():
             clocks_ms = [value for _, _, _, metric, value in several if metric in CLOCKS]
-            attempt, clock_s, polled_s = None, sum(clocks_ms) / 1000.0, several[0][0]
+            attempt, clock_s, t_s = None, sum(clocks_ms) / 1000.0, several[0][0]
             if len(clocks_ms) == len(CLOCKS):
                 attempt = self._attempts.get(subtask)
-                if attempt is None or not attempt.goes_on(clock_s, polled_s):
-                    attempt = self._attempts[subtask] = _Attempt(clock_s, polled_s)
-                attempt.clock_s, attempt.polled_s = clock_s, polled_s
-            yield from ((row, attempt, clock_s) for row in several)
+                if attempt is None or not attempt.goes_on(clock_s, t_s):
+                    attempt = self._attempts[subtask] = _Attempt(clock_s, t_s)
+                attempt.clock_s, attempt.polled_s = clock_s, t_s
+            yield _Polled(
+                t_s, attempt, clock_s, [((v, k, name), x) for _, v, k, name, x in several]
+            )
 
-    def _ask(self) -> Iterator[Sample]:
+    def _ask(self) -> Iterator[Row]:
         job_id = self._job.job_id
         hosts = set()
         for vertex, vertex_id in self._job.vertex_ids(job_id).items():
@@ -188,7 +206,7 @@ def _metric(identifier: str) -> Metric | None:
     return next((metric for metric in known if metric.matches(identifier)), None)
 
 
-def _rows(now_s: float, vertex: str, values: dict[str, str]) -> Iterator[Sample]:
+def _rows(now_s: float, vertex: str, values: dict[str, str]) -> Iterator[Row]:
     """Rows of what Flink answered, several operators or states of a subtask merged."""
     found: dict[tuple[int, Metric], list[float]] = {}
     for name, value in values.items():
