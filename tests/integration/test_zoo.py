@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.zoo import (
     LEGACY,
     REST,
     SCRAPINGS,
+    TRUE_RATE,
     Difference,
     Watched,
     open_zoo,
@@ -43,8 +45,11 @@ NOT_YET = {"bounded": STATES, "sql": SILENT, LEGACY: SILENT}
 """Kinds that are not read right, and why."""
 
 VERSIONS = ("1.18.1", "1.19.3", "1.20.3", "2.0.1", "2.1.0", "2.2.0", "2.3.0")
+MOST_OFF_TRUE = 0.05
+MOST_OFF_TRUE_OF = {"1.18.1": 0.35}
+"""Until FLINK-35764, a task was idle twice where its metrics were updated meanwhile (every 5 s)."""
 VALIDATED = WindowConfig(window_s=60, stabilization_s=10)
-WINDOWS = 100
+WINDOWS, SOME = 100, 10
 PAUSE_S = 3.0
 
 
@@ -122,22 +127,27 @@ def test_a_discovered_job_file_has_the_rate_of_the_sources(seen, kind):
 @pytest.mark.validate
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_is_read_right_in_every_window(version, tmp_path):
-    wrong: list[str] = []
-    with open_zoo(tmp_path, libraries(version)) as zoo, Watched(zoo, VALIDATED) as watched:
+    """True rates may be wrong for some windows: another program can take the processor for long."""
+    wrong: list[Difference] = []
+    off = MOST_OFF_TRUE_OF.get(version, MOST_OFF_TRUE)
+    with open_zoo(tmp_path, libraries(version)) as zoo, Watched(zoo, VALIDATED, off) as watched:
         wait_until_all_run(zoo)
         watched.discover([REST])
         time.sleep(VALIDATED.window_s + VALIDATED.stabilization_s)
         watched.discover(SCRAPINGS)
         for number in range(WINDOWS):
-            wrong += [f"window {number}: {one}" for one in watched.differences()]
+            wrong += watched.differences()
             if number == WINDOWS // 2:
                 for kind in RESCALED:
                     rescale(zoo, kind, 1)
                 time.sleep(VALIDATED.window_s + VALIDATED.stabilization_s)
             time.sleep(PAUSE_S)
-        wrong += watched.troubles
-    known = tuple(f"{kind}, " for kind in NOT_YET)
-    assert not [one for one in wrong if not one.partition(": ")[2].startswith(known)]
+    often = Counter(one.what for one in wrong if one.kind not in NOT_YET)
+    told = "\n".join(f"{count} of {WINDOWS}: {', '.join(what)}" for what, count in often.items())
+    (tmp_path / "wrong.txt").write_text(told, encoding="utf-8")
+    assert max((often[one] for one in often if one[3] == TRUE_RATE), default=0) <= SOME, told
+    assert not [one for one in wrong if one.what in often and one.metric != TRUE_RATE], told
+    assert not [one for one in watched.troubles if not one.startswith(tuple(NOT_YET))], told
 
 
 def libraries(version: str) -> FlinkLibraries:
