@@ -1,6 +1,6 @@
 """Jobs of the kinds that people run, on one real Flink, and the ways to look at them.
 
-The jobs write down what they really do; flink-jobs/README.md lists them. Five Prometheus servers
+The jobs write down what they really do; flink-jobs/README.md lists them. Six Prometheus servers
 scrape the cluster, each with another relabelling.
 """
 
@@ -190,7 +190,7 @@ class Counts:
     vertex_id: str
     operator: str
     times: np.ndarray  # Unix seconds
-    columns: Mapping[str, np.ndarray]  # records in and out, seconds of work
+    columns: Mapping[str, np.ndarray]  # records in and out, seconds of work and of late waking
 
     def rise(self, column: str, since_s: float, until_s: float) -> float:
         """How much a count rose; nothing before the first row and after the last."""
@@ -242,11 +242,11 @@ class Truth:
 def _counts(file: Path) -> Counts:
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
-    rows = [row for row in rows if len(row) == 8]  # the last may be half written
-    times, into, out, cost = (
-        np.array([float(row[column]) for row in rows]) for column in (0, 5, 6, 7)
+    rows = [row for row in rows if len(row) == 9]  # the last may be half written
+    times, into, out, cost, late = (
+        np.array([float(row[column]) for row in rows]) for column in (0, 5, 6, 7, 8)
     )
-    columns = {"in": into, "out": out, "cost": cost / 1e6}
+    columns = {"in": into, "out": out, "cost": cost / 1e6, "late": late / 1e6}
     return Counts(rows[0][1], rows[0][2], times / 1000.0, columns)
 
 
@@ -512,16 +512,15 @@ class Watched:
 
     def _rates_compared(self, look: Look) -> Iterator[Difference]:
         truth, until_s = self.zoo.truth(look.kind), time.time() - 1.0
-        # A job that has just restarted reads what it owes, and its rate counts since then.
-        since_s = max(until_s - FOUND_S, truth.began_s())
-        if until_s - since_s < 2 * SAMPLE_S:
-            return
+        since_s = until_s - FOUND_S
+        if truth.began_s() > since_s:
+            return  # it has just restarted, and reads what it owes
         read = 0.0
         for vertex in look.found.vertices:
             chain = truth.chain_of(vertex.id, vertex.task_name) if not vertex.inputs else None
             if chain is not None:
                 read += truth.rises(vertex.id, chain.reads, since_s, until_s)
-        true_per_s = read / (until_s - since_s)
+        true_per_s = read / FOUND_S
         if abs(look.spec.source.rate_per_s - true_per_s) > MOST_OFF_FOUND * true_per_s:
             yield look.differs("", "source rate", look.spec.source.rate_per_s, true_per_s)
 
@@ -602,19 +601,25 @@ def _compared(
         span = float(times[0]), float(times[-1])
         read = truth.rises(task.id, chain.reads, *span)
         gave = truth.rises(task.id, chain.gives, *span)
-        cost_s = truth.rises(task.id, [f"{one}.cost" for one in chain.works], *span)
-        long_s = span[1] - span[0]
+        cost_s, late_s = (
+            truth.rises(task.id, [f"{one}.{column}" for one in chain.works], *span)
+            for column in ("cost", "late")
+        )
+        per_s = read / (span[1] - span[0])
         edge = MOST_AT_EDGES / read if read else 0.0
-        known = [("records/s", read_per_s, read / long_s, MOST_OFF + edge)]
+        known = [("records/s", read_per_s, per_s, per_s, MOST_OFF + edge)]
         if gave > 0:
             out_per_s = seen["records_out_per_s"]
             selectivity = out_per_s / read_per_s if read_per_s and out_per_s is not None else None
-            known.append(("selectivity", selectivity, gave / read, MOST_OFF + MOST_AT_EDGES / gave))
+            off = MOST_OFF + MOST_AT_EDGES / gave
+            known.append(("selectivity", selectivity, gave / read, gave / read, off))
         if cost_s > 0:
             true = read_per_s / (busy / 1000.0) if read_per_s and busy else None
-            known.append((TRUE_RATE, true, read / cost_s, most_off_true + IN_WORK / read))
-        for metric, number, right, most in known:
-            if number is None or not abs(number - right) <= most * right:
+            # A task that is woken late for a record is busy for Flink, as late as its parks are.
+            slowest, right = read / (cost_s + late_s), read / cost_s
+            known.append((TRUE_RATE, true, slowest, right, most_off_true + IN_WORK / read))
+        for metric, number, least, right, off in known:
+            if number is None or not least * (1 - off) <= number <= right * (1 + off):
                 yield look.differs(vertex.name, metric, number, right)
 
 

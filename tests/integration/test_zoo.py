@@ -1,4 +1,4 @@
-"""Jobs of the kinds that people run, read by REST and by five Prometheus servers.
+"""Jobs of the kinds that people run, read by REST and by six Prometheus servers.
 
 Each job writes down what it really does (flink-jobs/zoo). What is read must agree with it: rates
 and selectivities within 3 %, records per busy second within 5 %, parallelism exactly.
@@ -93,8 +93,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 def lasting(watched: Watched) -> list[Difference]:
     """What is read wrong at every one of several looks.
 
-    A processor that others use keeps a task from its work for longer than 5 % of a window; it then
-    counts as busy. In `make validate` every look counts.
+    Another program can take the processor for a second, which a window then lacks or has twice. In
+    `make validate` every look counts.
     """
     looks = []
     for _ in range(LOOKS):
@@ -127,7 +127,7 @@ def test_a_discovered_job_file_has_the_rate_of_the_sources(seen, kind):
 @pytest.mark.validate
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_is_read_right_in_every_window(version, tmp_path):
-    """True rates may be wrong for some windows: another program can take the processor for long."""
+    """Of true rates some may be wrong: another program can take the processor for long."""
     wrong: list[Difference] = []
     off = MOST_OFF_TRUE_OF.get(version, MOST_OFF_TRUE)
     with open_zoo(tmp_path, libraries(version)) as zoo, Watched(zoo, VALIDATED, off) as watched:

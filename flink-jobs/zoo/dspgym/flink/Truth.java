@@ -15,8 +15,8 @@ import org.apache.flink.metrics.MetricGroup;
  * What one operator of one subtask really did, beside anything that Flink says of it.
  *
  * <p>It pays the operator's cost per record, and four times a second appends a row to a file of its own:
- * milliseconds since the Unix epoch, vertex, operator, subtask, attempt, records in and out, and the
- * microseconds they cost, with tabs between. All counts are since the attempt began.
+ * milliseconds since the Unix epoch, vertex, operator, subtask, attempt, records in and out, the
+ * microseconds they cost and those that the thread was woken late by, with tabs between. All counts are since the attempt began.
  */
 final class Truth implements Serializable {
 
@@ -77,7 +77,7 @@ final class Truth implements Serializable {
         }
         String row = String.join(
                 "\t", Long.toString(nowMs), whose, Long.toString(in), Long.toString(out),
-                Long.toString(Math.round(in * costUs))) + "\n";
+                Long.toString(Math.round(in * costUs)), Long.toString(pacer.lateNs() / 1000)) + "\n";
         try {
             Files.writeString(
                     file, row, StandardCharsets.UTF_8, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
