@@ -47,7 +47,7 @@ def run_job(
         tasks[vertex_id] = {"state_size": one.get("state_size", 300)}
         metrics = [{"id": known} for known in ["numRecordsOut", *one.get("metrics", [])]]
         rates = {"numRecordsInPerSecond": one.get("in", 0.0), "busyTimeMsPerSecond": one["busy"],
-                 "numRecordsOutPerSecond": one.get("out", 0.0)}  # fmt: skip
+                 "numRecordsOutPerSecond": one.get("out", 0.0), **one.get("told", {})}  # fmt: skip
         told = [{"id": key, "sum": value, "avg": value} for key, value in rates.items()]
         path = f"/jobs/{job_id}/vertices/{vertex_id}/subtasks/metrics"
         answers[path] = lambda query, metrics=metrics, told=told: told if query else metrics

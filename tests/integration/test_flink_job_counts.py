@@ -33,7 +33,8 @@ Row = tuple[int, int, int]
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled jobs and the compiled test program."""
     folder = tmp_path_factory.mktemp("classes")
-    sources = [str(path) for path in sorted((ROOT / "flink-jobs").rglob("*.java"))]
+    folders = [ROOT / "flink-jobs" / name for name in ("src", "test")]
+    sources = [str(path) for folder in folders for path in sorted(folder.rglob("*.java"))]
     flags = [
         "-J-XX:TieredStopAtLevel=1",
         "--release",

@@ -24,11 +24,15 @@ from dsp_gym.config.strict_json import Document, Json
 from dsp_gym.errors import FlinkError, did_you_mean
 
 _MIB = 2.0**20
+_CLOCKS = ("accumulateBusyTimeMs", "accumulateBackPressuredTimeMs", "accumulateIdleTimeMs")
+"""Together the time since a task started."""
 _RATES = (
     "numRecordsInPerSecond",
     "numRecordsOutPerSecond",
     "busyTimeMsPerSecond",
+    "numRecordsIn",
     "numRecordsOut",
+    *_CLOCKS,
 )
 _OF_SOURCES = (
     "numRecordsInPerSecond",
@@ -37,6 +41,8 @@ _OF_SOURCES = (
     "numRecordsOut",
 )
 """Of source operators in a chain, in the order of trust."""
+_METER_S = 60.0
+"""Flink divides the records of the last minute by 60 s, however short a task has run."""
 _LOOKS, _PAUSE_S = 6, 0.5
 """The JobManager fetches metrics when it is asked, and answers at first with older ones or none."""
 _LEAST_STATE_BYTES_PER_TASK = 4096
@@ -155,6 +161,7 @@ def _vertex(
         one for one in known if one.startswith("Source__") and one.rpartition(".")[2] in _OF_SOURCES
     ]
     rates = _rates(rest, path, (*_RATES, *own), sleep) if known else {}
+    rates |= _since_start(rates)
     tasks, most = int(vertex["parallelism"]), int(vertex.get("maxParallelism", 0))
     busy = rates.get("busyTimeMsPerSecond", (math.nan, math.nan))[1] / 1000.0
     size = state.get(str(vertex["id"]))
@@ -175,6 +182,18 @@ def _vertex(
         pending=any(one.endswith(".pendingRecords") for one in known),
         partitions=_partitions(known),
     )
+
+
+def _since_start(rates: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Rates of tasks that have run for less than a minute, from their counters."""
+    ran_s = sum(rates.get(clock, (math.nan, math.nan))[1] for clock in _CLOCKS) / 1000.0
+    if not 0 < ran_s < _METER_S:
+        return {}
+    return {
+        rate: (rates[counter][0] / ran_s, rates[counter][1] / ran_s)
+        for rate in rates
+        if (counter := rate.removesuffix("PerSecond")) != rate and counter in rates
+    }
 
 
 def _known(rate: tuple[float, float] | None) -> float | None:

@@ -100,7 +100,9 @@ def _jobs(source: PatientSamples, at_s: float) -> list[tuple[str, str]]:
 
 def _job(source: PatientSamples, at_s: float, job_id: str, name: str) -> FoundJob:
     tasks, samples = source.of_job(job_id, name, at_s - _OVER_S, at_s)
-    vertices = [_vertex(task, samples, str(place)) for place, task in enumerate(tasks)]
+    # Older than the newest of the job is what has ended, a bounded branch for one.
+    newest_s = float(samples.t_s[-1]) if len(samples) else at_s
+    vertices = [_vertex(task, samples, str(place), newest_s) for place, task in enumerate(tasks)]
     edged, doubtful = _with_edges([vertex for vertex in vertices if vertex.parallelism > 0])
     keeps_state = any(vertex.has_rocksdb for vertex in vertices)
     text = "Prometheus does not tell which vertex reads which: the edges are guessed from rates"
@@ -125,8 +127,8 @@ def _job(source: PatientSamples, at_s: float, job_id: str, name: str) -> FoundJo
     )  # fmt: skip
 
 
-def _vertex(task: Task, samples: Samples, place: str) -> FoundVertex:
-    window, tasks = window_in(task.name), _alive(samples, place)
+def _vertex(task: Task, samples: Samples, place: str, newest_s: float) -> FoundVertex:
+    window, tasks = window_in(task.name), _alive(samples, place, newest_s)
 
     def newest(metric: str) -> float | None:
         _, _, values = samples.grid(place, metric)
@@ -150,14 +152,14 @@ def _vertex(task: Task, samples: Samples, place: str) -> FoundVertex:
     )
 
 
-def _alive(samples: Samples, place: str) -> int:
-    """Count the subtasks that still report."""
+def _alive(samples: Samples, place: str, newest_s: float) -> int:
+    """Count the subtasks that still report, as of the newest sample of their job."""
     times, _, values = samples.grid(place, "records_out_total")
     if not len(times):
         return 0
     last = np.array([times[np.isfinite(column)][-1] for column in values.T])
     gap = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return int((last >= times[-1] - max(_LEAST_ALIVE_S, 2.5 * gap)).sum())
+    return int((last >= newest_s - max(_LEAST_ALIVE_S, 2.5 * gap)).sum())
 
 
 def _per_s(samples: Samples, place: str, counter: str) -> float | None:

@@ -1,6 +1,10 @@
 package dspgym.flink;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import org.apache.flink.util.ParameterTool;
@@ -77,6 +81,31 @@ final class Arguments {
             numbers.put(sides[0].trim(), parsed(key, sides[1].trim(), parse));
         }
         return numbers;
+    }
+
+    /** The offered load, from {@code --rate} or {@code --load-file}. */
+    Load load() throws IOException {
+        if (has("rate") == has("load-file")) {
+            throw new IllegalArgumentException("give either --rate or --load-file");
+        }
+        if (has("rate")) {
+            return new Load(new double[] {0}, new double[] {real("rate", 0)});
+        }
+        Path file = Path.of(text("load-file"));
+        List<String> lines = Files.readAllLines(file).stream().filter(line -> !line.isBlank()).toList();
+        double[] startS = new double[lines.size()];
+        double[] ratePerS = new double[lines.size()];
+        for (int i = 0; i < startS.length; i++) {
+            try {
+                String[] columns = lines.get(i).split(",");
+                startS[i] = Double.parseDouble(columns[0].trim());
+                ratePerS[i] = Double.parseDouble(columns[1].trim());
+            } catch (NumberFormatException | ArrayIndexOutOfBoundsException e) {
+                throw new IllegalArgumentException(
+                        file + ": line '" + lines.get(i) + "': expected SECONDS,RECORDS_PER_SECOND");
+            }
+        }
+        return new Load(startS, ratePerS);
     }
 
     private static <T> T parsed(String key, String value, Function<String, T> parse) {

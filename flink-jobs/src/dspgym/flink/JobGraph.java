@@ -49,7 +49,7 @@ class JobGraph {
 
     JobGraph(Arguments arguments) throws IOException {
         this.arguments = arguments;
-        this.load = Load.of(arguments);
+        this.load = arguments.load();
         this.parallelism = arguments.byVertex("parallelism", Integer::valueOf);
         this.managedMib = arguments.byVertex("managed-mib", Double::valueOf);
         this.cpuUs = arguments.byVertex("cpu-us", Double::valueOf);

@@ -1,11 +1,7 @@
 package dspgym.flink;
 
-import java.io.IOException;
 import java.io.Serializable;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.Arrays;
-import java.util.List;
 
 /**
  * The offered load: a rate that is constant by pieces, its integral, and the integral's inverse.
@@ -39,31 +35,6 @@ final class Load implements Serializable {
                 throw new IllegalArgumentException("a rate of " + rate + " records/s is none");
             }
         }
-    }
-
-    /** From {@code --rate} or {@code --load-file}. */
-    static Load of(Arguments arguments) throws IOException {
-        if (arguments.has("rate") == arguments.has("load-file")) {
-            throw new IllegalArgumentException("give either --rate or --load-file");
-        }
-        if (arguments.has("rate")) {
-            return new Load(new double[] {0}, new double[] {arguments.real("rate", 0)});
-        }
-        Path file = Path.of(arguments.text("load-file"));
-        List<String> lines = Files.readAllLines(file).stream().filter(line -> !line.isBlank()).toList();
-        double[] startS = new double[lines.size()];
-        double[] ratePerS = new double[lines.size()];
-        for (int i = 0; i < startS.length; i++) {
-            try {
-                String[] columns = lines.get(i).split(",");
-                startS[i] = Double.parseDouble(columns[0].trim());
-                ratePerS[i] = Double.parseDouble(columns[1].trim());
-            } catch (NumberFormatException | ArrayIndexOutOfBoundsException e) {
-                throw new IllegalArgumentException(
-                        file + ": line '" + lines.get(i) + "': expected SECONDS,RECORDS_PER_SECOND");
-            }
-        }
-        return new Load(startS, ratePerS);
     }
 
     Load scaled(double share) {

@@ -23,6 +23,7 @@ final class Pacer implements Serializable {
 
     private final long costNs;
     private transient long owedNs;
+    private transient long lateNs;
 
     Pacer(double costUs) {
         if (!(costUs >= 0)) {
@@ -41,7 +42,14 @@ final class Pacer implements Serializable {
         if (owedNs >= BATCH_NS) {
             long before = System.nanoTime();
             LockSupport.parkNanos(owedNs);
-            owedNs = Math.max(owedNs - (System.nanoTime() - before), -MOST_CREDIT_NS);
+            long parked = System.nanoTime() - before;
+            lateNs += Math.max(0, parked - owedNs);
+            owedNs = Math.max(owedNs - parked, -MOST_CREDIT_NS);
         }
+    }
+
+    /** How much later than asked for the thread was woken, all parks together. */
+    long lateNs() {
+        return lateNs;
     }
 }

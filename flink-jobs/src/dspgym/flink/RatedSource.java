@@ -16,7 +16,7 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
  * <p>Records are due when the integral of the rate since the epoch says so, on the wall clock,
  * whether or not the job runs; the position of each partition is kept in state.
  */
-final class RatedSource<T> implements Source<T, Partition, List<Partition>> {
+class RatedSource<T> implements Source<T, Partition, List<Partition>> {
 
     private static final long serialVersionUID = 1;
 

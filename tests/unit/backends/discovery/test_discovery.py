@@ -76,6 +76,19 @@ def test_what_was_not_found_is_a_comment_that_says_how_to_find_it(flink):
     assert made.spec.source.rate_per_s == 1000
 
 
+def test_the_rate_of_a_job_that_has_just_started_is_since_its_start(flink):
+    """After 15 s Flink's meters, which are over a minute, show a quarter of the rate."""
+    clocks = {"accumulateBusyTimeMs": 1500.0, "accumulateBackPressuredTimeMs": 500.0,
+              "accumulateIdleTimeMs": 13_000.0}  # fmt: skip
+    bids, session, out = GRAPH
+    counters = {"numRecordsIn": 0.0, "numRecordsOut": 7500.0}
+    young = {**bids, "out": 125.0, "told": {**clocks, **counters}}
+    old = {**session, "told": {**counters, "accumulateIdleTimeMs": 90_000.0}}
+    made = written(flink, graph=(young, old, out))
+    assert made.spec.source.rate_per_s == 500
+    assert made.spec.vertices[1].selectivity == pytest.approx(0.1)
+
+
 def test_a_release_that_shows_less_still_gives_a_file(flink):
     run_job(flink)
     for path in ("/jobmanager/config", "/taskmanagers", "/jobs/a1/checkpoints",

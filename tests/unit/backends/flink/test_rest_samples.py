@@ -163,6 +163,36 @@ def test_no_request_is_longer_than_flink_takes(cluster):
     assert max(len(target) for target in cluster.told.asked) < 4000
 
 
+def test_a_sample_is_as_old_as_the_clocks_of_its_task_say(cluster):
+    """Flink answers with what it fetched up to its interval ago, here up to 4 s."""
+    took_s = [40.0, 47.0, 50.0, 57.0]  # since the task started, at polls every 5 s
+    for began_s, fetched_s in zip((100, 105, 110, 115), took_s, strict=True):
+        cluster.values["map"] = {
+            "0.accumulateBusyTimeMs": 0.0,  # counts what is fetched, in ms
+            "0.accumulateIdleTimeMs": 1000 * fetched_s - 7000.0,
+            "0.accumulateBackPressuredTimeMs": 7000.0,
+            "0.numRecordsIn": 10 * fetched_s,
+        }
+        cluster.now_s = float(began_s)
+        cluster.source.poll()
+    times, _, values = cluster.source.samples(0, 1000).grid("map", "records_in_total")
+    # The second poll was the freshest: the task had started 58 s before it at the latest.
+    assert times == pytest.approx([98, 105, 108, 115], abs=0.1)
+    assert np.diff(values[:, 0]) / np.diff(times) == pytest.approx([10, 10, 10], rel=0.01)
+
+
+def test_another_attempt_has_another_clock(cluster):
+    for clock_s in (40.0, 45.0, 1.0, 6.0):
+        cluster.values["map"] = {
+            "0.accumulateBusyTimeMs": 0.0,
+            "0.accumulateIdleTimeMs": 1000 * clock_s,
+            "0.accumulateBackPressuredTimeMs": 0.0,
+        }
+        cluster.poll()
+    times = cluster.source.samples(0, 1000).grid("map", "busy_ms_total")[0]
+    assert times == pytest.approx([105, 110, 115, 120], abs=0.1)
+
+
 def test_a_failure_is_told_until_a_poll_succeeds(cluster):
     cluster.poll()
     kept = cluster.told.answers["/jobs/a1"]

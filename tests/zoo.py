@@ -1,0 +1,646 @@
+"""Jobs of the kinds that people run, on one real Flink, and the ways to look at them.
+
+The jobs write down what they really do; flink-jobs/README.md lists them. Six Prometheus servers
+scrape the cluster, each with another relabelling.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from dsp_gym.backends.discovery.document import Choices, job_file
+from dsp_gym.backends.discovery.flink import found_by_rest
+from dsp_gym.backends.discovery.found import FoundJob
+from dsp_gym.backends.discovery.prometheus import found_by_prometheus
+from dsp_gym.backends.flink.answers import JobAnswer
+from dsp_gym.backends.flink.backend import FlinkCollector
+from dsp_gym.backends.flink.job import FlinkJob
+from dsp_gym.backends.flink.local import cluster as local_cluster
+from dsp_gym.backends.flink.local import processes
+from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.local.distribution import (
+    FlinkLibraries,
+    find_java,
+    find_libraries,
+    find_prometheus,
+)
+from dsp_gym.backends.flink.local.launch import Home
+from dsp_gym.backends.flink.local.processes import wait_until
+from dsp_gym.backends.flink.local.prometheus_server import is_ready, prometheus_command
+from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
+from dsp_gym.backends.flink.prometheus import PrometheusSamples
+from dsp_gym.backends.flink.prometheus_api import Labels
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.flink.rest_samples import RestSamples
+from dsp_gym.backends.flink.submission import all_running, runs_whole
+from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
+from dsp_gym.loop.snapshot import JobSnapshot, Status
+from dsp_gym.metrics.flink import cleaned
+from dsp_gym.metrics.samples import SAMPLE_S, Samples
+from dsp_gym.metrics.window import WindowConfig
+from tests.real_flink import PATIENCE_S, short_lived_jvms
+
+ROOT = Path(__file__).resolve().parents[1] / "flink-jobs"
+
+SCRAPE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Which of the counts of its operators are a vertex's; `OPERATOR.in` is a count."""
+
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    works: tuple[str, ...]  # operators whose costs it pays
+    name: str = ""  # in Flink, of a vertex whose operators do not know that they are in it
+
+    @classmethod
+    def of(cls, *operators: str, name: str = "") -> Chain:
+        """Operators of which the first reads and the last gives."""
+        return cls((f"{operators[0]}.in",), (f"{operators[-1]}.out",), operators, name)
+
+
+KINDS: Mapping[str, tuple[Chain, ...]] = {
+    "chained-filter": (Chain.of("read", "keep"),),
+    "chained-flatmap": (Chain.of("read", "split"),),
+    "join": (),
+    "union": (),
+    "bounded": (),
+    "file-sink": (Chain.of("files: Writer", name="files: Writer"),),
+    "same-names": (),
+    "unicode": (),
+    "side-output": (),
+    "broadcast": (),
+    "async": (),
+    "window": (Chain(("window.in", "late.in"), ("window.out", "late.in"), ("window",), "window"),),
+    "partitioners": (),
+    "no-checkpoints": (),
+    "failing": (),
+    "sql": (),
+    "legacy": (Chain.of("read", "map"),),
+}
+"""The kinds of jobs, and their vertices of several operators or of such as do not know theirs."""
+
+LEGACY, FAILING = "legacy", "failing"
+"""The kind that Flink 2 has no more, and the one that is often restarting."""
+
+RENAMED = {
+    "job_name": "flink_job",
+    "job_id": "flink_job_id",
+    "task_name": "vertex",
+    "task_id": "vertex_id",
+    "subtask_index": "subtask",
+    "task_attempt_num": "attempt",
+    "operator_name": "operator",
+    "operator_id": "uid",
+    "tm_id": "pod",
+}
+"""Labels of a Prometheus that follows the names of its house."""
+
+DROPPED = ("task_attempt_num", "task_attempt_id", "tm_id", "host")
+"""Labels that are dropped where series must be few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scraping:
+    """How one Prometheus scrapes the cluster, and what its user must say of it."""
+
+    jobs: tuple[str, ...] = ("flink",)
+    replicas: tuple[str, ...] = ("",)
+    relabel: tuple[Mapping[str, str], ...] = ()
+    labels: str = ""
+
+    def config(self, targets: Sequence[str]) -> str:
+        """The text of its `prometheus.yml`."""
+        groups = [
+            {"targets": list(targets), "labels": {"replica": one} if one else {}}
+            for one in self.replicas
+        ]
+        scrapes = [
+            {
+                "job_name": job,
+                "static_configs": groups,
+                "metric_relabel_configs": [dict(one) for one in self.relabel],
+            }
+            for job in self.jobs
+        ]
+        times = {"scrape_interval": f"{SCRAPE_S:g}s", "scrape_timeout": f"{SCRAPE_S - 1:g}s"}
+        return yaml.safe_dump({"global": times, "scrape_configs": scrapes})
+
+
+SCRAPINGS: Mapping[str, Scraping] = {
+    "clean": Scraping(),
+    "doubled": Scraping(replicas=("a", "b")),
+    "scraped-twice": Scraping(jobs=("flink", "pods")),
+    "renamed": Scraping(
+        relabel=(
+            *(
+                {"action": "labelmap", "regex": one, "replacement": other}
+                for one, other in RENAMED.items()
+            ),
+            {"action": "labeldrop", "regex": "|".join(RENAMED)},
+        ),
+        labels=",".join(f"{one}={other}" for one, other in RENAMED.items()),
+    ),
+    "dropped": Scraping(relabel=({"action": "labeldrop", "regex": "|".join(DROPPED)},)),
+    "one-id": Scraping(
+        relabel=(
+            {
+                "action": "replace",
+                "source_labels": ["job_id"],
+                "regex": ".+",
+                "target_label": "job_id",
+                "replacement": "0" * 32,
+            },
+        ),
+        labels="job_id=",
+    ),
+}
+
+REST = "rest"
+READERS = (REST, *SCRAPINGS)
+"""All ways to look."""
+
+
+# What the jobs did.
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counts of one operator in one attempt of one subtask."""
+
+    vertex_id: str
+    operator: str
+    times: np.ndarray  # Unix seconds
+    columns: Mapping[str, np.ndarray]  # records in and out, seconds of work and of late waking
+
+    def rise(self, column: str, since_s: float, until_s: float) -> float:
+        """How much a count rose; nothing before the first row and after the last."""
+        low, high = np.interp((since_s, until_s), self.times, self.columns[column])
+        return float(high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What the operators of one job wrote down."""
+
+    chains: Sequence[Chain]
+    counts: Sequence[Counts]
+
+    @classmethod
+    def read(cls, kind: str, folder: Path) -> Truth:
+        """The truth of a job as far as it was written."""
+        return cls(KINDS[kind], [_counts(file) for file in sorted(folder.glob("*.tsv"))])
+
+    def chain_of(self, vertex_id: str, task_name: str) -> Chain | None:
+        """Which counts are a vertex's; None: its operators wrote nothing."""
+        inside = {one.operator for one in self.counts if one.vertex_id == vertex_id}
+        for one in self.chains:
+            if inside & set(one.works) or one.name == task_name:
+                return one
+        assert len(inside) < 2, f"{sorted(inside)} are in one vertex: list their order in KINDS"
+        return Chain.of(*inside) if inside else None
+
+    def began_s(self) -> float:
+        """When the last attempt of any operator began, Unix seconds."""
+        return max(float(one.times[0]) for one in self.counts)
+
+    def rises(self, vertex_id: str, counts: Sequence[str], since_s: float, until_s: float) -> float:
+        """How much counts of a vertex rose together."""
+        names = [one.rpartition(".") for one in counts]
+        return sum(
+            one.rise(column, since_s, until_s)
+            for one in self.counts
+            for operator, _, column in names
+            if one.operator == operator and self._is_of(one, vertex_id, operator)
+        )
+
+    def _is_of(self, one: Counts, vertex_id: str, operator: str) -> bool:
+        """Operators of one name are told apart by their vertex, those without one by their name."""
+        homes = {other.vertex_id for other in self.counts if other.operator == operator}
+        return one.vertex_id == vertex_id or vertex_id not in homes
+
+
+def _counts(file: Path) -> Counts:
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    rows = [row for row in rows if len(row) == 9]  # the last may be half written
+    times, into, out, cost, late = (
+        np.array([float(row[column]) for row in rows]) for column in (0, 5, 6, 7, 8)
+    )
+    columns = {"in": into, "out": out, "cost": cost / 1e6, "late": late / 1e6}
+    return Counts(rows[0][1], rows[0][2], times / 1000.0, columns)
+
+
+# The cluster and its jobs.
+
+
+@dataclass(slots=True)
+class Zoo:
+    """A cluster with one job of each kind."""
+
+    cluster: LocalCluster
+    folder: Path
+    jobs: Mapping[str, str]  # id by kind
+    urls: Mapping[str, str]  # of the Prometheus servers, by way to scrape
+
+    def truth(self, kind: str) -> Truth:
+        """What a job has written down by now."""
+        return Truth.read(kind, self.folder / kind)
+
+
+@contextmanager
+def open_zoo(
+    folder: Path, libraries: FlinkLibraries | None = None, kinds: Iterable[str] = KINDS
+) -> Iterator[Zoo]:
+    """Start a cluster, the servers that scrape it and all jobs; ended with the context.
+
+    Args:
+        folder: for everything.
+        libraries: the Flink; None: the one that is installed.
+        kinds: the jobs.
+    """
+    flink = libraries or find_libraries()
+    is_legacy = flink.version.startswith("1.")
+    wanted = [kind for kind in kinds if kind != LEGACY or is_legacy]
+    settings = ClusterSettings(
+        scheduler="adaptive", slots=48, managed_mib=384, task_heap_mib=512, network_mib=96,
+        network_segment_kib=4, rest_port=0, prometheus=False, metric_fetch_s=2, restart_delay_s=1,
+        restart_attempts=1000, checkpoint_interval_s=5,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        stack.enter_context(short_lived_jvms())
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(local_cluster, "find_libraries", lambda: flink)
+        if is_legacy:
+            patch.setattr(Home, "write", _with_old_options(Home.write))
+        jar = compiled(flink, folder / "zoo.jar", legacy=is_legacy)
+        cluster = LocalCluster.up(settings, folder / "cluster")
+        stack.callback(cluster.down)
+        urls = stack.enter_context(scraping(cluster, folder / "prometheus"))
+        jar_id = cluster.rest.upload_jar(jar)
+
+        def submit(kind: str) -> str:
+            (folder / kind).mkdir()
+            arguments = [kind, str(folder / kind)]
+            return cluster.rest.run_jar(jar_id, "dspgym.flink.Zoo", arguments)
+
+        with ThreadPoolExecutor(3) as pool:
+            jobs = dict(zip(wanted, pool.map(submit, wanted), strict=True))
+        yield Zoo(cluster, folder, jobs, urls)
+
+
+def compiled(flink: FlinkLibraries, jar: Path, *, legacy: bool) -> Path:
+    """Compile the jobs against a Flink's own libraries."""
+    classes = jar.with_suffix("")
+    folders = ["zoo", "zoo-legacy"] if legacy else ["zoo"]
+    sources = [str(file) for one in folders for file in sorted((ROOT / one).rglob("*.java"))]
+    beside = find_java().path.with_name("javac")
+    command = [
+        str(beside) if beside.exists() else "javac",
+        *("-J-XX:TieredStopAtLevel=1", "--release", "17", "-proc:none"),
+        *("-Xlint:all,-path", "-Werror", "-d", str(classes), "-cp", flink.class_path),
+        *("-sourcepath", str(ROOT / "src"), *sources),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(jar, "w") as packed:
+        for file in sorted(classes.rglob("*.class")):
+            packed.write(file, file.relative_to(classes))
+    return jar
+
+
+_COUNTED_IN_MS = (
+    "heartbeat.interval",
+    "metrics.fetcher.update-interval",
+    "slot.request.timeout",
+    "web.refresh-interval",
+)
+"""Options that take a number of milliseconds in Flink 1.18, and are read as such to this day."""
+
+
+def _with_old_options(write: Callable[..., None]) -> Callable[..., None]:
+    """Options as Flink 1.x takes them; 1.18 reads another file, in which quotes are of a value."""
+
+    def written(home: Home, *arguments: Any) -> None:
+        write(home, *arguments)
+        file = home.conf / "config.yaml"
+        options = yaml.safe_load(file.read_text(encoding="utf-8"))
+        for name in _COUNTED_IN_MS:
+            number, unit = options[name].split()
+            options[name] = int(number) * {"ms": 1, "s": 1000}[unit]
+        file.write_text(yaml.safe_dump(options), encoding="utf-8")
+        flat = "".join(f"{name}: {json.dumps(value)}\n" for name, value in options.items())
+        (home.conf / "flink-conf.yaml").write_text(flat.replace('"', ""), encoding="utf-8")
+
+    return written
+
+
+@contextmanager
+def scraping(cluster: LocalCluster, folder: Path) -> Iterator[dict[str, str]]:
+    """A Prometheus for each way to scrape; address by way."""
+    ports = cluster.ports
+    targets = [
+        f"127.0.0.1:{port}" for port in (ports.jobmanager_reporter, ports.taskmanager_reporter)
+    ]
+    urls = {}
+    with ExitStack() as stack:
+        for (name, way), port in zip(
+            SCRAPINGS.items(), processes.free_ports(len(SCRAPINGS)), strict=True
+        ):
+            home = folder / name
+            home.mkdir(parents=True)
+            (home / "prometheus.yml").write_text(way.config(targets), encoding="utf-8")
+            command = prometheus_command(
+                find_prometheus(), config=home / "prometheus.yml", storage=home / "data",
+                port=port, retention_days=1,
+            )  # fmt: skip
+            process = processes.start(
+                command, file=home / "pid.json", output=home / "log", environment={}
+            )
+            stack.callback(process.stop)
+            urls[name] = f"http://127.0.0.1:{port}"
+        for url in urls.values():
+            assert wait_until(lambda url=url: is_ready(url), PATIENCE_S), url
+        yield urls
+
+
+# Looking at them.
+
+
+@dataclass(slots=True)
+class Look:
+    """One way to look at one job."""
+
+    kind: str
+    reader: str
+    found: FoundJob
+    spec: JobSpec
+    source: RestSamples | PrometheusSamples
+    collector: FlinkCollector
+
+    def differs(self, vertex: str, metric: str, seen: float | None, truth: float) -> Difference:
+        """A number that was read wrong this way."""
+        return Difference(self.kind, self.reader, vertex, metric, seen, truth)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One number that was read wrong."""
+
+    kind: str
+    reader: str
+    vertex: str
+    metric: str
+    seen: float | None
+    truth: float
+
+    @property
+    def what(self) -> tuple[str, str, str, str]:
+        """Which number it is."""
+        return self.kind, self.reader, self.vertex, self.metric
+
+    def __str__(self) -> str:
+        seen = "nothing" if self.seen is None else f"{self.seen:.4g}"
+        return (
+            f"{self.kind}, {self.reader}: {self.metric} of {self.vertex!r} is {seen}, "
+            f"not {self.truth:.4g}"
+        )
+
+
+@dataclass(slots=True)
+class Watched:
+    """All looks at a zoo. What keeps no history is sampled every 5 s within the context."""
+
+    zoo: Zoo
+    window: WindowConfig
+    most_off_true: float = 0.05
+    looks: list[Look] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+    """Why jobs could not be found or looked at."""
+    _ends: threading.Event = field(default_factory=threading.Event)
+    _poller: threading.Thread | None = None
+
+    def __enter__(self) -> Watched:
+        self._poller = threading.Thread(target=self._poll, daemon=True)
+        self._poller.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        assert self._poller is not None
+        self._poller.join()
+
+    def _poll(self) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            while not self._ends.is_set():
+                began = time.monotonic()
+                polled = [look.source for look in self.looks if look.reader == REST]
+                list(pool.map(lambda source: source.poll(), polled))
+                self._ends.wait(max(0.0, began + SAMPLE_S - time.monotonic()))
+
+    def discover(self, readers: Iterable[str]) -> None:
+        """Find every job in some ways, and look at it by the job files that are written."""
+        with ThreadPoolExecutor(4) as pool:
+            for reader in readers:
+                for look in pool.map(self._look, self._found(reader)):
+                    self.looks += [look] if isinstance(look, Look) else []
+                    self.troubles += [look] if isinstance(look, str) else []
+
+    def _found(self, reader: str) -> Iterator[tuple[str, str, FoundJob | str]]:
+        """Kind, reader, and the job or its id."""
+        if reader == REST:
+            yield from ((kind, reader, job_id) for kind, job_id in self.zoo.jobs.items())
+            return
+        labels = Labels.parse(SCRAPINGS[reader].labels)
+        at_once = HistoryOptions(queries_per_s=1000)
+        source = PatientSamples(self.zoo.urls[reader], None, at_once, labels)
+        kinds = {cleaned(kind): kind for kind in self.zoo.jobs}
+        for one in found_by_prometheus(source, time.time()):
+            yield kinds[one.name], reader, one
+
+    def _look(self, found: tuple[str, str, FoundJob | str]) -> Look | str:
+        """A way to look; or why there is none."""
+        kind, reader, one = found
+        rest = FlinkRest(self.zoo.cluster.rest_url)
+        try:
+            job = found_by_rest(rest, one) if isinstance(one, str) else one
+            spec = job_file(job, kind, Choices(), time.time()).spec
+        except FlinkError as error:
+            return f"{kind}, {reader}: {error}"
+        followed = FlinkJob(rest, kind, spec)
+        source = (
+            RestSamples(rest, followed, spec)
+            if reader == REST
+            else PrometheusSamples(
+                self.zoo.urls[reader],
+                followed,
+                spec,
+                labels=Labels.parse(SCRAPINGS[reader].labels),
+            )
+        )
+        collector = FlinkCollector(spec, followed, source, self.window)
+        return Look(kind, reader, job, spec, source, collector)
+
+    def discovered(self) -> list[Difference]:
+        """Find every job again, and compare the rates in the job files with what it did."""
+        found: list[Difference] = []
+        with ThreadPoolExecutor(4) as pool:
+            for reader in READERS:
+                for look in pool.map(self._look, self._found(reader)):
+                    assert isinstance(look, Look), look
+                    found += self._rates_compared(look)
+        return found
+
+    def _rates_compared(self, look: Look) -> Iterator[Difference]:
+        truth, until_s = self.zoo.truth(look.kind), time.time() - 1.0
+        since_s = until_s - FOUND_S
+        if truth.began_s() > since_s:
+            return  # it has just restarted, and reads what it owes
+        read = 0.0
+        for vertex in look.found.vertices:
+            chain = truth.chain_of(vertex.id, vertex.task_name) if not vertex.inputs else None
+            if chain is not None:
+                read += truth.rises(vertex.id, chain.reads, since_s, until_s)
+        true_per_s = read / FOUND_S
+        if abs(look.spec.source.rate_per_s - true_per_s) > MOST_OFF_FOUND * true_per_s:
+            yield look.differs("", "source rate", look.spec.source.rate_per_s, true_per_s)
+
+    def differences(self) -> list[Difference]:
+        """Look at every job in every way, and compare with what it did meanwhile."""
+        with ThreadPoolExecutor(4) as pool:
+            compared = list(pool.map(self._compared, self.zoo.jobs))
+        return [one for found in compared for one in found]
+
+    def _compared(self, kind: str) -> list[Difference]:
+        taken = []
+        for look in self.looks:
+            if look.kind == kind:
+                now_s = time.time()
+                taken.append((look, now_s, look.collector.look(now_s)))
+        job = self.zoo.cluster.rest.job(self.zoo.jobs[kind])
+        truth = self.zoo.truth(kind)
+        found: list[Difference] = []
+        for look, now_s, (snapshot, samples, _) in taken:
+            seen = snapshot.job(0)
+            if seen.status == Status.RESTARTING and kind == FAILING:
+                continue
+            if seen.status not in (Status.RUNNING, Status.SAVEPOINTING):
+                found.append(look.differs("", "status", float(seen.status), 0.0))
+                continue
+            since_s = max(
+                now_s - self.window.window_s,
+                seen.get("running_since_s") + self.window.stabilization_s,
+            )
+            if now_s - since_s < 2 * SAMPLE_S:
+                continue  # it has just restarted
+            if look.collector.trouble is not None:
+                self.troubles.append(f"{kind}, {look.reader}: {look.collector.trouble}")
+            recent = samples.between(since_s - SAMPLE_S, now_s)
+            found += _compared(look, seen, recent, truth, job, self.most_off_true)
+        return found
+
+
+FOUND_S, MOST_OFF_FOUND = 30.0, 0.1
+"""Of the rates in job files: seconds of truth, and the relative error; Flink averages over 60 s."""
+
+MOST_OFF = 0.03
+"""Relative error of rates and selectivities."""
+
+MOST_AT_EDGES = 4
+"""Records that are in a window or not by less than a second."""
+
+TRUE_RATE = "true rate"
+
+IN_WORK = 2
+"""Records that are paid for in part, one at each end of a window."""
+
+
+def _compared(
+    look: Look,
+    snapshot: JobSnapshot,
+    recent: Samples,
+    truth: Truth,
+    job: JobAnswer,
+    most_off_true: float,
+) -> Iterator[Difference]:
+    tasks = {one.id: one for one in look.found.vertices}
+    running = {str(one["id"]): one["parallelism"] for one in job["vertices"]}
+    for vertex in look.spec.vertices:
+        task = tasks[vertex.vertex_id or ""]
+        seen = {
+            name: snapshot.vertex(vertex.name, name)
+            for name in ("records_in_per_s", "records_out_per_s", "busy_accumulated_ms_per_s")
+        }
+        read_per_s, busy = seen["records_in_per_s"], seen["busy_accumulated_ms_per_s"]
+        times, subtasks, _ = recent.grid(vertex.name, "records_out_total")
+        for tasks_seen in (snapshot.vertex(vertex.name, "parallelism"), float(len(subtasks))):
+            if tasks_seen != running[task.id]:
+                yield look.differs(vertex.name, "parallelism", tasks_seen, running[task.id])
+        chain = truth.chain_of(task.id, task.task_name)
+        if chain is None or len(times) < 2:
+            continue
+        span = float(times[0]), float(times[-1])
+        read = truth.rises(task.id, chain.reads, *span)
+        gave = truth.rises(task.id, chain.gives, *span)
+        cost_s, late_s = (
+            truth.rises(task.id, [f"{one}.{column}" for one in chain.works], *span)
+            for column in ("cost", "late")
+        )
+        per_s = read / (span[1] - span[0])
+        edge = MOST_AT_EDGES / read if read else 0.0
+        known = [("records/s", read_per_s, per_s, per_s, MOST_OFF + edge)]
+        if gave > 0:
+            out_per_s = seen["records_out_per_s"]
+            selectivity = out_per_s / read_per_s if read_per_s and out_per_s is not None else None
+            off = MOST_OFF + MOST_AT_EDGES / gave
+            known.append(("selectivity", selectivity, gave / read, gave / read, off))
+        if cost_s > 0:
+            true = read_per_s / (busy / 1000.0) if read_per_s and busy else None
+            # A task that is woken late for a record is busy for Flink, as late as its parks are.
+            slowest, right = read / (cost_s + late_s), read / cost_s
+            known.append((TRUE_RATE, true, slowest, right, most_off_true + IN_WORK / read))
+        for metric, number, least, right, off in known:
+            if number is None or not least * (1 - off) <= number <= right * (1 + off):
+                yield look.differs(vertex.name, metric, number, right)
+
+
+def wait_until_all_run(zoo: Zoo, kinds: Iterable[str] | None = None) -> None:
+    """Wait until every subtask of jobs runs, as after the submission or a rescale."""
+    for kind in zoo.jobs if kinds is None else kinds:
+        runs = partial(runs_whole, zoo.cluster.rest, zoo.jobs[kind])
+        assert wait_until(runs, PATIENCE_S, 0.5), kind
+
+
+def rescale(zoo: Zoo, kind: str, more: int) -> None:
+    """Change the parallelism of every vertex of a job in place."""
+    rest, job_id = zoo.cluster.rest, zoo.jobs[kind]
+    before = {str(one["id"]): one["parallelism"] for one in rest.job(job_id)["vertices"]}
+    wanted = {one: tasks + more for one, tasks in before.items()}
+    bounds = {one: {"parallelism": {"lowerBound": 1, "upperBound": n}} for one, n in wanted.items()}
+    rest.set_resource_requirements(job_id, bounds)
+
+    def arrived() -> bool:
+        job = rest.job(job_id)
+        now = {str(one["id"]): one["parallelism"] for one in job["vertices"]}
+        return now == wanted and all_running(job)
+
+    assert wait_until(arrived, PATIENCE_S, 0.5), kind
