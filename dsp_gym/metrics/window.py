@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ _LEAST_COVERED = 0.5
 One that has missed a scrape reports; one whose TaskManager has just come back does not yet.
 """
 
+_CARRIED = ("records_in_per_s", "records_out_per_s", "pending_records", "pending_growth_per_s")
+"""Of a vertex that has ended, 0."""
+
 _REPORTED = ("busy_ms_per_s", "records_in_per_s", "records_out_per_s")
 """Means of which a vertex that reports has at least one."""
 
@@ -62,6 +65,8 @@ class Observed:
     outage_s: float = float("nan")  # of the last rescale
     resumed_from_s: float = float("nan")  # time of the checkpoint that it resumed from
     tm_count: float = float("nan")
+    running: Mapping[str, int] = field(default_factory=dict)
+    """Subtasks that run, of vertices of which some have read all there was."""
 
 
 def increase(times: Floats, values: Floats) -> tuple[Floats, Floats]:
@@ -129,12 +134,23 @@ def snapshot_of(
             seen.parallelism[at] = known.parallelism.get(vertex.name, vertex.parallelism)
             seen.memory_level[at] = known.memory_level.get(vertex.name, -1)
         if known.status in (Status.RUNNING, Status.SAVEPOINTING):
-            _measure(seen, row, raw.between(known.running_since_s, known.t_s), window)
+            since_restart = raw.between(known.running_since_s, known.t_s)
+            _measure(seen, row, since_restart, window, known.running)
     return seen
 
 
-def _measure(seen: MetricsSnapshot, row: int, since_restart: Samples, window: WindowConfig) -> None:
-    """Fill in what samples show of a job that runs."""
+def _measure(
+    seen: MetricsSnapshot,
+    row: int,
+    since_restart: Samples,
+    window: WindowConfig,
+    running: Mapping[str, int],
+) -> None:
+    """Fill in what samples show of a job that runs.
+
+    Subtasks that have finished report no more. A vertex that has ended carries nothing: its rates
+    and its backlog are 0, all else of it is unknown, so that nothing is decided on it.
+    """
     vertices = seen.topology.spec(row).topological_order()
     t_s = float(seen.t_s[row])
     settled_s = max(
@@ -149,8 +165,9 @@ def _measure(seen: MetricsSnapshot, row: int, since_restart: Samples, window: Wi
         getattr(seen, name)[row] = _newest(fresh, "", name, np.mean)
     if seen.tm_cpu_load[row] < 0:  # how a JVM says that it does not know
         seen.tm_cpu_load[row] = np.nan
-    parallelism = seen.parallelism[row]
-    tasks = parallelism.tolist()
+    parallelism = seen.parallelism[row].tolist()
+    tasks = [running.get(v.name, parallelism[i]) for i, v in enumerate(vertices)]
+    has_ended = [count == 0 for count in tasks]
     covered_s = np.array(
         [_covered_s(inside, v.name, tasks[i], settled_s, t_s) for i, v in enumerate(vertices)]
     )
@@ -160,6 +177,7 @@ def _measure(seen: MetricsSnapshot, row: int, since_restart: Samples, window: Wi
     unknown = [all(np.isnan(mean[name]) for name in _REPORTED) for mean in means]
     covered_s[unknown] = 0.0
     reports = covered_s > _LEAST_COVERED * covered_s.max()
+    reports &= ~np.array(has_ended)
     if any(reports[i] for i, v in enumerate(vertices) if v.kind == "source"):
         seen.window_fill[row] = covered_s[reports].min() / window.window_s
         latencies = [mean.pop("latency_p95_s") for mean in means]
@@ -169,7 +187,8 @@ def _measure(seen: MetricsSnapshot, row: int, since_restart: Samples, window: Wi
         means = [{} for _ in vertices]
     for column, vertex in enumerate(vertices):
         now = _now(fresh, vertex.name, vertex.kind == "source", tasks[column])
-        for name, value in (now | means[column]).items():
+        found = dict.fromkeys(_CARRIED, 0.0) if has_ended[column] else now | means[column]
+        for name, value in found.items():
             getattr(seen, name)[row, column] = value
     if seen.window_fill[row] > 0:
         _from_neighbours(vertices, seen.records_in_per_s[row], seen.records_out_per_s[row])

@@ -36,6 +36,7 @@ class FlinkJob(RealJob):
         self._seen_running_s = UNKNOWN
         self._outage_s = self._resumed_from_s = UNKNOWN
         self._tm_count = UNKNOWN
+        self._running: Mapping[str, int] = {}
         self._parallelism: Mapping[str, int] = {v.name: v.parallelism for v in spec.vertices}
         self._memory_level: Mapping[str, int] = {}
         self._levels_of: str | None = None  # the id whose arguments said so
@@ -99,6 +100,7 @@ class FlinkJob(RealJob):
             outage_s=self._outage_s,
             resumed_from_s=self._resumed_from_s,
             tm_count=self._tm_count,
+            running=self._running,
         )
 
     def _look(self, job_id: str, now_s: float) -> Status:
@@ -117,6 +119,11 @@ class FlinkJob(RealJob):
         if max(seen.values(), default=0) > MOST_PARALLELISM:
             raise ValueError(f"a parallelism of {max(seen.values())}")
         self._parallelism = {**self._parallelism, **{n: p for n, p in seen.items() if p > 0}}
+        self._running = {
+            name: int(vertex["tasks"].get("RUNNING", 0))
+            for name, vertex in vertices.items()
+            if vertex["tasks"].get("FINISHED", 0)
+        }
         if not all_running(job):
             return Status.RESTARTING
         since_s = self._running_since_s(job)

@@ -308,3 +308,23 @@ def test_jobs_of_a_batch_are_seen_as_alone():
         alone = snapshot_of(JOB, [known[j]], [parts[j]], WINDOW)
         for name in (*PER_JOB, *PER_VERTEX):
             np.testing.assert_array_equal(getattr(both, name)[j], getattr(alone, name)[0], name)
+
+
+def test_a_vertex_that_has_ended_carries_nothing_and_costs_the_others_nothing():
+    ended = [row for row in rows() if row[1] != "map"]
+    known = observed(running={"map": 0})
+    seen = snapshot(ended, known)
+    assert seen.get("window_fill") == 1
+    assert seen.vertex("map", "records_in_per_s") == 0
+    assert seen.vertex("map", "records_out_per_s") == 0
+    assert seen.vertex("map", "busy_ms_per_s") is None
+    assert seen.vertex("source", "records_out_per_s") == pytest.approx(
+        P["source"] * RATES["source"]
+    )
+
+
+def test_a_vertex_of_which_a_subtask_has_ended_is_the_others():
+    first = [row for row in rows() if row[1:3] != ("map", 1)]
+    seen = snapshot(first, observed(running={"map": P["map"] - 1}))
+    assert seen.vertex("map", "records_in_per_s") == pytest.approx((P["map"] - 1) * RATES["map"])
+    assert seen.vertex("map", "busy_ms_per_s") == pytest.approx(250)
