@@ -189,7 +189,8 @@ class LastKnown(Kept):
 
     def __init__(self, asked: Needs) -> None:
         self._needs = asked
-        self._values = RowMemory(_VALUES, depth=len(asked.rows))
+        # A depth of 1 would leave out the last axis.
+        self._values = RowMemory(_VALUES, depth=max(2, len(asked.rows)))
         self._complete = RowMemory(_COMPLETE)
         self._kept = Parts(values=self._values, complete=self._complete)
         self._last: tuple[MetricsSnapshot, MetricsSnapshot] | None = None
