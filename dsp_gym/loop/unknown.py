@@ -48,6 +48,7 @@ BACKLOG = ("pending_records", "pending_growth_per_s")
 """Metrics of a source that reads a log; no other reports them."""
 
 _OF_STATE = ("cache_hit_rate", "state_read_latency_ms", "state_write_latency_ms")
+_LOOKUPS = ("cache_hits_total", "cache_misses_total")
 
 _NAMED = 3
 """Most values that a sentence names."""
@@ -94,7 +95,7 @@ def needs(
     Returns:
         The needs, for compiled code.
     """
-    of_state = _OF_STATE if state else ()
+    of_state = (*_OF_STATE, *_LOOKUPS) if state else ()
     rows = _rows(dict.fromkeys((*of_vertex, *of_source, *of_inputs, *of_state, *besides)))
     place = np.full(len(VERTEX_FLOATS), -1)
     place[rows] = np.arange(len(rows))
@@ -104,6 +105,11 @@ def needs(
 def _rows(names: Iterable[str]) -> Ints:
     return np.array([VERTEX_FLOATS.index(name) for name in names], np.int64)
 
+
+_NOW = _rows(("pending_records", "busy_now_ms_per_s", "backpressured_now_ms_per_s"))
+"""Gauges of now; all others are means over the metrics window."""
+
+_COUNTERS = _rows(_LOOKUPS)
 
 DEMANDED = needs()
 """What a decision needs that sizes a vertex for its demand."""
@@ -183,7 +189,8 @@ class LastKnown(Kept):
 
     def __init__(self, asked: Needs) -> None:
         self._needs = asked
-        self._values = RowMemory(_VALUES, depth=len(asked.rows))
+        # A depth of 1 would leave out the last axis.
+        self._values = RowMemory(_VALUES, depth=max(2, len(asked.rows)))
         self._complete = RowMemory(_COMPLETE)
         self._kept = Parts(values=self._values, complete=self._complete)
         self._last: tuple[MetricsSnapshot, MetricsSnapshot] | None = None
@@ -346,17 +353,19 @@ def unknown_values(snapshot: MetricsSnapshot, job: int, among: Bools | None = No
 def is_hit_unknown(t: JobFacts, seen: SnapshotArrays, j: int, v: int) -> bool:
     """Return whether the cache hit rate of a vertex with state is unknown, rather than undefined.
 
-    A vertex that read no records, or has looked up nothing since its start, has no hit rate.
+    A vertex that read no records has no hit rate, nor has one that counts its lookups and looked
+    nothing up; see `_first_of_state` for one that did.
 
     Returns:
-        False for a vertex without state or without managed memory.
+        False for a vertex without state or without managed memory, and where nothing is fresh.
     """
     if t.stateful[t.row[j], v] != 1 or seen.memory_level[j, v] < 0:
         return False
     lookups = seen.vertex[VERTEX.cache_hits_total, j, v]
     lookups += seen.vertex[VERTEX.cache_misses_total, j, v]
-    none = lookups == 0.0 or seen.vertex[VERTEX.records_in_per_s, j, v] == 0.0
-    return bool(np.isnan(seen.vertex[VERTEX.cache_hit_rate, j, v]) and not none)
+    is_idle = seen.vertex[VERTEX.records_in_per_s, j, v] == 0.0
+    unknown = np.isnan(seen.vertex[VERTEX.cache_hit_rate, j, v]) and np.isnan(lookups)
+    return bool(unknown and not is_idle and _is_fresh(t, seen, j))
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -379,12 +388,29 @@ def _first_lacking(
     """Return the first of some metrics that vertex v lacks; -1: none."""
     for m in rows:
         if np.isnan(seen.vertex[m, j, v]):
-            # With an empty window nothing is known of any vertex, for a while.
-            is_filled = seen.job[JOB.window_fill, j] > 0.0
-            before = is_filled and value.shape[0] > 0 and not np.isnan(value[j, v, asked.place[m]])
+            # With an empty window, or without fresh samples, nothing is known of any vertex.
+            heard = seen.job[JOB.window_fill, j] > 0.0
+            heard = heard and (not _is_among(_NOW, m) or _is_fresh(t, seen, j))
+            before = heard and value.shape[0] > 0 and not np.isnan(value[j, v, asked.place[m]])
             if before or is_reported(t, seen, j, m):
                 return int(m)
     return -1
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def _is_fresh(t: JobFacts, seen: SnapshotArrays, j: int) -> bool:
+    """Return whether some vertex of job j reports counters and gauges of now."""
+    counters, gauges = VERTEX.records_in_total, VERTEX.busy_now_ms_per_s
+    return is_reported(t, seen, j, counters) or is_reported(t, seen, j, gauges)
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def _has_looked_up(seen: SnapshotArrays, asked: Needs, value: Floats, j: int, v: int) -> bool:
+    """Return whether vertex v has used its cache since the last snapshot, within a full window."""
+    gained = 0.0
+    for m in (VERTEX.cache_hits_total, VERTEX.cache_misses_total):
+        gained += seen.vertex[m, j, v] - value[j, v, asked.place[m]]
+    return bool(gained > 0.0 and seen.job[JOB.window_fill, j] >= 1.0)
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -400,6 +426,10 @@ def _first_of_state(
     is_idle = seen.vertex[VERTEX.records_in_per_s, j, v] == 0.0
     if value.shape[0] == 0 or is_idle or not seen.job[JOB.window_fill, j] > 0.0:
         return -1
+    if np.isnan(seen.vertex[VERTEX.cache_hit_rate, j, v]) and _has_looked_up(
+        seen, asked, value, j, v
+    ):
+        return VERTEX.cache_hit_rate
     for m in (VERTEX.state_read_latency_ms, VERTEX.state_write_latency_ms):
         if np.isnan(seen.vertex[m, j, v]) and not np.isnan(value[j, v, asked.place[m]]):
             return int(m)
@@ -592,7 +622,8 @@ def _fill(
             fresh = room.job[JOB.t_s, j] - last.known_s[j, v] <= LONGEST_S
             if lacked.own[j, v] and same and fresh:
                 for i, m in enumerate(asked.rows):
-                    if np.isnan(room.vertex[m, j, v]):
+                    # A counter goes on: its last value says nothing about now.
+                    if np.isnan(room.vertex[m, j, v]) and not _is_among(_COUNTERS, m):
                         room.vertex[m, j, v] = value[j, v, i]
     for j in range(room.status.shape[0]):
         for v in range(t.n[t.row[j]]):

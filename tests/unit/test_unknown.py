@@ -66,7 +66,7 @@ def test_without_its_backlog_a_source_needs_at_least_what_it_reads():
     last = LastKnown(DEMANDED)
     last.reset(TOPOLOGY)
     last.filled(snapshot())
-    seen = last.filled(without("pending_records", 0, t_s=660.0))
+    seen = last.filled(without("pending_records", 0, t_s=660.0, busy_now_ms_per_s=500.0))
     assert seen.pending_records[0, 0] == 0.0
     assert held(seen, ONE_MORE) == [2, 5, 5, 1]
     assert held(seen, ONE_LESS) == [2, 4, 4, 1]
@@ -108,12 +108,13 @@ def test_a_trade_of_tasks_for_memory_is_not_carried_out_on_an_unknown():
 
 
 @pytest.mark.parametrize("policy", ["justin-paper", "justin-artifact"])
-def test_an_unknown_hit_rate_takes_no_memory_and_none_of_a_stateless_vertex_does(policy):
-    for totals, level in ((100.0, 1), (0.0, -1)):
+def test_an_unknown_hit_rate_takes_no_memory_and_a_cache_that_was_not_used_does(policy):
+    for totals, level in ((NAN, 1), (100.0, -1)):
         totals_of = {f"cache_{what}_total": totals for what in ("hits", "misses")}
         justin = make(policy)
         justin.reset(TOPOLOGY, np.array([0]))
-        decision = justin.decide(snapshot(hit=NAN, busy=(900.0, 900.0), **totals_of))
+        seen = snapshot(hit=NAN, busy=(900.0, 900.0), busy_now_ms_per_s=900.0, **totals_of)
+        decision = justin.decide(seen)
         assert decision.memory_level[0, 2] == level, decision.reasons
 
 
@@ -127,3 +128,13 @@ def test_a_function_of_one_job_takes_nothing_on_an_unknown():
     decision = policy.decide(without("busy_ms_per_s", 1))
     assert decision.parallelism[0].tolist() == [2, 4, 1, 1]
     assert decision.reasons[0].endswith("kept: busy_ms_per_s of 'map' is unknown")
+
+
+def test_a_hit_rate_is_unknown_where_lookups_were_counted():
+    last = LastKnown(SIZED)
+    for gained, is_lacking in ((0.0, False), (10.0, True)):
+        last.reset(TOPOLOGY)
+        last.filled(snapshot(cache_hits_total=100.0, cache_misses_total=100.0))
+        totals = {"cache_hits_total": 100.0 + gained, "cache_misses_total": 100.0}
+        seen = last.filled(snapshot(t_s=660.0, hit=NAN, **totals))
+        assert (seen.cache_hit_rate[0, 2] == 0.7) == is_lacking
