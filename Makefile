@@ -162,7 +162,7 @@ film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unse
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-crowds --duration 24h \
 		--plot docs/figures/ds2-and-learned.gif
 
-validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (four hours) and write its figures to docs/figures/.
+validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
 	-$(BIN)/dsp-gym reproduce  # ends with 1 where a bar is missed; docs/reproduction.md says which
 	$(BIN)/dsp-gym train configs/experiments/q11.yaml
