@@ -557,7 +557,7 @@ class Watched:
                 now_s - self.window.window_s,
                 seen.get("running_since_s") + self.window.stabilization_s,
             )
-            if now_s - since_s < 2 * SAMPLE_S:
+            if now_s - since_s < 4 * SAMPLE_S:
                 continue  # it has just restarted
             if look.collector.trouble is not None:
                 self.troubles.append(f"{kind}, {look.reader}: {look.collector.trouble}")
