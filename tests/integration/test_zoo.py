@@ -39,11 +39,6 @@ WINDOW = WindowConfig(window_s=30, stabilization_s=10)
 LOOKS = 3
 RESCALED = ("chained-filter", "join", "partitioners")
 
-STATES = "a bounded branch that has ended makes the job look as if it were restarting"
-SILENT = "a source without busy time empties the whole window"
-NOT_YET = {"bounded": STATES, "sql": SILENT, LEGACY: SILENT}
-"""Kinds that are not read right, and why."""
-
 VERSIONS = ("1.18.1", "1.19.3", "1.20.3", "2.0.1", "2.1.0", "2.2.0", "2.3.0")
 MOST_OFF_TRUE = 0.05
 MOST_OFF_TRUE_OF = {"1.18.1": 0.35}
@@ -54,15 +49,8 @@ PAUSE_S = 3.0
 
 
 def kinds(*left_out: str) -> list[object]:
-    """The kinds as parameters; those that are not read right must fail."""
-    return [
-        pytest.param(
-            kind,
-            marks=[pytest.mark.xfail(strict=True, reason=NOT_YET[kind])] if kind in NOT_YET else [],
-        )
-        for kind in KINDS
-        if kind not in left_out
-    ]
+    """The kinds as parameters."""
+    return [kind for kind in KINDS if kind not in left_out]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +130,12 @@ def test_every_version_is_read_right_in_every_window(version, tmp_path):
                     rescale(zoo, kind, 1)
                 time.sleep(VALIDATED.window_s + VALIDATED.stabilization_s)
             time.sleep(PAUSE_S)
-    often = Counter(one.what for one in wrong if one.kind not in NOT_YET)
+    often = Counter(one.what for one in wrong)
     told = "\n".join(f"{count} of {WINDOWS}: {', '.join(what)}" for what, count in often.items())
     (tmp_path / "wrong.txt").write_text(told, encoding="utf-8")
     assert max((often[one] for one in often if one[3] == TRUE_RATE), default=0) <= SOME, told
     assert not [one for one in wrong if one.what in often and one.metric != TRUE_RATE], told
-    assert not [one for one in watched.troubles if not one.startswith(tuple(NOT_YET))], told
+    assert not watched.troubles, told
 
 
 def libraries(version: str) -> FlinkLibraries:

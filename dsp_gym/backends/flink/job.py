@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer, vertices_of
-from dsp_gym.backends.flink.rest import ENDED, FlinkRest
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest, bearing
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running, running_levels
 from dsp_gym.config.strict_json import Document
@@ -76,7 +76,7 @@ class FlinkJob(RealJob):
         except FlinkError as error:
             self.trouble = error
             return self._known(now_s, Status.RESTARTING)
-        mine = [job for job in jobs if job.name == self.name]
+        mine = bearing(self.name, jobs)
         named = [job.id for job in mine if job.state not in ENDED]
         if not named:
             # A JobManager that lost its leadership suspends a job; the next one runs it.

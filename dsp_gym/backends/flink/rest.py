@@ -19,6 +19,7 @@ from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview, t
 from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.strict_json import Document, Json, parse_json
 from dsp_gym.errors import ApiReason, FlinkError
+from dsp_gym.metrics.flink import cleaned
 
 ENDED = frozenset({"FAILED", "CANCELED", "FINISHED", "SUSPENDED"})
 """States a job does not leave."""
@@ -40,6 +41,16 @@ class JobSummary:
     name: str
     state: str
     start_s: float  # Unix seconds
+
+
+def bearing(name: str, jobs: Sequence[JobSummary]) -> list[JobSummary]:
+    """Choose the jobs of a name, as Flink has it or as its Prometheus reporter writes it.
+
+    Returns:
+        Those of the very name; where there is none, those whose name reaches Prometheus as this.
+    """
+    exact = [job for job in jobs if job.name == name]
+    return exact or [job for job in jobs if cleaned(job.name) == name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +151,7 @@ class FlinkRest:
             FlinkError: No job of that name is running, or several are.
         """
         jobs = [job for job in self.jobs() if job.state not in ENDED]
-        named = [job for job in jobs if job.name == name]
+        named = bearing(name, jobs)
         if len(named) == 1:
             return named[0]
         if named:

@@ -235,3 +235,13 @@ def test_a_checkpoint_that_flink_forgot_tells_nothing(cluster, job):
     seen = job.observe(1700.0)
     assert seen.status == Status.RUNNING
     assert math.isnan(seen.resumed_from_s)
+
+
+def test_a_name_from_prometheus_finds_its_job(cluster):
+    tell(cluster)
+    summary = cluster.answers["/jobs/overview"]["jobs"][0]
+    summary["name"] = "my words"
+    followed = FlinkJob(FlinkRest(cluster.url), "my_words", line())
+    assert followed.observe(1500.0).status == Status.RUNNING
+    summary["name"] = "your words"
+    assert followed.observe(1510.0).status == Status.FAILED
