@@ -101,6 +101,9 @@ KINDS: Mapping[str, tuple[Chain, ...]] = {
 LEGACY, FAILING = "legacy", "failing"
 """The kind that Flink 2 has no more, and the one that is often restarting."""
 
+OLD_SOURCES = ("sql", LEGACY)
+"""Kinds whose source keeps Flink's first interface: it has no busy time, so no true rate."""
+
 RENAMED = {
     "job_name": "flink_job",
     "job_id": "flink_job_id",
@@ -620,7 +623,7 @@ def _compared(
             selectivity = out_per_s / read_per_s if read_per_s and out_per_s is not None else None
             off = MOST_OFF + MOST_AT_EDGES / gave
             known.append(("selectivity", selectivity, gave / read, gave / read, off))
-        if cost_s > 0:
+        if cost_s > 0 and not (look.kind in OLD_SOURCES and vertex.kind == "source"):
             true = read_per_s / (busy / 1000.0) if read_per_s and busy else None
             # A task that is woken late for a record is busy for Flink, as late as its parks are.
             slowest, right = read / (cost_s + late_s), read / cost_s

@@ -306,6 +306,8 @@ class JobActuator(ABC):
         if not isinstance(error, FlinkError):
             _LOG.error("rescaling job %s failed unexpectedly", self.job_name, exc_info=error)
         status = error.status if isinstance(error, Unreached) else ActuatorStatus.FAILED
+        # A cluster out of reach says nothing against the request itself.
+        self._is_asked = self._is_asked and isinstance(error, Unreached)
         self._emit("failed", {"reason": str(error), "wanted": as_words(wanted)})
         known = None if job is None else job.configuration
         try:
