@@ -306,8 +306,7 @@ class JobActuator(ABC):
         if not isinstance(error, FlinkError):
             _LOG.error("rescaling job %s failed unexpectedly", self.job_name, exc_info=error)
         status = error.status if isinstance(error, Unreached) else ActuatorStatus.FAILED
-        # A cluster out of reach says nothing against the request itself.
-        self._is_asked = self._is_asked and isinstance(error, Unreached)
+        self._is_asked = self._is_asked and not _is_out_of_reach(error)
         self._emit("failed", {"reason": str(error), "wanted": as_words(wanted)})
         known = None if job is None else job.configuration
         try:
@@ -345,6 +344,16 @@ class JobActuator(ABC):
             elif self._is_asked:
                 self._without_effect = wanted, time.monotonic()
             self._under_way = None
+
+
+def _is_out_of_reach(error: BaseException) -> bool:
+    """Whether a cluster that does not answer is the cause: it says nothing against a request."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, FlinkError) and cause.reason == "Unreachable":
+            return True
+        cause = cause.__cause__
+    return False
 
 
 class OneJobActuator(JobActuator):
