@@ -594,6 +594,7 @@ def _compared(
 ) -> Iterator[Difference]:
     tasks = {one.id: one for one in look.found.vertices}
     running = {str(one["id"]): one["parallelism"] for one in job["vertices"]}
+    ended = {str(one["id"]) for one in job["vertices"] if one["tasks"].get("FINISHED")}
     for vertex in look.spec.vertices:
         task = tasks[vertex.vertex_id or ""]
         seen = {
@@ -602,7 +603,8 @@ def _compared(
         }
         read_per_s, busy = seen["records_in_per_s"], seen["busy_accumulated_ms_per_s"]
         times, subtasks, _ = recent.grid(vertex.name, "records_out_total")
-        for tasks_seen in (snapshot.vertex(vertex.name, "parallelism"), float(len(subtasks))):
+        counted = [] if task.id in ended else [float(len(subtasks))]  # what has ended reports none
+        for tasks_seen in (snapshot.vertex(vertex.name, "parallelism"), *counted):
             if tasks_seen != running[task.id]:
                 yield look.differs(vertex.name, "parallelism", tasks_seen, running[task.id])
         chain = truth.chain_of(task.id, task.task_name)
