@@ -22,10 +22,11 @@ from dsp_gym.envs.observation import JOB_FEATURES, VERTEX_FEATURES, ObservationE
 from dsp_gym.envs.single_move import masks_of, pairs_of
 from dsp_gym.errors import PolicyError
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import OBSERVED
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import OBSERVED, UNFILLED, LastKnown, hold_unknown, told
+from dsp_gym.loop.unknown import UNFILLED, LastKnown, hold_unknown, told
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 HOLD = "hold"

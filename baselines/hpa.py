@@ -15,11 +15,12 @@ from baselines.replicas import Behavior, HorizontalController, can_scale, recomm
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import needs
 from dsp_gym.loop.per_job_state import Kept, Parts
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import LastKnown, needs
+from dsp_gym.loop.unknown import LastKnown
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
 NEEDS = needs(("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"), (), demand=False)

@@ -26,12 +26,12 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.memory import NO_MEMORY
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import SIZED, is_hit_unknown
 from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.loop.unknown import SIZED, is_hit_unknown
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
 

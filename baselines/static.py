@@ -10,11 +10,12 @@ from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError, did_you_mean
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import DEMANDED
 from dsp_gym.loop.per_job_state import Kept, Parts
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import DEMANDED, NONE, marked
+from dsp_gym.loop.unknown import NONE, marked
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
 

@@ -26,11 +26,12 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.due import EARLY_S, is_due
+from dsp_gym.loop.lacking import needs
 from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.loop.unknown import LastKnown, needs
+from dsp_gym.loop.unknown import LastKnown
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
 PERIOD_S = 60.0

@@ -38,11 +38,12 @@ from dsp_gym.errors import PolicyError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.forecast import Forecast
+from dsp_gym.loop.lacking import OBSERVED
 from dsp_gym.loop.per_job_state import Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import OBSERVED, UNFILLED, LastKnown, hold_unknown, told
+from dsp_gym.loop.unknown import UNFILLED, LastKnown, hold_unknown, told
 from dsp_gym.numba_handles import Handle, Handles
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.sizing.arrivals import Arrivals

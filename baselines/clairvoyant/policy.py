@@ -20,10 +20,11 @@ from dsp_gym.errors import PolicyError
 from dsp_gym.job.service import entries
 from dsp_gym.job.tables import NO_WINDOW, JobTables
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import DEMANDED
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import DEMANDED, NONE, marked
+from dsp_gym.loop.unknown import NONE, marked
 from dsp_gym.policies.capabilities import Capabilities, CostBounds, ExplainingPolicy, FutureLoad
 from dsp_gym.simulation.rows import over_rows
 

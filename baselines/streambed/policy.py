@@ -22,12 +22,13 @@ from dsp_gym.job.placement import with_quota
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import DEMANDED
 from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.rates import ds2_rates
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import DEMANDED, LastKnown
+from dsp_gym.loop.unknown import LastKnown
 from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 from dsp_gym.policies.planner import CapacityPlan, PlanRequest
 

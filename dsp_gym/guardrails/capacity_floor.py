@@ -13,11 +13,11 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, Working, working
 from dsp_gym.guardrails.shadow import ShadowPolicy, Shadows
 from dsp_gym.loop.due import is_due
+from dsp_gym.loop.lacking import is_hit_unknown
 from dsp_gym.loop.per_job_state import Parts, Per, RowMemory, all_of
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.loop.unknown import is_hit_unknown
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
 from dsp_gym.policies.capabilities import Requirement

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dsp_gym.arrays import Ints, plain
 from dsp_gym.errors import ConfigError
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import SIZED
 from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask, Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import NONE, SIZED, hold_unknown, marked
+from dsp_gym.loop.unknown import NONE, hold_unknown, marked
 from dsp_gym.policies import PolicyConfig, capabilities_of, make
 from dsp_gym.policies.capabilities import Requirement, without_reasons
 

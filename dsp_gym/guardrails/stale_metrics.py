@@ -16,6 +16,15 @@ from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, Working, hold, working
+from dsp_gym.loop.lacking import (
+    FLOW,
+    Needs,
+    find_lacking,
+    is_complete,
+    is_reported,
+    needs,
+    room_for,
+)
 from dsp_gym.loop.plausible import doubts
 from dsp_gym.loop.snapshot import (
     JOB,
@@ -27,17 +36,7 @@ from dsp_gym.loop.snapshot import (
     SnapshotArrays,
 )
 from dsp_gym.loop.topology import JobFacts
-from dsp_gym.loop.unknown import (
-    FLOW,
-    Needs,
-    find_lacking,
-    is_complete,
-    is_reported,
-    marked,
-    needs,
-    room_for,
-    unknown_values,
-)
+from dsp_gym.loop.unknown import marked, unknown_values
 from dsp_gym.numba_handles import direct
 
 

@@ -9,11 +9,12 @@ from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import PolicyError, did_you_mean
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import DEMANDED
 from dsp_gym.loop.per_job_state import Kept, Parts
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import DEMANDED, NONE, hold_unknown, marked, told
+from dsp_gym.loop.unknown import NONE, hold_unknown, marked, told
 
 VertexConfiguration = int | tuple[int, int]
 """Wanted parallelism of a vertex, or parallelism and memory level."""

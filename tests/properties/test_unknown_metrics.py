@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from dsp_gym.arrays import Bools
 from dsp_gym.guardrails.chain import build_for
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.lacking import FLOW
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import take_turn
-from dsp_gym.loop.unknown import FLOW
 from dsp_gym.policies import available, make
 from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
 from dsp_gym.policies.registry import is_trained, resolve

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dsp_gym.loop.lacking import DEMANDED, SIZED
 from dsp_gym.loop.per_job import per_job
 from dsp_gym.loop.unknown import (
     ALL,
-    DEMANDED,
     LONGEST_S,
     NONE,
-    SIZED,
     UNFILLED,
     LastKnown,
     hold_unknown,
