@@ -24,7 +24,7 @@ from dsp_gym.loop.unknown import LastKnown
 from dsp_gym.policies.capabilities import ExplainingPolicy
 
 NEEDS = needs(("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"), (), demand=False)
-"""The metrics that a decision on a vertex needs: those of its own tasks."""
+"""The metrics that a decision on a vertex needs: those of its subtasks."""
 
 
 class HpaCpuConfig(ConfigModel):

@@ -38,7 +38,7 @@ def with_split(
 
     Args:
         frame: with columns job, run and t_s.
-        splits: what tells them apart.
+        splits: in what they differ.
         loads: run -> name of its load; of a run that is not there the load is "".
         reach_s: how far rows look back.
 

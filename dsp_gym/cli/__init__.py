@@ -1,4 +1,4 @@
-"""The command line: each command is a module of its own and imports what it needs when run."""
+"""The command line: each command is one module, which imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MODULES: tuple[str, ...] = (
 )
 """Modules of this package in the order of `--help`; all import fast.
 
-Each adds one command, or group of commands, of its own name: by a function of that name and
+Each adds the command, or group of commands, that it is named after: by a function of that name and
 ``EXAMPLES``, or by ``register(app)``.
 """
 

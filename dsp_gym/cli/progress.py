@@ -17,7 +17,7 @@ LINE_EVERY_S = 60.0
 """How often a command without a terminal says how far it is."""
 
 _TELLING = 0.01
-"""Share of the work from which on the time it took tells the time left."""
+"""Share of the work from which on the time it took shows the time left."""
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def cells_columns() -> tuple[ProgressColumn, ...]:
     """List the columns of a bar over cells of work.
 
     Returns:
-        Columns that fit 80 characters; what does not is cut. `said` tells how many are done: the
+        Columns that fit 80 characters; what does not is cut. `said` says how many are done: the
         number in all is not known at first.
     """
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn

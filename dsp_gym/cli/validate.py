@@ -61,7 +61,7 @@ _JobsOption = Annotated[
     typer.Option(
         metavar="A,B,C",
         help="Real runs of these jobs alone, by label. Several commands with different jobs "
-        "may run side by side, each with clusters of its own beside the runs.",
+        "may run side by side, each with its own clusters beside the runs.",
     ),
 ]
 

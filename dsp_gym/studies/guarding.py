@@ -219,7 +219,7 @@ def watch_beside(
         headroom: Utilization of the jobs at their peak.
 
     Returns:
-        Times that each guardrail stepped in over the episode, (J,), as the gate counts them: anew
+        Times that each guardrail stepped in over the episode, (J,), as the gate counts them: again
         after an hour without.
     """
     jobs, seeds = _started(config, headroom)

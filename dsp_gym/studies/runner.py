@@ -67,7 +67,7 @@ def write_figures(figures: object, out: Path | None = None, indent: int | None =
 
 
 DSP_GYM = "from dsp_gym.cli import main\nmain()"
-"""The command line in a process of its own, whichever environment this one runs in."""
+"""The command line in another process of this environment."""
 
 
 def dsp_gym(*words: object) -> list[str]:

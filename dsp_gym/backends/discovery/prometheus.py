@@ -99,7 +99,7 @@ def _jobs(source: PatientSamples, at_s: float) -> list[tuple[str, str]]:
 
 
 def _job(source: PatientSamples, at_s: float, job_id: str, name: str) -> FoundJob:
-    tasks, samples = source.of_job(job_id, name, at_s - _OVER_S, at_s)
+    tasks, samples, folded = source.of_job(job_id, name, at_s - _OVER_S, at_s)
     # Older than the newest of the job is what has ended, a bounded branch for one.
     newest_s = float(samples.t_s[-1]) if len(samples) else at_s
     vertices = [_vertex(task, samples, str(place), newest_s) for place, task in enumerate(tasks)]
@@ -109,8 +109,7 @@ def _job(source: PatientSamples, at_s: float, job_id: str, name: str) -> FoundJo
     if doubtful:
         text += f", badly at {', '.join(repr(shown(one)) for one in doubtful)}"
     text += "; look at the job's graph in Flink's web page, or discover it there: --flink URL"
-    folded = ", ".join(sorted(source.folded))
-    copies = [Note("source", f"series that differ in {folded} alone were counted once")]
+    copies = f"series that differ in {', '.join(sorted(folded))} alone were counted once"
     return FoundJob(
         name=name,
         job_id=job_id,
@@ -122,7 +121,7 @@ def _job(source: PatientSamples, at_s: float, job_id: str, name: str) -> FoundJo
             Note("vertices", text),
             Note("rescale", "the scheduler is not in Prometheus: jobmanager.scheduler; redeploy "
                  "is assumed, adaptive rescales in place"),
-            *(copies if folded else ()),
+            *([Note("source", copies)] if folded else ()),
         ),
     )  # fmt: skip
 

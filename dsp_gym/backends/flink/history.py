@@ -212,5 +212,5 @@ def _refuse_two_jobs(spans: Spans, url: str, job_name: str) -> None:
                 f"{ended_s - began_s:.0f} s from {moment(began_s)} on",
                 api="prometheus",
                 reason="Conflict",
-                remedy="Give each job a name of its own, or choose a time in which only one ran.",
+                remedy="Give each job its own name, or choose a time in which only one ran.",
             )

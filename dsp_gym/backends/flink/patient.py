@@ -115,7 +115,7 @@ class PatientSamples(PrometheusSamples):
 
     def of_job(
         self, job_id: str, job_name: str, since_s: float, until_s: float
-    ) -> tuple[list[Task], Samples]:
+    ) -> tuple[list[Task], Samples, set[str]]:
         """Ask for the samples of a job without a job file.
 
         Args:
@@ -125,8 +125,8 @@ class PatientSamples(PrometheusSamples):
             until_s: Unix seconds.
 
         Returns:
-            Its tasks, and their samples since its last restart, whose vertex is the place of its
-            task.
+            Its tasks; their samples since its last restart, whose vertex is the place of its task;
+            and the labels of series that were left out as copies.
 
         Raises:
             FlinkError: Prometheus does not answer as it should, or series contradict each other.
@@ -138,10 +138,9 @@ class PatientSamples(PrometheusSamples):
             tasks = sorted(found.tasks())
             places = {task: str(place) for place, task in enumerate(tasks)}
             merged = merged_of(found, places)
-        self.folded |= found.folded
         # A counter of another attempt begins elsewhere: nothing rises from one to the next.
         since_s = max(since_s, found.restarted_s() - 1e-3)
-        return tasks, Samples.of_series(merged).between(since_s, until_s)
+        return tasks, Samples.of_series(merged).between(since_s, until_s), found.folded
 
     def tasks(self, selector: str, since_s: float, until_s: float) -> list[Document]:
         """Ask which series there are.

@@ -149,9 +149,7 @@ class PrometheusSamples:
         names = {name for one in job_names for name in (one, cleaned(one))}
         whose = (named.job_id, _one_of(ids)) if named.job_id else (named.job_name, _one_of(names))
         sources = (named.operator_name or "operator_name", SOURCE_NAMES)
-        asked = [
-            *self._range(metrics, since_s, until_s, whose),
-        ]
+        asked = list(self._range(metrics, since_s, until_s, whose))
         if metrics is _OF_TASKS:
             asked += self._range(SOURCE_METRICS, since_s, until_s, whose, sources)
         # High availability gives the jobs of all applications one id; their names differ.

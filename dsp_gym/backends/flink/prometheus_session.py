@@ -1,7 +1,7 @@
 """The HTTP session under `prometheus-api-client`: bounded in time and bytes, nothing tried twice.
 
-The client reads whole bodies, without end, and tries three times. A process beside a job must know
-at once that its metrics cannot be had, and must not be filled by whoever answers.
+The client reads bodies of any size whole, and tries three times. A process beside a job must know
+at once that its metrics cannot be had, and no answer may fill its memory.
 """
 
 from __future__ import annotations

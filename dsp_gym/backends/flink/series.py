@@ -33,7 +33,7 @@ CLOCKS = frozenset({"busy_ms_total", "backpressured_ms_total", "idle_ms_total"})
 _COUNTERS = frozenset({"records_in_total", "records_out_total"})
 
 Part = tuple[str, ...]
-"""Series' name, metric, operator and state: all that tells two values of a subtask apart."""
+"""Series' name, metric, operator and state: all in which two values of a subtask differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +167,9 @@ class JobMeasurements:
                 scrapes.setdefault(tuple(one.labels.get(n, "") for n in names), []).append(one)
         rank = {scrape: place for place, scrape in enumerate(_best_first(scrapes))}
         for copies in parts.values():
-            ranked = [(rank.get(tuple(c.labels.get(n, "") for n in names)), c) for c in copies]
-            known = sorted(((place, c) for place, c in ranked if place is not None), key=_place)
+            ranked = {rank.get(tuple(c.labels.get(n, "") for n in names)): c for c in copies}
             taken: list[Scraped] = []
-            for _, one in known:
+            for _, one in sorted((place, c) for place, c in ranked.items() if place is not None):
                 for other in taken:
                     if _overlap(one, other):
                         self._fold(other, one)
@@ -209,10 +208,6 @@ def _first_s(parts: Mapping[Part, Sequence[Scraped]]) -> float:
 
 _Scrape = tuple[str, ...]
 """Values of the labels in which copies differ."""
-
-
-def _place(ranked: tuple[int, Scraped]) -> int:
-    return ranked[0]
 
 
 def _differing(copies: Sequence[Scraped]) -> list[str]:
@@ -268,24 +263,29 @@ def _gap_s(one: Scraped) -> float:
 
 
 def _same_counter(a: Scraped, b: Scraped) -> bool:
-    """Whether two series can be samples of one counter.
+    """Whether two series can be samples of one counter, as far as both show since its last restart.
 
     Samples of one lie between those of the other around them, to within one sample. Else the
     clocks of two servers may differ: their rates over the time that both have must be close, and
     their values what such a difference explains.
     """
-    since_s, until_s = max(a.times[0], b.times[0]), min(a.times[-1], b.times[-1])
-    inside = b.times[(b.times >= since_s) & (b.times <= until_s)]
-    values = b.values[(b.times >= since_s) & (b.times <= until_s)]
-    if len(inside) < 2:
+    since_s = max(_restarted_s(a), _restarted_s(b))
+    until_s = min(a.times[-1], b.times[-1])
+    a, b = (one.where((one.times >= since_s) & (one.times <= until_s)) for one in (a, b))
+    if min(len(a.times), len(b.times)) < 2:
         return True
-    at = np.searchsorted(a.times, inside)
+    at = np.searchsorted(a.times, b.times)
     low = a.values[np.maximum(at - 2, 0)]
     high = a.values[np.minimum(at + 1, len(a.values) - 1)]
-    restarted = (np.diff(a.values) < 0).any() or (np.diff(b.values) < 0).any()
-    if restarted or np.mean((low <= values) & (values <= high)) > _MOST_INSIDE:
+    if np.mean((low <= b.values) & (b.values <= high)) > _MOST_INSIDE:
         return True
     rises = [np.ptp(np.interp((since_s, until_s), one.times, one.values)) for one in (a, b)]
-    apart = abs(float(np.median(values - np.interp(inside, a.times, a.values))))
+    apart = abs(float(np.median(b.values - np.interp(b.times, a.times, a.values))))
     is_near = apart <= max(*rises) / (until_s - since_s) * _SKEW_S
     return bool(is_near and abs(rises[0] - rises[1]) <= _RATES_DIFFER * max(*rises))
+
+
+def _restarted_s(counter: Scraped) -> float:
+    """First sample since a counter fell last, Unix seconds; its first one if it never did."""
+    falls = np.flatnonzero(np.diff(counter.values) < 0)
+    return float(counter.times[falls[-1] + 1 if len(falls) else 0])

@@ -1,7 +1,8 @@
-"""Which releases of Flink can be watched, and on which a job may be changed.
+"""Which releases of Flink are watched, and on which a job may be changed.
 
-`supported.json` beside this file holds what tests on a real cluster of each release have shown; a
-release without a row was never seen.
+`supported.json` beside this file has a row for each. A job is changed where the tests of actuators
+run, on Flink 2.1; the tests of readers run there at every change, and `pytest -m validate
+tests/integration/test_zoo.py` on all others. A release without a row is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TABLE = Path(__file__).with_name("supported.json")
 
 
 class Support(NamedTuple):
-    """What was tested on one release of Flink."""
+    """What is allowed on one release of Flink."""
 
     version: str
     reading: bool
@@ -53,7 +54,7 @@ def support_of(version: str) -> Support | None:
         version: as Flink says it.
 
     Returns:
-        Its row; None for a release that was never seen.
+        Its row; None for a release without one.
 
     >>> support_of("1.20.1").acting, support_of("2.1-SNAPSHOT").acting, support_of("9.0.0")
     (False, True, None)

@@ -132,5 +132,5 @@ class KubernetesPlace(ConfigModel):
         if (self.name is None) == (self.selector is None):
             raise ValueError("give the name of one resource, or a selector of several")
         if self.selector is not None and self.lease is not None:
-            raise ValueError("each resource has a lease of its own; leave lease out")
+            raise ValueError("each resource has its own lease; leave lease out")
         return self

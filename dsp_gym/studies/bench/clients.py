@@ -70,7 +70,7 @@ def ask(
 
     Args:
         address: host and port of the server.
-        clients: each on a connection of its own; their times go on where they ended.
+        clients: each on its own connection; their times go on where they ended.
         most: answers in all.
         most_s: longest time, s.
 

@@ -2,7 +2,7 @@
 
 The server runs in this process and its clients in another, so that each has a core where there are
 two. The processor time of an answer is this process's alone. Snapshots are those of the word count,
-with the guardrails of a job that matters; each client asks about a job of its own, over one
+with the guardrails of a job that matters; each client asks about its own job, over one
 connection, again as soon as it has its answer.
 """
 
@@ -142,7 +142,7 @@ def _serving() -> Iterator[StatusServer]:
             "job": JOB,
             "policies": list(POLICIES),
             "guardrails": "deployed",
-            "serve": {"port": 0, "history_mib": 512},  # each call asks about jobs of its own
+            "serve": {"port": 0, "history_mib": 512},  # each call asks about its own jobs
         },
         "bench",
     )
@@ -157,7 +157,7 @@ _CALLS = itertools.count()
 
 
 def _asked(server: StatusServer, policy: str, clients: int, answers: int) -> Asked:
-    """Have clients ask, from another process; each call is about jobs of its own."""
+    """Have clients ask, from another process; each call is about its own jobs."""
     call = next(_CALLS)
     requests = [_request(policy, f"bench-{call}-{number}") for number in range(clients)]
     warm_up, most_s = min(WARM_UP, answers), max(60.0, answers / LEAST_PER_S)

@@ -98,7 +98,7 @@ def _job_name(run: ValidationRun) -> str:
 
 
 def _submitted(run: ValidationRun, place: Place, config: ValidationConfig, loads: Path) -> float:
-    """Submits the job so that it runs when its load begins; returns when that is, Unix seconds."""
+    """Submit the job so that it runs when its load begins; return when that is, Unix seconds."""
     for lead_s in LEADS_S:
         epoch_s = float(np.ceil(time.time() + lead_s))
         load = load_arguments([*run.case.rates, 0.0], loads, round(1000 * epoch_s))

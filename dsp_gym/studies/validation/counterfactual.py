@@ -108,7 +108,7 @@ def configured(job: str, acting: str = "justin", where: PlaceConfig | None = Non
 
 
 def drive(place: Place, job: str, acting: str, minutes: float, folder: Path) -> None:
-    """Lets one of the policies scale the real job, from one task per vertex."""
+    """Let one of the policies scale the real job, from one task per vertex."""
     spec, name, seconds = load_job(job), f"{job}-{acting}", round(60 * minutes)
     rates = rising_and_falling(seconds, LOADS[job])
     submitted_s = math.ceil(time.time())

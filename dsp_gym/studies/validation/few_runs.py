@@ -66,7 +66,7 @@ class Drawn:
 
 
 def few_runs(spec: JobSpec, seen: Sequence[SteadyPart], runs: int = 3, seeds: int = 8) -> Drawn:
-    """Draws runs, fits the job to them and predicts the others, once per seed.
+    """Draw runs, fit the job to them and predict the others, once per seed.
 
     Args:
         spec: the job, with its priors.

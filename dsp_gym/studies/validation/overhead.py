@@ -38,7 +38,7 @@ SETTLE_S, WINDOW_S = 5.0, 20.0
 SATURATE = 1e6
 TASKS, CPU_US = 8, 100
 _FETCH_S = 10.0
-"""Longest wait for values that Flink has fetched anew; it takes tens of milliseconds."""
+"""Longest wait for values that Flink has fetched again; it takes tens of milliseconds."""
 
 
 def interval(losses: list[float]) -> tuple[float, float, float]:
@@ -114,7 +114,7 @@ def _received(rest: FlinkRest, job_id: str, vertex: str) -> tuple[float, float]:
     while (new := _sum(rest, path)) is None or new == old:
         if time.monotonic() > end:
             raise FlinkError(
-                f"vertex {vertex!r} has taken in nothing, or Flink tells no new values",
+                f"vertex {vertex!r} has taken in nothing, or Flink shows no new values",
                 remedy="Look at the job: it should be saturated.",
             )
         old = new if old is None else old

@@ -19,10 +19,10 @@ NOW_S = 1000.0
 class Scraped:
     """A Prometheus with one job, whose tasks take in records until they end."""
 
-    labels, url, folded = Labels(), "http://prometheus", frozenset[str]()
+    labels, url = Labels(), "http://prometheus"
 
-    def __init__(self, **ends_s: float) -> None:
-        self.ends_s = ends_s
+    def __init__(self, folded: frozenset[str] = frozenset(), **ends_s: float) -> None:
+        self.ends_s, self.folded = ends_s, set(folded)
 
     def reading(self) -> nullcontext[None]:
         return nullcontext()
@@ -37,7 +37,7 @@ class Scraped:
 
     def of_job(
         self, job_id: str, job_name: str, since_s: float, until_s: float
-    ) -> tuple[list[Task], Samples]:
+    ) -> tuple[list[Task], Samples, set[str]]:
         tasks = [Task(name, f"Source: {name}") for name in self.ends_s]
         rows = [
             (float(t_s), str(place), 0, f"records_{way}_total", 10.0 * (t_s - since_s))
@@ -45,7 +45,7 @@ class Scraped:
             for t_s in range(int(since_s), int(min(until_s, ends_s)), 5)
             for way in ("in", "out")
         ]
-        return tasks, Samples.of(rows)
+        return tasks, Samples.of(rows), self.folded
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,11 @@ def test_a_vertex_that_has_ended_is_left_out(ends_s, left):
     (job,) = found_by_prometheus(source, NOW_S)
     assert [vertex.id for vertex in job.vertices] == left
     assert [vertex.in_per_s for vertex in job.vertices] == pytest.approx([10.0] * len(left))
+
+
+@pytest.mark.parametrize("folded", [frozenset(), frozenset({"replica"})])
+def test_a_note_names_the_label_of_copies(folded):
+    source = cast("PatientSamples", Scraped(folded, stream=NOW_S, table=NOW_S))
+    (job,) = found_by_prometheus(source, NOW_S)
+    notes = [note.text for note in job.notes if "counted once" in note.text]
+    assert notes == ["series that differ in replica alone were counted once"] * len(folded)

@@ -88,6 +88,27 @@ def test_equal_rates_of_two_jobs_are_not_one_counter():
         seen(two)
 
 
+def test_two_jobs_of_which_one_has_restarted_are_not_one_counter():
+    two = JobMeasurements("p")
+    add(two, attempt=-1, cluster="eu")
+    t_s = np.arange(0.0, 120.0, 5.0)
+    restarted = np.where(t_s < 60.0, 5000.0 + 300.0 * t_s, 300.0 * (t_s - 60.0))
+    other = Scraped(BY_NAME[OUT], {"cluster": "us"}, t_s, restarted)
+    two.add(Subtask(TASK, 0), -1, (OUT,), other)
+    with pytest.raises(FlinkError, match="cluster"):
+        seen(two)
+
+
+def test_two_scrapes_of_a_counter_that_restarted_are_copies():
+    copied = JobMeasurements("p")
+    for replica, offset_s in (("a", 0.0), ("b", 2.0)):
+        t_s = np.arange(0.0, 120.0, 5.0) + offset_s
+        values = np.where(t_s < 60.0, 5000.0 + 100.0 * t_s, 100.0 * (t_s - 60.0))
+        copied.add(Subtask(TASK, 0), -1, (OUT,), Scraped(BY_NAME[OUT], {"r": replica}, t_s, values))
+    assert len(seen(copied)[0]) == 24
+    assert copied.folded == {"r"}
+
+
 def test_an_attempt_ends_where_the_next_begins_however_long_it_is_repeated():
     for last_s in (60, 120):  # as scraped, and as a Pushgateway repeats it
         restarted = JobMeasurements("p")
