@@ -20,19 +20,8 @@ import pytest
 from dsp_gym.backends.flink.local.distribution import FlinkLibraries, find_libraries
 from dsp_gym.metrics.window import WindowConfig
 from tests.real_flink import REAL_FLINK
-from tests.zoo import (
-    FAILING,
-    KINDS,
-    LEGACY,
-    REST,
-    SCRAPINGS,
-    TRUE_RATE,
-    Difference,
-    Watched,
-    open_zoo,
-    rescale,
-    wait_until_all_run,
-)
+from tests.zoo import FAILING, KINDS, LEGACY, REST, SCRAPINGS, open_zoo, rescale, wait_until_all_run
+from tests.zoo_readers import TRUE_RATE, Difference, Watched
 
 pytestmark = REAL_FLINK
 
