@@ -269,19 +269,21 @@ def _same_counter(a: Scraped, b: Scraped) -> bool:
     clocks of two servers may differ: their rates over the time that both have must be close, and
     their values what such a difference explains.
     """
-    since_s = max(_restarted_s(a), _restarted_s(b))
-    until_s = min(a.times[-1], b.times[-1])
-    a, b = (one.where((one.times >= since_s) & (one.times <= until_s)) for one in (a, b))
-    if min(len(a.times), len(b.times)) < 2:
+    a, b = (one.where(one.times >= _restarted_s(one)) for one in (a, b))
+    since_s, until_s = max(a.times[0], b.times[0]), min(a.times[-1], b.times[-1])
+    # Those of `a` stay whole: the samples around the first and the last of `b` are among them.
+    b = b.where((b.times >= since_s) & (b.times <= until_s))
+    if len(b.times) < 2:
         return True
     at = np.searchsorted(a.times, b.times)
     low = a.values[np.maximum(at - 2, 0)]
     high = a.values[np.minimum(at + 1, len(a.values) - 1)]
     if np.mean((low <= b.values) & (b.values <= high)) > _MOST_INSIDE:
         return True
-    rises = [np.ptp(np.interp((since_s, until_s), one.times, one.values)) for one in (a, b)]
+    span_s = float(b.times[0]), float(b.times[-1])
+    rises = [np.ptp(np.interp(span_s, one.times, one.values)) for one in (a, b)]
     apart = abs(float(np.median(b.values - np.interp(b.times, a.times, a.values))))
-    is_near = apart <= max(*rises) / (until_s - since_s) * _SKEW_S
+    is_near = apart <= max(*rises) / (span_s[1] - span_s[0]) * _SKEW_S
     return bool(is_near and abs(rises[0] - rises[1]) <= _RATES_DIFFER * max(*rises))
 
 

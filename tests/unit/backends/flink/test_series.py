@@ -153,3 +153,14 @@ def test_the_repeated_values_of_a_lost_taskmanager_do_not_count():
     add(pushed, attempt=-1, frozen_s=30.0, tm_id="tm-a")
     add(pushed, attempt=-1, times=range(65, 120, 5), began=60.0, tm_id="tm-b")
     assert seen(pushed)[0] == [(float(t), 100.0 * (t - 60)) for t in range(65, 120, 5)]
+
+
+@given(st.integers(2, 6), st.floats(0.1, 4.9), st.integers(0, 40))
+def test_few_samples_of_two_scrapes_are_copies(samples, offset_s, per_s):
+    """A slow counter at the begin of a job, each scrape with whole records."""
+    copied = JobMeasurements("p")
+    for replica, shift_s in (("a", 0.0), ("b", offset_s)):
+        t_s = 5.0 * np.arange(samples) + shift_s
+        one = Scraped(BY_NAME[OUT], {"replica": replica}, t_s, np.floor(per_s * t_s))
+        copied.add(Subtask(TASK, 0), 0, (OUT,), one)
+    assert len(seen(copied)[0]) >= samples
