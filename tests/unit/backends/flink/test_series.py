@@ -155,12 +155,16 @@ def test_the_repeated_values_of_a_lost_taskmanager_do_not_count():
     assert seen(pushed)[0] == [(float(t), 100.0 * (t - 60)) for t in range(65, 120, 5)]
 
 
-@given(st.integers(2, 6), st.floats(0.1, 4.9), st.integers(0, 40))
-def test_few_samples_of_two_scrapes_are_copies(samples, offset_s, per_s):
-    """A slow counter at the begin of a job, each scrape with whole records."""
+@given(
+    st.lists(st.integers(0, 50), min_size=60, max_size=60),
+    st.integers(2, 11),
+    st.floats(0.1, 4.9),
+)
+def test_scrapes_of_one_counter_are_copies_however_it_rises(per_second, samples, offset_s):
     copied = JobMeasurements("p")
+    counted = np.cumsum(per_second).astype(np.float64)
     for replica, shift_s in (("a", 0.0), ("b", offset_s)):
         t_s = 5.0 * np.arange(samples) + shift_s
-        one = Scraped(BY_NAME[OUT], {"replica": replica}, t_s, np.floor(per_s * t_s))
+        one = Scraped(BY_NAME[OUT], {"replica": replica}, t_s, counted[t_s.astype(np.int64)])
         copied.add(Subtask(TASK, 0), 0, (OUT,), one)
     assert len(seen(copied)[0]) >= samples

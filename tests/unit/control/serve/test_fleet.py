@@ -235,7 +235,7 @@ def test_each_loop_may_end_after_its_decisions(put, job_file, config):
 
 
 def test_one_lease_cannot_serve_several_resources():
-    with pytest.raises(ValidationError, match="a lease of its own"):
+    with pytest.raises(ValidationError, match="its own lease"):
         KubernetesPlace(selector="team=ads", lease="one")
 
 
