@@ -73,7 +73,7 @@ _SHIPPED = frozenset(
 )
 
 PASSES = 4
-"""Most passes of a chain with a quota: a quota may undo changes of an earlier guardrail."""
+"""Most passes of a chain: hard bounds may undo changes of an earlier guardrail."""
 
 
 class Chain:
@@ -88,7 +88,8 @@ class Chain:
         self.names = tuple(guardrail.name for guardrail in self.guardrails)
         self.explain = explain
         """Whether `allow` explains its changes in words; a large batch does without."""
-        self._coupled = [p for p, g in enumerate(self.guardrails) if is_coupled(g)]
+        # Another pass is due for jobs that one of these changed.
+        self._again = _places_of_another_pass(self.guardrails)
         # Asking an inert guardrail in Python takes as long as the whole compiled pass.
         self._active = [p for p, g in enumerate(self.guardrails) if not _is_inert(g)]
         self._pass = ShippedPass([self.guardrails[p] for p in self._active])
@@ -122,16 +123,16 @@ class Chain:
             return _restrict(guardrail, snapshot, decision, parallelism, level)
 
         changes, some = self._passed(snapshot, parallelism, level, otherwise)
-        if self._coupled:
+        if some and self._again:
             # A job at rest leaves another pass unchanged; its changes on the way are no
             # interventions, and must not depend on its neighbours in the batch.
-            at_work = changes[self._coupled].any(axis=0)
+            at_work = changes[self._again].any(axis=0)
             for _ in range(1, PASSES):
                 if not at_work.any():
                     break
                 changed, _ = self._passed(snapshot, parallelism, level, otherwise)
                 changes |= changed & at_work
-                at_work &= changed[self._coupled].any(axis=0)
+                at_work &= changed[self._again].any(axis=0)
         trips = changes.T
         found = self._interventions(snapshot, trips) if some else ()
         if not self.explain:
@@ -226,6 +227,16 @@ class Chain:
         if self._trained is None:
             return (None,) * len(snapshot)
         return tuple(self._trained.unfamiliar(snapshot, job) for job in range(len(snapshot)))
+
+
+def _places_of_another_pass(guardrails: Sequence[Guardrail]) -> list[int]:
+    """Return the guardrails whose changes call for another pass of the chain.
+
+    Those that couple vertices, and all after one that weighs a decision as a whole.
+    """
+    weighing = [p for p, g in enumerate(guardrails) if isinstance(g, Restriction) and g.weighs]
+    first = weighing[0] + 1 if weighing else len(guardrails)
+    return [p for p, g in enumerate(guardrails) if p >= first or is_coupled(g)]
 
 
 def _is_inert(guardrail: Guardrail) -> bool:

@@ -31,6 +31,8 @@ class Restriction(Kept):
     name: str = ""
     coupled: bool = False
     """True if its change to one vertex depends on the decision for another."""
+    weighs: ClassVar[bool] = False
+    """True if a decision as a whole passes or not: later changes to it are weighed again."""
 
     kind: ClassVar[InterventionKind] = "limited"
     """Kind of its interventions."""

@@ -34,7 +34,7 @@ from dsp_gym.guardrails.excess_budget import (
     ExcessCounts,
     add_up,
 )
-from dsp_gym.guardrails.freeze import Freeze, find_frozen
+from dsp_gym.guardrails.freeze import Freeze, FreezeRule, find_frozen
 from dsp_gym.guardrails.restriction import Restriction, Working, replace_rows
 from dsp_gym.guardrails.stale_metrics import (
     NeededMetrics,
@@ -78,7 +78,7 @@ class ShippedRules(NamedTuple):
     floor: FloorRule
     budget: BudgetRule
     needed: NeededMetrics
-    catching_up_s: float
+    catch_up: FreezeRule
     bounds: VertexBounds
 
 
@@ -266,7 +266,7 @@ def _run(
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
             hold_unreported(t, seen, rules.needed, rows, work)
         elif step == FREEZE:
-            if find_frozen(t, seen, rules.catching_up_s, rows):
+            if find_frozen(t, seen, rules.catch_up, *decision, rows):
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
         elif step == BOUNDS:
             bound(t, seen, rules.bounds, work)

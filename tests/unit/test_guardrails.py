@@ -82,9 +82,48 @@ def test_a_vertex_does_not_move_against_its_last_move():
     ],
 )
 def test_a_job_that_restarts_or_catches_up_is_left_alone(values, words):
-    found, said = allowed(chain(freeze={}), snapshot(**values), wanted(9, 9))
+    found, said = allowed(chain(freeze={}), snapshot(**values), wanted(9, 3))
     assert found == (4, 4, 1)
     assert words in said
+
+
+# 60 s of outage, and 31,000 records that wait while 100/s arrive.
+@pytest.mark.parametrize(
+    ("drained_per_s", "tasks", "passes"),
+    [
+        (50.0, 5, True),  # 620 s become 60 + 37,000 / 87.5 = 483 s
+        (300.0, 5, False),  # 103 s would become 60 + 37,000 / 400 = 153 s
+        (300.0, 16, True),  # 60 + 37,000 / 1,500 = 85 s
+        (1.0, 5, True),  # 8.6 h
+        (1.0, 3, False),
+    ],
+)
+def test_a_catch_up_is_left_alone_unless_more_capacity_ends_it_earlier(
+    drained_per_s, tasks, passes
+):
+    seen = snapshot(
+        pending_records=[[31000.0, NAN, NAN, NAN]],
+        records_in_per_s=100.0 + drained_per_s,
+        pending_growth_per_s=[[-drained_per_s, NAN, NAN, NAN]],
+        outage_s=[60.0],
+        busy_ms_per_s=[[100.0, 1000.0, 900.0, 100.0]],
+    )
+    asked = tasks, max(4, tasks)
+    found, _ = allowed(chain(freeze={}), seen, wanted(*asked))
+    assert found == (*(asked if passes else (4, 4)), 1)
+
+
+def test_a_slow_catch_up_keeps_what_it_has():
+    """A backlog that shrinks by a record a second, and a policy that wants less."""
+    seen = snapshot(
+        pending_records=[[31000.0, NAN, NAN, NAN]],
+        records_in_per_s=100.0,
+        pending_growth_per_s=[[-1.0, NAN, NAN, NAN]],
+        busy=(500.0, 1000.0),
+    )
+    assert allowed(chain(freeze={}), seen, wanted(9, 3))[0] == (4, 4, 1)
+    assert allowed(chain(freeze={}), seen, wanted(9, 9, level=0))[0] == (4, 4, 1)
+    assert allowed(chain(freeze={}), seen, wanted(4, 4, level=2))[0] == (4, 4, 2)
 
 
 def test_a_growing_backlog_does_not_freeze():
