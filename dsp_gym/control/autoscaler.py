@@ -18,8 +18,9 @@ from dsp_gym.control.executor import ScalingExecutor, Verdict
 from dsp_gym.control.guarded_policy import GuardedPolicy, Judgement
 from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.modes import INCUMBENT
-from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.permission import Permission
 from dsp_gym.control.realizer import ScalingRealizer
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.job.spec import JobSpec

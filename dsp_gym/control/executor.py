@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from dsp_gym.backends.base import Backend
 from dsp_gym.control.guarded_policy import Judgement
-from dsp_gym.control.permission import Held, Permission, RollBack
+from dsp_gym.control.permission import Held, Permission
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.turn import changes
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot

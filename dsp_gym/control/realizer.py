@@ -6,7 +6,8 @@ from dsp_gym.backends.base import Backend
 from dsp_gym.control.event_handler import EventHandler, TurnFailure, words
 from dsp_gym.control.executor import STANDBY, Verdict
 from dsp_gym.control.modes import WRITING
-from dsp_gym.control.permission import Held, Permission, RollBack
+from dsp_gym.control.permission import Held, Permission
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.control.turn import Turn
 from dsp_gym.loop.decision import GuardedDecision

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dsp_gym.backends.base import Clock, OnEvent
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import ACTING, Mode
-from dsp_gym.control.permission import RollBack
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration

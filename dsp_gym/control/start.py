@@ -17,8 +17,9 @@ from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.incumbent import Incumbent
 from dsp_gym.control.journal_writer import JournalWriter, listener
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, NamedPolicyConfig
-from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.permission import Permission
 from dsp_gym.control.recovery import Recovery
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.control.turn import Hooks
 from dsp_gym.errors import ConfigError, did_you_mean

@@ -18,7 +18,8 @@ from dsp_gym.backends.base import Leadership, OnEvent, ignored
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.control.guarded_policy import GuardedPolicy
-from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.permission import Permission
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.loop.protocols import State
 from dsp_gym.loop.topology import Topology

@@ -14,7 +14,8 @@ from dsp_gym.backends.simulated.measured import HALF_S, MeasuredJobs
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.modes import RollBackConfig
-from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.permission import Permission
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.turn import Turn
 from dsp_gym.evaluation.validation import ComparedPolicy, ValidationConfig
 from dsp_gym.guardrails.chain import build_for

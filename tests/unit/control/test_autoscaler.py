@@ -12,7 +12,8 @@ from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.modes import RollBackConfig
-from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.permission import Permission
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.errors import FlinkError, KubernetesError, StorageError
 from dsp_gym.guardrails.chain import Chain, build

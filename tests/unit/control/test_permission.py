@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
-from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.permission import Permission
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import Status
 from tests.simulating import constant, exact, line, wanted

@@ -14,7 +14,8 @@ from dsp_gym.control import start
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
-from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.permission import Permission
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.state_store import MEMORY, StateStore, _text
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.config import GuardrailsConfig

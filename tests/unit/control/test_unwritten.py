@@ -17,7 +17,8 @@ from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.journal_writer import JournalWriter, listener
 from dsp_gym.control.modes import RollBackConfig
-from dsp_gym.control.permission import Permission, RollBack
+from dsp_gym.control.permission import Permission
+from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.errors import StorageError
 from dsp_gym.loop.decision import ScalingDecision
