@@ -7,9 +7,8 @@ from typing import NamedTuple
 from dsp_gym.backends.base import Backend
 from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.permission import Held, Permission
-from dsp_gym.control.roll_back import RollBack
+from dsp_gym.control.roll_back import RollBack, TakeBack
 from dsp_gym.control.turn import changes
-from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 STANDBY = "standby"
@@ -21,7 +20,7 @@ class Verdict(NamedTuple):
 
     held: Held | None  # why nothing is asked
     asks: bool = False  # for the acting policy's change
-    rolls_back: tuple[GuardedDecision, str] | None = None  # to these numbers, and why
+    rolls_back: TakeBack | None = None
 
     @property
     def acts(self) -> bool:
@@ -67,12 +66,13 @@ class ScalingExecutor:
             return Verdict(self._standby)
         acting = self._permission.is_acting
         if acting and (due := self._roll_back.due(seen)) is not None:
-            return Verdict(Held("rolled_back", f"rolled back: {due[1]}"), rolls_back=due)
+            return Verdict(Held("rolled_back", f"rolled back: {due.reason}"), rolls_back=due)
         if held is None and one.failure is not None and one.failure.replaced_by is None:
             held = Held("policy", one.failure.reason)
         differs = changes(seen, one.guarded)
         if held is None and acting:
-            held = self._permission.against(float(seen.t_s[0]), differs)
+            rescues = differs and self._roll_back.rescues(seen, one.guarded)
+            held = self._permission.against(float(seen.t_s[0]), differs, rescues=rescues)
         return Verdict(held, asks=differs and acting and held is None)
 
     def withhold(self, verdict: Verdict, reason: str) -> Verdict:
@@ -82,5 +82,5 @@ class ScalingExecutor:
             The verdict without the change; a roll-back stays due.
         """
         if verdict.rolls_back is not None:
-            self._roll_back.put_off(verdict.rolls_back[0])
+            self._roll_back.put_off(verdict.rolls_back.before)
         return Verdict(Held("journal", reason))

@@ -44,7 +44,7 @@ class Permission:
         self.mode, self._canary = mode, canary
         self._stop_file, self._stopped, self._unsettled = stop_file, stopped, unsettled
         self._changes = 0
-        self.rests_until_s = -math.inf
+        self.rests_until_s, self._even_late = -math.inf, False
 
     @property
     def is_acting(self) -> bool:
@@ -61,11 +61,16 @@ class Permission:
             return f"stopped by the file {self._stop_file}"
         return self._stopped()
 
-    def against(self, t_s: float, changes: bool) -> Held | None:
+    def against(self, t_s: float, changes: bool, *, rescues: bool = False) -> Held | None:
         """Say why the decision of this moment is not asked of the job; None: it is.
 
-        Called once per decision of an acting mode; `changes`: whether it differs from the running
-        configuration.
+        Called once per decision of an acting mode.
+
+        Args:
+            t_s: the time of the job, Unix seconds.
+            changes: whether the decision differs from the running configuration.
+            rescues: whether it gives more to a job that is late: a rest does not hold it up, unless
+                the job did not run after the change that was rolled back.
 
         Returns:
             The reason as a word and a sentence; None where the decision may be asked of the job.
@@ -73,7 +78,7 @@ class Permission:
         reason = self.pause()
         if reason is not None:
             return Held("paused", reason)
-        if t_s < self.rests_until_s:
+        if t_s < self.rests_until_s and (self._even_late or not rescues):
             left_s = self.rests_until_s - t_s
             said = f"a change was rolled back; nothing is enacted for another {left_s:.0f} s"
             return Held("rests", said)
@@ -83,9 +88,9 @@ class Permission:
             reason = self._not_in_canary(self._canary, t_s)
         return None if reason is None else Held("canary", reason)
 
-    def rest(self, t_s: float, seconds: float) -> None:
-        """Enact nothing for that long."""
-        self.rests_until_s = t_s + seconds
+    def rest(self, t_s: float, seconds: float, *, even_late: bool = False) -> None:
+        """Enact nothing for that long; `even_late`: whether nothing is given to a late job, too."""
+        self.rests_until_s, self._even_late = t_s + seconds, even_late
 
     def set_back(self, seconds: float) -> None:
         """Let a rest last as long as before, though the clock went back by so much."""
@@ -98,13 +103,14 @@ class Permission:
             JSON values; `restore` of them continues.
         """
         rests = finite(self.rests_until_s)
-        return {"changes": self._changes, "rests_until_s": rests}
+        return {"changes": self._changes, "rests_until_s": rests, "even_late": self._even_late}
 
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
         self._changes = int(state["changes"])
         rests = state["rests_until_s"]
         self.rests_until_s = -math.inf if rests is None else float(rests)
+        self._even_late = bool(state.get("even_late", False))
 
     def _not_in_canary(self, canary: CanaryConfig, t_s: float) -> str | None:
         spans = canary.spans_s()

@@ -7,7 +7,7 @@ from dsp_gym.control.event_handler import EventHandler, TurnFailure, words
 from dsp_gym.control.executor import STANDBY, Verdict
 from dsp_gym.control.modes import WRITING
 from dsp_gym.control.permission import Held, Permission
-from dsp_gym.control.roll_back import RollBack
+from dsp_gym.control.roll_back import RollBack, TakeBack
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.control.turn import Turn
 from dsp_gym.loop.decision import GuardedDecision
@@ -48,7 +48,7 @@ class ScalingRealizer:
             What was asked of it; nothing where the actuator refused.
         """
         if verdict.rolls_back is not None:
-            self._take_back(float(seen.t_s[0]), *verdict.rolls_back)
+            self._take_back(float(seen.t_s[0]), verdict.rolls_back)
         elif verdict.asks:
             return self._ask(seen, guarded, verdict)
         elif verdict.held is None:  # stay as it is; another request may be under way
@@ -57,12 +57,12 @@ class ScalingRealizer:
 
     def _ask(self, seen: MetricsSnapshot, guarded: GuardedDecision, verdict: Verdict) -> Verdict:
         before = self._roll_back.state()
-        self._roll_back.asked(seen, guarded)
+        self._roll_back.asked(seen)
         self._save(float(seen.t_s[0]))
         try:
             self._apply(guarded)
         except Exception as error:
-            self._roll_back.restore(before)
+            self._roll_back.restore(before, is_watched=True)
             self._events.fail(TurnFailure.of_api("actuator", error))
             return Verdict(Held("actuator", words(error)))
         return verdict
@@ -71,9 +71,10 @@ class ScalingRealizer:
         if self._backend.actuator is not None:
             self._backend.actuator.apply(guarded)
 
-    def _take_back(self, t_s: float, before: GuardedDecision, reason: str) -> None:
+    def _take_back(self, t_s: float, due: TakeBack) -> None:
+        before, reason, is_down = due
         self._events.step("rolled_back", {"reason": reason})
-        self._permission.rest(t_s, self._roll_back.config.cool_down_s)
+        self._permission.rest(t_s, self._roll_back.config.cool_down_s, even_late=is_down)
         self._save(t_s)
         try:
             if self._backend.actuator is not None:

@@ -108,7 +108,7 @@ class Recovery:
         before, wanted = begun.asked["from"], begun.asked["to"]
         names = set(topology.names(0))
         if names == before["parallelism"].keys() == wanted["parallelism"].keys():
-            roll_back.recall(begun.t_s, Configuration(**before), Configuration(**wanted), topology)
+            roll_back.recall(begun.t_s, Configuration(**before), topology)
 
     def _resume(self, place: Place, left: Unfinished) -> None:
         from dsp_gym.backends.flink.rescale.resumed import ResumedRescale

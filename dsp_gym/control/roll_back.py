@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Ints, finite
+from dsp_gym.arrays import Ints, finite
+from dsp_gym.control.carried_load import CarriedLoad, needs_more
 from dsp_gym.control.modes import RollBackConfig
-from dsp_gym.loop.configuration import Configuration
+from dsp_gym.loop.backlog import drain_s, waiting_s
+from dsp_gym.loop.configuration import Configuration, Configured
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import State
@@ -24,9 +26,12 @@ _LEAST_OUTCOMES = 3
 """Intervals after a change before it is judged: one may hold nothing but the outage."""
 
 _CATCH_UP = 3.0
-"""Late seconds that are forgiven for each second of an outage: a job that is busy three quarters
-of its time works off the backlog of one second in three.
+"""Late seconds that are forgiven for each second of work that waited: a job that is busy three
+quarters of its time works off the backlog of one second in three.
 """
+
+_SOON_S = 300.0
+"""A backlog that is worked off within so long is waited for: a roll-back is one more outage."""
 
 
 class _Interval(NamedTuple):
@@ -38,49 +43,55 @@ class _Interval(NamedTuple):
     down_s: float = 0.0
 
 
+class TakeBack(NamedTuple):
+    """The numbers that are to come back."""
+
+    before: GuardedDecision  # (1, V)
+    reason: str
+    is_down: bool  # the job does not run with the new ones
+
+
 class RollBack:
     """Watches a change that was enacted, and says when the numbers from before must come back.
 
     A job that does not run again is rolled back, whatever was changed. Late seconds count only
-    against a change that took tasks or memory away: after another change, fewer tasks would make
-    the job later still. The seconds of the restart do not count, nor those in which the job works
-    off the backlog of the restart. Once the job has caught up none count: a roll-back is one more
-    restart.
+    against a configuration that carries less than the one before: in place of any other, the
+    numbers from before would make the job later still. The seconds of the restart do not count, nor
+    those in which the job works off what waited already: before the change, during the restart, or
+    while no process watched. Once the job has caught up, or is about to, none count: a roll-back is
+    one more restart.
     """
 
     def __init__(self, config: RollBackConfig | None = None) -> None:
         self.config = config or RollBackConfig()
+        self.carried = CarriedLoad()
         self._outcomes: deque[_Interval] = deque()
         self._before: GuardedDecision | None = None
-        self._asked_s = -math.inf
-        self._takes_away = self._has_returned = False
+        self._asked_s = self._looked_s = -math.inf
+        self._waited_s = self._unwatched_s = 0.0
+        self._has_returned = self._resumes = False
 
-    def asked(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
-        """Watch a change that was asked of the job."""
+    def asked(self, snapshot: MetricsSnapshot) -> None:
+        """Watch the change that is asked of the job after this snapshot."""
         before = _as_before(snapshot.parallelism.copy(), snapshot.memory_level.copy())
-        self._watch(float(snapshot.t_s[0]), before, guarded, snapshot.topology.mask)
+        self._watch(float(snapshot.t_s[0]), before)
+        self._waited_s = min(float(waiting_s(snapshot)[0]), self.config.watch_s)
 
-    def recall(
-        self, t_s: float, before: Configuration, wanted: Configuration, topology: Topology
-    ) -> None:
+    def recall(self, t_s: float, before: Configuration, topology: Topology) -> None:
         """Watch a change that an earlier process asked of the job, unless it is watched already.
 
         Args:
             t_s: when it was asked for, Unix seconds.
             before: the configuration that ran.
-            wanted: the configuration that was asked for.
             topology: the job.
         """
         if t_s > self._asked_s + _SAME_S:
-            was, asked = (_as_before(*_numbers(one, topology)) for one in (before, wanted))
-            self._watch(t_s, was, asked, topology.mask)
+            self._watch(t_s, _as_before(*_numbers(before, topology)))
+            self._resumes = True
 
-    def _watch(
-        self, t_s: float, before: GuardedDecision, asked: GuardedDecision, mask: Bools
-    ) -> None:
-        self._before, self._asked_s = before, t_s
-        less = (asked.parallelism < before.parallelism) | (asked.memory_level < before.memory_level)
-        self._takes_away = bool((less & mask).any())
+    def _watch(self, t_s: float, before: GuardedDecision) -> None:
+        self._before, self._asked_s, self._looked_s = before, t_s, t_s
+        self._waited_s = self._unwatched_s = 0.0
         self._has_returned = False
 
     def happened(self, t_s: float, outcome: Outcome) -> None:
@@ -92,17 +103,23 @@ class RollBack:
         while self._outcomes and self._outcomes[0].t_s < t_s - 2 * self.config.watch_s:
             self._outcomes.popleft()
 
-    def due(self, snapshot: MetricsSnapshot) -> tuple[GuardedDecision, str] | None:
+    def due(self, snapshot: MetricsSnapshot) -> TakeBack | None:
         """Say which numbers are to come back, and why; None: none are.
 
         Returns:
             The configuration from before the change, (1, V), and the reason to return to it; None
             where no roll-back is due.
         """
+        self.carried.observe(snapshot)
+        t_s = float(snapshot.t_s[0])
+        if self._resumes and math.isfinite(self._looked_s):
+            self._unwatched_s += max(0.0, t_s - self._looked_s)
+        self._resumes, self._looked_s = False, t_s
         if self._before is None:
             return None
-        t_s = float(snapshot.t_s[0])
-        reason = self._reason(Status(int(snapshot.status[0])), t_s)
+        is_up = Status(int(snapshot.status[0])) in (Status.RUNNING, Status.SAVEPOINTING)
+        self._has_returned |= is_up and t_s > self._asked_s
+        reason = self._late(self._before, snapshot) if is_up else self._down(snapshot)
         if reason is None:
             if t_s > self._asked_s + self.config.return_s + self.config.watch_s:
                 self._before = None
@@ -112,7 +129,7 @@ class RollBack:
             before.memory_level, snapshot.memory_level
         ):
             return None  # the configuration from before runs already
-        return before, reason
+        return TakeBack(before, reason, not is_up)
 
     def state(self) -> State:
         """List what outlives a restart.
@@ -128,53 +145,77 @@ class RollBack:
             "outcomes": [list(outcome) for outcome in self._outcomes],
             "before": numbers,
             "asked_s": finite(self._asked_s),
-            "takes_away": self._takes_away,
+            "looked_s": finite(self._looked_s),
+            "waited_s": self._waited_s,
+            "unwatched_s": self._unwatched_s,
             "has_returned": self._has_returned,
         }
 
-    def restore(self, state: State) -> None:
-        """Continue from the values of `state()`."""
+    def restore(self, state: State, *, is_watched: bool = False) -> None:
+        """Continue from the values of `state()`; `is_watched`: whether somebody watched since."""
         self._outcomes = deque(_Interval(*map(float, one)) for one in state["outcomes"])
         self._before = None
         if state["before"] is not None:
             tasks, level = (np.array(numbers, np.int64) for numbers in state["before"])
             self._before = _as_before(tasks, level)
-        self._asked_s = -math.inf if state["asked_s"] is None else float(state["asked_s"])
-        self._takes_away = bool(state["takes_away"])
+        self._asked_s = _or_never(state["asked_s"])
+        # Earlier releases kept none of these.
+        self._looked_s = _or_never(state.get("looked_s", state["asked_s"]))
+        self._waited_s = float(state.get("waited_s", 0.0))
+        self._unwatched_s = float(state.get("unwatched_s", 0.0))
         self._has_returned = bool(state["has_returned"])
+        self._resumes = not is_watched
 
     def set_back(self, seconds: float) -> None:
         """Keep what is watched as long ago as before, though the clock went back by so much."""
         self._asked_s -= seconds
+        self._looked_s -= seconds
         self._outcomes = deque(one._replace(t_s=one.t_s - seconds) for one in self._outcomes)
 
     def put_off(self, before: GuardedDecision) -> None:
         """Keep a roll-back due that could not be asked for."""
         self._before = before
 
-    def _reason(self, status: Status, t_s: float) -> str | None:
-        is_up = status in (Status.RUNNING, Status.SAVEPOINTING)
-        since_s = t_s - self._asked_s
-        self._has_returned |= is_up and since_s > 0
-        if not is_up:
-            if since_s <= self.config.return_s or self._has_returned:
-                return None
-            return f"the job is {status.name} {since_s:.0f} s after the change was asked for"
+    def rescues(self, seen: MetricsSnapshot, guarded: Configured) -> bool:
+        """Find out whether a decision gives more to a job that is late, or about to be.
+
+        Returns:
+            Whether the running configuration carries less than the decision.
+        """
+        return needs_more(seen) and self.carried.is_less(seen, guarded)
+
+    def _down(self, snapshot: MetricsSnapshot) -> str | None:
+        """Say why a job that does not run is not waited for."""
+        since_s = float(snapshot.t_s[0]) - self._asked_s - self._unwatched_s
+        if since_s <= self.config.return_s or self._has_returned:
+            return None
+        status = Status(int(snapshot.status[0])).name
+        unwatched = self._unwatched_s
+        besides = f" and {unwatched:.0f} s in which nothing watched" if unwatched else ""
+        return f"the job is {status} {since_s:.0f} s{besides} after the change was asked for"
+
+    def _late(self, was: GuardedDecision, snapshot: MetricsSnapshot) -> str | None:
+        """Say why the running configuration is to blame for lateness."""
         after = [o for o in self._outcomes if o.t_s > self._asked_s]
         before = [o for o in self._outcomes if o.t_s <= self._asked_s]
         up = [o for o in after if o.up_s > 0]
-        if not self._takes_away or len(up) < _LEAST_OUTCOMES:
+        if len(up) < _LEAST_OUTCOMES or not self.carried.is_less(snapshot, was):
             return None
         bound = _late_share(before) + self.config.slo_share
-        if _late_share(up[-1:]) <= bound:
+        if _late_share(up[-1:]) <= bound or drain_s(snapshot)[0] <= _SOON_S:
             return None
-        left_s = _CATCH_UP * sum(o.down_s for o in after)
-        if sum(o.late_s for o in after) - left_s <= bound * sum(o.up_s for o in after):
+        owed_s = self._waited_s + self._unwatched_s + sum(o.down_s for o in after)
+        if sum(o.late_s for o in after) - _CATCH_UP * owed_s <= bound * sum(o.up_s for o in after):
             return None
         return (
-            f"{100 * _late_share(after):.0f} % of the seconds are outside the objective after "
-            f"tasks or memory were taken away, {100 * _late_share(before):.0f} % were before"
+            f"{100 * _late_share(after):.0f} % of the seconds are outside the objective in a "
+            f"configuration that carries less, {100 * _late_share(before):.0f} % were before"
         )
+
+
+def _or_never(t_s: float | None) -> float:
+    """Read a time that JSON could not hold."""
+    return -math.inf if t_s is None else float(t_s)
 
 
 def _numbers(configuration: Configuration, topology: Topology) -> tuple[Ints, Ints]:

@@ -35,10 +35,11 @@ def backlog_of(t: JobFacts, seen: SnapshotArrays, j: int) -> tuple[float, float,
 
 @direct
 @njit(cache=True, nogil=True)
-def _waiting(t: JobFacts, seen: SnapshotArrays, found: Floats) -> None:
-    for j in range(found.shape[0]):
-        waiting, arriving, _ = backlog_of(t, seen, j)
-        found[j] = waiting / arriving if arriving > 0.0 else (np.inf if waiting > 0.0 else 0.0)
+def _times(t: JobFacts, seen: SnapshotArrays, waits: Floats, drains: Floats) -> None:
+    for j in range(waits.shape[0]):
+        waiting, arriving, growing = backlog_of(t, seen, j)
+        waits[j] = waiting / arriving if arriving > 0.0 else (np.inf if waiting > 0.0 else 0.0)
+        drains[j] = waiting / -growing if growing < 0.0 and waiting > 0.0 else np.inf
 
 
 def waiting_s(snapshot: MetricsSnapshot) -> Floats:
@@ -50,6 +51,20 @@ def waiting_s(snapshot: MetricsSnapshot) -> Floats:
     Returns:
         (J,) seconds of arrivals; 0 where no source reports a backlog.
     """
-    found = np.zeros(len(snapshot))
-    _waiting(snapshot.topology.facts, snapshot.arrays, found)
-    return found
+    waits, drains = np.zeros((2, len(snapshot)))
+    _times(snapshot.topology.facts, snapshot.arrays, waits, drains)
+    return waits
+
+
+def drain_s(snapshot: MetricsSnapshot) -> Floats:
+    """Compute how long the backlog takes to be worked off at the speed of now.
+
+    Args:
+        snapshot: J jobs.
+
+    Returns:
+        (J,) seconds; infinite where no backlog shrinks.
+    """
+    waits, drains = np.zeros((2, len(snapshot)))
+    _times(snapshot.topology.facts, snapshot.arrays, waits, drains)
+    return drains

@@ -97,9 +97,9 @@ def test_after_a_roll_back_nothing_is_enacted_for_a_while():
 
 def test_a_job_that_does_not_come_back_is_rolled_back(seen):
     watch = RollBack(RollBackConfig(return_s=120))
-    watch.asked(at(seen, 1000.0), change(seen, 5))
+    watch.asked(at(seen, 1000.0))
     assert watch.due(at(seen, 1100.0, Status.RESTARTING)) is None
-    before, reason = watch.due(at(seen, 1121.0, Status.RESTARTING, tasks=5))
+    before, reason, _ = watch.due(at(seen, 1121.0, Status.RESTARTING, tasks=5))
     assert before.parallelism[0, 1] == 3
     assert "RESTARTING 121 s after" in reason
     assert watch.due(at(seen, 1200.0, Status.RESTARTING, tasks=5)) is None  # once
@@ -107,7 +107,7 @@ def test_a_job_that_does_not_come_back_is_rolled_back(seen):
 
 def test_a_failure_long_after_the_change_is_not_its_fault(seen):
     watch = RollBack(RollBackConfig(return_s=120))
-    watch.asked(at(seen, 1000.0), change(seen, 5))
+    watch.asked(at(seen, 1000.0))
     assert watch.due(at(seen, 1060.0, tasks=5)) is None  # it came back
     assert watch.due(at(seen, 1200.0, Status.RESTARTING, tasks=5)) is None
 
@@ -116,12 +116,12 @@ def test_fewer_tasks_that_made_it_late_are_rolled_back(seen):
     watch = RollBack(RollBackConfig(slo_share=0.1, return_s=120))
     for t_s in (940.0, 1000.0):
         watch.happened(t_s, outcome(0.02))
-    watch.asked(at(seen, 1000.0), change(seen, 2))
+    watch.asked(at(seen, 1000.0))
     for t_s, down_s in ((1060.0, 10.0), (1120.0, 0.0)):
         watch.happened(t_s, outcome(0.5, down_s=down_s))
         assert watch.due(at(seen, t_s, tasks=2)) is None
     watch.happened(1180.0, outcome(0.5))
-    before, reason = watch.due(at(seen, 1180.0, tasks=2))
+    before, reason, _ = watch.due(at(seen, 1180.0, tasks=2))
     assert before.parallelism[0, 1] == 3
     assert "50 % of the seconds" in reason
     assert "2 % were before" in reason
@@ -129,7 +129,7 @@ def test_fewer_tasks_that_made_it_late_are_rolled_back(seen):
 
 def test_the_outage_of_the_change_itself_does_not_count(seen):
     watch = RollBack()
-    watch.asked(at(seen, 1000.0), change(seen, 2))
+    watch.asked(at(seen, 1000.0))
     for t_s in (1060.0, 1120.0, 1180.0):
         watch.happened(t_s, outcome(0.0, down_s=50.0))
         assert watch.due(at(seen, t_s, tasks=2)) is None
@@ -138,7 +138,7 @@ def test_the_outage_of_the_change_itself_does_not_count(seen):
 def test_a_job_that_has_caught_up_is_left_alone(seen):
     """A second restart would make it late once more."""
     watch = RollBack(RollBackConfig(slo_share=0.1))
-    watch.asked(at(seen, 1000.0), change(seen, 2))
+    watch.asked(at(seen, 1000.0))
     for t_s, late in ((1030.0, 0.9), (1060.0, 0.9), (1090.0, 0.0), (1120.0, 0.0)):
         watch.happened(t_s, outcome(late, down_s=2.0 if t_s == 1030.0 else 0.0))
         assert watch.due(at(seen, t_s, tasks=2)) is None
@@ -148,7 +148,7 @@ def test_a_job_that_has_caught_up_is_left_alone(seen):
 
 def test_what_an_outage_left_is_worked_off_in_three_times_its_length(seen):
     watch = RollBack(RollBackConfig(slo_share=0.1))
-    watch.asked(at(seen, 1000.0), change(seen, 2))
+    watch.asked(at(seen, 1000.0))
     watch.happened(1060.0, outcome(0.0, down_s=60.0))
     due = []
     for minute in range(2, 7):
@@ -159,7 +159,7 @@ def test_what_an_outage_left_is_worked_off_in_three_times_its_length(seen):
 
 def test_more_tasks_are_not_taken_back_for_being_late(seen):
     watch = RollBack()
-    watch.asked(at(seen, 1000.0), change(seen, 6))
+    watch.asked(at(seen, 1000.0))
     for t_s in (1060.0, 1120.0, 1180.0, 1240.0):
         watch.happened(t_s, outcome(1.0))
         assert watch.due(at(seen, t_s, tasks=6)) is None
@@ -167,7 +167,7 @@ def test_more_tasks_are_not_taken_back_for_being_late(seen):
 
 def test_a_change_is_watched_for_its_time_only(seen):
     watch = RollBack(RollBackConfig(return_s=60, watch_s=120))
-    watch.asked(at(seen, 1000.0), change(seen, 2))
+    watch.asked(at(seen, 1000.0))
     assert watch.due(at(seen, 1181.0, tasks=2)) is None
     for t_s in (1240.0, 1300.0, 1360.0):
         watch.happened(t_s, outcome(1.0))
@@ -176,12 +176,12 @@ def test_a_change_is_watched_for_its_time_only(seen):
 
 def test_a_change_is_watched_as_long_where_the_clock_goes_back(seen):
     roll_back = RollBack(RollBackConfig(return_s=90, watch_s=300))
-    roll_back.asked(at(seen, 10_000.0), change(seen, 5))
+    roll_back.asked(at(seen, 10_000.0))
     roll_back.happened(9_990.0, outcome(0.5))
     roll_back.set_back(9_000.0)
     down = {"status": Status.RESTARTING, "tasks": 5}
     assert roll_back.due(at(seen, 1_080.0, **down)) is None
     assert roll_back.state()["outcomes"] == [[990.0, 60.0, 30.0, 0.0]]
-    before, reason = roll_back.due(at(seen, 1_100.0, **down))
+    before, reason, _ = roll_back.due(at(seen, 1_100.0, **down))
     assert before.parallelism[0, 1] == 3
     assert "RESTARTING 100 s after" in reason
