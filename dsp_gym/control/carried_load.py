@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dsp_gym.loop.backlog import waiting_s
 from dsp_gym.loop.configuration import Configured
 from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -12,9 +11,6 @@ from dsp_gym.sizing.service import ServiceModel
 
 _WORTH = 0.05
 """Least difference between two configurations that a model tells apart, share of the load."""
-
-LONGEST_WAIT_S = 60.0
-"""Age of the work at a source, s, from which on nothing is taken away from a job."""
 
 
 class CarriedLoad:
@@ -59,13 +55,3 @@ class CarriedLoad:
             for each in (one, other)
         )
         return bool(carried < (1.0 - _WORTH) * before)  # not where it is NaN
-
-
-def needs_more(seen: MetricsSnapshot) -> bool:
-    """Find out whether a job that runs is late, or has work waiting for too long, (1,).
-
-    Returns:
-        False where neither latency nor backlog is known.
-    """
-    late = seen.latency_p95_s[0] > seen.topology.spec(0).slo.latency_s
-    return bool(late or waiting_s(seen)[0] > LONGEST_WAIT_S)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dsp_gym.arrays import Ints, finite
-from dsp_gym.control.carried_load import CarriedLoad, needs_more
+from dsp_gym.control.carried_load import CarriedLoad
 from dsp_gym.control.modes import RollBackConfig
-from dsp_gym.loop.backlog import drain_s, waiting_s
+from dsp_gym.loop.backlog import behind
 from dsp_gym.loop.configuration import Configuration, Configured
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
@@ -75,7 +75,7 @@ class RollBack:
         """Watch the change that is asked of the job after this snapshot."""
         before = _as_before(snapshot.parallelism.copy(), snapshot.memory_level.copy())
         self._watch(float(snapshot.t_s[0]), before)
-        self._waited_s = min(float(waiting_s(snapshot)[0]), self.config.watch_s)
+        self._waited_s = min(float(behind(snapshot).waits_s[0]), self.config.watch_s)
 
     def recall(self, t_s: float, before: Configuration, topology: Topology) -> None:
         """Watch a change that an earlier process asked of the job, unless it is watched already.
@@ -182,7 +182,7 @@ class RollBack:
         Returns:
             Whether the running configuration carries less than the decision.
         """
-        return needs_more(seen) and self.carried.is_less(seen, guarded)
+        return bool(behind(seen).is_behind[0]) and self.carried.is_less(seen, guarded)
 
     def _down(self, snapshot: MetricsSnapshot) -> str | None:
         """Say why a job that does not run is not waited for."""
@@ -202,7 +202,7 @@ class RollBack:
         if len(up) < _LEAST_OUTCOMES or not self.carried.is_less(snapshot, was):
             return None
         bound = _late_share(before) + self.config.slo_share
-        if _late_share(up[-1:]) <= bound or drain_s(snapshot)[0] <= _SOON_S:
+        if _late_share(up[-1:]) <= bound or behind(snapshot).drains_s[0] <= _SOON_S:
             return None
         owed_s = self._waited_s + self._unwatched_s + sum(o.down_s for o in after)
         if sum(o.late_s for o in after) - _CATCH_UP * owed_s <= bound * sum(o.up_s for o in after):

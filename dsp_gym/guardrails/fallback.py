@@ -11,7 +11,7 @@ from pydantic import Field
 from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, replace
-from dsp_gym.guardrails.shadow import Shadows
+from dsp_gym.guardrails.shadow import Shadows, without_loss
 from dsp_gym.loop.per_job_state import Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -80,7 +80,7 @@ class Fallback(Restriction):
         asked = self.replaces(snapshot)
         if not asked.any():
             return asked
-        wanted = self.shadow.decided(snapshot)
+        wanted = without_loss(snapshot, self.shadow.decided(snapshot))
         return replace(snapshot, asked, wanted.parallelism, wanted.memory_level, parallelism, level)
 
     def watch(self, snapshot: MetricsSnapshot) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dsp_gym.arrays import Ints, plain
 from dsp_gym.errors import ConfigError
+from dsp_gym.loop.backlog import behind
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import SIZED
 from dsp_gym.loop.per_job_state import RowMemory
@@ -88,11 +91,24 @@ class ShadowPolicy:
 
 
 def without_loss(snapshot: MetricsSnapshot, decision: ScalingDecision) -> ScalingDecision:
-    """Return a decision that takes nothing from vertices whose needed metrics are unknown.
+    """Return a decision that takes nothing from those that cannot spare it.
+
+    Those are vertices whose needed metrics are unknown, and jobs that are late or have work waiting
+    (`dsp_gym.loop.backlog`).
 
     Returns:
-        The decision itself where nothing is lacking.
+        The decision itself where there are none.
     """
+    rows = behind(snapshot).is_behind
+    if rows.any():
+        tasks, level = (
+            np.where(rows[:, None], np.maximum(wanted, running), wanted)
+            for wanted, running in (
+                (decision.parallelism, snapshot.parallelism),
+                (decision.memory_level, snapshot.memory_level),
+            )
+        )
+        decision = ScalingDecision(tasks, level, decision.reasons)
     seen = marked(snapshot, SIZED)
     if seen is snapshot:
         return decision

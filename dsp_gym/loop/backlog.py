@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import Bools, Floats
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
+from dsp_gym.loop.snapshot import JOB, VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import direct
+
+LONGEST_WAIT_S = 60.0
+"""Age of the work at a source, s, from which on nothing is to be taken from a job."""
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -35,36 +40,38 @@ def backlog_of(t: JobFacts, seen: SnapshotArrays, j: int) -> tuple[float, float,
 
 @direct
 @njit(cache=True, nogil=True)
-def _times(t: JobFacts, seen: SnapshotArrays, waits: Floats, drains: Floats) -> None:
+def _behind(
+    t: JobFacts, seen: SnapshotArrays, waits: Floats, drains: Floats, behind: Bools
+) -> None:
     for j in range(waits.shape[0]):
         waiting, arriving, growing = backlog_of(t, seen, j)
         waits[j] = waiting / arriving if arriving > 0.0 else (np.inf if waiting > 0.0 else 0.0)
         drains[j] = waiting / -growing if growing < 0.0 and waiting > 0.0 else np.inf
+        is_late = seen.job[JOB.latency_p95_s, j] > t.slo_s[t.row[j]]
+        behind[j] = is_late or waits[j] > LONGEST_WAIT_S
 
 
-def waiting_s(snapshot: MetricsSnapshot) -> Floats:
-    """Compute how long the records that wait took to arrive.
+class Behind(NamedTuple):
+    """How far jobs are behind, (J,) each."""
+
+    waits_s: Floats
+    """How long the records that wait took to arrive; 0 where no source reports a backlog."""
+    drains_s: Floats
+    """How long they take to be worked off at the speed of now; infinite where none shrinks."""
+    is_behind: Bools
+    """The job is late, or has work waiting for more than a minute."""
+
+
+def behind(snapshot: MetricsSnapshot) -> Behind:
+    """Measure how far jobs are behind.
 
     Args:
         snapshot: J jobs.
 
     Returns:
-        (J,) seconds of arrivals; 0 where no source reports a backlog.
+        (J,) each.
     """
-    waits, drains = np.zeros((2, len(snapshot)))
-    _times(snapshot.topology.facts, snapshot.arrays, waits, drains)
-    return waits
-
-
-def drain_s(snapshot: MetricsSnapshot) -> Floats:
-    """Compute how long the backlog takes to be worked off at the speed of now.
-
-    Args:
-        snapshot: J jobs.
-
-    Returns:
-        (J,) seconds; infinite where no backlog shrinks.
-    """
-    waits, drains = np.zeros((2, len(snapshot)))
-    _times(snapshot.topology.facts, snapshot.arrays, waits, drains)
-    return drains
+    jobs = len(snapshot)
+    found = Behind(np.zeros(jobs), np.zeros(jobs), np.zeros(jobs, np.bool_))
+    _behind(snapshot.topology.facts, snapshot.arrays, *found)
+    return found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsp_gym.guardrails import GuardrailsConfig, build
+from dsp_gym.guardrails import Chain, GuardrailsConfig, build
+from dsp_gym.loop.backlog import behind
 from tests.guarding import CHAINS, FLOOR, again, chain
 from tests.strategies import random_decision, random_snapshot, random_topology, seeds
 
@@ -112,6 +114,36 @@ def test_its_state_as_json_continues_where_it_stopped(name, seed):
             before.restore(json.loads(json.dumps(other.state(), allow_nan=False)))
             before.commit(snapshot, before.allow(snapshot, decision))
             other = before
+
+
+WITHOUT_QUOTA = ("default", "strict", "excess_budget", "freeze", "cool_down", "step_limit")
+
+
+@pytest.mark.parametrize("name", WITHOUT_QUOTA)
+@given(seed=seeds(), late=st.booleans())
+@few
+def test_no_guardrail_takes_from_a_job_that_is_behind(name, seed, late):
+    """A user's own bounds and quota excepted: those are hard."""
+    parts = chain(name).guardrails
+    guards = Chain([one for one in parts if one.name != "bounds_and_quota"], explain=False)
+    rng = np.random.default_rng(seed)
+    topology = random_topology(rng, 4)
+    guards.reset(topology, np.arange(4))
+    previous = None
+    with_state = topology.tables.stateful[topology.row] == 1
+    for step in range(4):
+        seen = random_snapshot(rng, topology, 600.0 + 60.0 * step, previous=previous)
+        if late:
+            seen = replace(seen, latency_p95_s=np.full(4, 1e4))
+        decision = random_decision(rng, topology)
+        guarded = guards.allow(seen, decision)
+        rows = behind(seen).is_behind[:, None] & topology.mask
+        least = np.minimum(decision.parallelism, seen.parallelism)
+        assert (guarded.parallelism >= least)[rows].all()
+        least = np.minimum(decision.memory_level, seen.memory_level)
+        assert (guarded.memory_level >= least)[rows & with_state].all()
+        guards.commit(seen, guarded)
+        previous = seen
 
 
 @given(seed=seeds())

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
-from dsp_gym.control.carried_load import needs_more
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.control.permission import Permission
 from dsp_gym.control.roll_back import RollBack
+from dsp_gym.loop.backlog import behind
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
@@ -158,17 +158,21 @@ def test_no_roll_back_takes_from_what_a_late_job_runs_with(seed, late):
         now = replace(now, status=np.array([int(Status.RUNNING)]))
         watch.happened(t_s, outcome(late))
         due = watch.due(now)
-        if due is not None and needs_more(now):
+        if due is not None and behind(now).is_behind[0]:
             assert watch.carried.is_less(now, due.before)
             assert not watch.carried.is_less(due.before, now)
 
 
-def test_a_job_is_in_need_where_it_is_late_or_work_has_waited_for_a_minute():
+def test_a_job_is_behind_where_it_is_late_or_work_has_waited_for_a_minute():
     jobs = constant(line(), 500.0, exact(), map=3)
     jobs.advance(300)
     calm = jobs.snapshot()
-    assert not needs_more(calm)
-    assert needs_more(replace(calm, latency_p95_s=np.array([2.1])))
+
+    def is_behind(seen: MetricsSnapshot) -> bool:
+        return bool(behind(seen).is_behind[0])
+
+    assert not is_behind(calm)
+    assert is_behind(replace(calm, latency_p95_s=np.array([2.1])))
     waiting = np.where(np.isnan(calm.pending_records), np.nan, 31_000.0)
-    assert needs_more(replace(calm, pending_records=waiting))
-    assert not needs_more(replace(calm, pending_records=waiting - 2_000.0))
+    assert is_behind(replace(calm, pending_records=waiting))
+    assert not is_behind(replace(calm, pending_records=waiting - 2_000.0))
