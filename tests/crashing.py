@@ -13,6 +13,7 @@ from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.permission import Permission
+from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.guardrails.chain import build
@@ -121,14 +122,15 @@ def _started(job: Job, policy: str, folder: Path, roll_backs: list[str]) -> JobA
             return super().step(event, body, policy)
 
     seat = GuardedPolicy(make(policy), build("default"), tells_range=False)
-    permission, roll_back = Permission("active"), RollBack()
-    store = StateStore(folder, job.topology, permission, roll_back, (seat,))
+    permission, roll_back, restraint = Permission("active"), RollBack(), Restraint()
+    store = StateStore(folder, job.topology, permission, roll_back, restraint, (seat,))
     autoscaler = JobAutoscaler(
         job,
         [seat],
         Writer(None, job.topology.spec(0).job, policy, job.now_s),
         permission=permission,
         roll_back=roll_back,
+        restraint=restraint,
         store=store,
         interval_s=INTERVAL_S,
     )

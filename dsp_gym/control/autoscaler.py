@@ -20,6 +20,7 @@ from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.control.permission import Permission
 from dsp_gym.control.realizer import ScalingRealizer
+from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.control.turn import Hooks, Turn
@@ -37,6 +38,7 @@ class JobAutoscaler:
         acting: name of the policy whose decision counts; None: the first but the incumbent.
         permission: how far it may go; None: it decides and nothing is enacted.
         roll_back: takes changes back; None: as configured by default.
+        restraint: stops a policy whose changes lead nowhere; None: as configured by default.
         store: keeps what must outlive the process; None: nothing must.
         interval_s: seconds between decisions.
         seed: of policies that draw.
@@ -52,6 +54,7 @@ class JobAutoscaler:
         acting: str | None = None,
         permission: Permission | None = None,
         roll_back: RollBack | None = None,
+        restraint: Restraint | None = None,
         store: StateStore | None = None,
         interval_s: int = 60,
         seed: int = 0,
@@ -61,14 +64,17 @@ class JobAutoscaler:
         self.acting = acting or next(one.name for one in policies if one.name != INCUMBENT)
         self.permission = permission = permission or Permission()
         self.roll_back = roll_back = roll_back or RollBack()
+        self.restraint = restraint = restraint or Restraint()
         self.interval_s, self.turns = interval_s, 0
         self.held: str | None = None  # why nothing was asked of the job at the last decision
         self._store, self._hooks = store, hooks or Hooks()
         self._events = EventHandler(writer, self.acting)
         self._collector = JobCollector(backend, self._events, interval_s)
         self._evaluator = PolicyEvaluator(backend, self.policies, self._events, seed)
-        self._executor = ScalingExecutor(backend, permission, roll_back)
-        self._realizer = ScalingRealizer(backend, permission, roll_back, self._events, store)
+        self._executor = ScalingExecutor(backend, permission, roll_back, restraint)
+        self._realizer = ScalingRealizer(
+            backend, permission, roll_back, restraint, self._events, store
+        )
 
     @property
     def spec(self) -> JobSpec:
@@ -143,6 +149,7 @@ class JobAutoscaler:
             self._evaluator.reset()
             self.permission.set_back(self._collector.set_back_s)
             self.roll_back.set_back(self._collector.set_back_s)
+            self.restraint.set_back(self._collector.set_back_s)
         self._executor.look_at_lease()
         if self._store is not None:
             self._store.take_over(float(seen.t_s[0]))

@@ -9,7 +9,14 @@ from pydantic import Field, model_validator
 from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.control.gate import GateConfig
-from dsp_gym.control.modes import INCUMBENT, CanaryConfig, Mode, NamedPolicyConfig, RollBackConfig
+from dsp_gym.control.modes import (
+    INCUMBENT,
+    CanaryConfig,
+    Mode,
+    NamedPolicyConfig,
+    RestraintConfig,
+    RollBackConfig,
+)
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.job.spec import Slo
 from dsp_gym.metrics.window import WindowConfig
@@ -98,6 +105,9 @@ class RunConfig(ConfigModel):
     )
     roll_back: RollBackConfig = Field(
         default_factory=RollBackConfig, description="when a change that was enacted is taken back"
+    )
+    restraint: RestraintConfig = Field(
+        default_factory=RestraintConfig, description="when a policy is stopped that only changes"
     )
     guardrails: str | GuardrailsConfig | None = Field(
         "default",

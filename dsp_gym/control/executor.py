@@ -7,8 +7,10 @@ from typing import NamedTuple
 from dsp_gym.backends.base import Backend
 from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.permission import Held, Permission
+from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack, TakeBack
 from dsp_gym.control.turn import changes
+from dsp_gym.loop.backlog import behind
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
 STANDBY = "standby"
@@ -20,6 +22,7 @@ class Verdict(NamedTuple):
 
     held: Held | None  # why nothing is asked
     asks: bool = False  # for the acting policy's change
+    increases: bool = False  # whether it carries more than the running configuration
     rolls_back: TakeBack | None = None
 
     @property
@@ -35,10 +38,14 @@ class ScalingExecutor:
         backend: the job.
         permission: how far the acting policy may go.
         roll_back: takes changes back.
+        restraint: stops a policy whose changes lead nowhere.
     """
 
-    def __init__(self, backend: Backend, permission: Permission, roll_back: RollBack) -> None:
+    def __init__(
+        self, backend: Backend, permission: Permission, roll_back: RollBack, restraint: Restraint
+    ) -> None:
         self._backend, self._permission, self._roll_back = backend, permission, roll_back
+        self._restraint = restraint
         self._standby: Held | None = None
 
     def look_at_lease(self) -> None:
@@ -71,9 +78,13 @@ class ScalingExecutor:
             held = Held("policy", one.failure.reason)
         differs = changes(seen, one.guarded)
         if held is None and acting:
-            rescues = differs and self._roll_back.rescues(seen, one.guarded)
+            increases = differs and self._roll_back.carried.is_less(seen, one.guarded)
+            rescues = increases and bool(behind(seen).is_behind[0])
             held = self._permission.against(float(seen.t_s[0]), differs, rescues=rescues)
-        return Verdict(held, asks=differs and acting and held is None)
+            if held is None and differs:
+                held = self._restraint.against(seen, increases=increases)
+            return Verdict(held, asks=differs and held is None, increases=increases)
+        return Verdict(held)
 
     def withhold(self, verdict: Verdict, reason: str) -> Verdict:
         """Ask nothing of the job after all, for want of a record of it.

@@ -114,6 +114,30 @@ class RollBackConfig(ConfigModel):
     )
 
 
+class RestraintConfig(ConfigModel):
+    """How many changes a policy may ask for, and how many increases without any gain."""
+
+    changes_per_hour: int = Field(
+        12, ge=1, le=3600, description="most changes within any hour, whatever they are for"
+    )
+    vain_increases: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="increases in a row without gain, of a job whose backlog grows, after which "
+        "it gets no more",
+    )
+    gain: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="least rise of the records read that is a gain, as a share",
+    )
+    pause_s: float = Field(
+        3600.0, gt=0, le=604800, description="for how long it gets no more then, s"
+    )
+
+
 def _seconds(time: str) -> int:
     hours, minutes = time.split(":")
     return 3600 * int(hours) + 60 * int(minutes)

@@ -7,6 +7,7 @@ from dsp_gym.control.event_handler import EventHandler, TurnFailure, words
 from dsp_gym.control.executor import STANDBY, Verdict
 from dsp_gym.control.modes import WRITING
 from dsp_gym.control.permission import Held, Permission
+from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack, TakeBack
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.control.turn import Turn
@@ -21,6 +22,7 @@ class ScalingRealizer:
         backend: the job.
         permission: rests after a roll-back.
         roll_back: watches what was asked for.
+        restraint: counts what was asked for.
         events: receives what goes wrong.
         store: keeps what must outlive the process; None: nothing must.
     """
@@ -30,11 +32,12 @@ class ScalingRealizer:
         backend: Backend,
         permission: Permission,
         roll_back: RollBack,
+        restraint: Restraint,
         events: EventHandler,
         store: StateStore | None = None,
     ) -> None:
         self._backend, self._permission, self._roll_back = backend, permission, roll_back
-        self._events, self._store = events, store
+        self._restraint, self._events, self._store = restraint, events, store
 
     def realize(self, seen: MetricsSnapshot, guarded: GuardedDecision, verdict: Verdict) -> Verdict:
         """Ask the job for what a mode that acts has decided; never raises.
@@ -56,13 +59,15 @@ class ScalingRealizer:
         return verdict
 
     def _ask(self, seen: MetricsSnapshot, guarded: GuardedDecision, verdict: Verdict) -> Verdict:
-        before = self._roll_back.state()
+        before, counted = self._roll_back.state(), self._restraint.state()
         self._roll_back.asked(seen)
+        self._restraint.asked(seen, increases=verdict.increases)
         self._save(float(seen.t_s[0]))
         try:
             self._apply(guarded)
         except Exception as error:
             self._roll_back.restore(before, is_watched=True)
+            self._restraint.restore(counted)
             self._events.fail(TurnFailure.of_api("actuator", error))
             return Verdict(Held("actuator", words(error)))
         return verdict
@@ -72,9 +77,9 @@ class ScalingRealizer:
             self._backend.actuator.apply(guarded)
 
     def _take_back(self, t_s: float, due: TakeBack) -> None:
-        before, reason, is_down = due
+        before, reason, is_down, rest_s = due
         self._events.step("rolled_back", {"reason": reason})
-        self._permission.rest(t_s, self._roll_back.config.cool_down_s, even_late=is_down)
+        self._permission.rest(t_s, rest_s, even_late=is_down)
         self._save(t_s)
         try:
             if self._backend.actuator is not None:

@@ -12,7 +12,7 @@ from dsp_gym.arrays import Ints, finite
 from dsp_gym.control.carried_load import CarriedLoad
 from dsp_gym.control.modes import RollBackConfig
 from dsp_gym.loop.backlog import behind
-from dsp_gym.loop.configuration import Configuration, Configured
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.protocols import State
@@ -29,6 +29,9 @@ _CATCH_UP = 3.0
 """Late seconds that are forgiven for each second of work that waited: a job that is busy three
 quarters of its time works off the backlog of one second in three.
 """
+
+_LONGEST_REST_S = 86_400.0
+"""A job that fails whenever it is scaled is scaled again after a rest that doubles, up to a day."""
 
 _SOON_S = 300.0
 """A backlog that is worked off within so long is waited for: a roll-back is one more outage."""
@@ -49,6 +52,7 @@ class TakeBack(NamedTuple):
     before: GuardedDecision  # (1, V)
     reason: str
     is_down: bool  # the job does not run with the new ones
+    rest_s: float  # for how long nothing is enacted then
 
 
 class RollBack:
@@ -70,6 +74,7 @@ class RollBack:
         self._asked_s = self._looked_s = -math.inf
         self._waited_s = self._unwatched_s = 0.0
         self._has_returned = self._resumes = False
+        self._failures = 0  # changes in a row after which the job did not run
 
     def asked(self, snapshot: MetricsSnapshot) -> None:
         """Watch the change that is asked of the job after this snapshot."""
@@ -119,6 +124,8 @@ class RollBack:
             return None
         is_up = Status(int(snapshot.status[0])) in (Status.RUNNING, Status.SAVEPOINTING)
         self._has_returned |= is_up and t_s > self._asked_s
+        if self._has_returned and t_s > self._asked_s + self.config.return_s:
+            self._failures = 0
         reason = self._late(self._before, snapshot) if is_up else self._down(snapshot)
         if reason is None:
             if t_s > self._asked_s + self.config.return_s + self.config.watch_s:
@@ -129,7 +136,11 @@ class RollBack:
             before.memory_level, snapshot.memory_level
         ):
             return None  # the configuration from before runs already
-        return TakeBack(before, reason, not is_up)
+        rest_s = self.config.cool_down_s
+        if not is_up:
+            rest_s = min(rest_s * 2.0**self._failures, max(rest_s, _LONGEST_REST_S))
+            self._failures += 1
+        return TakeBack(before, reason, not is_up, rest_s)
 
     def state(self) -> State:
         """List what outlives a restart.
@@ -149,6 +160,7 @@ class RollBack:
             "waited_s": self._waited_s,
             "unwatched_s": self._unwatched_s,
             "has_returned": self._has_returned,
+            "failures": self._failures,
         }
 
     def restore(self, state: State, *, is_watched: bool = False) -> None:
@@ -164,6 +176,7 @@ class RollBack:
         self._waited_s = float(state.get("waited_s", 0.0))
         self._unwatched_s = float(state.get("unwatched_s", 0.0))
         self._has_returned = bool(state["has_returned"])
+        self._failures = int(state.get("failures", 0))
         self._resumes = not is_watched
 
     def set_back(self, seconds: float) -> None:
@@ -175,14 +188,6 @@ class RollBack:
     def put_off(self, before: GuardedDecision) -> None:
         """Keep a roll-back due that could not be asked for."""
         self._before = before
-
-    def rescues(self, seen: MetricsSnapshot, guarded: Configured) -> bool:
-        """Find out whether a decision gives more to a job that is late, or about to be.
-
-        Returns:
-            Whether the running configuration carries less than the decision.
-        """
-        return bool(behind(seen).is_behind[0]) and self.carried.is_less(seen, guarded)
 
     def _down(self, snapshot: MetricsSnapshot) -> str | None:
         """Say why a job that does not run is not waited for."""

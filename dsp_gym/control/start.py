@@ -19,6 +19,7 @@ from dsp_gym.control.journal_writer import JournalWriter, listener
 from dsp_gym.control.modes import ACTING, INCUMBENT, WRITING, Mode, NamedPolicyConfig
 from dsp_gym.control.permission import Permission
 from dsp_gym.control.recovery import Recovery
+from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.state_store import StateStore
 from dsp_gym.control.turn import Hooks
@@ -251,11 +252,13 @@ def _assembled(
     permission = Permission(
         mode, config.canary, config.stop_file, platform.stopped, platform.unsettled
     )
-    roll_back, store = RollBack(config.roll_back), None
+    roll_back, restraint, store = RollBack(config.roll_back), Restraint(config.restraint), None
     if is_real and mode in ACTING:
         folder, lease = writer.folder, platform.leadership
         assert folder is not None  # a run has a journal
-        store = StateStore(folder, topology, permission, roll_back, policies, lease, step)
+        store = StateStore(
+            folder, topology, permission, roll_back, restraint, policies, lease, step
+        )
     return JobAutoscaler(
         backend,
         policies,
@@ -263,6 +266,7 @@ def _assembled(
         acting=acting_name(config),
         permission=permission,
         roll_back=roll_back,
+        restraint=restraint,
         store=store,
         interval_s=config.interval_s,
         seed=config.seed,

@@ -19,6 +19,7 @@ from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.permission import Permission
+from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack
 from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.loop.protocols import State
@@ -45,6 +46,7 @@ class StateStore:
         topology: the job.
         permission: its counts and its rest.
         roll_back: the change that it watches.
+        restraint: the changes that it counts.
         policies: the policies, whose guardrails remember.
         leadership: the right to act, where several processes may.
         tell: receives `took over`, what starts over and why, and `not kept`.
@@ -56,6 +58,7 @@ class StateStore:
         topology: Topology,
         permission: Permission,
         roll_back: RollBack,
+        restraint: Restraint,
         policies: Sequence[GuardedPolicy],
         leadership: Leadership | None = None,
         tell: OnEvent = ignored,
@@ -63,6 +66,7 @@ class StateStore:
         self.file = folder / MEMORY
         self._vertices = list(topology.names(0))
         self._permission, self._roll_back, self._policies = permission, roll_back, policies
+        self._restraint = restraint
         self._leadership, self._tell = leadership, tell
         self._term = 0  # of the leadership, whose inheritance was looked at
         self._known = "", -math.inf  # who kept what is remembered, and when, s
@@ -98,6 +102,7 @@ class StateStore:
             "vertices": self._vertices,
             "permission": self._permission.state(),
             "roll_back": self._roll_back.state(),
+            "restraint": self._restraint.state(),
             "guardrails": {
                 policy.name: policy.chain.state()
                 for policy in self._policies
@@ -157,12 +162,15 @@ class StateStore:
         if body["vertices"] != self._vertices:
             return ["rests, counts and guardrails start over: the job has other vertices"]
         permission, roll_back = self._permission.state(), self._roll_back.state()
+        restraint = self._restraint.state()
         try:
             self._permission.restore(body["permission"])
             self._roll_back.restore(body["roll_back"])
+            self._restraint.restore(body.get("restraint", restraint))  # an earlier release has none
         except MISFITS as error:
             self._permission.restore(permission)
             self._roll_back.restore(roll_back)
+            self._restraint.restore(restraint)
             return [f"rests, counts and guardrails start over: what was kept of them: {error!r}"]
         self._known = str(body.get("holder", "")), float(body["t_s"])
         kept = body["guardrails"]

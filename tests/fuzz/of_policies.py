@@ -19,6 +19,7 @@ from dsp_gym.control import state_store
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission
+from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.serve.decide import Question
 from dsp_gym.guardrails.chain import build
@@ -126,7 +127,7 @@ def _process() -> state_store.StateStore:
     seat = GuardedPolicy(make("ds2"), chain)
     seat.reset(living.topology, np.array([0]))
     permission, back = Permission("canary", CanaryConfig(share=0.5)), RollBack(RollBackConfig())
-    return state_store.StateStore(folder(), living.topology, permission, back, (seat,))
+    return state_store.StateStore(folder(), living.topology, permission, back, Restraint(), (seat,))
 
 
 def _memory(data: bytes) -> object:

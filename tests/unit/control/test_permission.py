@@ -99,7 +99,7 @@ def test_a_job_that_does_not_come_back_is_rolled_back(seen):
     watch = RollBack(RollBackConfig(return_s=120))
     watch.asked(at(seen, 1000.0))
     assert watch.due(at(seen, 1100.0, Status.RESTARTING)) is None
-    before, reason, _ = watch.due(at(seen, 1121.0, Status.RESTARTING, tasks=5))
+    before, reason, *_ = watch.due(at(seen, 1121.0, Status.RESTARTING, tasks=5))
     assert before.parallelism[0, 1] == 3
     assert "RESTARTING 121 s after" in reason
     assert watch.due(at(seen, 1200.0, Status.RESTARTING, tasks=5)) is None  # once
@@ -121,7 +121,7 @@ def test_fewer_tasks_that_made_it_late_are_rolled_back(seen):
         watch.happened(t_s, outcome(0.5, down_s=down_s))
         assert watch.due(at(seen, t_s, tasks=2)) is None
     watch.happened(1180.0, outcome(0.5))
-    before, reason, _ = watch.due(at(seen, 1180.0, tasks=2))
+    before, reason, *_ = watch.due(at(seen, 1180.0, tasks=2))
     assert before.parallelism[0, 1] == 3
     assert "50 % of the seconds" in reason
     assert "2 % were before" in reason
@@ -182,6 +182,6 @@ def test_a_change_is_watched_as_long_where_the_clock_goes_back(seen):
     down = {"status": Status.RESTARTING, "tasks": 5}
     assert roll_back.due(at(seen, 1_080.0, **down)) is None
     assert roll_back.state()["outcomes"] == [[990.0, 60.0, 30.0, 0.0]]
-    before, reason, _ = roll_back.due(at(seen, 1_100.0, **down))
+    before, reason, *_ = roll_back.due(at(seen, 1_100.0, **down))
     assert before.parallelism[0, 1] == 3
     assert "RESTARTING 100 s after" in reason

@@ -15,6 +15,7 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import CanaryConfig, RollBackConfig
 from dsp_gym.control.permission import Permission
+from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack
 from dsp_gym.control.state_store import MEMORY, StateStore, _text
 from dsp_gym.guardrails.chain import build
@@ -41,6 +42,7 @@ class Process:
         self.told: list[tuple[str, dict[str, object]]] = []
         self.permission = Permission("canary", CanaryConfig(share=0.5))
         self.roll_back = RollBack(RollBackConfig(return_s=60))
+        self.restraint = Restraint()
         self.seat = GuardedPolicy(
             make("ds2"),
             build(guardrails)
@@ -49,7 +51,8 @@ class Process:
         )
         self.seat.reset(living.topology, np.array([0]))
         self.store = StateStore(
-            folder, living.topology, self.permission, self.roll_back, (self.seat,), leadership,
+            folder, living.topology, self.permission, self.roll_back, self.restraint, (self.seat,),
+            leadership,
             lambda event, body: self.told.append((event, body)),
         )  # fmt: skip
 
