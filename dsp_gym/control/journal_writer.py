@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -59,6 +59,8 @@ class JournalWriter:
         self._kept: deque[tuple[float, str | None, Mapping[str, object]]] = deque(
             maxlen=_KEPT_STEPS
         )
+        self.steps: Counter[str] = Counter()
+        """Steps of the actuator since the start, by kind."""
 
     @property
     def folder(self) -> Path | None:
@@ -216,6 +218,7 @@ def listener(writer: JournalWriter, policy: str, tell: OnEvent) -> OnEvent:
             _LOG.exception("step %s could not be passed on", kind)
 
     def step(kind: str, body: dict[str, object]) -> None:
+        writer.steps[kind] += 1
         if kind in INTENTS:
             writer.intent(kind, {**body, "decision": writer.decided}, policy)
         else:

@@ -264,14 +264,23 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(alert_rules()), encoding="utf-8")
     labels = {"namespace": "flink", "job": "q11"}
     series = '{namespace="flink", job="q11"%s}'
+    errors = "dsp_gym_api_errors_total" + series % ', api="%s", reason="%s"'
     case = {
         "interval": "1m",
         "input_series": [
             {"series": "dsp_gym_data_age_seconds" + series % "", "values": "20x10 400x20"},
             {"series": "dsp_gym_condition" + series % ', condition="Journaling"',
              "values": "1x10 0x20"},
-            {"series": "dsp_gym_writes_total" + series % ', outcome="timed_out"',
+            {"series": "dsp_gym_writes_total" + series % ', outcome="failed"',
              "values": "0x10 4x20"},
+            {"series": "dsp_gym_rescaling" + series % "", "values": "0x5 1x25"},
+            {"series": "dsp_gym_condition" + series % ', condition="Paused"', "values": "1x30"},
+            {"series": "dsp_gym_condition" + series % ', condition="Behind"',
+             "values": "0x10 1x20"},
+            {"series": "dsp_gym_held_total" + series % ', reason="runaway"', "values": "0x10 1x20"},
+            {"series": errors % ("prometheus", "Forbidden"), "values": "0x10 5x20"},
+            {"series": errors % ("flink", "Timeout"), "values": "0x10 5x20"},
+            {"series": 'dsp_gym_build_info{version="1"}', "values": "1x10 _x20"},
         ],
         "alert_rule_test": [
             {"eval_time": "10m", "alertname": "DspGymDataStale", "exp_alerts": []},
@@ -282,7 +291,28 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
                                             "condition": "Journaling"}}]},
             {"eval_time": "20m", "alertname": "DspGymWritesFail",
              "exp_alerts": [{"exp_labels": {**labels, "severity": "critical",
-                                            "outcome": "timed_out"}}]},
+                                            "outcome": "failed"}}]},
+            {"eval_time": "20m", "alertname": "DspGymActedWithoutEffect",
+             "exp_alerts": [{"exp_labels": {**labels, "severity": "warning",
+                                            "outcome": "failed"}}]},
+            {"eval_time": "12m", "alertname": "DspGymRescaleUnfinished", "exp_alerts": []},
+            {"eval_time": "20m", "alertname": "DspGymRescaleUnfinished",
+             "exp_alerts": [{"exp_labels": {**labels, "severity": "critical"}}]},
+            {"eval_time": "10m", "alertname": "DspGymPausedWhileBehind", "exp_alerts": []},
+            {"eval_time": "20m", "alertname": "DspGymPausedWhileBehind",
+             "exp_alerts": [{"exp_labels": {**labels, "severity": "critical",
+                                            "condition": "Paused"}}]},
+            {"eval_time": "20m", "alertname": "DspGymRunaway",
+             "exp_alerts": [{"exp_labels": {**labels, "severity": "critical",
+                                            "reason": "runaway"}}]},
+            {"eval_time": "20m", "alertname": "DspGymTokenRefused",
+             "exp_alerts": [{"exp_labels": {**labels, "severity": "critical",
+                                            "api": "prometheus"}}]},
+            {"eval_time": "20m", "alertname": "DspGymUpstreamTooSlow",
+             "exp_alerts": [{"exp_labels": {**labels, "severity": "warning", "api": "flink"}}]},
+            {"eval_time": "10m", "alertname": "DspGymGone", "exp_alerts": []},
+            {"eval_time": "25m", "alertname": "DspGymGone",
+             "exp_alerts": [{"exp_labels": {"severity": "critical"}}]},
         ],
     }  # fmt: skip
     for entry in case["alert_rule_test"]:
@@ -292,6 +322,13 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     done = promtool("test", "rules", "test.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_says_in_the_docs_what_to_do() -> None:
+    page = (DEPLOY.parent / "docs" / "alerts.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+    alerts = [rule["alert"] for group in alert_rules()["groups"] for rule in group["rules"]]
+    assert sorted(headings) == sorted(alerts)
 
 
 def expected(alert: str, labels: dict[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.executor import STANDBY
 from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.turn import Turn
+from dsp_gym.loop.backlog import behind
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -20,13 +21,23 @@ CONDITIONS = (
     "Journaling",
     "ManagedByBuiltin",
     "Paused",
+    "Behind",
 )
 """Ready: the job is seen. DataFresh: its metrics window is full. InDistribution: it looks like what
 the acting policy was trained on. Limited: guardrails changed its decision. FallbackActive: another
 policy decided. Journaling: decisions are written down. ManagedByBuiltin: the operator's own
-autoscaler scales the job. Paused: nothing may be enacted."""
+autoscaler scales the job. Paused: nothing may be enacted, or not what the policy wants. Behind: the
+job is late, or has work waiting."""
 
 FULL = 1.0 - 1e-9
+
+_PAUSES = {
+    "rests": "RolledBack",
+    STANDBY: "Standby",
+    "runaway": "Runaway",
+    "too_many": "TooManyChanges",
+}
+"""Reason of the condition Paused, by the word for what held a decision."""
 
 
 class Found(NamedTuple):
@@ -77,6 +88,7 @@ class Conditions:
             if managed is None
             else Found("True", "Managed", managed),
             "Paused": _paused(run, turn),
+            "Behind": _behind(turn),
         }
         for name, now in found.items():
             before = self._known[name]
@@ -154,8 +166,17 @@ def _paused(run: JobAutoscaler, turn: Turn) -> Found:
     reason = run.permission.pause()
     if reason is not None:
         return Found("True", "Stopped", reason)
-    if turn.held_code == "rests":
-        return Found("True", "RolledBack", turn.held or "")
-    if turn.held_code == STANDBY:
-        return Found("True", "Standby", turn.held or "")
+    word = _PAUSES.get(turn.held_code or "")
+    if word is not None:
+        return Found("True", word, turn.held or "")
     return Found("False", "Running", "nothing stops the policy from acting")
+
+
+def _behind(turn: Turn) -> Found:
+    if turn.snapshot is None:
+        return Found("Unknown", "NotSeen", "the job could not be looked at")
+    now = behind(turn.snapshot)
+    late_s, waits_s = float(turn.snapshot.latency_p95_s[0]), float(now.waits_s[0])
+    late = f"p95 latency {late_s:.1f} s, " if late_s >= 0 else ""
+    said = f"{late}work waiting for {waits_s:.0f} s"
+    return Found("True", "Behind", said) if now.is_behind[0] else Found("False", "InTime", said)

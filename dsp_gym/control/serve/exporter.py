@@ -18,6 +18,7 @@ from dsp_gym.control.serve.status import StatusBoard, costs
 from dsp_gym.control.serve.versions import model_sha256
 from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
+from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.version import __version__
 
 try:
@@ -33,6 +34,9 @@ except ModuleNotFoundError:
 
 Sample = tuple[tuple[str, ...], float]
 """Values of the labels, and the number."""
+
+_ENDS = ("reached", "failed", "restored", "left", "alarm")
+"""Steps of an actuator that say what became of a change."""
 
 _HELD = "Decisions at which nothing could be asked of the job"
 
@@ -153,6 +157,7 @@ class Exporter:
                 [],
                 [((), int(conditions["Paused"].status == "True"))],
             ),
+            ("rescaling", "1: a change is under way", [], [((), int(_is_pending(board)))]),
             ("window_fill", "Share of the metrics window covered", [], [((), fill)]),
         ]
         if math.isfinite(board.data_age_s):
@@ -184,7 +189,7 @@ class Exporter:
             ),
             ("policy_failures", failed, ["policy", "cause"], faults),
             ("api_errors", answers, ["api", "reason"], self._api_errors(board).items()),
-            ("writes", "Changes asked of the job", ["outcome"], _single(counts.writes)),
+            ("writes", "Changes asked of the job", ["outcome"], _single(_writes(board))),
         ):
             yield self._family(common, name, about, labels, samples, counted=True)
 
@@ -316,6 +321,17 @@ class Exporter:
         for values, number in samples:
             family.add_metric([*common.values(), *values], number)
         return family
+
+
+def _is_pending(board: StatusBoard) -> bool:
+    actuator = board.run.backend.actuator
+    return actuator is not None and bool(actuator.status()[0] == ActuatorStatus.PENDING)
+
+
+def _writes(board: StatusBoard) -> Counter[str]:
+    """Count changes: those decided on, and what the actuator made of them."""
+    steps = board.run.writer.steps
+    return board.counts.writes + Counter({name: steps[name] for name in _ENDS})
 
 
 def _single(times: Counter[str]) -> Iterable[Sample]:

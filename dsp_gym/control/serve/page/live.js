@@ -16,6 +16,7 @@ const CONDITIONS = {
     NotAsked: ["No journal kept", "soft"] },
   ManagedByBuiltin: { True: ["Flink's own autoscaler acts too", "bad"], False: ["Flink's autoscaler off", "good"] },
   Paused: { True: ["Paused", "warn"], False: ["Not paused", "good"] },
+  Behind: { True: ["Job behind", "warn"], False: ["Job in time", "good"], Unknown: ["Not known whether the job is behind", "soft"] },
 };
 
 // Three digits that matter, thousands by commas.

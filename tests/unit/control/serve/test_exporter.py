@@ -22,6 +22,7 @@ NAMES = {
     "held": {"reason"},
     "data_age_seconds": set(),
     "window_fill": set(),
+    "rescaling": set(),
     "guard_trips": {"policy", "guardrail"},
     "fallback_active": {"policy"},
     "policy_failures": {"policy", "cause"},
