@@ -42,6 +42,7 @@ class Needs(NamedTuple):
     of_vertex: Ints
     of_source: Ints  # of a source
     of_inputs: Ints  # of all vertices upstream
+    of_all: Ints  # of the vertex itself or of those upstream: what every vertex shall report
     state: bool  # and, of a vertex that keeps state, its cache hit rate and latencies
     demand: bool  # without those upstream there is no decision, only a lower bound of it
     rows: Ints  # all of them, and further ones for which last known values stand in
@@ -79,7 +80,17 @@ def needs(
     rows = _rows(dict.fromkeys((*of_vertex, *of_source, *of_inputs, *of_state, *besides)))
     place = np.full(len(VERTEX_FLOATS), -1)
     place[rows] = np.arange(len(rows))
-    return Needs(_rows(of_vertex), _rows(of_source), _rows(of_inputs), state, demand, rows, place)
+    of_all = _rows(dict.fromkeys((*of_vertex, *of_inputs)))
+    return Needs(
+        _rows(of_vertex),
+        _rows(of_source),
+        _rows(of_inputs),
+        of_all,
+        state,
+        demand,
+        rows,
+        place,
+    )
 
 
 def _rows(names: Iterable[str]) -> Ints:
@@ -234,25 +245,47 @@ def is_among(rows: Ints, m: int) -> bool:
     return found
 
 
-@njit(cache=True, nogil=True, borrows=True)
+@njit(cache=True, nogil=True, borrows=True, forceinline=True)
 def is_complete(t: JobFacts, seen: SnapshotArrays, asked: Needs, value: Floats, j: int) -> bool:
     """Return whether every vertex of job j reports what is needed: nothing is to be looked for.
 
     Returns:
         False where a value is NaN, also where no vertex reports it.
     """
-    k, complete, vertex = t.row[j], True, seen.vertex
-    for v in range(t.n[k]):
-        for m in asked.of_vertex:
-            complete = complete and not np.isnan(vertex[m, j, v])
-        for m in asked.of_inputs:
-            complete = complete and not np.isnan(vertex[m, j, v])
+    k, vertex = t.row[j], seen.vertex
+    n, unknown = t.n[k], False
+    for m in asked.of_all:
+        # Without a branch, several vertices are compared at once; NaN alone differs from itself.
+        for v in range(n):
+            unknown |= vertex[m, j, v] != vertex[m, j, v]
+        if unknown:
+            return False
+    for v in range(n):
         if t.kind[k, v] == SOURCE:
             for m in asked.of_source:
-                complete = complete and not np.isnan(vertex[m, j, v])
-        if asked.state:
-            complete = complete and _first_of_state(t, seen, asked, value, j, v) < 0
-    return complete
+                unknown |= vertex[m, j, v] != vertex[m, j, v]
+    return not (unknown or (asked.state and _lacks_state(t, seen, asked, value, j)))
+
+
+@njit(cache=True, nogil=True, borrows=True, forceinline=True)
+def _lacks_state(t: JobFacts, seen: SnapshotArrays, asked: Needs, value: Floats, j: int) -> bool:
+    """Return whether a vertex v of job j lacks a metric of its state.
+
+    Only where one may be lacking `_first_of_state` is called: a call takes longer than the work.
+    """
+    vertex, stateful, k = seen.vertex, t.stateful, t.row[j]
+    read, write = VERTEX.state_read_latency_ms, VERTEX.state_write_latency_ms
+    before_read, before_write = asked.place[read], asked.place[write]
+    for v in range(t.n[k]):
+        may_lack = np.isnan(vertex[VERTEX.cache_hit_rate, j, v]) and (
+            stateful[k, v] == 1 or not np.isnan(vertex[VERTEX.cache_hits_total, j, v])
+        )
+        if value.shape[0] > 0:
+            may_lack |= np.isnan(vertex[read, j, v]) and not np.isnan(value[j, v, before_read])
+            may_lack |= np.isnan(vertex[write, j, v]) and not np.isnan(value[j, v, before_write])
+        if may_lack and _first_of_state(t, seen, asked, value, j, v) >= 0:
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True)

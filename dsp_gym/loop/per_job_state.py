@@ -67,14 +67,20 @@ class RowMemory:
     Args:
         fields: name -> (per "job" or "vertex", first value). The type of the first value is the
             type of the array; a float NaN is `null` in JSON.
-        depth: number of values kept per row; 1 keeps no extra axis.
+        depth: number of values kept per row; 1 keeps no extra axis. By name: of these arrays, which
+            keep the axis for one value, too.
     """
 
     def __init__(
-        self, fields: Mapping[str, tuple[Per, bool | int | float]], *, depth: int = 1
+        self,
+        fields: Mapping[str, tuple[Per, bool | int | float]],
+        *,
+        depth: int | Mapping[str, int] = 1,
     ) -> None:
         self._fields = dict(fields)
-        self._depth = depth
+        if isinstance(depth, int):
+            depth = {} if depth == 1 else dict.fromkeys(fields, depth)
+        self._depths = dict(depth)
         self._arrays: dict[str, NDArray[Any]] = {}
         self._tables: dict[object, object] = {}
         self._handles = Handles()
@@ -107,7 +113,11 @@ class RowMemory:
         return self._handles.of(table, lambda: self.arrays(table))
 
     @classmethod
-    def of_none(cls, fields: Mapping[str, tuple[Per, bool | int | float]], depth: int = 1) -> Self:
+    def of_none(
+        cls,
+        fields: Mapping[str, tuple[Per, bool | int | float]],
+        depth: int | Mapping[str, int] = 1,
+    ) -> Self:
         """Make the memory of no jobs, for compiled code that takes one without reading it.
 
         Args:
@@ -127,7 +137,9 @@ class RowMemory:
 
     def _start(self, shapes: Mapping[Per, tuple[int, ...]], mask: Mask | None) -> None:
         for name, (per, first) in self._fields.items():
-            shape = shapes[per] if self._depth == 1 else (*shapes[per], self._depth)
+            shape = shapes[per]
+            if name in self._depths:
+                shape = (*shape, self._depths[name])
             old = self._arrays.get(name)
             # In place where the shape stays: tables and handles of compiled code remain valid.
             if old is None or old.shape != shape:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.loop.lacking import COUNTERS, Lacked, Needs, find_lacking, is_among, is_complete
-from dsp_gym.loop.per_job_state import Kept, Parts, Per, RowMemory
+from dsp_gym.loop.per_job_state import Kept, Per, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import (
     JOB,
@@ -28,7 +29,7 @@ from dsp_gym.loop.snapshot import (
     snapshot_of_arrays,
 )
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.numba_handles import Handle, direct
+from dsp_gym.numba_handles import Handle, Handles, direct
 
 LONGEST_S = 600.0
 """Age in seconds beyond which a last known value no longer stands in for one that is lacking."""
@@ -39,22 +40,19 @@ _NAMED = 3
 _LACKED = "unknown"
 
 
-class Values(NamedTuple):
-    """The last known values, for compiled code."""
+class Known(NamedTuple):
+    """What decisions need, the last known values of it, and how old they are; for compiled code."""
 
+    asked: Needs
     value: Floats  # (J, V, `Needs.rows`); NaN: never reported
-
-
-class Completeness(NamedTuple):
-    """When every vertex last reported all that is needed, and under which configuration, (J, V)."""
-
+    # When every vertex last reported all that is needed, and under which configuration, (J, V).
     known_s: Floats
     parallelism: Ints
     level: Ints
 
 
-_VALUES: dict[str, tuple[Per, bool | int | float]] = {"value": ("vertex", np.nan)}
-_COMPLETE: dict[str, tuple[Per, bool | int | float]] = {
+_FIELDS: dict[str, tuple[Per, bool | int | float]] = {
+    "value": ("vertex", np.nan),
     "known_s": ("vertex", -1e18),
     "parallelism": ("vertex", -1),
     "level": ("vertex", -1),
@@ -69,17 +67,13 @@ class LastKnown(Kept):
     """
 
     def __init__(self, asked: Needs) -> None:
-        self._needs = asked
-        # A depth of 1 would leave out the last axis.
-        self._values = RowMemory(_VALUES, depth=max(2, len(asked.rows)))
-        self._complete = RowMemory(_COMPLETE)
-        self._kept = Parts(values=self._values, complete=self._complete)
+        self._kept = self._memory = RowMemory(_FIELDS, depth={"value": len(asked.rows)})
+        self._table = partial(Known, asked)
         self._last: tuple[MetricsSnapshot, MetricsSnapshot] | None = None
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
         """Forget all rows, or only those where the mask is True."""
-        for memory in self.memories():
-            memory.reset(jobs, mask)
+        self._memory.reset(jobs, mask)
         self._last = None
 
     def restore(self, state: State) -> None:
@@ -93,7 +87,7 @@ class LastKnown(Kept):
         Returns:
             Memories by rows.
         """
-        return self._values, self._complete
+        return (self._memory,)
 
     def filled(self, snapshot: MetricsSnapshot, *, remember: bool = True) -> MetricsSnapshot:
         """Return the snapshot with last known values where vertices lack what decisions need.
@@ -108,8 +102,7 @@ class LastKnown(Kept):
         """
         if self._last is not None and self._last[0] is snapshot:
             return self._last[1]
-        values, complete = self._values.handle(Values), self._complete.handle(Completeness)
-        found = _looked(snapshot, self._needs, values, complete, remember)
+        found = _looked(snapshot, self._memory.handle(self._table), remember)
         if remember:
             self._last = snapshot, found
         return found
@@ -125,29 +118,27 @@ def marked(snapshot: MetricsSnapshot, asked: Needs) -> MetricsSnapshot:
     Returns:
         The snapshot itself where nothing is lacking.
     """
-    return _looked(snapshot, asked, _NO_VALUES, _NONE_COMPLETE, False)
+    return _looked(snapshot, _NOTHING_KNOWN.of(id(asked), lambda: _nothing_known(asked)), False)
 
 
-_NO_VALUES = RowMemory.of_none(_VALUES, len(VERTEX_FLOATS)).handle(Values)
-_NONE_COMPLETE = RowMemory.of_none(_COMPLETE).handle(Completeness)
+_NOTHING_KNOWN = Handles()
+"""By the id of what is asked, which each of them keeps alive."""
 
 
-def _looked(
-    snapshot: MetricsSnapshot,
-    asked: Needs,
-    values: Handle[Values],
-    complete: Handle[Completeness],
-    remember: bool,
-) -> MetricsSnapshot:
+def _nothing_known(asked: Needs) -> Known:
+    return RowMemory.of_none(_FIELDS, {"value": 0}).arrays(partial(Known, asked))
+
+
+def _looked(snapshot: MetricsSnapshot, known: Handle[Known], remember: bool) -> MetricsSnapshot:
     """Return the snapshot, or a copy with last known values where something is lacking."""
     facts, seen = snapshot.topology.handle, snapshot.arrays
-    if not _look(facts, seen, asked, values, complete, remember):
+    if not _look(facts, seen, known, remember):
         return snapshot
     lacked = Lacked.room(seen.parallelism.shape)
-    if not _find(facts, seen, asked, values, complete, remember, lacked):
+    if not _find(facts, seen, known, remember, lacked):
         return snapshot
     copy = seen._replace(vertex=seen.vertex.copy())
-    _fill(facts, copy, asked, values, complete, lacked)
+    _fill(facts, copy, known, lacked)
     found = snapshot_of_arrays(snapshot.topology, copy)
     found.keep(_LACKED, lacked)
     return found
@@ -230,50 +221,57 @@ def unknown_values(snapshot: MetricsSnapshot, job: int, among: Bools | None = No
     return f"kept: {', '.join(values[:_NAMED])}{more} {verb} unknown" if values else ""
 
 
-@njit(cache=True, nogil=True, borrows=True)
-def _remember(
-    t: JobFacts,
-    seen: SnapshotArrays,
-    asked: Needs,
-    value: Floats,
-    last: Completeness,
-    j: int,
-    lacks: Bools,
-) -> None:
-    """Remember what is known of the vertices v of job j, if it runs; (V,) flags: v lacks some."""
-    if seen.status[j] != RUNNING or not seen.job[JOB.window_fill, j] > 0.0:
+@njit(cache=True, nogil=True, borrows=True, forceinline=True)
+def _remember(t: JobFacts, seen: SnapshotArrays, known: Known, j: int) -> None:
+    """Remember the configuration and the metrics of all vertices v of job j, if it runs."""
+    if not _is_seen(seen, j):
         return
-    for v in range(t.n[t.row[j]]):
-        p, level = seen.parallelism[j, v], seen.memory_level[j, v]
-        if p != last.parallelism[j, v] or level != last.level[j, v]:
-            # Shares of time say nothing about another configuration.
-            last.parallelism[j, v], last.level[j, v] = p, level
-            last.known_s[j, v] = -1e18
-        if not lacks[v]:
-            last.known_s[j, v] = seen.job[JOB.t_s, j]
-        for i, m in enumerate(asked.rows):
-            if not np.isnan(seen.vertex[m, j, v]):
-                value[j, v, i] = seen.vertex[m, j, v]
+    # Compiled code copies several vertices at once only where each array is looked up beforehand.
+    n, rows, vertex, value = t.n[t.row[j]], known.asked.rows, seen.vertex, known.value
+    now, now_level, before, before_level = (
+        seen.parallelism,
+        seen.memory_level,
+        known.parallelism,
+        known.level,
+    )
+    moved = False
+    for v in range(n):
+        moved |= (now[j, v] != before[j, v]) | (now_level[j, v] != before_level[j, v])
+    if moved:
+        for v in range(n):
+            if now[j, v] != before[j, v] or now_level[j, v] != before_level[j, v]:
+                # Shares of time say nothing about another configuration.
+                before[j, v], before_level[j, v] = now[j, v], now_level[j, v]
+                known.known_s[j, v] = -1e18
+    for i in range(rows.shape[0]):
+        m = rows[i]
+        for v in range(n):
+            if vertex[m, j, v] == vertex[m, j, v]:  # a NaN differs from itself
+                value[j, v, i] = vertex[m, j, v]
+
+
+@njit(cache=True, nogil=True, borrows=True, forceinline=True)
+def _is_seen(seen: SnapshotArrays, j: int) -> bool:
+    """Return whether job j runs and its metrics window holds something."""
+    return bool(seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] > 0.0)
 
 
 @direct
 @njit(cache=True, nogil=True)
 def _look(
-    facts: Handle[JobFacts],
-    seen: SnapshotArrays,
-    asked: Needs,
-    values: Handle[Values],
-    complete: Handle[Completeness],
-    remember: bool,
+    facts: Handle[JobFacts], seen: SnapshotArrays, known: Handle[Known], remember: bool
 ) -> bool:
     """Remember all jobs that report all that is needed; return whether one does not."""
-    t, value, some = facts.arrays, values.arrays.value, False
-    nothing = np.zeros(seen.parallelism.shape[1], np.bool_)
+    t, last, some = facts.arrays, known.arrays, False
+    known_s = last.known_s
     for j in range(seen.status.shape[0]):
-        if not is_complete(t, seen, asked, value, j):
+        if not is_complete(t, seen, last.asked, last.value, j):
             some = True
         elif remember:
-            _remember(t, seen, asked, value, complete.arrays, j, nothing)
+            _remember(t, seen, last, j)
+            if _is_seen(seen, j):
+                for v in range(t.n[t.row[j]]):
+                    known_s[j, v] = seen.job[JOB.t_s, j]
     return some
 
 
@@ -282,37 +280,33 @@ def _look(
 def _find(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    asked: Needs,
-    values: Handle[Values],
-    complete: Handle[Completeness],
+    known: Handle[Known],
     remember: bool,
     lacked: Lacked,
 ) -> bool:
     """Find what is lacking of the other jobs, and remember the rest of them."""
-    t, value, some = facts.arrays, values.arrays.value, False
+    t, last, some = facts.arrays, known.arrays, False
     for j in range(seen.status.shape[0]):
-        if is_complete(t, seen, asked, value, j):
+        if is_complete(t, seen, last.asked, last.value, j):
             continue
-        if find_lacking(t, seen, asked, value, j, lacked):
+        if find_lacking(t, seen, last.asked, last.value, j, lacked):
             some = True
         if remember:
-            _remember(t, seen, asked, value, complete.arrays, j, lacked.own[j])
+            _remember(t, seen, last, j)
+            for v in range(t.n[t.row[j]]):
+                if _is_seen(seen, j) and not lacked.own[j, v]:
+                    last.known_s[j, v] = seen.job[JOB.t_s, j]
     return some
 
 
 @direct
 @njit(cache=True, nogil=True)
 def _fill(
-    facts: Handle[JobFacts],
-    room: SnapshotArrays,
-    asked: Needs,
-    values: Handle[Values],
-    complete: Handle[Completeness],
-    lacked: Lacked,
+    facts: Handle[JobFacts], room: SnapshotArrays, known: Handle[Known], lacked: Lacked
 ) -> None:
     """Write last known values where vertices v of jobs j lack some, unless they are too old."""
-    t, value, last = facts.arrays, values.arrays.value, complete.arrays
-    for j in range(value.shape[0]):
+    t, last = facts.arrays, known.arrays
+    for j in range(last.value.shape[0]):
         for v in range(t.n[t.row[j]]):
             same = (
                 room.parallelism[j, v] == last.parallelism[j, v]
@@ -320,10 +314,10 @@ def _fill(
             )
             fresh = room.job[JOB.t_s, j] - last.known_s[j, v] <= LONGEST_S
             if lacked.own[j, v] and same and fresh:
-                for i, m in enumerate(asked.rows):
+                for i, m in enumerate(last.asked.rows):
                     # A counter goes on: its last value says nothing about now.
                     if np.isnan(room.vertex[m, j, v]) and not is_among(COUNTERS, m):
-                        room.vertex[m, j, v] = value[j, v, i]
+                        room.vertex[m, j, v] = last.value[j, v, i]
     for j in range(room.status.shape[0]):
         for v in range(t.n[t.row[j]]):
             u = lacked.holder[j, v]
