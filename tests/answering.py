@@ -119,6 +119,7 @@ class Scripted:
     until_s: float = float("inf")
     silent: tuple[str, int] | None = None
     failure: FlinkError | None = None
+    folded: frozenset[str] = frozenset()
 
     def poll(self) -> None:
         return

@@ -22,6 +22,8 @@ from tests.simulating import exact, line
 class Living(FlinkCollector):
     """Collector, source of samples and actuator in one; troubles are set by the test."""
 
+    folded = ()
+
     def __init__(self, rate_per_s: float = 1500.0) -> None:
         self.spec = line(rescale={"mode": "redeploy", "outage_s": [12, 12, 12]})
         self.simulated = SimulatedJobs(Topology.of([self.spec]), exact())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -262,6 +262,11 @@ class Backend(ABC):
     def is_over(self) -> bool:
         """Whether there is no more to show, as at the end of a recording."""
         return False
+
+    @property
+    def folded(self) -> Collection[str]:
+        """Labels of series that were left out as copies, since each measurement counts once."""
+        return ()
 
     @property
     def is_lost(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -232,6 +232,11 @@ class FlinkBackend(Backend):
     def actuator(self) -> Actuator | None:
         """Scales the job; None in shadow mode."""
         return self._actuator
+
+    @property
+    def folded(self) -> Collection[str]:
+        """Labels of series that were left out as copies of others."""
+        return self._collector.source.folded
 
     @property
     def is_lost(self) -> bool:

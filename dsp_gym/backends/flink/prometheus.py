@@ -213,7 +213,7 @@ class PrometheusSamples:
         if labels - self.folded:
             named = ", ".join(sorted(labels))
             _LOG.warning("%s: series that differ in %s alone are counted once", self.url, named)
-        self.folded |= labels
+        self.folded = self.folded | labels  # a new set: the page reads it from another thread
 
     def _tasks(self, tasks: Iterable[Task]) -> Mapping[str, Task]:
         """The tasks of a job by vertex of the job file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
@@ -79,6 +79,8 @@ class RestSamples:
         clock: Unix seconds now.
         pause_s: How long a poll waits before it asks again for what Flink did not fetch yet.
     """
+
+    folded: Collection[str] = ()
 
     def __init__(
         self,

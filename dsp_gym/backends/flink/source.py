@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import Protocol, runtime_checkable
 
 from dsp_gym.errors import FlinkError
@@ -64,6 +65,10 @@ class RealJob(ABC):
 @runtime_checkable
 class SampleSource(Protocol):
     """Raw samples of one job: Prometheus, Flink's REST interface, or a recording."""
+
+    @property
+    def folded(self) -> Collection[str]:
+        """Labels of series that were left out as copies of others; empty without labels."""
 
     def samples(self, since_s: float, until_s: float) -> Samples:
         """Samples with since_s < t_s <= until_s, Unix seconds.

@@ -95,7 +95,7 @@ def _status() -> Document:
         job_status=_JOB_STATUS,
         held=_or_null(_TEXT),
         conditions=_list(condition),
-        data=_object(age_s=_or_null(_NUMBER), window_fill=_or_null(_NUMBER)),
+        data=_object(age_s=_or_null(_NUMBER), window_fill=_or_null(_NUMBER), folded=_list(_TEXT)),
         policies=_by_name(_policy()),
         vertices=_list(_vertex()),
         decisions=_list(_decision()),

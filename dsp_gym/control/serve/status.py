@@ -157,6 +157,7 @@ class StatusBoard:
             "data": {
                 "age_s": finite(self.data_age_s),
                 "window_fill": None if seen is None else float(seen.window_fill[0]),
+                "folded": sorted(run.backend.folded),
             },
             "policies": {
                 name: {

@@ -296,7 +296,9 @@ function show(s) {
   at("mode").textContent = `mode ${s.mode}, job ${s.job_status || "not seen"}`;
   const age = s.data.age_s === null ? "unknown" : `${s.data.age_s.toFixed(0)} s`;
   const full = s.data.window_fill === null ? "–" : `${Math.round(100 * s.data.window_fill)} %`;
-  at("seen").textContent = `decision ${s.decisions_made} at ${moment(s.t_s)}; age of data ${age}, window ${full} full`;
+  const labels = s.data.folded.join(", ");
+  const once = labels ? `; series that differ in ${labels} alone are counted once` : "";
+  at("seen").textContent = `decision ${s.decisions_made} at ${moment(s.t_s)}; age of data ${age}, window ${full} full${once}`;
   at("notice").textContent = s.held ? `Held: ${s.held}` : "";
   wish(s); conditions(s); graph(s); vertices(s); policies(s); decisions(s);
   document.body.dataset.decision = s.decisions_made;

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from requests import Request
 
+from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.errors import ConfigError, FlinkError
+from dsp_gym.metrics.window import WindowConfig
 from tests.answering import answering, tell
 from tests.simulating import line
 
@@ -53,6 +55,11 @@ def server():
 def source(server):
     job = FlinkJob(FlinkRest(server.url, timeout_s=0.5), "mine", line())
     return PrometheusSamples(server.url, job, line(), timeout_s=0.5)
+
+
+def shown_by(source):
+    collector = FlinkCollector(line(), source.job, source, WindowConfig())
+    return FlinkBackend(collector, None)
 
 
 def series(name, *values, task="map", subtask=0, **labels):
@@ -145,7 +152,7 @@ def test_copies_are_counted_once_and_their_label_is_said_once(server, source, ca
     ]
     for _ in range(2):
         assert [row[4] for row in source.samples(5, 30).rows()] == [100, 200, 300]
-    assert source.folded == {"replica"}
+    assert source.folded == shown_by(source).folded == {"replica"}
     assert [record.message for record in caplog.records] == [
         f"{server.url}: series that differ in replica alone are counted once"
     ]

@@ -27,6 +27,13 @@ def test_before_the_first_decision_everything_is_unknown(serving):
     assert document["vertices"] == []
 
 
+def test_labels_of_copies_are_named(serving, monkeypatch):
+    session = serving()
+    assert decided(session, 1)["data"]["folded"] == []
+    monkeypatch.setattr(type(session.run.backend), "folded", {"replica", "pod"})
+    assert decided(session, 1)["data"]["folded"] == ["pod", "replica"]
+
+
 def test_every_vertex_says_what_runs_and_what_each_policy_wants(serving):
     document = decided(serving(), 20)
     json.dumps(document, allow_nan=False)
