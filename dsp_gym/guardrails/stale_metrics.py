@@ -25,7 +25,7 @@ from dsp_gym.loop.lacking import (
     needs,
     room_for,
 )
-from dsp_gym.loop.plausible import doubts
+from dsp_gym.loop.plausible import doubted
 from dsp_gym.loop.snapshot import (
     JOB,
     JOB_FLOATS,
@@ -116,12 +116,14 @@ class StaleMetrics(Restriction):
         return work.trips
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
-        if (wrong := doubts(snapshot)) and wrong[job]:
-            return wrong[job]
+        doubt = doubted(snapshot)
+        is_whole = self.demands(snapshot)[job]
+        if doubt is not None and doubt.sentences[job] and (doubt.jobs[job] or not is_whole):
+            return doubt.sentences[job]
         fill = snapshot.window_fill[job]
         if not fill >= self.config.min_window_fill - 1e-9:
             return f"{100 * fill:.0f} % of the metrics window is covered"
-        if not self.demands(snapshot)[job]:
+        if not is_whole:
             return unknown_values(marked(snapshot, self._needs), job)
         mask = snapshot.topology.mask[job]
         unknown = [

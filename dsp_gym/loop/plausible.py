@@ -1,8 +1,10 @@
 """Metrics out of their range are no evidence.
 
 A busy time of 50,000 ms/s or a negative backlog is a sign of a broken measurement, not of a large
-load. Such values become unknown, the metrics window of their job counts as empty, and a turn of the
-loop keeps the running configuration.
+load. Such a value becomes unknown. One of a vertex costs that vertex alone, as if it had not
+reported the value (`dsp_gym.loop.lacking`): it gives up nothing, nor do the vertices downstream
+whose demand is unknown with it. One of the job itself empties the metrics window, and the job keeps
+the running configuration.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats
 from dsp_gym.compiling import njit
+from dsp_gym.loop.lacking import BACKLOG, FLOW
 from dsp_gym.loop.snapshot import (
     JOB,
     JOB_FLOATS,
@@ -34,7 +37,12 @@ Clocks of scrapes differ, and a rate is a difference of large sums.
 _NAMED = 3
 """Most metrics that a sentence names."""
 
-_CHECKED, _DOUBTS = "plausible", "doubts"
+_CHECKED, _DOUBTED = "plausible", "doubted"
+
+_LOAD = frozenset(
+    ("records_in_total", "records_out_total", *FLOW, *BACKLOG, "pending_records_max_subtask")
+)
+"""Metrics of a vertex without which the demand of the vertices downstream is unknown."""
 
 
 class Ranges(NamedTuple):
@@ -42,6 +50,14 @@ class Ranges(NamedTuple):
 
     job: Floats  # (2, metrics of a job)
     vertex: Floats  # (2, metrics of a vertex)
+
+
+class Doubted(NamedTuple):
+    """What `plausible` removed from a snapshot of J jobs."""
+
+    sentences: tuple[str, ...]  # a sentence per job, "" where nothing was removed
+    jobs: Bools  # (J,) a value of the job itself
+    vertices: Bools  # (J, V) a value of the vertex, or one that its demand follows from
 
 
 _COLUMNS = {name: column for name, _, column in SNAPSHOT_METRICS}
@@ -67,8 +83,8 @@ def plausible(snapshot: MetricsSnapshot) -> MetricsSnapshot:
 
     Returns:
         The snapshot itself where every value is within its range. Otherwise a copy in which other
-        values are unknown, and the metrics windows of their jobs are empty; the same copy at every
-        call.
+        values are unknown, and the metrics windows empty where they are of the job itself; the same
+        copy at every call.
     """
     known = snapshot.kept(_CHECKED)
     if known is not None:
@@ -80,6 +96,18 @@ def plausible(snapshot: MetricsSnapshot) -> MetricsSnapshot:
     return snapshot.keep(_CHECKED, cleaned)
 
 
+def doubted(snapshot: MetricsSnapshot) -> Doubted | None:
+    """Return what `plausible` removed from a snapshot.
+
+    Args:
+        snapshot: J jobs, a result of `plausible`.
+
+    Returns:
+        Sentences, jobs and vertices; None where nothing was removed.
+    """
+    return cast("Doubted | None", snapshot.kept(_DOUBTED))
+
+
 def doubts(snapshot: MetricsSnapshot) -> tuple[str, ...]:
     """Say which values of a snapshot `plausible` removed.
 
@@ -89,7 +117,8 @@ def doubts(snapshot: MetricsSnapshot) -> tuple[str, ...]:
     Returns:
         A sentence per job, "" where nothing was removed; () where nothing was for any job.
     """
-    return cast("tuple[str, ...]", snapshot.kept(_DOUBTS) or ())
+    found = doubted(snapshot)
+    return () if found is None else found.sentences
 
 
 @direct
@@ -128,10 +157,9 @@ def _cleaned(snapshot: MetricsSnapshot) -> MetricsSnapshot:
     summed = VERTEX.busy_accumulated_ms_per_s
     each = float(_RANGES.vertex[1, VERTEX.busy_ms_per_s])
     of_vertex[summed] |= seen.vertex[summed] > each * np.maximum(1, seen.parallelism)
-    # A job with any such value loses its window, so that guardrails hold it.
-    doubted: Bools = np.asarray(of_job.any(axis=0) | of_vertex.any(axis=(0, 2)))
+    jobs: Bools = np.asarray(of_job.any(axis=0))
     job = np.where(of_job, np.nan, seen.job)
-    job[JOB.window_fill, doubted] = 0.0
+    job[JOB.window_fill, jobs] = 0.0
     arrays = SnapshotArrays(
         seen.status.copy(),
         seen.parallelism.copy(),
@@ -140,12 +168,27 @@ def _cleaned(snapshot: MetricsSnapshot) -> MetricsSnapshot:
         np.where(of_vertex, np.nan, seen.vertex),
     )
     cleaned = snapshot_of_arrays(snapshot.topology, arrays)
-    words = tuple(
-        _sentence(snapshot, j, of_job[:, j], of_vertex[:, j]) if doubted[j] else ""
+    sentences = tuple(
+        _sentence(snapshot, j, of_job[:, j], of_vertex[:, j])
+        if of_job[:, j].any() or of_vertex[:, j].any()
+        else ""
         for j in range(len(snapshot))
     )
-    cleaned.keep(_DOUBTS, words)
+    cleaned.keep(_DOUBTED, Doubted(sentences, jobs, _without_evidence(snapshot, of_vertex)))
     return cleaned
+
+
+def _without_evidence(snapshot: MetricsSnapshot, of_vertex: Bools) -> Bools:
+    """Flag the vertices with implausible values, and those downstream of an implausible load."""
+    found: Bools = np.asarray(of_vertex.any(axis=0))
+    is_load = np.array([name in _LOAD for name in VERTEX_FLOATS])
+    for j in np.flatnonzero(found.any(axis=1)).tolist():
+        sends = of_vertex[is_load, j].any(axis=0)
+        upstream = snapshot.topology.tables.upstream[snapshot.topology.row[j]]
+        for v, inputs in enumerate(upstream):  # in topological order
+            sends[v] |= sends[inputs[inputs >= 0]].any()
+        found[j] |= sends
+    return found
 
 
 def _sentence(snapshot: MetricsSnapshot, j: int, of_job: Bools, of_vertex: Bools) -> str:

@@ -6,17 +6,18 @@ The loop beside a real job calls its halves, `guarded_turn` and `settle_turn`: w
 was enacted is known only afterwards.
 
 Policy and guardrails see the snapshot without implausible values (`plausible`). Where there were
-any the turn keeps the running configuration and says why.
+any the turn says so: a job with one of its own keeps the running configuration, a vertex with one
+gives up nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
-from dsp_gym.loop.plausible import doubts, plausible
+from dsp_gym.loop.plausible import Doubted, doubted, plausible
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
@@ -59,8 +60,8 @@ def guarded_turn(
     # The same object at each call for one snapshot, so that policy memos hold.
     seen = plausible(snapshot)
     decision = decide(seen)
-    if wrong := doubts(seen):
-        decision = _held(seen, decision, wrong)
+    if (doubt := doubted(seen)) is not None:
+        decision = _held(seen, decision, doubt)
     if guardrails is None:
         return GuardedDecision.unchanged(decision)
     return guardrails.allow(seen, decision)
@@ -86,16 +87,18 @@ def settle_turn(
         guardrails.watch(seen)
 
 
-def _held(
-    snapshot: MetricsSnapshot, decision: ScalingDecision, wrong: Sequence[str]
-) -> ScalingDecision:
-    """Keep the running configuration of the jobs with doubtful metrics, a sentence per job."""
-    rows = np.array([bool(sentence) for sentence in wrong])[:, None]
-    return ScalingDecision(
-        np.where(rows, snapshot.parallelism, decision.parallelism),
-        np.where(rows, snapshot.memory_level, decision.memory_level),
-        tuple(
-            f"hold: {sentence}" if sentence else reason
-            for sentence, reason in zip(wrong, decision.reasons, strict=True)
-        ),
-    )
+def _held(snapshot: MetricsSnapshot, decision: ScalingDecision, doubt: Doubted) -> ScalingDecision:
+    """Keep the running configuration where metrics are doubtful, and say so, a sentence per job."""
+    wanted = decision.parallelism, decision.memory_level
+    now = snapshot.parallelism, snapshot.memory_level
+    # A trade of tasks for memory takes away, too.
+    takes = (wanted[0] < now[0]) | (wanted[1] < now[1])
+    keeps = doubt.jobs[:, None] | (doubt.vertices & takes)
+    reasons = [
+        f"hold: {sentence}" if of_job else "; ".join(filter(None, (reason, sentence)))
+        for sentence, of_job, reason in zip(
+            doubt.sentences, doubt.jobs.tolist(), decision.reasons, strict=True
+        )
+    ]
+    parallelism, level = (np.where(keeps, a, b) for a, b in zip(now, wanted, strict=True))
+    return ScalingDecision(parallelism, level, tuple(reasons))
