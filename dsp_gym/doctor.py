@@ -1,4 +1,4 @@
-"""Is everything there? Versions, extras, Java, caches, threads, names and data.
+"""Is everything there? Versions, extras, Java, caches, threads, names and data; a cluster.
 
 Nothing heavy is imported: what is installed is read from its metadata.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dsp_gym.backends.flink.local.distribution import (
     find_java,
@@ -26,6 +26,9 @@ from dsp_gym.backends.flink.local.distribution import (
 )
 from dsp_gym.engine import cores
 from dsp_gym.errors import DspGymError
+
+if TYPE_CHECKING:
+    from dsp_gym.backends.flink.versions import Support, Way
 
 DISTRIBUTION = "dsp-gym"
 SHARED_NAMES = ("agents", "baselines")
@@ -77,6 +80,65 @@ def diagnose() -> list[Finding]:
         *_names(),
         _data(),
     ]
+
+
+def of_cluster(url: str) -> list[Finding]:
+    """Find out whether the jobs of a cluster are read, and in which ways they may be changed.
+
+    Args:
+        url: of its REST interface.
+
+    Returns:
+        A finding for its version, for reading, and for each way; for its version alone where it
+        does not answer or is not read.
+    """
+    from dsp_gym.backends.discovery.flink import settings_of
+    from dsp_gym.backends.flink.rest import FlinkRest
+    from dsp_gym.backends.flink.versions import WAYS, support_of, unread, version_of
+
+    try:
+        rest = FlinkRest(url)
+        version = version_of(rest)
+        row = support_of(version)
+        if row is None or not row.reading:
+            raise unread(rest.url, version)
+        with rest.reading():
+            scheduler = settings_of(rest).get("jobmanager.scheduler", "default").lower()
+    except DspGymError as error:
+        return [Finding("cluster", "version", "problem", error.message, error.remedy)]
+    return [
+        Finding("cluster", "version", "ok", f"Flink {version} at {rest.url}"),
+        Finding("cluster", "reading", "ok", "by all commands that read a cluster"),
+        *(_changed(way, row, scheduler) for way in WAYS),
+    ]
+
+
+def _changed(way: Way, row: Support, scheduler: str) -> Finding:
+    """Say whether jobs of a release may be changed in a way, under a scheduler."""
+    name, how = _CHANGES[way]
+    if not row.allows(way):
+        from dsp_gym.backends.flink.versions import tested
+
+        detail = f"not tested on Flink {row.version}; tested on {', '.join(tested(way)) or 'none'}"
+        remedy = "Leave out --apply, or run the job on such a release."
+        return Finding("cluster", name, "missing", detail, remedy)
+    detail = f"the cluster has the {scheduler} scheduler"
+    if way == "in_place" and scheduler != "adaptive":
+        remedy = "Start the cluster with jobmanager.scheduler: adaptive."
+        return Finding("cluster", name, "missing", detail, remedy)
+    if way == "memory" and scheduler == "adaptive":
+        remedy = "Start the cluster with jobmanager.scheduler: default."
+        detail += ", which gives every slot the same memory"
+        return Finding("cluster", name, "missing", detail, remedy)
+    return Finding("cluster", name, "ok", how)
+
+
+_CHANGES: Mapping[Way, tuple[str, str]] = {
+    "in_place": ("change in place", "parallelism, by the adaptive scheduler (actuator: adaptive)"),
+    "redeploy": ("change by redeploying", "by savepoint and resubmission (actuator: resubmit)"),
+    "memory": ("memory per operator", "with the resubmission (actuator: resubmit)"),
+}
+"""What the ways are called, and how a job is changed."""
 
 
 def has_problems(findings: list[Finding]) -> bool:

@@ -8,8 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym import doctor
+from dsp_gym.backends.flink.versions import supported
 from dsp_gym.cli import app
-from dsp_gym.doctor import Finding, diagnose, has_problems, other_owners
+from dsp_gym.doctor import Finding, diagnose, has_problems, of_cluster, other_owners
+from tests.answering import answering
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +141,76 @@ def test_without_any_java_the_doctor_says_what_installs_one(
     finding = found("spark", "java")
     assert finding.status == "missing"
     assert "dsp-gym[spark]" in finding.remedy
+
+
+def seen_of(version: str, scheduler: str | None = None) -> dict[str, Finding]:
+    """What is found of a Flink that answers."""
+    with answering() as flink:
+        flink.answers["/overview"] = {"flink-version": version}
+        if scheduler is not None:
+            settings = [{"key": "jobmanager.scheduler", "value": scheduler}]
+            flink.answers["/jobmanager/config"] = settings
+        return {one.name: one for one in of_cluster(flink.url)}
+
+
+def statuses(found: dict[str, Finding]) -> list[str]:
+    return [one.status for one in found.values()]
+
+
+def test_a_cluster_is_said_to_be_read_and_changed_as_it_was_tested() -> None:
+    found = seen_of("2.1.0")
+    names = [
+        "version",
+        "reading",
+        "change in place",
+        "change by redeploying",
+        "memory per operator",
+    ]
+    assert list(found) == names
+    assert found["version"].detail.startswith("Flink 2.1.0 at http://127.0.0.1:")
+    assert statuses(found) == ["ok", "ok", "missing", "ok", "ok"]
+    assert "default scheduler" in found["change in place"].detail
+    assert "jobmanager.scheduler: adaptive" in str(found["change in place"].remedy)
+
+
+def test_the_adaptive_scheduler_changes_parallelism_in_place_and_no_memory() -> None:
+    found = seen_of("2.1.0", "Adaptive")
+    assert statuses(found) == ["ok", "ok", "ok", "ok", "missing"]
+    assert "same memory" in found["memory per operator"].detail
+
+
+@pytest.mark.parametrize("row", supported(), ids=lambda row: row.version)
+def test_a_release_is_changed_in_no_way_that_was_not_tested(row) -> None:
+    found = seen_of(f"{row.version}.7", "adaptive" if row.in_place else "default")
+    assert found["reading"].status == "ok"
+    if not row.redeploy:
+        assert statuses(found)[2:] == ["missing"] * 3
+        assert f"not tested on Flink {row.version}; tested on 2.1" in (
+            found["change by redeploying"].detail
+        )
+    assert not has_problems(list(found.values()))
+
+
+@pytest.mark.parametrize("version", ["1.17.2", "3.0.0", "unknown"])
+def test_a_release_that_is_not_known_is_a_problem(version) -> None:
+    (found,) = seen_of(version).values()
+    assert found.status == "problem"
+    assert f"is Flink {version}; this release reads Flink 1.18 to 2.3" in found.detail
+    assert "Update dsp-gym" in str(found.remedy)
+
+
+def test_a_cluster_that_does_not_answer_is_a_problem() -> None:
+    (found,) = of_cluster("http://127.0.0.1:1")
+    assert found.status == "problem"
+    assert "Connection refused" in found.detail
+
+
+def test_the_command_shows_the_cluster_last() -> None:
+    with answering() as flink:
+        flink.answers["/overview"] = {"flink-version": "1.20.1"}
+        done = CliRunner().invoke(app, ["doctor", "--flink", flink.url, "--json"])
+        text = CliRunner().invoke(app, ["doctor", "--flink", flink.url])
+    found = [(one["name"], one["status"]) for one in json.loads(done.stdout)]
+    assert found[-5:-3] == [("version", "ok"), ("reading", "ok")]
+    assert {status for _, status in found[-3:]} == {"missing"}
+    assert "cluster: change in place" in text.stdout

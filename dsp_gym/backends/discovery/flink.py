@@ -101,7 +101,7 @@ def found_by_rest(
         job: Document = dict(rest.job(job_id))
         nodes = {str(node["id"]): node for node in job["plan"]["nodes"]}
         checkpoint, state = _checkpointed(rest, job_id)
-        settings = _settings(rest)
+        settings = settings_of(rest)
         notes: list[Note] = []
         vertices = tuple(
             _vertex(rest, job_id, one, nodes[str(one["id"])], state, sleep)
@@ -273,8 +273,12 @@ def _about_state(has_checkpoint: bool) -> tuple[Note, ...]:
     )
 
 
-def _settings(rest: FlinkRest) -> dict[str, str]:
-    """The JobManager's configuration; empty where it is not shown."""
+def settings_of(rest: FlinkRest) -> dict[str, str]:
+    """Ask for the JobManager's configuration.
+
+    Returns:
+        Values by option; empty where they are not shown.
+    """
     return {
         str(one["key"]): str(one["value"]) for one in _optional(rest, "/jobmanager/config") or ()
     }

@@ -18,7 +18,7 @@ from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.source import RealJob, SampleSource
 from dsp_gym.backends.flink.submission import running_levels
-from dsp_gym.backends.flink.versions import check_version
+from dsp_gym.backends.flink.versions import Way, check_version
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.deployment import found_in_place
 from dsp_gym.job.placement import slots_of
@@ -58,7 +58,7 @@ def reach(config: PlaceConfig) -> Place:
     else:
         url = config.rest_url
     rest = FlinkRest(url, timeout_s=config.timeout_s)
-    check_version(rest, acting=False)
+    check_version(rest)
     return Place(config, rest, prometheus_url, savepoints, cluster)
 
 
@@ -102,7 +102,7 @@ def connect(
     """
     clock = clock or Clock()
     if apply:
-        check_version(place.rest, acting=True)
+        check_version(place.rest, _WAYS[place.config.actuator])
     found = place.rest.find_job(job_name)
     if place.config.actuator == "adaptive":  # policies know memory and rescales as they are there
         spec = found_in_place(spec, running_levels(place.rest, found.id, spec))
@@ -150,6 +150,10 @@ def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) ->
         account=place.config.prometheus_account,
         labels=Labels.parse(place.config.labels),
     )
+
+
+_WAYS: Mapping[str, Way] = {"adaptive": "in_place", "resubmit": "redeploy", "justin": "memory"}
+"""What must have been tested for an actuator."""
 
 
 def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> Actuator:

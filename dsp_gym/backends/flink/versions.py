@@ -1,8 +1,9 @@
 """Which releases of Flink are watched, and on which a job may be changed.
 
-`supported.json` beside this file has a row for each. A job is changed where the tests of actuators
-run, on Flink 2.1; the tests of readers run there at every change, and `pytest -m validate
-tests/integration/test_zoo.py` on all others. A release without a row is refused.
+`supported.json` beside this file has a row for each, which
+`python -m dsp_gym.studies.validation.releases` writes from the tests that ran on it. The tests of
+readers and of actuators run on Flink 2.1 at every change; `pytest -m validate
+tests/integration/test_zoo.py` reads all others. A release without a row is refused.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.errors import FlinkError
 
-_TABLE = Path(__file__).with_name("supported.json")
+TABLE = Path(__file__).with_name("supported.json")
+"""Written by `python -m dsp_gym.studies.validation.releases` from the tests that ran."""
+
+Way = Literal["in_place", "redeploy", "memory"]
+"""How a job is changed."""
+
+WAYS: tuple[Way, ...] = ("in_place", "redeploy", "memory")
 
 
 class Support(NamedTuple):
@@ -30,10 +37,13 @@ class Support(NamedTuple):
     memory: bool
     """Memory of each operator."""
 
-    @property
-    def acting(self) -> bool:
-        """Whether a job may be changed."""
-        return self.in_place or self.redeploy
+    def allows(self, way: Way) -> bool:
+        """Find out whether a job may be changed in a way.
+
+        Returns:
+            True where the tests of that way ran on the release and passed.
+        """
+        return bool(getattr(self, way))
 
 
 @cache
@@ -43,7 +53,7 @@ def supported() -> tuple[Support, ...]:
     Returns:
         A row for each release, oldest first.
     """
-    rows = json.loads(_TABLE.read_text(encoding="utf-8"))
+    rows = json.loads(TABLE.read_text(encoding="utf-8"))
     return tuple(Support(version, **row) for version, row in rows.items())
 
 
@@ -56,7 +66,7 @@ def support_of(version: str) -> Support | None:
     Returns:
         Its row; None for a release without one.
 
-    >>> support_of("1.20.1").acting, support_of("2.1-SNAPSHOT").acting, support_of("9.0.0")
+    >>> support_of("1.20.1").redeploy, support_of("2.1-SNAPSHOT").redeploy, support_of("9.0.0")
     (False, True, None)
     """
     numbers = version.replace("-", ".").split(".")[:2]
@@ -76,30 +86,51 @@ def version_of(rest: FlinkRest) -> str:
         return str(rest.overview().get("flink-version", "unknown"))
 
 
-def check_version(rest: FlinkRest, *, acting: bool) -> None:
+def check_version(rest: FlinkRest, way: Way | None = None) -> None:
     """Refuse a release that was not tested for the purpose.
 
     Args:
         rest: the cluster.
-        acting: whether the job is to be changed.
+        way: how the job is to be changed; None: it is only read.
 
     Raises:
-        FlinkError: The release is not known, or was tested for reading alone.
+        FlinkError: The release is not known, or was not tested for that.
     """
     version = version_of(rest)
     row = support_of(version)
-    known = [one.version for one in supported()]
-    if row is None:
-        raise FlinkError(
-            f"{rest.url} is Flink {version}; this release reads Flink {known[0]} to {known[-1]}",
-            reason="Unsupported",
-            remedy="Update dsp-gym if that Flink is newer.",
-        )
-    if acting and not row.acting:
-        tested = ", ".join(one.version for one in supported() if one.acting)
+    if row is None or not row.reading:
+        raise unread(rest.url, version)
+    if way is not None and not row.allows(way):
         raise FlinkError(
             f"{rest.url} is Flink {version}, whose jobs are watched, not changed: changes were "
-            f"tested on Flink {tested}",
+            f"tested on Flink {', '.join(tested(way)) or 'none'}",
             reason="Unsupported",
             remedy="Leave out --apply, or run the job on such a release.",
         )
+
+
+def unread(url: str, version: str) -> FlinkError:
+    """Say that a release is not read.
+
+    Args:
+        url: the cluster.
+        version: of its Flink.
+
+    Returns:
+        The error.
+    """
+    known = [one.version for one in supported() if one.reading]
+    return FlinkError(
+        f"{url} is Flink {version}; this release reads Flink {known[0]} to {known[-1]}",
+        reason="Unsupported",
+        remedy="Update dsp-gym if that Flink is newer.",
+    )
+
+
+def tested(way: Way) -> list[str]:
+    """List the releases on which a job may be changed in a way.
+
+    Returns:
+        Minor versions, oldest first.
+    """
+    return [one.version for one in supported() if one.allows(way)]
