@@ -102,12 +102,27 @@ FIRST = (
 """Files that take long. A worker of `make test` takes whole files, in this order, then the rest."""
 
 
+RECORD_RELEASES = "--record-releases"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite-golden",
         action="store_true",
         help="write what the golden tests see to tests/golden instead of comparing",
     )
+    parser.addoption(
+        RECORD_RELEASES,
+        action="store_true",
+        help="write which ways to change a job passed to docs/figures/validation/releases.json",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption(RECORD_RELEASES):
+        from tests.acting import Recorder
+
+        config.pluginmanager.register(Recorder())
 
 
 def _without_slow(config: pytest.Config) -> bool:

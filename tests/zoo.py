@@ -11,7 +11,7 @@ import subprocess
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -124,8 +124,13 @@ class Scraping:
             }
             for job in self.jobs
         ]
-        times = {"scrape_interval": f"{SCRAPE_S:g}s", "scrape_timeout": f"{SCRAPE_S - 1:g}s"}
-        return yaml.safe_dump({"global": times, "scrape_configs": scrapes})
+        return scrape_config(scrapes)
+
+
+def scrape_config(scrapes: Sequence[Mapping[str, object]]) -> str:
+    """The text of a `prometheus.yml`."""
+    times = {"scrape_interval": f"{SCRAPE_S:g}s", "scrape_timeout": f"{SCRAPE_S - 1:g}s"}
+    return yaml.safe_dump({"global": times, "scrape_configs": [dict(one) for one in scrapes]})
 
 
 SCRAPINGS: Mapping[str, Scraping] = {
@@ -344,21 +349,28 @@ def _with_old_options(write: Callable[..., None]) -> Callable[..., None]:
     return written
 
 
-@contextmanager
-def scraping(cluster: LocalCluster, folder: Path) -> Iterator[dict[str, str]]:
+def scraping(cluster: LocalCluster, folder: Path) -> AbstractContextManager[dict[str, str]]:
     """A Prometheus for each way to scrape; address by way."""
+    targets = targets_of(cluster)
+    return prometheus_servers({one: way.config(targets) for one, way in SCRAPINGS.items()}, folder)
+
+
+def targets_of(cluster: LocalCluster) -> list[str]:
+    """What a Prometheus scrapes."""
     ports = cluster.ports
-    targets = [
-        f"127.0.0.1:{port}" for port in (ports.jobmanager_reporter, ports.taskmanager_reporter)
-    ]
+    return [f"127.0.0.1:{port}" for port in (ports.jobmanager_reporter, ports.taskmanager_reporter)]
+
+
+@contextmanager
+def prometheus_servers(configs: Mapping[str, str], folder: Path) -> Iterator[dict[str, str]]:
+    """Servers by name, each with its `prometheus.yml`; their addresses."""
     urls = {}
     with ExitStack() as stack:
-        for (name, way), port in zip(
-            SCRAPINGS.items(), processes.free_ports(len(SCRAPINGS)), strict=True
-        ):
+        ports = processes.free_ports(len(configs))
+        for (name, config), port in zip(configs.items(), ports, strict=True):
             home = folder / name
             home.mkdir(parents=True)
-            (home / "prometheus.yml").write_text(way.config(targets), encoding="utf-8")
+            (home / "prometheus.yml").write_text(config, encoding="utf-8")
             command = prometheus_command(
                 find_prometheus(), config=home / "prometheus.yml", storage=home / "data",
                 port=port, retention_days=1,
@@ -371,6 +383,70 @@ def scraping(cluster: LocalCluster, folder: Path) -> Iterator[dict[str, str]]:
         for url in urls.values():
             assert wait_until(lambda url=url: is_ready(url), PATIENCE_S), url
         yield urls
+
+
+# Applications: clusters of one job, whose id is zeros.
+
+
+ZEROS = "0" * 32
+"""The id of every job in application mode with high availability."""
+
+APPLICATION = "chained-filter"
+"""The kind of job that two clusters run under names of their own."""
+
+
+@contextmanager
+def open_applications(folder: Path) -> Iterator[tuple[dict[str, Zoo], dict[str, str]]]:
+    """Start two clusters with one job each, and two servers that scrape both.
+
+    Args:
+        folder: for everything.
+
+    Yields:
+        The clusters by name of their job, which is the label `cluster` too; and the addresses of
+        the servers: `two-names` keeps the names of the jobs, `one-name` gives both the same.
+    """
+    settings = ClusterSettings(
+        scheduler="adaptive", slots=2, managed_mib=64, task_heap_mib=128, network_mib=32,
+        network_segment_kib=4, rest_port=0, prometheus=False, metric_fetch_s=2,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        stack.enter_context(short_lived_jvms())
+        jar = compiled(find_libraries(), folder / "zoo.jar", legacy=False)
+        clusters: dict[str, LocalCluster] = {}
+        for name in ("eu", "us"):
+            clusters[name] = LocalCluster.up(settings, folder / name / "cluster")
+            stack.callback(clusters[name].down)
+        groups = [
+            {"targets": targets_of(cluster), "labels": {"cluster": name}}
+            for name, cluster in clusters.items()
+        ]
+        renamed = {"target_label": "job_name", "source_labels": ["job_id"], "replacement": "orders"}
+        urls = stack.enter_context(
+            prometheus_servers(
+                {
+                    "two-names": scrape_config([{"job_name": "flink", "static_configs": groups}]),
+                    "one-name": scrape_config(
+                        [
+                            {
+                                "job_name": "flink",
+                                "static_configs": groups,
+                                "metric_relabel_configs": [{**renamed, "regex": "0+"}],
+                            }
+                        ]
+                    ),
+                },
+                folder / "prometheus",
+            )
+        )
+        zoos = {}
+        for name, cluster in clusters.items():
+            (folder / name / APPLICATION).mkdir()
+            arguments = [APPLICATION, str(folder / name / APPLICATION), name]
+            jar_id = cluster.rest.upload_jar(jar)
+            job_id = cluster.rest.run_jar(jar_id, "dspgym.flink.Zoo", arguments, job_id=ZEROS)
+            zoos[name] = Zoo(cluster, folder / name, {APPLICATION: job_id}, urls)
+        yield zoos, urls
 
 
 def wait_until_all_run(zoo: Zoo, kinds: Iterable[str] | None = None) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -40,14 +42,16 @@ class Look:
     source: RestSamples | PrometheusSamples
     collector: FlinkCollector
 
-    def differs(self, vertex: str, metric: str, seen: float | None, truth: float) -> Difference:
-        """A number that was read wrong this way."""
-        return Difference(self.kind, self.reader, vertex, metric, seen, truth)
+    def compared(
+        self, vertex: str, metric: str, seen: float | None, truth: float, error: float, most: float
+    ) -> Difference:
+        """A number that was read this way."""
+        return Difference(self.kind, self.reader, vertex, metric, seen, truth, error, most)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One number that was read wrong."""
+    """One number that was read, and how far it is off."""
 
     kind: str
     reader: str
@@ -55,6 +59,13 @@ class Difference:
     metric: str
     seen: float | None
     truth: float
+    error: float  # relative, without what is in a window or not by less than a second
+    most: float
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it is off by more than the bar."""
+        return self.error > self.most
 
     @property
     def what(self) -> tuple[str, str, str, str]:
@@ -79,6 +90,8 @@ class Watched:
     looks: list[Look] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     """Why jobs could not be found or looked at."""
+    errors: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    """Relative error of every number that was compared, and its bar; by metric."""
     _ends: threading.Event = field(default_factory=threading.Event)
     _poller: threading.Thread | None = None
 
@@ -151,7 +164,7 @@ class Watched:
                 for look in pool.map(self._look, self._found(reader)):
                     assert isinstance(look, Look), look
                     found += self._rates_compared(look)
-        return found
+        return [one for one in found if one.is_wrong]
 
     def _rates_compared(self, look: Look) -> Iterator[Difference]:
         truth, until_s = self.zoo.truth(look.kind), time.time() - 1.0
@@ -164,14 +177,18 @@ class Watched:
             if chain is not None:
                 read += truth.rises(vertex.id, chain.reads, since_s, until_s)
         true_per_s = read / FOUND_S
-        if abs(look.spec.source.rate_per_s - true_per_s) > MOST_OFF_FOUND * true_per_s:
-            yield look.differs("", "source rate", look.spec.source.rate_per_s, true_per_s)
+        rate_per_s = look.spec.source.rate_per_s
+        error = _error(rate_per_s, true_per_s, true_per_s, 0.0)
+        yield look.compared("", "source rate", rate_per_s, true_per_s, error, MOST_OFF_FOUND)
 
     def differences(self) -> list[Difference]:
         """Look at every job in every way, and compare with what it did meanwhile."""
         with ThreadPoolExecutor(4) as pool:
             compared = list(pool.map(self._compared, self.zoo.jobs))
-        return [one for found in compared for one in found]
+        found = [one for of_job in compared for one in of_job]
+        for one in found:
+            self.errors[one.metric].append((one.error, one.most))
+        return [one for one in found if one.is_wrong]
 
     def _compared(self, kind: str) -> list[Difference]:
         taken = []
@@ -187,7 +204,8 @@ class Watched:
             if seen.status == Status.RESTARTING and kind == FAILING:
                 continue
             if seen.status not in (Status.RUNNING, Status.SAVEPOINTING):
-                found.append(look.differs("", "status", float(seen.status), 0.0))
+                status = float(seen.status)
+                found.append(look.compared("", "status", status, 0.0, math.inf, 0.0))
                 continue
             since_s = max(
                 now_s - self.window.window_s,
@@ -198,7 +216,7 @@ class Watched:
             if look.collector.trouble is not None:
                 self.troubles.append(f"{kind}, {look.reader}: {look.collector.trouble}")
             recent = samples.between(since_s - SAMPLE_S, now_s)
-            found += _compared(look, seen, recent, truth, job, self.most_off_true)
+            found += compared(look, seen, recent, truth, job, self.most_off_true)
         return found
 
 
@@ -217,7 +235,7 @@ IN_WORK = 2
 """Records that are paid for in part, one at each end of a window."""
 
 
-def _compared(
+def compared(
     look: Look,
     snapshot: JobSnapshot,
     recent: Samples,
@@ -225,6 +243,7 @@ def _compared(
     job: JobAnswer,
     most_off_true: float,
 ) -> Iterator[Difference]:
+    """What was read of a job beside what it did."""
     tasks = {one.id: one for one in look.found.vertices}
     running = {str(one["id"]): one["parallelism"] for one in job["vertices"]}
     ended = {str(one["id"]) for one in job["vertices"] if one["tasks"].get("FINISHED")}
@@ -238,8 +257,9 @@ def _compared(
         times, subtasks, _ = recent.grid(vertex.name, "records_out_total")
         counted = [] if task.id in ended else [float(len(subtasks))]  # what has ended reports none
         for tasks_seen in (snapshot.vertex(vertex.name, "parallelism"), *counted):
-            if tasks_seen != running[task.id]:
-                yield look.differs(vertex.name, "parallelism", tasks_seen, running[task.id])
+            right = float(running[task.id])
+            error = math.inf if tasks_seen is None else abs(tasks_seen - right) / right
+            yield look.compared(vertex.name, "parallelism", tasks_seen, right, error, 0.0)
         chain = truth.chain_of(task.id, task.task_name)
         if chain is None or len(times) < 2:
             continue
@@ -252,17 +272,27 @@ def _compared(
         )
         per_s = read / (span[1] - span[0])
         edge = MOST_AT_EDGES / read if read else 0.0
-        known = [("records/s", read_per_s, per_s, per_s, MOST_OFF + edge)]
+        known = [("records/s", read_per_s, per_s, per_s, MOST_OFF, edge)]
         if gave > 0:
             out_per_s = seen["records_out_per_s"]
             selectivity = out_per_s / read_per_s if read_per_s and out_per_s is not None else None
-            off = MOST_OFF + MOST_AT_EDGES / gave
-            known.append(("selectivity", selectivity, gave / read, gave / read, off))
+            true = gave / read
+            known.append(("selectivity", selectivity, true, true, MOST_OFF, MOST_AT_EDGES / gave))
         if cost_s > 0 and not (look.kind in OLD_SOURCES and vertex.kind == "source"):
-            true = read_per_s / (busy / 1000.0) if read_per_s and busy else None
+            true_rate = read_per_s / (busy / 1000.0) if read_per_s and busy else None
             # A task that is woken late for a record is busy for Flink, as late as its parks are.
             slowest, right = read / (cost_s + late_s), read / cost_s
-            known.append((TRUE_RATE, true, slowest, right, most_off_true + IN_WORK / read))
-        for metric, number, least, right, off in known:
-            if number is None or not least * (1 - off) <= number <= right * (1 + off):
-                yield look.differs(vertex.name, metric, number, right)
+            known.append((TRUE_RATE, true_rate, slowest, right, most_off_true, IN_WORK / read))
+        for metric, number, least, right, most, at_edges in known:
+            error = _error(number, least, right, at_edges)
+            yield look.compared(vertex.name, metric, number, right, error, most)
+
+
+def _error(number: float | None, least: float, most: float, at_edges: float) -> float:
+    """How far a number is out of bounds, relative to the bound that it passes."""
+    if number is None or math.isnan(number):
+        return math.inf
+    bound = min(max(number, least), most)
+    if number == bound:
+        return 0.0
+    return max(0.0, abs(number - bound) / bound - at_edges) if bound else math.inf

@@ -27,6 +27,7 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.errors import FlinkError
 from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.metrics.flink import BY_NAME
+from tests.acting import acting
 from tests.fakes.breakable import BreakableLink
 from tests.killing import POINTS, Stage, killed, restarted
 from tests.real_flink import (
@@ -152,6 +153,7 @@ def total(rest: FlinkRest, vertex: str, metric: str) -> float | None:
     return sum(float(m["value"]) for m in rest.get(f"{path}?get={','.join(ids)}"))
 
 
+@acting("redeploy", "memory")
 def test_parallelism_and_memory_move_and_no_record_is_lost_or_made(cluster, tmp_path):
     epoch_ms = int(time.time() * 1000)
     due = 2000 * 20  # records in the 20 s after which the load is 0
@@ -192,6 +194,7 @@ def kept(cluster: LocalCluster) -> str:
     return started(cluster, 1)
 
 
+@acting("redeploy")
 class TestWhatIsRefusedLeavesTheJobAlone:
     @pytest.fixture
     def job_id(self, cluster) -> str:
@@ -212,6 +215,7 @@ class TestWhatIsRefusedLeavesTheJobAlone:
         assert heard.kinds == ["asked", "failed"]
         assert f"needs {SLOTS + 2} slots; the job has 3 and 3 are free" in heard["failed"]["reason"]
 
+    @acting("memory")
     def test_more_memory_than_there_is(self, cluster, job_id):
         heard = self.refused(cluster, job_id, 1, 4)
         assert "needs 512 MiB of managed memory; the job has 32 and" in heard["failed"]["reason"]
@@ -229,6 +233,7 @@ class TestWhatIsRefusedLeavesTheJobAlone:
         assert heard["restored"]["stopped"] is False
 
 
+@acting("redeploy")
 def test_what_does_not_come_up_is_brought_back_as_it_was(cluster):
     before = started(cluster, 1)
 
@@ -248,6 +253,7 @@ def test_what_does_not_come_up_is_brought_back_as_it_was(cluster):
     assert runs(cluster.rest, configuration(1, 0))
 
 
+@acting("redeploy")
 def test_a_cluster_out_of_reach_in_the_middle_is_waited_for(cluster):
     started(cluster, 1)
     link = BreakableLink(cluster.rest_url)
@@ -269,6 +275,7 @@ def test_a_cluster_out_of_reach_in_the_middle_is_waited_for(cluster):
         link.close()
 
 
+@acting("redeploy")
 def test_a_job_that_somebody_cancels_meanwhile_is_not_started_again(cluster):
     job_id = started(cluster, 1)
     end = time.monotonic() + PATIENCE_S  # the alarm is to name the last checkpoint
@@ -286,6 +293,7 @@ def test_a_job_that_somebody_cancels_meanwhile_is_not_started_again(cluster):
     assert [job.id for job in cluster.rest.jobs() if job.state not in ENDED] == []
 
 
+@acting("redeploy")
 def test_an_interrupted_program_ends_when_the_job_runs_again(cluster):
     started(cluster, 1)
     program = f"""
@@ -342,6 +350,7 @@ def stage(cluster, tmp_path) -> Stage:
     return Stage(cluster.rest_url, SPEC, cluster.savepoints, tmp_path / "journal", 0.25, 60.0)
 
 
+@acting("redeploy")
 def test_killed_in_the_middle_the_next_start_finishes_and_no_record_is_lost_or_made(cluster, stage):
     move_and_be_killed(cluster, stage, 2, "stopped")
     assert runs(cluster.rest, configuration(2, 0))
@@ -350,6 +359,7 @@ def test_killed_in_the_middle_the_next_start_finishes_and_no_record_is_lost_or_m
     check_counts(cluster, 10_000)
 
 
+@acting("redeploy")
 @pytest.mark.validate
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_twice_no_record_is_lost_or_made(cluster, stage, point):
@@ -373,6 +383,7 @@ def checkpoints(cluster: LocalCluster) -> int:
     return int(cluster.rest.get(f"/jobs/{job}/checkpoints")["counts"]["completed"])
 
 
+@acting("in_place")
 class TestInPlace:
     @pytest.fixture
     def job_id(self, adaptive) -> str:

@@ -19,8 +19,19 @@ import pytest
 
 from dsp_gym.backends.flink.local.distribution import FlinkLibraries, find_libraries
 from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.studies.validation import releases
 from tests.real_flink import REAL_FLINK
-from tests.zoo import FAILING, KINDS, LEGACY, REST, SCRAPINGS, open_zoo, rescale, wait_until_all_run
+from tests.zoo import (
+    FAILING,
+    KINDS,
+    LEGACY,
+    READERS,
+    REST,
+    SCRAPINGS,
+    open_zoo,
+    rescale,
+    wait_until_all_run,
+)
 from tests.zoo_readers import TRUE_RATE, Difference, Watched
 
 pytestmark = REAL_FLINK
@@ -122,11 +133,20 @@ def test_every_version_is_read_right_in_every_window(version, tmp_path):
                 time.sleep(VALIDATED.window_s + VALIDATED.stabilization_s)
             time.sleep(PAUSE_S)
     often = Counter(one.what for one in wrong)
-    told = "\n".join(f"{count} of {WINDOWS}: {', '.join(what)}" for what, count in often.items())
-    (tmp_path / "wrong.txt").write_text(told, encoding="utf-8")
-    assert max((often[one] for one in often if one[3] == TRUE_RATE), default=0) <= SOME, told
-    assert not [one for one in wrong if one.what in often and one.metric != TRUE_RATE], told
-    assert not watched.troubles, told
+    most_often = max((count for what, count in often.items() if what[3] == TRUE_RATE), default=0)
+    others = [str(one) for one in wrong if one.metric != TRUE_RATE]
+    passed = not others and not watched.troubles and most_often <= SOME
+    releases.record_reading(version, reading(watched, passed), releases.figures_file())
+    told = [f"{count} of {WINDOWS}: {', '.join(what)}" for what, count in often.most_common()]
+    assert passed, "\n".join([*told, *others, *watched.troubles])
+
+
+def reading(watched: Watched, passed: bool) -> releases.Reading:
+    """The figures of a version."""
+    return releases.Reading(
+        passed, releases.today(), releases.machine(), WINDOWS, len(watched.zoo.jobs), len(READERS),
+        {name: releases.Compared.of(errors) for name, errors in sorted(watched.errors.items())},
+    )  # fmt: skip
 
 
 def libraries(version: str) -> FlinkLibraries:

@@ -131,7 +131,7 @@ class PatientSamples(PrometheusSamples):
         Raises:
             FlinkError: Prometheus does not answer as it should, or series contradict each other.
         """
-        found = JobMeasurements(self.url)
+        found = JobMeasurements(self.url, self.labels.tm_id)
         with self.reading():
             for one in self._of_tasks((job_id,), (job_name,), since_s, until_s):
                 self._add(found, *one)

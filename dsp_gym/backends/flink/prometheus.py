@@ -128,7 +128,7 @@ class PrometheusSamples:
     ) -> tuple[dict[str, Merged], Merged]:
         """Series of the tasks by id of the job, and those of their TaskManagers."""
         hosts: set[str] = set()
-        of_job = {job_id: JobMeasurements(self.url) for job_id in ids}
+        of_job = {one: JobMeasurements(self.url, self.labels.tm_id) for one in ids}
         for labels, metric, series in self._of_tasks(ids, self.job.names, since_s, until_s):
             job_id = str(labels[self.labels.job_id]) if self.labels.job_id else ids[-1]
             hosts.add(str(labels.get(self.labels.tm_id, "")))

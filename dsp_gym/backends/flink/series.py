@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,10 +78,12 @@ class JobMeasurements:
 
     Args:
         where: address of the Prometheus, for errors.
+        tm_id: label of the TaskManager.
     """
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, tm_id: str = "tm_id") -> None:
         self._where = where
+        self._tm_id = tm_id
         self._subtasks: dict[Subtask, Attempts] = {}
         self.folded: set[str] = set()
 
@@ -185,26 +188,39 @@ class JobMeasurements:
 
     def _fold(self, kept: Scraped, copy: Scraped) -> None:
         """Note the labels in which a copy differs; refuse what is no copy."""
-        names = _differing([kept, copy])
-        if kept.metric.name in _COUNTERS and not _same_counter(kept, copy):
-            labels = [
-                f"{name} ({kept.labels.get(name, '')!r} and {copy.labels.get(name, '')!r})"
-                for name in names
-            ]
-            raise FlinkError(
-                f"{self._where}: two series of one subtask count {kept.metric.name} at different "
-                f"rates; they differ in {', '.join(labels)}",
-                api="prometheus",
-                reason="Conflict",
-                remedy="Two clusters are behind that address, or two jobs that its labels do not "
-                f'tell apart: choose one by a label, {names[0]}="{kept.labels.get(names[0], "")}"',
-            )
+        names = sorted(_differing([kept, copy]), key=lambda one: (one in self._of_process, one))
+        if kept.metric.name in _COUNTERS:
+            counts = f"count {kept.metric.name}"
+            if self._tm_id in names and _both_rise(kept, copy):
+                self._refuse(kept, copy, names, f"{counts} on two TaskManagers at a time")
+            if not _same_counter(kept, copy):
+                self._refuse(kept, copy, names, f"{counts} at different rates")
         self.folded.update(names)
+
+    @property
+    def _of_process(self) -> frozenset[str]:
+        """Labels that tell the processes of one cluster apart, and so choose no cluster."""
+        return _OF_PROCESS | {self._tm_id}
+
+    def _refuse(self, kept: Scraped, copy: Scraped, names: Sequence[str], why: str) -> NoReturn:
+        labels = [
+            f"{name} ({kept.labels.get(name, '')!r} and {copy.labels.get(name, '')!r})"
+            for name in names
+        ]
+        raise FlinkError(
+            f"{self._where}: two series of one subtask {why}; they differ in {', '.join(labels)}",
+            api="prometheus",
+            reason="Conflict",
+            remedy="Two clusters are behind that address, or two jobs that its labels do not "
+            f'tell apart: choose one by a label, {names[0]}="{kept.labels.get(names[0], "")}"',
+        )
 
 
 def _first_s(parts: Mapping[Part, Sequence[Scraped]]) -> float:
     return min(float(one.times[0]) for copies in parts.values() for one in copies)
 
+
+_OF_PROCESS = frozenset({"host", "instance", "pod", "pod_ip", "container", "node"})
 
 _Scrape = tuple[str, ...]
 """Values of the labels in which copies differ."""
@@ -255,6 +271,13 @@ def _overlap(a: Scraped, b: Scraped) -> bool:
     """Whether two series were scraped side by side for two samples or more."""
     both_s = min(a.times[-1], b.times[-1]) - max(a.times[0], b.times[0])
     return bool(both_s >= max(_gap_s(a), _gap_s(b)))
+
+
+def _both_rise(a: Scraped, b: Scraped) -> bool:
+    """Whether two counters rise in the time that both have."""
+    since_s, until_s = max(a.times[0], b.times[0]), min(a.times[-1], b.times[-1])
+    both = (one.values[(one.times >= since_s) & (one.times <= until_s)] for one in (a, b))
+    return all(len(values) > 1 and values[-1] > values[0] for values in both)
 
 
 def _gap_s(one: Scraped) -> float:

@@ -275,7 +275,7 @@ class KubernetesSamples(PrometheusSamples):
         Raises:
             FlinkError: Prometheus does not answer, in time or as it should.
         """
-        seen = JobMeasurements(self.url)
+        seen = JobMeasurements(self.url, self.labels.tm_id)
         with self.reading():
             for one in self._of_tasks((job_id,), self.job.names, since_s, until_s, _COUNTED):
                 self._add(seen, *one)

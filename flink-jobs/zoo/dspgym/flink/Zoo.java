@@ -75,7 +75,7 @@ public final class Zoo {
         Zoo zoo = new Zoo(args[1]);
         KINDS.get(args[0]).build(zoo);
         if (!args[0].equals("sql")) { // which submits itself
-            zoo.environment.execute(args[0]);
+            zoo.environment.execute(args.length > 2 ? args[2] : args[0]);
         }
     }
 

@@ -88,6 +88,25 @@ def test_equal_rates_of_two_jobs_are_not_one_counter():
         seen(two)
 
 
+@pytest.mark.parametrize("began", [0.0, -3.0, -20.0])
+def test_one_job_on_two_clusters_at_one_rate_is_not_one_counter(began):
+    two = JobMeasurements("p")
+    add(two, cluster="eu", instance="1:9250", tm_id="1:44321-ab")
+    add(two, cluster="us", instance="2:9250", tm_id="2:33211-cd", began=began)
+    with pytest.raises(FlinkError, match="two TaskManagers at a time") as refused:
+        seen(two)
+    assert 'cluster="' in str(refused.value.remedy)
+
+
+def test_the_label_of_a_taskmanager_may_be_called_otherwise():
+    two = JobMeasurements("p", "pod")
+    add(two, region="eu", pod="tm-1")
+    add(two, region="us", pod="tm-2")
+    with pytest.raises(FlinkError, match="two TaskManagers at a time") as refused:
+        seen(two)
+    assert 'region="' in str(refused.value.remedy)
+
+
 def test_two_jobs_of_which_one_has_restarted_are_not_one_counter():
     two = JobMeasurements("p")
     add(two, attempt=-1, cluster="eu")
