@@ -33,9 +33,11 @@ class Recorder:
             item.user_properties += [("acting", way) for way in mark.args]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the outcome: of the call, and of what failed before and after it."""
+        """Keep the outcome: of the call, and of what failed before and after it; no skipped one."""
+        if report.skipped:
+            return
         for name, way in report.user_properties:
-            if name == "acting" and (report.when == "call" or not report.passed):
+            if name == "acting" and (report.when == "call" or report.failed):
                 before = self.passed[way].get(report.nodeid, True)
                 self.passed[way][report.nodeid] = before and report.passed
 

@@ -421,24 +421,14 @@ def open_applications(folder: Path) -> Iterator[tuple[dict[str, Zoo], dict[str, 
             {"targets": targets_of(cluster), "labels": {"cluster": name}}
             for name, cluster in clusters.items()
         ]
-        renamed = {"target_label": "job_name", "source_labels": ["job_id"], "replacement": "orders"}
-        urls = stack.enter_context(
-            prometheus_servers(
-                {
-                    "two-names": scrape_config([{"job_name": "flink", "static_configs": groups}]),
-                    "one-name": scrape_config(
-                        [
-                            {
-                                "job_name": "flink",
-                                "static_configs": groups,
-                                "metric_relabel_configs": [{**renamed, "regex": "0+"}],
-                            }
-                        ]
-                    ),
-                },
-                folder / "prometheus",
-            )
-        )
+        flink = {"job_name": "flink", "static_configs": groups}
+        renamed = {"source_labels": ["job_id"], "regex": "0+", "target_label": "job_name"}
+        renames = {"metric_relabel_configs": [{**renamed, "replacement": "orders"}]}
+        configs = {
+            "two-names": scrape_config([flink]),
+            "one-name": scrape_config([flink | renames]),
+        }
+        urls = stack.enter_context(prometheus_servers(configs, folder / "prometheus"))
         zoos = {}
         for name, cluster in clusters.items():
             (folder / name / APPLICATION).mkdir()

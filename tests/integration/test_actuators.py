@@ -24,6 +24,7 @@ from dsp_gym.backends.flink.submission import Configuration, Submission, load_ar
 from dsp_gym.config.files import parse
 from dsp_gym.control import start as live
 from dsp_gym.control.config import RunConfig
+from dsp_gym.doctor import of_cluster
 from dsp_gym.errors import FlinkError
 from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.metrics.flink import BY_NAME
@@ -151,6 +152,12 @@ def total(rest: FlinkRest, vertex: str, metric: str) -> float | None:
     if len(ids) < found["parallelism"]:
         return None
     return sum(float(m["value"]) for m in rest.get(f"{path}?get={','.join(ids)}"))
+
+
+def test_the_doctor_says_how_jobs_may_be_changed(cluster, adaptive):
+    found = [[one.status for one in of_cluster(each.rest_url)] for each in (cluster, adaptive)]
+    assert found[0] == ["ok", "ok", "missing", "ok", "ok"]
+    assert found[1] == ["ok", "ok", "ok", "ok", "missing"]
 
 
 @acting("redeploy", "memory")

@@ -46,7 +46,7 @@ MOST_OFF_TRUE_OF = {"1.18.1": 0.35}
 """Until FLINK-35764, a task was idle twice where its metrics were updated meanwhile (every 5 s)."""
 VALIDATED = WindowConfig(window_s=60, stabilization_s=10)
 WINDOWS, SOME = 100, 10
-PAUSE_S = 3.0
+PAUSE_S = 1.0
 
 
 def kinds(*left_out: str) -> list[object]:
