@@ -117,9 +117,11 @@ def _changed(way: Way, row: Support, scheduler: str) -> Finding:
     """Say whether jobs of a release may be changed in a way, under a scheduler."""
     name, how = _CHANGES[way]
     if not row.allows(way):
-        from dsp_gym.backends.flink.versions import tested
+        from dsp_gym.backends.flink.versions import allowing
 
-        detail = f"not tested on Flink {row.version}; tested on {', '.join(tested(way)) or 'none'}"
+        detail = (
+            f"not tested on Flink {row.version}; tested on {', '.join(allowing(way)) or 'none'}"
+        )
         remedy = "Leave out --apply, or run the job on such a release."
         return Finding("cluster", name, "missing", detail, remedy)
     detail = f"the cluster has the {scheduler} scheduler"

@@ -245,8 +245,10 @@ def _by_kubernetes(
 def _by_rest(url: str, names: list[str]) -> list[FoundJob]:
     from dsp_gym.backends.discovery.flink import found_by_rest, running_jobs
     from dsp_gym.backends.flink.rest import FlinkRest
+    from dsp_gym.backends.flink.versions import check_told_version
 
     rest = FlinkRest(url)
+    check_told_version(rest)
     jobs = running_jobs(rest, names)
     with bar() as shown:
         task = shown.add_task("jobs", total=len(jobs))

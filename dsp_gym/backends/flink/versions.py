@@ -73,17 +73,20 @@ def support_of(version: str) -> Support | None:
     return next((row for row in supported() if row.version.split(".") == numbers), None)
 
 
+_UNKNOWN = "unknown"
+
+
 def version_of(rest: FlinkRest) -> str:
     """Ask a cluster for its release.
 
     Returns:
-        Flink's version, such as 2.1.0.
+        Flink's version, such as 2.1.0; "unknown": it does not tell.
 
     Raises:
         FlinkError: Flink does not answer.
     """
     with rest.reading():
-        return str(rest.overview().get("flink-version", "unknown"))
+        return str(rest.overview().get("flink-version", _UNKNOWN))
 
 
 def check_version(rest: FlinkRest, way: Way | None = None) -> None:
@@ -103,10 +106,28 @@ def check_version(rest: FlinkRest, way: Way | None = None) -> None:
     if way is not None and not row.allows(way):
         raise FlinkError(
             f"{rest.url} is Flink {version}, whose jobs are watched, not changed: changes were "
-            f"tested on Flink {', '.join(tested(way)) or 'none'}",
+            f"tested on Flink {', '.join(allowing(way)) or 'none'}",
             reason="Unsupported",
             remedy="Leave out --apply, or run the job on such a release.",
         )
+
+
+def check_told_version(rest: FlinkRest) -> None:
+    """Refuse a release that is not read, where the cluster tells its release.
+
+    Args:
+        rest: the cluster; behind a proxy it may tell less than its jobs.
+
+    Raises:
+        FlinkError: The release is not known.
+    """
+    try:
+        version = version_of(rest)
+    except FlinkError:
+        return
+    row = support_of(version)
+    if version != _UNKNOWN and (row is None or not row.reading):
+        raise unread(rest.url, version)
 
 
 def unread(url: str, version: str) -> FlinkError:
@@ -127,7 +148,7 @@ def unread(url: str, version: str) -> FlinkError:
     )
 
 
-def tested(way: Way) -> list[str]:
+def allowing(way: Way) -> list[str]:
     """List the releases on which a job may be changed in a way.
 
     Returns:
