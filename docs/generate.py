@@ -16,6 +16,7 @@ import typer
 from generator.api import api
 from generator.commands import command_line
 from generator.environment import action_and_reward, metrics, observation, scorecard
+from generator.releases import flink_releases
 from generator.scenarios import scenarios
 from generator.schema import config_kind
 from generator.shipped import experiments, guardrails, jobs, loads, policies
@@ -39,6 +40,7 @@ def pages() -> dict[str, str]:
         "reference/loads.md": loads(),
         "reference/experiments.md": experiments(),
         "reference/scorecard.md": scorecard(),
+        "reference/flink-releases.md": flink_releases(),
         "reference/cli.md": command_line(),
         **{f"reference/config-{kind}.md": config_kind(kind) for kind in KINDS},
         **scenarios(),
