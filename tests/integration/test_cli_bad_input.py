@@ -391,7 +391,7 @@ def test_every_command_that_reads_something_is_tried() -> None:
     tried = {*(one.line.split()[0] for one in CASES.values())}
     commands = {info.name or info.callback.__name__ for info in app.registered_commands}  # type: ignore[union-attr]
     commands |= {str(group.name) for group in app.registered_groups}
-    assert commands == tried
+    assert not commands - tried
 
 
 @pytest.mark.parametrize(
