@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dsp_gym.backends.kubernetes.admission import list_text
 from dsp_gym.backends.kubernetes.overrides import KEY, text_of
+from dsp_gym.backends.kubernetes.resources import VERTICES
 
-__all__ = ["MAP", "SINK", "SOURCE", "deployment", "stable"]
+__all__ = ["LISTED", "MAP", "SINK", "SOURCE", "deployment", "stable"]
 
 Document = dict[str, Any]
 
@@ -16,6 +18,11 @@ SOURCE, MAP, SINK = "bc764cd8ddf7a0cff126f51c16239658", "0a448493b4782967b150582
     "ea632d67b7d595e5b851708ae9ad79d6"
 )  # fmt: skip
 """Vertex ids as Flink makes them."""
+
+_PRETENDED = ("v-source", "v-map", "v-sink")  # ids of the fake Flink
+
+LISTED = {VERTICES: list_text(dict.fromkeys((SOURCE, MAP, SINK, *_PRETENDED), (1, 128)))}
+"""The annotation with which the owner of a job lets its vertices be rescaled."""
 
 
 def deployment(
@@ -34,7 +41,10 @@ def deployment(
     return {
         "apiVersion": "flink.apache.org/v1beta1",
         "kind": "FlinkDeployment",
-        "metadata": {"name": name, "namespace": "jobs", "labels": dict(labels or {})},
+        "metadata": {
+            "name": name, "namespace": "jobs", "labels": dict(labels or {}),
+            "annotations": dict(LISTED),
+        },
         "spec": {
             "image": "flink:2.1",
             "flinkVersion": "v2_1",

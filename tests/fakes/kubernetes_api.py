@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-from dsp_gym.backends.kubernetes.overrides import KEY, Override
-from dsp_gym.backends.kubernetes.resources import OWN_ANNOTATIONS
+from dsp_gym.backends.kubernetes.admission import refusal
+from dsp_gym.backends.kubernetes.overrides import KEY
 from tests.fakes.kubernetes_handler import Handler
 from tests.fakes.kubernetes_schema import RESOURCES, STRINGS, Resource
 from tests.fakes.kubernetes_store import Store
@@ -246,25 +246,12 @@ class FakeKubernetes:
 
 def only_override(account: str) -> Admission:
     """The policy that fences an account to the parallelism override and its own annotations."""
-    of_spec = only_spec(account)
 
     def admit(who: str, plural: str, before: Document | None, after: Document) -> str | None:
         if who != account or before is None or not plural.startswith("flink"):
             return None
-        metas = [dict(body["metadata"]) for body in (before, after)]
-        notes = [dict(meta.pop("annotations", None) or {}) for meta in metas]
-        for meta in metas:
-            for key in ("generation", "managedFields", "resourceVersion"):
-                meta.pop(key, None)
-        for note in notes:
-            for key in OWN_ANNOTATIONS:
-                note.pop(key, None)
-        if metas[0] != metas[1] or notes[0] != notes[1]:
-            return f"{_DENIED}: only its own annotations may change"
-        options = after["spec"].get("flinkConfiguration") or {}
-        if max(Override.of(options).values.values(), default=0) > 512:
-            return f"{_DENIED}: too many tasks"
-        return of_spec(who, plural, before, after)
+        reason = refusal(before, after)
+        return None if reason is None else f"{_DENIED}: {reason}"
 
     return admit
 

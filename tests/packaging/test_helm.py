@@ -127,7 +127,7 @@ def test_values_reach_what_they_name() -> None:
         "jobs": {"orders.yaml": "job: orders\nsource: map\n"},
         "journal": {"size": "10Gi", "storageClass": "fast"},
         "tolerations": [{"key": "spot", "operator": "Exists"}], "nodeSelector": {"disk": "ssd"},
-        "fence": {"most": 64, "factor": 2, "step": 8},
+        "fence": {"factor": 2, "step": 8},
     }))  # fmt: skip
     spec = found["StatefulSet", "dsp-gym"]["spec"]
     assert spec["replicas"] == 3
@@ -152,7 +152,7 @@ def test_values_reach_what_they_name() -> None:
         v["name"]: v["expression"]
         for v in found["ValidatingAdmissionPolicy", "dsp-gym-overrides-only"]["spec"]["variables"]
     }
-    assert [variables[name] for name in ("most", "factor", "step")] == ["64", "2", "8"]  # fmt: skip
+    assert [variables[name] for name in ("factor", "step")] == ["2", "8"]  # fmt: skip
 
 
 @needs_go
@@ -183,7 +183,7 @@ def test_the_default_values_hold_to_the_schema_and_the_configuration_is_one_that
         ({"config": {"journal": "runs/live"}}, "'runs/live' does not match"),
         ({"jobs": {"../evil.yaml": ""}}, "'../evil.yaml' does not match"),
         ({"jobs": {"shadow.yaml": ""}}, "should not be valid"),
-        ({"fence": {"most": "many"}}, "'many' is not of type 'integer'"),
+        ({"fence": {"step": "many"}}, "'many' is not of type 'integer'"),
         ({"monitor": {}}, "'monitor' was unexpected"),
     ],
 )

@@ -24,6 +24,7 @@ from dsp_gym.backends.kubernetes.access import (
     rules_of,
 )
 from dsp_gym.backends.kubernetes.actuator import KubernetesActuator, Pace
+from dsp_gym.backends.kubernetes.admission import list_text, listed_vertices
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples, RunningVertices
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
@@ -31,7 +32,7 @@ from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.platform import Followed, ResourcePlatform
 from dsp_gym.backends.kubernetes.rehearsal import check_policy, rehearse
-from dsp_gym.backends.kubernetes.resources import FlinkResource
+from dsp_gym.backends.kubernetes.resources import VERTICES, FlinkResource
 from dsp_gym.backends.kubernetes.watch import Watcher
 from dsp_gym.errors import FlinkError, KubernetesError, did_you_mean
 from dsp_gym.job.deployment import kept_memory
@@ -310,8 +311,35 @@ def _rehearse(
     if place.memory_route != "none" and levels is not None:
         others = {name: 1 if level == 0 else 0 for name, level in levels.items()}
         arguments = with_levels(resource.job_arguments, others, spec)
-    rehearse(api, resource, {i: tasks + 1 for i, tasks in runs.by_id.items()}, arguments)
+    rehearse(api, resource, _other_tasks(resource, spec, runs), arguments)
     check_policy(api, resource, next(iter(runs.by_id)))
+
+
+def _other_tasks(resource: FlinkResource, spec: JobSpec, runs: RunningVertices) -> dict[str, int]:
+    """Tasks by vertex id that the owner of the job allows, other than the running ones if it can.
+
+    Raises:
+        KubernetesError: The owner has not listed every vertex.
+    """
+    listed = {one.vertex: one for one in listed_vertices(resource.annotations)}
+    lacks = [name for name, vertex in runs.ids.items() if vertex not in listed]
+    if lacks:
+        most = {
+            v.name: min(v.max_parallelism, spec.max_parallelism_per_vertex) for v in spec.vertices
+        }
+        text = list_text({vertex: (1, most[name]) for name, vertex in runs.ids.items()})
+        raise KubernetesError(
+            f"{resource}: its annotation {VERTICES} does not list {', '.join(lacks)}",
+            reason="Invalid",
+            remedy="Let the owner of the job say what may be rescaled, and how far, e.g.: kubectl "
+            f"annotate --overwrite --namespace {resource.namespace} {resource.kind.lower()} "
+            f"{resource.name} {VERTICES}={text}",
+        )
+    found = {}
+    for vertex, tasks in runs.by_id.items():
+        least, most_of = listed[vertex].least, listed[vertex].most
+        found[vertex] = tasks + 1 if tasks < most_of else max(least, min(most_of, tasks - 1))
+    return found
 
 
 def _lease(api: KubernetesApi, place: KubernetesPlace, resource: FlinkResource) -> Lease:

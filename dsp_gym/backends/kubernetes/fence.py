@@ -9,15 +9,31 @@ from __future__ import annotations
 
 import threading
 
+from dsp_gym.backends.kubernetes.admission import merged, refusal
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.lease import Lease
-from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
+from dsp_gym.backends.kubernetes.resources import LEAP, FlinkResource, Stamp
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
 
 class Refusal(KubernetesError):
     """A write that is not made, for a reason that may pass."""
+
+
+def check_admitted(now: FlinkResource, patch: Document) -> None:
+    """Refuse a write that the admission policy would refuse.
+
+    Args:
+        now: the resource as it stands there.
+        patch: a merge patch of it.
+
+    Raises:
+        Refusal: One write may not change that.
+    """
+    reason = refusal(now.body, merged(now.body, patch))
+    if reason is not None:
+        raise Refusal(f"{now}: {reason}", reason="Conflict")
 
 
 class Fence:
@@ -72,7 +88,8 @@ class Fence:
                         f"{self._epoch}",
                         reason="Conflict",
                     )
-            return self._stamped(now, max(there.epoch, self._epoch) + 1, term)
+            epoch = min(max(there.epoch, self._epoch) + 1, there.epoch + LEAP)
+            return self._stamped(now, epoch, term)
 
     def _stamped(self, now: FlinkResource, epoch: int, term: int) -> FlinkResource:
         if not self._lease.is_held_now(self._api.timeout_s):
@@ -81,6 +98,7 @@ class Fence:
             )
         self._epoch, self._asked_term = epoch, term
         patch: Document = {"metadata": {"annotations": self.stamp().annotations()}}
+        check_admitted(now, patch)
         try:
             body = self._api.merge_patch(*self._where, patch, resource_version=now.resource_version)
         except KubernetesError as error:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from dsp_gym.backends.kubernetes.api import KubernetesApi
-from dsp_gym.backends.kubernetes.resources import KILL_SWITCH, FlinkResource, Stamp
+from dsp_gym.backends.kubernetes.resources import (
+    EPOCH,
+    KILL_SWITCH,
+    VERTICES,
+    FlinkResource,
+    Stamp,
+)
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
@@ -13,6 +19,9 @@ _ATTEMPTS = 3
 
 _TOO_MANY = 1_000_000
 """Tasks of a vertex that no admission policy should let pass."""
+
+_NOBODY = "dry-run"
+"""Id of a vertex that no job has."""
 
 
 def rehearse(
@@ -73,6 +82,13 @@ def check_policy(api: KubernetesApi, resource: FlinkResource, vertex: str) -> No
             "metadata": {"annotations": {KILL_SWITCH: "dry-run"}}
         },
         f"{_TOO_MANY:,} tasks": lambda now: _stamped(now, now.patch_for({vertex: _TOO_MANY})),
+        "a vertex that nobody listed": lambda now: _stamped(now, now.patch_for({_NOBODY: 1})),
+        f"the annotation {VERTICES}": lambda now: {
+            "metadata": {"annotations": {VERTICES: f"{_NOBODY}:1-1"}}
+        },
+        "an epoch far beyond the last": lambda now: {
+            "metadata": {"annotations": {EPOCH: str(10**17)}}
+        },
     }
     passed = [what for what, patch in tried.items() if _refused(api, resource, patch) is None]
     if passed:

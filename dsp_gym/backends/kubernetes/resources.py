@@ -7,7 +7,7 @@ status may be missing, and values unknown to this release must not stop anything
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from dsp_gym.backends.kubernetes.overrides import KEY, Override, OverrideForm, flattened
@@ -28,6 +28,12 @@ OWN_ANNOTATIONS = (EPOCH, HOLDER, DECISION)
 
 _DIGITS = 18
 """Longest epoch that is read; CEL's integers hold as many digits."""
+
+LEAP = 1000
+"""One write raises the epoch by that much at most: after the largest there is no next one."""
+
+VERTICES = "dsp-gym.io/vertices"
+"""Annotation that the job's owner writes: the vertices that may be rescaled, and their bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,10 @@ class Stamp:
 
 
 KILL_SWITCH = "dsp-gym.io/stop"
-"""Annotation of the resource; at "true" nothing is written to it."""
+"""Annotation of the resource; while it is there, and not "false", nothing is written to it."""
+
+KILL_SWITCH_OFF = ("false", "False", "FALSE")
+"""What it may say for the resource to be written; the server knows no others."""
 
 UNKNOWN = "unknown"
 
@@ -141,6 +150,7 @@ class FlinkResource:
     stamp: Stamp  # of the leader that wrote last
     error: str | None  # the operator's own words
     written: Override
+    body: Mapping[str, Json] = field(repr=False, compare=False)  # metadata and spec
 
     @classmethod
     def parse(cls, body: Mapping[str, object]) -> FlinkResource:
@@ -186,10 +196,11 @@ class FlinkResource:
             override_form=override.form,
             override_trouble=override.trouble,
             builtin_autoscaler=_builtin(flat),
-            kill_switch=str(annotations.get(KILL_SWITCH)).lower() == "true",
+            kill_switch=annotations.get(KILL_SWITCH, "false") not in KILL_SWITCH_OFF,
             stamp=Stamp.of(annotations),
             error=_optional(status.get("error")),
             written=override,
+            body={"metadata": {**meta}, "spec": {**spec}},
         )
 
     def reason_not_to_act(self) -> str | None:
@@ -216,6 +227,11 @@ class FlinkResource:
                 remedy=f"Leave one text '{KEY}' there.",
             )
         return {"spec": {"flinkConfiguration": self.written.patch(overrides)}}
+
+    @property
+    def annotations(self) -> Mapping[str, Json]:
+        """All of its annotations."""
+        return _map(_map(self.body["metadata"]).get("annotations"))
 
     @property
     def has_pending_change(self) -> bool:

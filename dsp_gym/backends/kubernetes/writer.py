@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dsp_gym.backends.kubernetes.api import KubernetesApi
-from dsp_gym.backends.kubernetes.fence import Fence, Refusal
+from dsp_gym.backends.kubernetes.fence import Fence, Refusal, check_admitted
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
 from dsp_gym.config.strict_json import Document
@@ -44,8 +44,14 @@ class _Change:
         return there and (self.arguments is None or tuple(self.arguments) == resource.job_arguments)
 
     def patch(self, resource: FlinkResource, stamp: Stamp) -> Document:
+        """The patch; the job's arguments are beyond the rule of the admission policy.
+
+        Raises:
+            Refusal: The rule forbids the rest.
+        """
         patch = resource.patch_for(self.overrides)
         patch["metadata"] = {"annotations": stamp.annotations()}
+        check_admitted(resource, patch)
         if self.arguments is not None:
             patch["spec"]["job"] = {"args": list(self.arguments)}
         return patch

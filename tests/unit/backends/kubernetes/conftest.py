@@ -15,6 +15,7 @@ from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import KEY
+from dsp_gym.backends.kubernetes.resources import OWN_ANNOTATIONS
 from tests.fakes.flink_operator import FlinkOperator, PretendedJob
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
 from tests.flink_resources import MAP, SINK, SOURCE, deployment
@@ -118,7 +119,9 @@ class Rig:
         return [request for request in mine if part in request.parts]
 
     def annotations(self) -> dict[str, str]:
-        return dict(self.fake.object(KIND, "words")["metadata"].get("annotations") or {})
+        """Those that the actuator writes."""
+        found = self.fake.object(KIND, "words")["metadata"].get("annotations") or {}
+        return {name: found[name] for name in OWN_ANNOTATIONS if name in found}
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dsp_gym.backends.kubernetes.overrides import KEY
 from dsp_gym.job.deployment import kept_memory
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.protocols import ActuatorStatus
-from tests.flink_resources import MAP, SINK, SOURCE, deployment
+from tests.flink_resources import LISTED, MAP, SINK, SOURCE, deployment
 from tests.simulating import wanted
 from tests.unit.backends.kubernetes.conftest import BEFORE, KIND, text
 
@@ -64,7 +64,7 @@ def test_where_nothing_may_be_written_nothing_is(rig, operator, change, said):
 def test_the_kill_switch_stops_writes_and_lets_them_through_again(rig, operator):
     def annotate(value: str | None) -> None:
         body = rig.fake.object(KIND, "words")
-        meta = {**body["metadata"], "annotations": {"dsp-gym.io/stop": value}}
+        meta = {**body["metadata"], "annotations": {**LISTED, "dsp-gym.io/stop": value}}
         rig.fake.store.change(
             rig.fake.resources["flinkdeployments"], "jobs", "words",
             lambda old: {**old, "metadata": meta | {"resourceVersion": None}}, "someone",

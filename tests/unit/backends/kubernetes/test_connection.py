@@ -163,12 +163,32 @@ def test_acting_is_rehearsed_so_that_what_a_fence_forbids_is_said_at_the_start(f
     assert "memory_route: none" in str(caught.value)
 
 
+def test_a_job_whose_owner_has_listed_no_vertices_is_told_with_the_command(fake, watch):
+    body = deployment()
+    del body["metadata"]["annotations"]
+    fake.put(body | {"status": stable(body)})
+    with pytest.raises(KubernetesError, match="does not list source, map, sink") as caught:
+        watch(RIGHTS, apply=True)
+    listed = "dsp-gym.io/vertices=v-source:1-24,v-map:1-24,v-sink:1-24"
+    assert f"kubectl annotate --overwrite --namespace jobs flinkdeployment words {listed}" in str(
+        caught.value
+    )
+    assert [r for r in fake.requests if r.method == "PATCH"] == []
+    watch()  # to watch it needs none
+
+
 def test_an_admission_policy_of_an_earlier_release_is_named_and_nothing_is_written(fake, watch):
     before = fake.object("FlinkDeployment", "words")
     fake.admission.append(only_spec("me"))
     with pytest.raises(KubernetesError, match="older than this release") as caught:
         watch(RIGHTS, apply=True)
-    for passed in ("a label", "dsp-gym.io/stop", "1,000,000 tasks", "deploy/overlays/active"):
+    for passed in (
+        "a label",
+        "dsp-gym.io/stop",
+        "1,000,000 tasks",
+        "nobody listed",
+        "deploy/overlays/active",
+    ):
         assert passed in str(caught.value)
     assert fake.object("FlinkDeployment", "words") == before
     fake.admission[:] = [only_override("me")]

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dsp_gym.backends.kubernetes.resources import DECISION, EPOCH, HOLDER
+from dsp_gym.backends.kubernetes.resources import DECISION, EPOCH, HOLDER, VERTICES
 from dsp_gym.loop.protocols import ActuatorStatus
+from tests.flink_resources import LISTED, MAP, SINK, SOURCE
 from tests.simulating import wanted
 from tests.unit.backends.kubernetes.conftest import KIND, Rig, text
 
@@ -94,8 +95,9 @@ def test_the_id_of_a_decision_is_in_its_intent_and_on_the_resource(rig, operator
 def annotated(rig: Rig, annotations: dict[str, str]) -> None:
     rig.fake.store.change(
         rig.fake.resources["flinkdeployments"], "jobs", "words",
-        lambda old: {**old, "metadata": {**old["metadata"], "annotations": annotations,
-                                         "resourceVersion": None}},
+        lambda old: {**old, "metadata": {
+            **old["metadata"], "annotations": {**LISTED, **annotations}, "resourceVersion": None,
+        }},
         "someone", of_status=False,
     )  # fmt: skip
 
@@ -106,6 +108,16 @@ def test_an_epoch_that_is_no_number_is_named_and_nothing_is_written(rig, operato
     assert rig.ask(actuator, 3) == ActuatorStatus.FAILED
     assert "dsp-gym.io/epoch is no number: 'seven'" in rig.said("failed")["reason"]
     assert rig.patches() == []
+
+
+def test_what_the_owner_does_not_allow_is_not_even_sent(rig, operator):
+    actuator = rig.act()
+    annotated(rig, {VERTICES: f"{SOURCE}:4-4,{MAP}:1-8,{SINK}:1-1"})
+    assert rig.ask(actuator, 9) == ActuatorStatus.FAILED
+    assert "dsp-gym.io/vertices" in rig.said("failed")["reason"]
+    assert rig.patches() == []
+    assert rig.ask(actuator, 8) == ActuatorStatus.REACHED
+    assert rig.written == text(4, 8, 1)
 
 
 def test_a_stamp_that_somebody_removes_is_made_anew_with_a_greater_epoch(rig, operator):
