@@ -164,9 +164,9 @@ def test_acting_is_rehearsed_so_that_what_a_fence_forbids_is_said_at_the_start(f
 
 
 def test_a_job_whose_owner_has_listed_no_vertices_is_told_with_the_command(fake, watch):
-    body = deployment()
-    del body["metadata"]["annotations"]
-    fake.put(body | {"status": stable(body, job_id="a1")})
+    where = fake.resources["flinkdeployments"], "jobs", "words"
+    bare = {**fake.object("FlinkDeployment", "words")["metadata"], "annotations": {}}
+    fake.store.change(*where, lambda old: {**old, "metadata": bare}, "owner", of_status=False)
     with pytest.raises(KubernetesError, match="does not list source, map, sink") as caught:
         watch(RIGHTS, apply=True)
     listed = "dsp-gym.io/vertices=v-source:1-24,v-map:1-24,v-sink:1-24"
