@@ -14,7 +14,7 @@ from spark_pipelines.sources import SourceFacts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FILE = re.compile(r"file:/*(/[^\s\]]+\.parquet)")  # file:/a as well as file:///a
+_FILE, _PARQUET = re.compile(r"file:/++([^\s\]]+)"), ".parquet"  # file:/a as well as file:///a
 _OURS = re.compile(r"dsp_gym\.errors\.\w+: (.+)")
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
@@ -55,7 +55,7 @@ def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
             remedy="Free some space, or name other folders: --out, and spark.local.dir in the "
             "configuration's section spark.",
         )
-    file = next(iter(_FILE.findall(text)), None)
+    file = next(_files(text), None)
     for source in facts:
         for piece in source.pieces:
             if file is not None and piece.file is not None and str(piece.file) == file:
@@ -69,6 +69,14 @@ def fault_of(text: str, facts: Sequence[SourceFacts]) -> DatasetError:
     return DatasetError(
         f"Spark failed: {_cause(text)}", file=file, remedy="The same command continues from here."
     )
+
+
+def _files(text: str) -> Iterator[str]:
+    """The files of a dataset that a text names."""
+    for word in _FILE.findall(text):
+        path, ending, _ = word.rpartition(_PARQUET)
+        if path:
+            yield f"/{path}{ending}"
 
 
 def _cause(text: str) -> str:

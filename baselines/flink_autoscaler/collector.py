@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -33,14 +32,6 @@ from dsp_gym.arrays import Floats
 
 Aggregates = Mapping[str, float]
 """min, max, avg and sum of one metric over subtasks or TaskManagers."""
-
-_PARTITION = (
-    re.compile(
-        r".*?(?:\.kafkaCluster\.(?P<c>.+))?\.KafkaSourceReader\.topic\.(?P<t>.+)"
-        r"\.partition\.(?P<n>\d+)\.currentOffset"
-    ),
-    re.compile(r".*\.PulsarConsumer\.(?P<t>.+)-partition-(?P<n>\d+)\..*\.numMsgsReceived"),
-)
 
 
 class CollectionFailed(RuntimeError):
@@ -192,14 +183,28 @@ def source_partitions(names: Iterable[str]) -> int:
     Returns:
         The number; 0: unknown.
     """
-    seen = set()
-    for name in names:
-        # Kafka and Pulsar write topic and partition into the name of the metric.
-        for kind, pattern in enumerate(_PARTITION):
-            match = pattern.fullmatch(name)
-            if match is not None:
-                seen.add((kind, *match.groups()))
-    return len(seen)
+    found = {one for name in names for one in (_of_kafka(name), _of_pulsar(name))}
+    return len(found - {None})
+
+
+def _of_kafka(name: str) -> tuple[str, ...] | None:
+    """Cluster, topic and partition, which Kafka's reader writes into the name of a metric."""
+    before, reader, rest = name.partition(".KafkaSourceReader.topic.")
+    topic, _, number = rest.removesuffix(".currentOffset").rpartition(".partition.")
+    if not (reader and rest.endswith(".currentOffset") and topic and number.isdecimal()):
+        return None
+    return "kafka", before.partition(".kafkaCluster.")[2], topic, number
+
+
+def _of_pulsar(name: str) -> tuple[str, ...] | None:
+    """Topic and partition, which Pulsar's consumer writes into the name of a metric."""
+    _, consumer, rest = name.rpartition(".PulsarConsumer.")
+    topic, _, after = rest.rpartition("-partition-")
+    number, dot, last = after.partition(".")
+    is_count = last.endswith(".numMsgsReceived")
+    if not (consumer and topic and dot and number.isdecimal() and is_count):
+        return None
+    return "pulsar", topic, number
 
 
 def job_sample(jm: Mapping[str, float] | None, tm: Mapping[str, Aggregates] | None) -> Floats:

@@ -246,14 +246,14 @@ def assignments(text: str | None) -> tuple[dict[str, int], dict[str, int]]:
     tasks: dict[str, int] = {}
     levels: dict[str, int] = {}
     for pair in text.split(",") if text else ():
-        match = re.fullmatch(r"\s*([^=@]+?)\s*(?:=\s*(\d+)\s*)?(?:@\s*(-?\d+)\s*)?", pair)
-        if match is None or match[2] is match[3] is None:
+        match = re.fullmatch(r"([^=@]+)(?:=\s*+(\d+)\s*+)?(?:@\s*+(-?\d+)\s*+)?", pair)
+        name = "" if match is None else match[1].strip()
+        if match is None or match[2] is match[3] is None or not name:
             raise ConfigError(
                 "--configuration takes VERTEX=PARALLELISM, VERTEX@LEVEL or both",
                 value=pair,
                 remedy="For instance: --configuration map=3,state=8@2,sink@-1",
             )
-        name = match[1]
         if name in tasks or name in levels:
             raise ConfigError(
                 f"--configuration names '{name}' twice", remedy="Keep one of the two."

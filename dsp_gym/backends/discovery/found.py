@@ -6,6 +6,7 @@ None stands for what nobody said.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -115,20 +116,21 @@ Kind = Literal["tumbling", "sliding", "session"]
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _UNITS = {"milli": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0}
-_SPAN = r"\[?\s*([0-9.]+\s*[A-Za-z]+)\s*\]?"
+_SPAN = r"\s*+\[?\s*+([0-9.]+\s*[A-Za-z]+)"
 _STREAM: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("tumbling", re.compile(r"Tumbling(?:Event|Processing)TimeWindows\((\d+)")),
     ("sliding", re.compile(r"Sliding(?:Event|Processing)TimeWindows\((\d+),\s*(\d+)")),
     ("session", re.compile(r"(?:Event|Processing)TimeSessionWindows\((\d+)")),
 )
 """DataStream: milliseconds."""
-_TABLE: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    ("tumbling", re.compile(rf"TUMBLE\(.*?size=\s*{_SPAN}")),
-    ("sliding", re.compile(rf"HOP\(.*?size=\s*{_SPAN}.*?slide=\s*{_SPAN}")),
-    ("session", re.compile(rf"SESSION\(.*?gap=\s*{_SPAN}")),
-    ("tumbling", re.compile(rf"CUMULATE\(.*?max_size=\s*{_SPAN}")),
+_SIZE, _SLIDE = re.compile(f"size={_SPAN}"), re.compile(f"slide={_SPAN}")
+_TABLE: tuple[tuple[Kind, str, tuple[re.Pattern[str], ...]], ...] = (
+    ("tumbling", "TUMBLE(", (_SIZE,)),
+    ("sliding", "HOP(", (_SIZE, _SLIDE)),
+    ("session", "SESSION(", (re.compile(f"gap={_SPAN}"),)),
+    ("tumbling", "CUMULATE(", (re.compile(f"max_size={_SPAN}"),)),
 )
-"""SQL and Table API: spans with a unit."""
+"""SQL and Table API: spans with a unit, each after the one before."""
 _MOST = 20_000
 
 
@@ -160,10 +162,10 @@ def window_in(text: str) -> FoundWindow | None:
         found = pattern.search(text)
         if found is not None:
             return _window(kind, [float(span) / 1000.0 for span in found.groups()])
-    for kind, pattern in _TABLE:
-        found = pattern.search(text)
-        if found is not None:
-            return _window(kind, [_seconds(span) for span in found.groups()])
+    for kind, function, patterns in _TABLE:
+        spans = _spans(text, function, patterns)
+        if spans:
+            return _window(kind, spans)
     return None
 
 
@@ -176,6 +178,19 @@ def says_window(text: str) -> bool:
     return (
         re.search(r"window|session|tumbl|sliding|\bHOP\b", text[:_MOST], re.IGNORECASE) is not None
     )
+
+
+def _spans(text: str, function: str, patterns: Sequence[re.Pattern[str]]) -> list[float]:
+    """The spans after the name of a function, s; none where one of them is not there."""
+    at = text.find(function)
+    spans: list[float] = []
+    for pattern in patterns if at >= 0 else ():
+        found = pattern.search(text, at)
+        if found is None:
+            return []
+        spans.append(_seconds(found[1]))
+        at = found.end()
+    return spans
 
 
 def _window(kind: Kind, spans: list[float]) -> FoundWindow | None:

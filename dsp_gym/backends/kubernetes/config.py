@@ -16,9 +16,10 @@ RESOURCE_NAME = "{name}"
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _KEY = rf"([a-z0-9.-]+/)?{_LABEL}"
-_VALUES = rf"\(\s*({_LABEL})?(\s*,\s*({_LABEL})?)*\s*\)"
+_VALUES = rf"\(\s*+({_LABEL})?(\s*+,\s*+({_LABEL})?)*\s*+\)"
 _REQUIREMENT = re.compile(
-    rf"\s*(!?\s*{_KEY}|{_KEY}\s*(=|==|!=)\s*({_LABEL})?|{_KEY}\s+(in|notin)\s+{_VALUES})\s*"
+    rf"\s*+((!\s*+)?{_KEY}|{_KEY}\s*+(=|==|!=)\s*+({_LABEL})?|{_KEY}\s++(in|notin)\s++{_VALUES})"
+    r"\s*+"
 )
 _NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 
@@ -44,6 +45,7 @@ class KubernetesPlace(ConfigModel):
     selector: str | None = Field(
         None,
         min_length=1,
+        max_length=4096,
         description="labels of several resources, such as team=ads,tier!=test; `dsp-gym shadow` "
         "watches each, those to come included",
     )

@@ -30,7 +30,7 @@ from dsp_gym.control.serve.tokens import Tokens, is_addressed
 from dsp_gym.control.thread_pool import DaemonPool
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.loop.wire import Document
-from dsp_gym.redaction import redacted
+from dsp_gym.redaction import is_plain, redacted
 
 _LOG = logging.getLogger(__name__)
 
@@ -147,12 +147,12 @@ class StatusServer:
         """
         if self._asked >= MOST_ASKED:
             said = f"{self._asked} decisions are asked for at once, which is the most"
-            reply(_error(HTTPStatus.TOO_MANY_REQUESTS, said))
+            reply(_refused(HTTPStatus.TOO_MANY_REQUESTS, said))
             return
         policy, enacts = (_parameter(head.query, name) for name in ("policy", "enacts"))
         if enacts not in (None, "true", "false"):
             said = f"enacts is {enacts!r}, expected true or false"
-            reply(_error(HTTPStatus.BAD_REQUEST, said))
+            reply(_refused(HTTPStatus.BAD_REQUEST, said))
             return
         self._asked += 1
         self._wait(Question(body, policy, self.client(head) or "", enacts != "false"), reply)
@@ -184,7 +184,20 @@ class StatusServer:
             if answer is None:
                 self._deciders.do(partial(self._decide_alone, question, reply))
             else:
-                self._answered(reply, _json(answer))
+                self._send(reply, answer)
+
+    def _send(self, reply: Reply, answer: Document) -> None:
+        """Send a decision; text in which credentials may stand is searched by another thread."""
+        text = msgspec.json.encode(answer).decode()
+        if is_plain(text):
+            self._answered(reply, Answer(HTTPStatus.OK, JSON, text.encode()))
+            return
+
+        def search() -> None:
+            found = Answer(HTTPStatus.OK, JSON, redacted(text).encode())
+            self._http.call(lambda: self._answered(reply, found))
+
+        self._deciders.do(search)
 
     def _decide_alone(self, question: Question, reply: Reply) -> None:
         """Answer one request, in a thread."""
@@ -239,7 +252,7 @@ class _Site:
         self._owner = owner
 
     def error(self, status: HTTPStatus, message: str) -> Answer:
-        return _error(status, message)
+        return _refused(status, message)
 
 
 class _Probes(_Site):
@@ -258,7 +271,8 @@ class _Probes(_Site):
         else:
             holds, said = self._owner.boards.readiness()
         status = HTTPStatus.OK if holds else HTTPStatus.SERVICE_UNAVAILABLE
-        reply(Answer(status, TEXT, f"{redacted(said)}\n".encode()))
+        # The board's sentences hold no credentials: nothing is searched for them in this thread.
+        reply(Answer(status, TEXT, f"{said}\n".encode()))
 
 
 class _Pages(_Site):
@@ -296,9 +310,9 @@ class _Pages(_Site):
                     "no token is configured: give serve.token_file, or let anybody read with "
                     "--public"
                 )
-            return _error(HTTPStatus.FORBIDDEN, said)
+            return _refused(HTTPStatus.FORBIDDEN, said)
         if owner.client(head) is None:
-            return _error(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+            return _refused(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
         return self._of_body(head) if head.path == DECIDE else None
 
     def answer(self, head: Head, body: bytes, reply: Reply) -> None:
@@ -311,11 +325,11 @@ class _Pages(_Site):
     def _of_body(self, head: Head) -> Answer | None:
         length = head.headers.get("content-length")
         if length is None or head.is_unmeasured:
-            return _error(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
+            return _refused(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing")
         most = self._owner.config.max_body_kib * 1024
         if int(length) > most:
             said = f"the body has {length} bytes, {most} are the most"
-            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+            return _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
         return None
 
     def _of_job(self, head: Head, made: Callable[[StatusBoard], Document]) -> Answer:
@@ -337,15 +351,15 @@ def _refusal(head: Head, allowed: tuple[str, ...], hosts: tuple[str, ...]) -> An
     host = head.headers.get("host")
     if not is_addressed(host, hosts):
         said = f"this server is not called {host!r}; names of it belong into serve.hosts"
-        return _error(HTTPStatus.MISDIRECTED_REQUEST, said)
+        return _refused(HTTPStatus.MISDIRECTED_REQUEST, said)
     if not allowed:
-        return _error(HTTPStatus.NOT_FOUND, f"there is nothing at {head.path}")
+        return _refused(HTTPStatus.NOT_FOUND, f"there is nothing at {head.path}")
     if head.method not in allowed:
         said = f"{head.path} takes {' and '.join(allowed)}"
-        found = _error(HTTPStatus.METHOD_NOT_ALLOWED, said)
+        found = _refused(HTTPStatus.METHOD_NOT_ALLOWED, said)
         return found._replace(headers=(("Allow", ", ".join(allowed)),))
     if head.method != "POST" and head.has_body:
-        return _error(HTTPStatus.BAD_REQUEST, f"a {head.method} has no body here")
+        return _refused(HTTPStatus.BAD_REQUEST, f"a {head.method} has no body here")
     return None
 
 
@@ -372,11 +386,16 @@ def _tried(made: Callable[[], _Made]) -> _Made | Answer:
         return _error(HTTPStatus.INTERNAL_SERVER_ERROR, said)
 
 
-def _error(status: HTTPStatus, message: str) -> Answer:
-    found = _json({"error": message}, status)
+def _refused(status: HTTPStatus, message: str) -> Answer:
+    """Write an error in the words of the client and of this module, which are not searched."""
+    found = Answer(status, JSON, msgspec.json.encode({"error": message}))
     if status == HTTPStatus.UNAUTHORIZED:
         return found._replace(headers=(("WWW-Authenticate", "Bearer"),))
     return found
+
+
+def _error(status: HTTPStatus, message: str) -> Answer:
+    return _json({"error": message}, status)
 
 
 def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:

@@ -1,0 +1,238 @@
+"""Every regular expression of the code takes time in proportion to the text, whatever the text."""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dsp_gym.metrics.flink import FLINK_METRICS, SOURCE_METRICS, prometheus_names
+from dsp_gym.redaction import redacted, redacted_values
+from tests.attacks import attacks
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("agents", "baselines", "dsp_gym", "spark_pipelines")
+METHODS = ("match", "fullmatch", "search", "sub", "split", "findall", "finditer", "subn")
+CALLS = {f"re.{method}" for method in (*METHODS, "compile")}
+FLAGS = {"re.IGNORECASE": re.IGNORECASE, "re.MULTILINE": re.MULTILINE}
+
+MOST_RATIO, MOST_BYTES = 2.5, 2**20
+SHORT_BYTES, SLOW_S = 2**12, 2e-3
+"""Up to this size every attack is tried; from this time on it is measured whether it grows too
+fast. Beyond, the slowest attack is."""
+
+SHORT_S = 0.05
+"""Time that the longest text of a bounded expression may take."""
+
+BOUNDED = {
+    "dsp_gym/backends/kubernetes/config.py": 4096,  # max_length of the selector
+    "dsp_gym/envs/watch/theme.py": 2000,  # this package's own style sheet
+    "dsp_gym/studies/fitting/fitted_values.py": 2000,  # lines of this project's own job files
+}
+"""Characters of the texts that the expressions of a module meet, which bounds their time."""
+
+OF_VALUES = {
+    "prometheus_names(metric)": [prometheus_names(m) for m in (*FLINK_METRICS, *SOURCE_METRICS)],
+    "pattern": [],  # of a table in the same module, whose rows are found themselves
+    "names": [],  # of a stand-in for Prometheus: the client's own selector
+    "_pattern": [],
+    'f\'[{{,]{label}=~("(?:[^"\\\\\\\\]|\\\\\\\\.)*")\'': [],
+}
+"""Expressions that are computed, and what comes of it."""
+
+
+class Expression(NamedTuple):
+    """An expression of the code, and how it is applied."""
+
+    file: str
+    line: int
+    pattern: str | bytes
+    flags: int
+    method: str
+
+    @property
+    def at(self) -> str:
+        """Where it stands."""
+        return f"{self.file}:{self.line} re.{self.method}({self.pattern!r})"
+
+
+class _Names(ast.NodeVisitor):
+    """Texts that a module gives names to, and what is asked of named expressions."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.texts: dict[str, str] = {}
+        self.asked: dict[str, set[str]] = {"": set()}
+        """Methods by the name they are called on; under no name: all of the module's."""
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and (module := _module(node.module)) is not None:
+                theirs = {name.asname or name.name: name.name for name in node.names}
+                wanted = {ours for ours, name in theirs.items() if name.isupper()}
+                known = _Names(ast.parse(module.read_text("utf-8"))).texts if wanted else {}
+                self.texts |= {one: known[theirs[one]] for one in wanted if theirs[one] in known}
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(target, ast.Name) and (text := self.text(node.value)) is not None:
+                self.texts[target.id] = text
+        self.visit(tree)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr in METHODS:
+            self.asked[""].add(node.attr)
+            self.asked.setdefault(ast.unparse(node.value), set()).add(node.attr)
+        self.generic_visit(node)
+
+    def text(self, node: ast.AST) -> Any:
+        """The value of an expression of texts; None where it has to be computed."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self.texts.get(node.id)
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                self.text(p.value if isinstance(p, ast.FormattedValue) else p) for p in node.values
+            ]
+            return None if None in parts else "".join(parts)
+        return None
+
+
+def _module(name: str | None) -> Path | None:
+    """The file of a module of ours."""
+    file = ROOT / f"{(name or '').replace('.', '/')}.py"
+    return file if (name or "").split(".")[0] in PACKAGES and file.is_file() else None
+
+
+def expressions(file: Path) -> Iterator[Expression]:
+    """The expressions of a module, by every way in which they may be applied."""
+    tree = ast.parse(file.read_text("utf-8"))
+    names, at = _Names(tree), str(file.relative_to(ROOT))
+    named = {
+        id(node.value): node.targets[0].id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and node.args):
+            continue
+        called = ast.unparse(node.func)
+        if called not in CALLS:
+            continue
+        pattern, said = names.text(node.args[0]), ast.unparse(node.args[0])
+        given = [*node.args[1:], *(keyword.value for keyword in node.keywords)]
+        flags = sum(FLAGS.get(ast.unparse(one), 0) for one in given)
+        method = called.removeprefix("re.")
+        for one in OF_VALUES[said] if pattern is None else [pattern]:
+            asked = names.asked.get(named.get(id(node), ""), names.asked[""])
+            for applied in sorted(asked) if method == "compile" else [method]:
+                yield Expression(at, node.lineno, one, flags, applied)
+
+
+EXPRESSIONS = [
+    one
+    for package in PACKAGES
+    for file in sorted((ROOT / package).rglob("*.py"))
+    for one in expressions(file)
+]
+
+
+def applied(expression: Expression) -> Callable[[str], object]:
+    """An expression as the code applies it."""
+    compiled = re.compile(expression.pattern, expression.flags)
+    method, is_bytes = getattr(compiled, expression.method), isinstance(expression.pattern, bytes)
+    if expression.method in ("sub", "subn"):
+        of_text: Callable[[Any], object] = lambda text: method(b"" if is_bytes else "", text)  # noqa: E731
+    elif expression.method == "finditer":
+        of_text = lambda text: sum(1 for _ in method(text))  # noqa: E731
+    else:
+        of_text = method
+    return (lambda text: of_text(text.encode("latin-1", "replace"))) if is_bytes else of_text
+
+
+def seconds(function: Callable[[str], object], text: str) -> float:
+    """Time of this thread's own that a call takes, s: other work on the machine does not count."""
+    begun = time.thread_time()
+    function(text)
+    return time.thread_time() - begun
+
+
+def made(attack: tuple[str, str, str], size: int) -> str:
+    """The text of an attack, of about so many characters."""
+    before, item, end = attack
+    return before + item * max(1, size // len(item)) + end
+
+
+def ratio(function: Callable[[str], object], attack: tuple[str, str, str], size: int) -> float:
+    """What twice the text takes, as a multiple; the best of two, since other work only adds."""
+    once, twice = (
+        min(seconds(function, text) for _ in range(2))
+        for text in (made(attack, size), made(attack, 2 * size))
+    )
+    return twice / max(once, 1e-6)
+
+
+def grows(function: Callable[[str], object], attack: tuple[str, str, str], size: int) -> bool:
+    """Whether time grows faster than the text; measured again where it seems to."""
+    return all(ratio(function, attack, size) > MOST_RATIO for _ in range(3))
+
+
+def worst_of(one: Expression) -> str | None:
+    """Attack an expression, with ever longer texts.
+
+    Returns:
+        An attack under which time grows faster than the text; None where there is none.
+    """
+    function, most = applied(one), BOUNDED.get(one.file, MOST_BYTES)
+    slowest, slowest_s = None, 0.0
+    for attack in attacks(one.pattern, one.flags):
+        size, took_s = 12, 0.0
+        while 3 * size <= min(most, SHORT_BYTES) and took_s < SLOW_S:
+            size = 3 * size // 2 if size < 64 else 3 * size
+            took_s = seconds(function, made(attack, size))
+        if took_s >= SLOW_S:
+            is_short = most < MOST_BYTES and seconds(function, made(attack, most)) < SHORT_S
+            if size < 64 or (not is_short and grows(function, attack, size)):
+                return f"{one.at}: {attack!r}: {size} characters take {took_s:.3g} s"
+        if took_s / size > slowest_s:
+            slowest, slowest_s = attack, took_s / size
+    if slowest is not None and most == MOST_BYTES and grows(function, slowest, MOST_BYTES // 2):
+        return f"{one.at}: {slowest!r}: 1 MiB takes too long beside half of it"
+    return None
+
+
+def test_the_expressions_are_found() -> None:
+    assert len(EXPRESSIONS) > 100
+    assert {one.file for one in EXPRESSIONS} >= {*BOUNDED, "dsp_gym/redaction.py"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_expression_takes_time_in_proportion_to_the_text(package: str) -> None:
+    of_package = {one[2:]: one for one in EXPRESSIONS if one.file.startswith(f"{package}/")}
+    assert [said for one in of_package.values() if (said := worst_of(one)) is not None] == []
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"://[^\s\"<>]*@", r"(a+)+b", r"\s*x?\s*y", r",(?![^(]*\))", r"file:.*?size=\d"]
+)
+def test_an_expression_that_takes_longer_is_found(pattern: str) -> None:
+    assert worst_of(Expression("x", 1, pattern, 0, "findall")) is not None
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["://", "://a@", "a://", "@://", "?token=", "&token", "Bearer ", "basic a", "?key=:// ", "e"],
+)
+def test_credentials_are_hidden_in_time_in_proportion_to_the_text(part: str) -> None:
+    def hide(text: str) -> object:
+        return redacted_values({"said": text + "@=?Bearer"})
+
+    assert ratio(hide, ("", part, ""), 2**18) <= MOST_RATIO
+    assert seconds(redacted, "://" * 83_000) < 0.5  # once a minute
+
+
+def test_models_leave_their_patterns_to_an_engine_in_linear_time() -> None:
+    for package in PACKAGES:
+        for file in (ROOT / package).rglob("*.py"):
+            assert "regex_engine" not in file.read_text("utf-8"), file  # pydantic's own is Rust's
