@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from dsp_gym.backends.flink.prometheus_api import LabelsText
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.config.model import ConfigModel, Url
+from dsp_gym.upstream.access import AccessConfig
 
 
 class PlaceConfig(ConfigModel):
@@ -24,10 +25,14 @@ class PlaceConfig(ConfigModel):
     prometheus_url: Url | None = Field(
         None, description="a Prometheus that scrapes it; none: that of the local cluster"
     )
-    prometheus_account: Path | None = Field(
+    prometheus_account: AccessConfig | None = Field(
         None,
-        description="file with the account that Prometheus asks for, `user:password` or a bearer "
-        "token; none: that of the URL, or of the file that NETRC names",
+        description="account, certificates and proxy with which Prometheus is asked, or the file "
+        "of the account alone: `user:password` or a bearer token; none: that of the URL, or of the "
+        "file that NETRC names",
+    )
+    rest_account: AccessConfig | None = Field(
+        None, description="account, certificates and proxy with which Flink is asked, likewise"
     )
     labels: LabelsText | None = Field(
         None,
@@ -57,7 +62,11 @@ class PlaceConfig(ConfigModel):
         "reached, and of the others only metrics and timeouts count",
     )
     timeout_s: float = Field(
-        10.0, gt=0, le=300, description="longest wait for one answer of Flink or Prometheus, s"
+        10.0,
+        gt=0,
+        le=300,
+        description="longest wait for one whole answer, s, and for all answers of Flink, or of "
+        "Prometheus, to one look at the job",
     )
     rescale_timeout_s: float = Field(
         120.0,

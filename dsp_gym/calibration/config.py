@@ -16,6 +16,7 @@ from dsp_gym.config.environment import with_data_folder
 from dsp_gym.config.files import find, load_model
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.upstream.access import AccessConfig
 
 RunNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 
@@ -33,8 +34,10 @@ class PrometheusHistory(ConfigModel):
         min_length=1,
         description="labels that differ from Flink's, such as job_name=flink_job,tm_id=pod",
     )
-    account: Path | None = Field(
-        None, description="file with `user:password` or a bearer token; none: that of the URL"
+    account: AccessConfig | None = Field(
+        None,
+        description="account, certificates and proxy, or the file of the account alone: "
+        "`user:password` or a bearer token; none: that of the URL",
     )
     keep: Path = Field(
         Path("runs/history"), description="folder of what was fetched; each job has one in it"

@@ -13,6 +13,7 @@ import typer
 from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption, refuse_given, shipped
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import ConfigError
+from dsp_gym.upstream.access import access_of
 
 if TYPE_CHECKING:
     from dsp_gym.calibration.config import CalibrationConfig
@@ -140,7 +141,12 @@ def calibrate(
 
         _from_recordings(load_calibration(sources[0]), written)
     elif kind == "history":
-        history = {"url": sources[0], "days": days or 14.0, "labels": labels, "account": account}
+        history = {
+            "url": sources[0],
+            "days": days or 14.0,
+            "labels": labels,
+            "account": access_of(account),
+        }
         _from_recordings(_of_history(job, history), written)
     elif kind == "series":
         _from_series(tables, policy, slot_memory_mib or 4096.0, written)

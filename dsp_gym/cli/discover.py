@@ -24,6 +24,7 @@ from dsp_gym.cli.options import (
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.progress import bar
 from dsp_gym.errors import ConfigError
+from dsp_gym.upstream.access import access_of
 
 if TYPE_CHECKING:
     from dsp_gym.backends.discovery.document import Choices
@@ -113,8 +114,9 @@ def discover(
         )
     choices = _choices(slo_latency_s, prices)
     if prometheus is None:
-        given = {"--labels": labels, "--account": account}
-        refuse_given(given, "belongs to --prometheus URL", _ADD)
+        refuse_given({"--labels": labels}, "belongs to --prometheus URL", _ADD)
+        if flink is None or selector is not None:
+            refuse_given({"--account": account}, "belongs to --prometheus or --flink URL", _ADD)
     if selector is None:
         refuse_given({"--kubeconfig": kubeconfig}, "belongs to --selector LABELS", _ADD)
     cluster = WatchedCluster(flink, prometheus, selector, namespace, kubeconfig, labels, account)
@@ -178,7 +180,7 @@ def _looked_at(
             remedy="Leave --prometheus out: Flink describes the jobs better.",
         )
     if flink is not None:
-        return _by_rest(flink, names), []
+        return _by_rest(flink, names, cluster.account), []
     if series is not None:
         from dsp_gym.backends.discovery.prometheus import found_by_prometheus
 
@@ -213,7 +215,8 @@ def _series(url: str, labels: str | None, account: Path | None) -> PatientSample
     from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
     from dsp_gym.backends.flink.prometheus_api import Labels
 
-    return PatientSamples(url, None, HistoryOptions(retries=2), Labels.parse(labels), account)
+    options = HistoryOptions(retries=2)
+    return PatientSamples(url, None, options, Labels.parse(labels), access_of(account))
 
 
 def _by_kubernetes(
@@ -242,12 +245,12 @@ def _by_kubernetes(
     return [one for one in found if not names or one.name in names], failed
 
 
-def _by_rest(url: str, names: list[str]) -> list[FoundJob]:
+def _by_rest(url: str, names: list[str], account: Path | None) -> list[FoundJob]:
     from dsp_gym.backends.discovery.flink import found_by_rest, running_jobs
     from dsp_gym.backends.flink.rest import FlinkRest
     from dsp_gym.backends.flink.versions import check_told_version
 
-    rest = FlinkRest(url)
+    rest = FlinkRest(url, access=access_of(account))
     check_told_version(rest)
     jobs = running_jobs(rest, names)
     with bar() as shown:

@@ -20,6 +20,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.base import MANIFEST
 from dsp_gym.records.shipped import SAMPLES
 from dsp_gym.redaction import redacted
+from dsp_gym.upstream.access import access_of
 from dsp_gym.whatif.datasets import dataset_histories
 from dsp_gym.whatif.follow import journals_in
 from dsp_gym.whatif.history import JobHistory, since
@@ -210,7 +211,9 @@ def _fetched(
 ) -> JobHistory:
     url = str(sources.prometheus)
     keep = keep_folder(KEEP, url, name, spec, labels)
-    history = FlinkHistory(url, name, spec, keep=keep, labels=labels, account=sources.account)
+    history = FlinkHistory(
+        url, name, spec, keep=keep, labels=labels, account=access_of(sources.account)
+    )
     found = fetched_history(history, spec, days, sources.interval_s, on_chunk=done)
     return since(found, days)
 

@@ -106,7 +106,8 @@ AccountOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Credentials for Prometheus: a file with user:password or a bearer token.",
+        help="File with user:password or a bearer token, or FILE.yaml: file, ca_file, cert_file, "
+        "key_file and proxy.",
     ),
 ]
 

@@ -19,14 +19,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
 from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
 from dsp_gym.redaction import redacted
+from dsp_gym.threads.timed_calls import LateError
 from dsp_gym.trackers.base import CHALLENGER, Tracker, flatten
+from dsp_gym.upstream.deadlines import within
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 
@@ -144,6 +148,37 @@ class MlflowTracker(Tracker):
         self._pending = []
 
 
+STORE_S = 300.0
+"""Longest wait for all that one command asks of a tracking server, s; its retries count."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _in_time(function: Callable[P, T]) -> Callable[P, T]:
+    """Have a function of this module end at its deadline, whatever its server does."""
+
+    @wraps(function)
+    def bounded(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = signature(function).bind(*args, **kwargs)
+        given.apply_defaults()
+        uri = str(given.arguments["uri"])
+        if _sqlite_path(uri) is not None:
+            return function(*args, **kwargs)
+        try:
+            with quiet():
+                return within(uri, STORE_S, lambda: function(*args, **kwargs))
+        except LateError as error:
+            raise RegistryError(
+                f"the MLflow store did not answer in time: {error}",
+                value=uri,
+                remedy="See whether the tracking server runs and answers there.",
+            ) from error
+
+    return bounded
+
+
+@_in_time
 def pull(
     address: str,
     into: Path,
@@ -192,6 +227,7 @@ def pull(
     return into
 
 
+@_in_time
 def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -> None:
     """Write tags on one version of a registered policy; aliases stay where they are.
 
@@ -204,6 +240,7 @@ def tag_version(address: str, tags: Mapping[str, str], uri: str = DEFAULT_URI) -
             client.set_model_version_tag(found.name, found.version, key, hidden)
 
 
+@_in_time
 def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
     """Move an alias to a version.
 
@@ -218,6 +255,7 @@ def promote(address: str, alias: str, uri: str = DEFAULT_URI) -> dict[str, str]:
     return {"version": str(found.version), **dict(found.tags)}
 
 
+@_in_time
 def fetch_run(run_id: str, into: Path, uri: str = DEFAULT_URI) -> TrackedRun:
     """Fetch the record of a run, with all its files, into a folder that does not exist yet.
 
@@ -323,6 +361,9 @@ def _download(
 def _client(uri: str) -> Any:
     # MLflow reports its use over the network unless told not to; a user may still ask for it.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # Its own are two minutes for every byte, and seven retries.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     # One line per migration of a new database, and a progress bar per copied file.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)

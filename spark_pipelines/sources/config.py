@@ -12,6 +12,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, DatasetError, did_you_mean
 from dsp_gym.records.shipped import folder_of
+from dsp_gym.upstream.access import AccessConfig
 
 SOURCES = Plugins("dsp_gym.sources", "source", "docs/guides/add-a-spark-source.md", DatasetError)
 """Sources that other distributions offer."""
@@ -141,6 +142,12 @@ class PrometheusSource(_Source):
     )
     timeout_s: float = Field(30.0, gt=0, description="longest wait for an answer, s")
     retries: int = Field(3, ge=0, le=20, description="times a query is sent again after an error")
+    account: AccessConfig | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="account, certificates and proxy, or the file of the account alone: "
+        "`user:password` or a bearer token; none: that of the URL",
+    )
     archive: str | None = Field(
         None,
         description="folder of the fetched samples; none: beside the dataset, in .archive/NAME",

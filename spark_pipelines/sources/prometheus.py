@@ -61,6 +61,7 @@ class Fetch:
             self.spec,
             keep=self.archive,
             options=options,
+            account=config.account,
             clock=self.clock,
             sleep=self.sleep,
         )

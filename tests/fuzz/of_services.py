@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -42,6 +41,7 @@ from dsp_gym.control.config import WindowConfig
 from dsp_gym.errors import DspGymError
 from dsp_gym.loop.snapshot_stream import SnapshotReader
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
+from dsp_gym.upstream.session import RawAnswer
 from tests.flink_resources import MAP, deployment, stable
 from tests.fuzz.cases import as_json
 from tests.fuzz.documents import cluster, series, snapshot_document
@@ -111,19 +111,19 @@ WIRE = [
 # Flink
 
 
-class _Opener:
+class _Session:
     """Answers as a cluster would, without one."""
 
     def __init__(self, answer: Callable[[str], bytes]) -> None:
         self._answer = answer
 
-    def open(self, request: Any, timeout: float) -> Any:
-        return contextlib.closing(io.BytesIO(self._answer(urlsplit(request.full_url).path)))
+    def ask(self, method: str, url: str, timeout_s: float, **kwargs: Any) -> RawAnswer:
+        return RawAnswer(200, self._answer(urlsplit(url).path), {})
 
 
 def _rest(answer: Callable[[str], bytes]) -> FlinkRest:
     rest = FlinkRest("http://flink:8081")
-    rest._opener = _Opener(answer)  # type: ignore[assignment]
+    rest.session = _Session(answer)  # type: ignore[assignment]
     return rest
 
 
@@ -289,7 +289,7 @@ def _api(data: bytes, status: int = 200) -> KubernetesApi:
     api.url, api._read_s, api._connect_s = "https://server", 1.0, 1.0
     answer = _Response(data)
     answer.status = status
-    api._send = lambda *_, **__: answer  # type: ignore[method-assign, assignment]  # no socket
+    api._send = lambda *_, **__: (answer, answer.data)  # type: ignore[method-assign, assignment]  # no socket
     return api
 
 
@@ -348,7 +348,7 @@ def _answers_of_server() -> list[bytes]:
 
 
 def _watched(data: bytes) -> object:
-    return list(Watch(_Response(data), "https://server/watch"))  # type: ignore[arg-type]
+    return list(Watch(_Response(data), "https://server/watch", 5.0))  # type: ignore[arg-type]
 
 
 def _changes() -> list[bytes]:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from agents.checkpoint import STATE, checkpoint_steps, read_checkpoint, write_checkpoint
-from dsp_gym.backends.flink import prometheus_session
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.rest import FlinkRest
@@ -42,6 +41,7 @@ from dsp_gym.records.parquet import read_samples, write_samples
 from dsp_gym.records.recording import Recording
 from dsp_gym.records.repair import check
 from dsp_gym.records.writer import RecordingWriter
+from dsp_gym.upstream import session
 from dsp_gym.whatif.journal import read_run
 from tests.fuzz.cases import nested
 from tests.fuzz.documents import cluster, series, snapshot_document
@@ -96,7 +96,7 @@ def test_a_prometheus_that_answers_in_another_shape_is_named(answer):
 def test_an_answer_that_grows_when_it_is_unpacked_is_given_up(monkeypatch):
     content = json.dumps(series()).encode()
     assert samples_of(content) is not None
-    monkeypatch.setattr(prometheus_session, "MOST_BYTES", len(content) - 1)
+    monkeypatch.setattr(session, "MOST_BYTES", len(content) - 1)
     with pytest.raises(FlinkError, match="answered more than"):
         samples_of(content)
 

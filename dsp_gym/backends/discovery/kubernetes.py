@@ -69,7 +69,7 @@ def found_by_kubernetes(
     specs = {str(body["metadata"]["name"]): _spec(body) for body in bodies}
     found, failed = [], []
     for name, resource in sorted(resources.items()):
-        rest = FlinkRest(_url(place, name), timeout_s=place.timeout_s)
+        rest = FlinkRest(_url(place, name), place.timeout_s, place.rest_account)
         told = specs.get(name, _Spec(None, None, None, None))
         try:
             for job in _jobs(rest, resource, by_rest, by_series):

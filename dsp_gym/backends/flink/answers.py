@@ -33,20 +33,6 @@ def taken_apart(said: str, remedy: str, api: Api = "flink") -> Iterator[None]:
         raise FlinkError(f"{said}: {error!r}"[:_LONGEST], api=api, remedy=remedy) from error
 
 
-class StatusError(Exception):
-    """Prometheus answered with a status other than 200.
-
-    Args:
-        status: of HTTP.
-        content: of the answer.
-        retry_after_s: how long the server wants to be left alone, s; 0: it does not say.
-    """
-
-    def __init__(self, status: int, content: bytes, retry_after_s: float = 0.0) -> None:
-        super().__init__(f"HTTP status {status} ({content[:300]!r})")
-        self.status, self.retry_after_s = status, retry_after_s
-
-
 Overview = TypedDict(
     "Overview",
     {

@@ -57,7 +57,7 @@ def reach(config: PlaceConfig) -> Place:
         savepoints = savepoints or str(cluster.savepoints)
     else:
         url = config.rest_url
-    rest = FlinkRest(url, timeout_s=config.timeout_s)
+    rest = FlinkRest(url, config.timeout_s, config.rest_account)
     check_version(rest)
     return Place(config, rest, prometheus_url, savepoints, cluster)
 
@@ -147,7 +147,7 @@ def _source(place: Place, job: FlinkJob, spec: JobSpec, window: WindowConfig) ->
         job,
         spec,
         timeout_s=place.config.timeout_s,
-        account=place.config.prometheus_account,
+        access=place.config.prometheus_account,
         labels=Labels.parse(place.config.labels),
     )
 

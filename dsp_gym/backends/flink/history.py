@@ -29,6 +29,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.records.parquet import read_samples, write_samples
+from dsp_gym.upstream.access import AccessConfig
 
 __all__ = ["HistoryChunk", "FlinkHistory", "HistoryOptions", "keep_folder"]
 
@@ -81,7 +82,7 @@ class FlinkHistory:
         keep: folder of the fetched chunks.
         labels: what this Prometheus calls Flink's labels.
         options: how it is asked.
-        account: file with `user:password` or a bearer token, read again when that is refused.
+        account: account, certificates and proxy; its files are read again when they change.
         clock: Unix seconds.
         sleep: waits that many seconds.
     """
@@ -95,7 +96,7 @@ class FlinkHistory:
         keep: Path,
         labels: Labels | None = None,
         options: HistoryOptions | None = None,
-        account: Path | None = None,
+        account: AccessConfig | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

@@ -13,6 +13,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import Observed
+from dsp_gym.threads.timed_calls import deadline
 
 UNKNOWN = float("nan")
 
@@ -70,6 +71,10 @@ class FlinkJob(RealJob):
         Raises:
             FlinkError: Several jobs bear the name.
         """
+        with deadline(self.rest.timeout_s):
+            return self._observed(now_s)
+
+    def _observed(self, now_s: float) -> Observed:
         self.trouble = None
         try:
             jobs = self.rest.jobs()

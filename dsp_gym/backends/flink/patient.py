@@ -9,30 +9,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar, cast
 
-from dsp_gym.backends.flink.answers import StatusError
 from dsp_gym.backends.flink.prometheus import Merged, PrometheusSamples, merged_of, together_of
 from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.backends.flink.series import JobMeasurements
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.config.strict_json import MISFITS, Document
-from dsp_gym.config.text import first_line
-from dsp_gym.errors import ApiReason, FlinkError
+from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.identity import Task
 from dsp_gym.metrics.samples import Samples
+from dsp_gym.threads.timed_calls import LateError
+from dsp_gym.upstream.access import AccessConfig
+from dsp_gym.upstream.answers import PageError, StatusError
 
 _BACKOFF_S, _MOST_BACKOFF_S = 0.5, 60.0
-_REFUSED: dict[int, ApiReason] = {401: "Unauthorized", 403: "Forbidden"}
+_REFUSED = frozenset({401, 403, 407})
+"""Statuses that do not pass while the account is the same."""
 _TOO_MUCH = frozenset({413, 414, 422})
 """Statuses of a query that loads more samples than the server allows."""
 
-_GOES_ON = (
-    "Check that it runs at that address. Fetched history is kept: the same command goes on "
-    "with the rest."
-)
+_GOES_ON = "What was fetched is kept: the same command goes on with the rest."
 
 T = TypeVar("T")
 
@@ -68,11 +66,14 @@ class PatientSamples(PrometheusSamples):
         spec: the job file; None: none is known yet, and no samples are asked for.
         options: how long, how often.
         labels: what this Prometheus calls Flink's labels.
-        account: file with the account.
+        access: account, certificates and proxy; None: those of the address, or the environment.
         job_name: Flink's name of the job whose samples are asked for; None: none is known yet.
         clock: Unix seconds.
         sleep: waits that many seconds.
     """
+
+    _account_key = "account"
+    _remedy = "Check that it runs at that address."
 
     def __init__(
         self,
@@ -80,13 +81,13 @@ class PatientSamples(PrometheusSamples):
         spec: JobSpec | None,
         options: HistoryOptions,
         labels: Labels,
-        account: Path | None = None,
+        access: AccessConfig | None = None,
         job_name: str | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         job = cast("RealJob", _Ids((job_name,) if job_name is not None else ()))
-        super().__init__(url, job, spec, options.timeout_s, account, labels)
+        super().__init__(url, job, spec, options.timeout_s, access, labels)
         self._api.session.takes_partial = False
         self._options, self._clock, self._sleep = options, clock, sleep
         self._next_s = 0.0
@@ -175,50 +176,33 @@ class PatientSamples(PrometheusSamples):
         return self._patiently(lambda: self._api.query(selector, until_s))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        from requests import ConnectionError as NotConnected
-        from requests import RequestException, Timeout
+        from requests import RequestException
 
         attempt = 0
         while True:
             self._wait_for_turn()
             try:
                 return ask()
-            except (RequestException, StatusError, *MISFITS) as error:
+            except (RequestException, LateError, StatusError, *MISFITS) as error:
                 status = error.status if isinstance(error, StatusError) else 0
                 if status in _TOO_MUCH or "answered more than" in str(error):
-                    raise TooMuchError(self._said(error), api="prometheus") from error
-                if status in _REFUSED:
-                    if not self._api.renew():
-                        raise self._refused(status) from error
-                    continue
-                reason: ApiReason = "Unreachable" if isinstance(error, NotConnected) else "Other"
-                reason = "Timeout" if isinstance(error, Timeout) else reason
+                    raise TooMuchError(self._failed(error).message, api="prometheus") from error
                 if attempt == self._options.retries or not _passes(error, status):
-                    raise FlinkError(
-                        self._said(error), api="prometheus", reason=reason, remedy=_GOES_ON
-                    ) from error
+                    raise self._failed(error) from error
                 asked_s = error.retry_after_s if isinstance(error, StatusError) else 0.0
             self._sleep(min(_MOST_BACKOFF_S, max(asked_s, _BACKOFF_S * 2.0**attempt)))
             attempt += 1
+
+    def _failed(self, error: Exception) -> FlinkError:
+        found = super()._failed(error)
+        found.remedy = f"{found.remedy} {_GOES_ON}"
+        return found
 
     def _wait_for_turn(self) -> None:
         now_s = self._clock()
         if self._next_s > now_s:
             self._sleep(self._next_s - now_s)
         self._next_s = max(now_s, self._next_s) + 1.0 / self._options.queries_per_s
-
-    def _said(self, error: Exception) -> str:
-        return f"{self.url}: Prometheus did not answer as it should: {first_line(error, 300)}"
-
-    def _refused(self, status: int) -> FlinkError:
-        return FlinkError(
-            f"{self.url}: Prometheus refuses the account (HTTP status {status}): its token "
-            "has expired, or it may not read",
-            api="prometheus",
-            reason=_REFUSED[status],
-            remedy="Write a new token into the file of the account (--account) and give the same "
-            "command again: what was fetched is kept.",
-        )
 
 
 def _span(merged: Merged) -> tuple[float, float]:
@@ -228,6 +212,8 @@ def _span(merged: Merged) -> tuple[float, float]:
 
 def _passes(error: Exception, status: int) -> bool:
     """Whether the same question may be answered later."""
+    if status in _REFUSED or isinstance(error, PageError):
+        return False
     if isinstance(error, MISFITS):
         # A server that fans out answers in part while one of its stores is away.
         return "partial" in str(error)

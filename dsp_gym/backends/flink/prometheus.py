@@ -13,17 +13,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.backends.flink.answers import StatusError, taken_apart
+from dsp_gym.backends.flink.answers import taken_apart
 from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi
 from dsp_gym.backends.flink.series import JobMeasurements, Scraped, Subtask
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.config.strict_json import MISFITS, Document
-from dsp_gym.config.text import first_line
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import (
@@ -36,6 +34,9 @@ from dsp_gym.metrics.flink import (
 )
 from dsp_gym.metrics.identity import Task, tasks_by_vertex
 from dsp_gym.metrics.samples import Samples, with_source_records
+from dsp_gym.threads.timed_calls import LateError, deadline
+from dsp_gym.upstream.access import AccessConfig
+from dsp_gym.upstream.answers import LAG_S, StatusError, Trouble, of_error, of_status
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,10 +62,13 @@ class PrometheusSamples:
         url: Prometheus' address.
         job: The job.
         spec: Its job file; None: no vertex is known.
-        timeout_s: Longest wait for an answer.
-        account: File with the account; None: that of the address, or of the environment.
+        timeout_s: Longest wait for all the answers that samples are made from.
+        access: Account, certificates and proxy; None: those of the address, or of the environment.
         labels: What this Prometheus calls Flink's labels.
     """
+
+    _account_key = "prometheus_account"
+    _remedy = "See whether it runs and answers there: open it, or dsp-gym flink status."
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class PrometheusSamples:
         job: RealJob,
         spec: JobSpec | None,
         timeout_s: float = 5.0,
-        account: Path | None = None,
+        access: AccessConfig | None = None,
         labels: Labels | None = None,
     ) -> None:
         self.labels = labels or Labels()
@@ -81,7 +85,7 @@ class PrometheusSamples:
         self.folded: set[str] = set()
         """Labels of series that were left out as copies of others."""
         self._spec = spec
-        self._api = PrometheusApi(self.url, timeout_s, account)
+        self._api = PrometheusApi(self.url, timeout_s, access)
         self._timeout_s = timeout_s
         self._numbers: dict[str, int] = {}  # of TaskManagers
 
@@ -100,9 +104,24 @@ class PrometheusSamples:
         if not since_s < until_s:
             return Samples.of([])
         ids = self.job.ids or (self.job.job_id,)
-        with self.reading():
+        with self.reading(), deadline(self._timeout_s):
             merged = self._merged(ids, since_s, until_s)
-            return Samples.of_series(merged).between(since_s, until_s)
+            found = Samples.of_series(merged).between(since_s, until_s)
+        self._refuse_lag(found)
+        return found
+
+    def _refuse_lag(self, found: Samples) -> None:
+        """Say why there are no samples of the last seconds, where the clocks differ."""
+        ahead_s = self._api.session.ahead_s
+        if len(found) == 0 and abs(ahead_s) > LAG_S:
+            how = "ahead of" if ahead_s > 0 else "behind"
+            raise FlinkError(
+                f"{self.url}: no samples of this time; the clock of this machine is "
+                f"{abs(ahead_s):.0f} s {how} the server's",
+                api="prometheus",
+                reason="NoMetrics",
+                remedy="Set both clocks by the same server of time.",
+            )
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -254,26 +273,33 @@ class PrometheusSamples:
     def _asked(self, series: str, since_s: float, until_s: float) -> list[Document]:
         """Series as scraped; those that a selector names."""
         selector = f"{series}[{int(np.ceil((until_s - since_s) * 1000))}ms]"
-        from requests import ConnectionError as NotConnected
-        from requests import RequestException, Timeout
+        from requests import RequestException
 
-        remedy = "See whether it runs and answers there: open it, or dsp-gym flink status."
         try:
             return self._api.query(selector, until_s)
-        except Timeout as error:
-            raise FlinkError(
-                f"{self.url}: Prometheus did not answer within {self._timeout_s:g} s",
-                api="prometheus",
-                reason="Timeout",
-                remedy=remedy,
-            ) from error
-        except (RequestException, StatusError, *MISFITS) as error:
-            raise FlinkError(
-                f"{self.url}: Prometheus did not answer as it should: {first_line(error, 300)}",
-                api="prometheus",
-                reason="Unreachable" if isinstance(error, NotConnected) else "Other",
-                remedy=remedy,
-            ) from error
+        except (RequestException, LateError, StatusError, *MISFITS) as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> FlinkError:
+        """The error for a question that was not answered as it should be."""
+        found = self._trouble(error)
+        return FlinkError(
+            f"{self.url}: Prometheus did not answer as it should: {found.said}",
+            api="prometheus",
+            reason=found.reason,
+            remedy=found.remedy or self._remedy,
+        )
+
+    def _trouble(self, error: Exception) -> Trouble:
+        """What is wrong with an answer."""
+        credentials = self._api.session.credentials
+        if isinstance(error, StatusError):
+            key = self._account_key if credentials.access.file is not None else ""
+            known = of_status(
+                error.status, error.content, error.headers, key=key, trouble=credentials.trouble
+            )
+            return known or Trouble("Other", str(error)[:300])
+        return of_error(error, key=self._account_key)
 
 
 def _one_of(values: Iterable[str]) -> str:

@@ -10,14 +10,13 @@ import json
 import re
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-from dsp_gym.config.files import private_text
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
+from dsp_gym.upstream.access import AccessConfig
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -124,50 +123,29 @@ class PrometheusApi:
     Args:
         url: its address.
         timeout_s: longest wait for an answer, s.
-        account: file with `user:password` or a bearer token; None: that of the address, or of the
-            environment.
+        access: account, certificates and proxy; None: those of the address, or of the environment.
 
     Raises:
-        ConfigError: The file cannot be read, or every user can read it.
+        ConfigError: A file cannot be read, or every user can read the account.
         MissingExtraError: prometheus-api-client is not installed.
     """
 
-    def __init__(self, url: str, timeout_s: float, account: Path | None = None) -> None:
+    def __init__(self, url: str, timeout_s: float, access: AccessConfig | None = None) -> None:
         try:
             from prometheus_api_client import PrometheusConnect
-            from urllib3.util.retry import Retry
 
-            from dsp_gym.backends.flink.prometheus_session import BoundedSession
+            from dsp_gym.upstream.connections import Adapter
+            from dsp_gym.upstream.session import BoundedSession
         except ImportError as error:
             raise MissingExtraError("flink", "reading metrics from Prometheus") from error
-        self.session = BoundedSession()
-        self._account_file, self._account = account, ""
-        self.renew()
+        self.session = BoundedSession(access, "prometheus_account", _CONNECT_S)
         self._client = PrometheusConnect(
             url,
             session=self.session,
-            retry=Retry(0, read=False),  # the client's own are three
-            timeout=(min(_CONNECT_S, timeout_s), timeout_s),
+            timeout=timeout_s,
             method="POST",  # a selector may be longer than an address
         )
-
-    def renew(self) -> bool:
-        """Read the file of the account again: a token expires, and another one is written there.
-
-        Returns:
-            Whether the file holds another account than before.
-
-        Raises:
-            ConfigError: The file cannot be read, or every user can read it.
-        """
-        if self._account_file is None:
-            return False
-        account = private_text(self._account_file, "prometheus_account")
-        if account == self._account:
-            return False
-        self._account = account
-        self.session.log_in(account)
-        return True
+        self.session.mount(url, Adapter())  # in place of the client's own, which tries three times
 
     def query(self, expression: str, at_s: float) -> list[Document]:
         """Evaluate an expression at one moment.
@@ -180,7 +158,8 @@ class PrometheusApi:
             The series of the answer, each with `metric` and `value` or `values`.
 
         Raises:
-            RequestException: The server cannot be reached, or is late.
+            LateError: There was no whole answer in time.
+            RequestException: The server cannot be reached.
             StatusError: It answered with an error.
             ValueError: The answer is no JSON, too large, or partial.
             AttributeError, KeyError, TypeError: The answer is not Prometheus'.
@@ -202,6 +181,7 @@ class PrometheusApi:
             The labels of each series that has a value in that time.
 
         Raises:
+            LateError: As for `query`.
             RequestException: As for `query`.
             StatusError: As for `query`.
             ValueError: As for `query`.

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview, taken_apart
-from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.config.strict_json import Document, Json, parse_json
-from dsp_gym.errors import ApiReason, FlinkError
+from dsp_gym.errors import FlinkError, MissingExtraError
 from dsp_gym.metrics.flink import cleaned
+from dsp_gym.threads.timed_calls import LateError
+from dsp_gym.upstream.access import AccessConfig
+from dsp_gym.upstream.answers import Trouble, is_page, of_error, of_page, of_status
+
+if TYPE_CHECKING:
+    from dsp_gym.upstream.session import BoundedSession
 
 ENDED = frozenset({"FAILED", "CANCELED", "FINISHED", "SUSPENDED"})
 """States a job does not leave."""
@@ -29,8 +32,8 @@ _RUN_TIMEOUT_S = 60.0
 
 _POLL_S = 0.25
 
-_MOST_BYTES = 64 * 2**20
-"""Of an answer; that of a job with a thousand subtasks has less than one MiB."""
+_LONGEST = 300
+"""Characters of what Flink says is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,32 @@ class SavepointStatus:
 
 
 class FlinkRest:
-    """One Flink cluster. Whatever goes wrong is a `FlinkError` that names the address asked."""
+    """One Flink cluster. Whatever goes wrong is a `FlinkError` that names the address asked.
 
-    def __init__(self, url: str = "http://127.0.0.1:8081", timeout_s: float = 10.0) -> None:
+    Args:
+        url: of its REST interface.
+        timeout_s: longest wait for a whole answer, s.
+        access: account, certificates and proxy; None: those of the address, or of the environment.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8081",
+        timeout_s: float = 10.0,
+        access: AccessConfig | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
-        # A proxy set for the web knows nothing of this machine.
-        handlers = [urllib.request.ProxyHandler({})] if is_loopback(url) else []
-        self._opener = urllib.request.build_opener(*handlers)
+        self._access = access
+
+    @cached_property
+    def session(self) -> BoundedSession:
+        """The connections to it."""
+        try:
+            from dsp_gym.upstream.session import BoundedSession
+        except ImportError as error:
+            raise MissingExtraError("flink", "talking to Flink") from error
+        return BoundedSession(self._access, "rest_account")
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -388,53 +409,54 @@ class FlinkRest:
     def _send(
         self, method: str, path: str, data: bytes | None, kind: str, timeout_s: float | None = None
     ) -> Json:
+        from requests import RequestException
+
         url = f"{self.url}/{path.lstrip('/')}"
-        request = urllib.request.Request(url, data=data, method=method)
-        if data is not None:
-            request.add_header("Content-Type", kind)
+        headers = {} if data is None else {"Content-Type": kind}
+        limit_s = timeout_s or self.timeout_s
         try:
-            with (
-                waiting(),
-                self._opener.open(request, timeout=timeout_s or self.timeout_s) as answer,
-            ):
-                text = answer.read(_MOST_BYTES + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                said = _first_error(error.read(_MOST_BYTES))
-            raise FlinkError(
-                f"{method} {url} answered {error.code}: {said}",
-                reason="NotFound" if error.code == 404 else "Other",
-                remedy=_REMEDIES.get(error.code),
-            ) from error
-        except TimeoutError as error:
-            raise self._unreachable(method, url, "no answer in time", "Timeout") from error
-        except urllib.error.URLError as error:
-            why = getattr(error.reason, "strerror", None) or error.reason  # without its number
-            raise self._unreachable(method, url, str(why)) from error
-        except (OSError, http.client.HTTPException) as error:  # broke off, or is no web server
-            reason: ApiReason = "Unreachable" if isinstance(error, OSError) else "Other"
-            raise self._unreachable(method, url, str(error) or repr(error), reason) from error
-        if len(text) > _MOST_BYTES:
-            raise FlinkError(
-                f"{method} {url} answered more than {_MOST_BYTES // 2**20} MiB",
-                remedy="Another program listens there; name the address of Flink's REST interface.",
+            answer = self.session.ask(method, url, limit_s, data=data, headers=headers)
+        except (RequestException, LateError, OSError, ValueError) as error:
+            raise _failed(f"{method} {url}", of_error(error, key="rest_account")) from error
+        if answer.status >= 300:
+            credentials = self.session.credentials
+            found = of_status(
+                answer.status,
+                answer.content,
+                answer.headers,
+                key="rest_account" if credentials.access.file is not None else "",
+                trouble=credentials.trouble,
             )
+            if found is not None and not _is_flinks(answer.content):
+                raise _failed(f"{method} {url}", found)
+            raise FlinkError(
+                f"{method} {url} answered {answer.status}: {_first_error(answer.content)}",
+                reason="NotFound" if answer.status == 404 else "Other",
+                remedy=_REMEDIES.get(answer.status),
+            )
+        if is_page(answer.content, answer.headers):
+            found = of_page(answer.content)
+            raise FlinkError(f"{method} {url} {found.said}", remedy=found.remedy)
         try:
-            return parse_json(text) if text else {}
+            return parse_json(answer.content) if answer.content else {}
         except ValueError as error:
             raise FlinkError(
-                f"{method} {url} answered something that is not JSON: {text[:80]!r}",
+                f"{method} {url} answered something that is not JSON: {answer.content[:80]!r}",
                 remedy="Another program listens there; name the address of Flink's REST interface.",
             ) from error
 
-    def _unreachable(
-        self, method: str, url: str, why: str, reason: ApiReason = "Unreachable"
-    ) -> FlinkError:
-        return FlinkError(
-            f"{method} {url}: {why}",
-            reason=reason,
-            remedy="Is the cluster up? dsp-gym flink status (start it: dsp-gym flink up)",
-        )
+
+def _failed(asked: str, trouble: Trouble) -> FlinkError:
+    """The error for a question without an answer of Flink's."""
+    is_up = trouble.reason in ("Unreachable", "Timeout", "Other")
+    ask = "Is the cluster up? dsp-gym flink status (start it: dsp-gym flink up)"
+    remedy = trouble.remedy or (ask if is_up else None)
+    return FlinkError(f"{asked}: {trouble.said}", reason=trouble.reason, remedy=remedy)
+
+
+def _is_flinks(content: bytes) -> bool:
+    """Whether an error is Flink's own, and says more than its status does."""
+    return content[:200].lstrip().startswith(b'{"errors"')
 
 
 _REMEDIES = {
@@ -451,19 +473,6 @@ def until_timeout(timeout_s: float, pause_s: float = _POLL_S) -> Iterator[None]:
         if time.monotonic() > end_s:
             return
         time.sleep(pause_s)
-
-
-def is_loopback(url: str) -> bool:
-    """Whether an address is on this machine.
-
-    Returns:
-        True for `localhost`, `::1` and 127.0.0.0/8.
-
-    >>> is_loopback("http://127.0.0.1:8081"), is_loopback("http://flink.example.org")
-    (True, False)
-    """
-    host = urllib.parse.urlsplit(url).hostname or ""
-    return host in {"localhost", "::1"} or host.startswith("127.")
 
 
 def root_cause(trace: str) -> str:
@@ -497,5 +506,5 @@ def _first_error(body: bytes) -> str:
             trace.replace("<Exception on server side:", "").removesuffix(
                 "End of exception on server side>"
             )
-        )
-    return root_cause(text[0]) if text else "nothing"
+        )[:_LONGEST]
+    return root_cause(text[0])[:_LONGEST] if text else "nothing"

@@ -18,6 +18,7 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, SOURCE_METRICS, Metric
 from dsp_gym.metrics.samples import Row, Samples, Series, with_source_records
+from dsp_gym.threads.timed_calls import deadline
 
 _URL_CHARACTERS = 3000
 """Of the metric names of one request; Flink's server takes a first line of 4096 bytes."""
@@ -137,7 +138,7 @@ class RestSamples:
         now_s = self._clock()
         self._patience = _PATIENCE
         try:
-            with self._rest.reading():
+            with self._rest.reading(), deadline(self._rest.timeout_s):
                 rows = list(self._ask())
         except FlinkError as error:
             self._failure = error

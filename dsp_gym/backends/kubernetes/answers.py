@@ -11,6 +11,11 @@ from contextlib import contextmanager
 from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.config.text import first_line
 from dsp_gym.errors import ApiReason, KubernetesError
+from dsp_gym.threads.timed_calls import LateError
+from dsp_gym.upstream.answers import is_page, of_error, of_page
+
+_LONGEST = 1000
+"""Characters of what a server says."""
 
 _REASONS: dict[int, ApiReason] = {
     400: "Invalid",
@@ -47,12 +52,14 @@ def refused(method: str, url: str, status: int, content: bytes) -> KubernetesErr
     reason = _REASONS.get(status, "Other")
     try:
         document = parse_json(content)
-        said = str(document["message"])
+        said = str(document["message"])[:_LONGEST]
     except (ValueError, KeyError, TypeError):
         said = content[:200].decode(errors="replace").strip() or "nothing"
         if status == 404:
             reason = "Unsupported"
             said = "there is no such kind of resource"
+        elif is_page(content, {}):
+            reason, said = "Other", of_page(content).said
     return KubernetesError(
         f"{method} {url} answered {status}: {said}",
         reason=reason,
@@ -73,15 +80,21 @@ def unanswered(method: str, url: str, error: Exception) -> KubernetesError:
     while isinstance(cause, exceptions.MaxRetryError) and cause.reason is not None:
         cause = cause.reason
     refused_connection = isinstance(cause, exceptions.NewConnectionError)  # a kind of Timeout there
-    late = isinstance(cause, exceptions.TimeoutError | TimeoutError) and not refused_connection
+    is_timeout = isinstance(cause, exceptions.TimeoutError | TimeoutError | LateError)
+    late = is_timeout and not refused_connection
     unsent = refused_connection or isinstance(cause, exceptions.ConnectTimeoutError)
     said = "no answer in time" if late else first_line(cause, 300)
     reason: ApiReason = "Timeout" if late else "Unreachable"
+    remedy: str | None = _REMEDIES[reason]
+    known = of_error(error, key="the kubeconfig")
+    if known.remedy is not None:  # such as a certificate that is not trusted
+        reason, said, remedy = known
+        unsent = unsent or reason != "Timeout"
     return KubernetesError(
         f"{method} {url}: {said}",
         reason=reason,
         may_have_acted=method != "GET" and not unsent,
-        remedy=_REMEDIES[reason],
+        remedy=remedy,
     )
 
 
@@ -91,6 +104,14 @@ def unreadable(method: str, url: str, content: bytes) -> KubernetesError:
     Returns:
         The error to raise, with the first 80 bytes of the answer.
     """
+    if is_page(content, {}):
+        page = of_page(content)
+        return KubernetesError(
+            f"{method} {url} {page.said}",
+            reason=page.reason,
+            may_have_acted=method != "GET",
+            remedy=page.remedy,
+        )
     return KubernetesError(
         f"{method} {url} answered with something other than a JSON document: {content[:80]!r}",
         reason="Other",

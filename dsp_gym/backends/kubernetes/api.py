@@ -12,11 +12,11 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from threading import Timer
 from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from dsp_gym.backends.interpreter_turn import waiting
 from dsp_gym.backends.kubernetes.answers import reading, refused, unanswered, unreadable
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.token_file import TokenFile
@@ -24,6 +24,7 @@ from dsp_gym.config.files import read_yaml
 from dsp_gym.config.strict_json import MISFITS, Document, parse_json
 from dsp_gym.config.text import in_words
 from dsp_gym.errors import ConfigError, KubernetesError, MissingExtraError
+from dsp_gym.upstream.deadlines import within
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, Configuration
@@ -46,6 +47,10 @@ MERGE_PATCH = "application/merge-patch+json"
 PAGE_ITEMS = 500
 """Objects asked of the server in one page of a list."""
 
+MOST_BYTES = 128 * 2**20
+"""Of an answer: a page of 500 resources takes a twentieth of it."""
+_PART_BYTES = 2**16
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder in which a pod finds the token and the certificate of its service account."""
 
@@ -54,11 +59,17 @@ class Watch(Iterator[tuple[str, Document]]):
     """Changes as the server sends them: ADDED, MODIFIED, DELETED, or BOOKMARK (a version alone).
 
     It ends when its time is up, or another thread calls `stop`.
+
+    Args:
+        response: the stream.
+        url: of the server, for errors.
+        most_s: the server should have ended the stream by then, s; it is late after that, however
+            often it sends a byte.
     """
 
-    def __init__(self, response: HTTPResponse, url: str) -> None:
-        self._response, self._url = response, url
-        self._stopped = False
+    def __init__(self, response: HTTPResponse, url: str, most_s: float) -> None:
+        self._response, self._url, self._most_s = response, url, most_s
+        self._stopped = self._is_late = False
         self._events = self._read()
 
     def __next__(self) -> tuple[str, Document]:
@@ -72,15 +83,25 @@ class Watch(Iterator[tuple[str, Document]]):
         except (OSError, RuntimeError, ValueError):
             return  # it has ended already
 
+    def _end(self) -> None:
+        self._is_late = True
+        self.stop()
+
     def _read(self) -> Iterator[tuple[str, Document]]:
         rest = b""
+        alarm = Timer(self._most_s, self._end)
+        alarm.daemon = True
+        alarm.start()
         try:
             for chunk in self._chunks():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line.strip():
                         yield self._event(line)
+            if self._is_late:
+                raise unanswered("GET", self._url, TimeoutError())
         finally:
+            alarm.cancel()
             self._response.close()
 
     def _chunks(self) -> Iterator[bytes]:
@@ -110,7 +131,8 @@ class KubernetesApi:
         client: the official client, with the account.
         connect_timeout_s: longest wait for a connection.
         timeout_s: longest wait for an answer, or for more of one.
-        token_file: where the token is read from; None: it does not change.
+        token_file: where the token is read from; None: from nowhere but `signs`.
+        signs: reads the account again, after it was refused; None: it does not change.
     """
 
     def __init__(
@@ -120,8 +142,12 @@ class KubernetesApi:
         connect_timeout_s: float = 3.0,
         timeout_s: float = 10.0,
         token_file: TokenFile | None = None,
+        signs: Callable[[], Configuration] | None = None,
     ) -> None:
-        self._client, self._token_file = client, token_file
+        from dsp_gym.upstream.connections import end_at_deadline
+
+        self._client, self._token_file, self._signs = client, token_file, signs
+        end_at_deadline(client.rest_client.pool_manager)
         self._connect_s, self._read_s = connect_timeout_s, timeout_s
         self.url = str(client.configuration.host).rstrip("/")
 
@@ -140,6 +166,12 @@ class KubernetesApi:
             from kubernetes import client
         except ImportError as error:
             raise MissingExtraError("kubernetes", "talking to Kubernetes") from error
+
+        def signed() -> Configuration:
+            settings: Configuration = client.Configuration()
+            _signed_in(settings, place)
+            return settings
+
         settings: Configuration = client.Configuration()
         settings.retries = False
         token_file = _signed_in(settings, place)
@@ -154,6 +186,7 @@ class KubernetesApi:
             connect_timeout_s=place.connect_timeout_s,
             timeout_s=place.timeout_s,
             token_file=token,
+            signs=signed,
         )
 
     @property
@@ -222,10 +255,10 @@ class KubernetesApi:
             *_selected(selector, name),
         ]
         path = _path(kind, namespace)
-        answer = self._send("GET", path, query, None, "", read_s=timeout_s + self._read_s)
+        answer, content = self._send("GET", path, query, None, "", stream_s=timeout_s)
         if answer.status != 200:
-            raise refused("GET", self.url + path, answer.status, answer.data)
-        return Watch(answer, self.url + path)
+            raise refused("GET", self.url + path, answer.status, content)
+        return Watch(answer, self.url + path, timeout_s + self.timeout_s)
 
     def create(self, kind: str, namespace: str, body: Document) -> Document:
         """Create an object.
@@ -331,12 +364,7 @@ class KubernetesApi:
         Raises:
             KubernetesError: The server is out of reach, late, or refuses.
         """
-        answer = self._send(method, path, query, body, content_type, read_s=self._read_s)
-        try:
-            with waiting():
-                content = answer.data
-        except Exception as error:
-            raise unanswered(method, self.url + path, error) from error
+        answer, content = self._send(method, path, query, body, content_type)
         if not 200 <= answer.status < 300:
             raise refused(method, self.url + path, answer.status, content)
         try:
@@ -384,23 +412,48 @@ class KubernetesApi:
         body: Document | None,
         content_type: str,
         *,
-        read_s: float,
-    ) -> HTTPResponse:
+        stream_s: float = 0.0,
+    ) -> tuple[HTTPResponse, bytes]:
+        """Send a request.
+
+        Returns:
+            The answer and what it holds, unless that is a stream of `stream_s`, to be read later.
+        """
         headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
         if body is not None:
             headers["Content-Type"] = content_type
         asked = urlencode(list(query))
         url = f"{self.url}{path}{'?' if asked else ''}{asked}"
-        headers |= self.signature(method, path, body)
-        try:
-            with waiting():
-                answer = self._client.call_api(
-                    method, url, headers, body, _request_timeout=(self._connect_s, read_s)
-                )
+        limits = (self._connect_s, self._read_s + stream_s)
+
+        def answered() -> tuple[HTTPResponse, bytes]:
+            signed = headers | self.signature(method, path, body)
+            answer = self._client.call_api(method, url, signed, body, _request_timeout=limits)
             response: HTTPResponse = answer.response
-            return response
+            is_later = stream_s > 0 and response.status == 200
+            return response, b"" if is_later else _content(response)
+
+        try:
+            found = within(self.url, self.timeout_s, answered)
+            if found[0].status == 401 and self._renew():
+                found = within(self.url, self.timeout_s, answered)
+            return found
+        except KubernetesError:
+            raise
         except Exception as error:  # urllib3's, the client's, or the socket's
             raise unanswered(method, self.url + path, error) from error
+
+    def _renew(self) -> bool:
+        """Read the account again; returns whether it is another one."""
+        if self._token_file is not None:
+            return self._token_file.renew(self._client.configuration)
+        if self._signs is None:
+            return False
+        before, now = self._client.configuration, self._signs()
+        if now.api_key == before.api_key:
+            return False
+        before.api_key = now.api_key
+        return True
 
 
 def _signed_in(settings: Configuration, place: KubernetesPlace) -> Path | None:
@@ -485,6 +538,16 @@ def _token_file_of(documents: list[tuple[Path, Document]], context: str | None) 
         (u.get("user") or {} for u in users if u["name"] == of_context.get("user")), {}
     )
     return path.parent / user["tokenFile"] if "tokenFile" in user else None
+
+
+def _content(response: HTTPResponse) -> bytes:
+    """All of an answer, of a bounded size: a few bytes of gzip can stand for any number."""
+    content = bytearray()
+    for part in response.stream(_PART_BYTES):
+        content += part
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it answered more than {MOST_BYTES // 2**20} MiB")
+    return bytes(content)
 
 
 def _path(kind: str, namespace: str, name: str | None = None) -> str:

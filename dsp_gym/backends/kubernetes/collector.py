@@ -28,6 +28,7 @@ from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.window import FRESH_S, Observed
+from dsp_gym.threads.timed_calls import deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,8 @@ class KubernetesJob(RealJob):
         if resource.lifecycle_state == "FAILED" or resource.job_state in ENDED:
             return self._known(now_s, Status.FAILED, resource)
         if self._flink is not None:
-            seen = self._flink.observe_id(job_id, now_s, self._levels(resource))
+            with deadline(self._flink.rest.timeout_s):
+                seen = self._flink.observe_id(job_id, now_s, self._levels(resource))
             self._parallelism = seen.parallelism
             if self._flink.trouble is None:
                 return self._later(seen)

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.backends.flink.prometheus_api import LabelsText
 from dsp_gym.config.model import ConfigModel, Url
+from dsp_gym.upstream.access import AccessConfig
 
 RESOURCE_NAME = "{name}"
 """Stands in a setting for the name of each resource."""
@@ -52,10 +53,14 @@ class KubernetesPlace(ConfigModel):
     prometheus_url: Url | None = Field(
         None, description="a Prometheus that scrapes the TaskManagers"
     )
-    prometheus_account: Path | None = Field(
+    prometheus_account: AccessConfig | None = Field(
         None,
-        description="file with the account that Prometheus asks for, `user:password` or a bearer "
-        "token; none: that of the URL, or of the file that NETRC names",
+        description="account, certificates and proxy with which Prometheus is asked, or the file "
+        "of the account alone: `user:password` or a bearer token; none: that of the URL, or of the "
+        "file that NETRC names",
+    )
+    rest_account: AccessConfig | None = Field(
+        None, description="account, certificates and proxy with which Flink is asked, likewise"
     )
     labels: LabelsText | None = Field(
         None,

@@ -243,7 +243,8 @@ def _observed(
     """The job of a resource, and the samples of its tasks, from which it knows what runs."""
     rest = None
     if place.rest_url is not None:
-        rest = FlinkRest(place.rest_url.replace(RESOURCE_NAME, resource.name), place.timeout_s)
+        url = place.rest_url.replace(RESOURCE_NAME, resource.name)
+        rest = FlinkRest(url, place.timeout_s, place.rest_account)
     stale_s = 2.0 * place.watch_s + at.api.timeout_s
     job = KubernetesJob(at.watcher, resource.name, spec, rest, stale_s=stale_s, clock=clock.now)
     assert place.prometheus_url is not None  # `follow` has seen to it
@@ -252,7 +253,7 @@ def _observed(
         job,
         spec,
         timeout_s=place.timeout_s,
-        account=place.prometheus_account,
+        access=place.prometheus_account,
         labels=Labels.parse(place.labels),
     )
     job.tasks = samples

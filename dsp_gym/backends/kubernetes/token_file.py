@@ -25,6 +25,16 @@ class TokenFile:
         """Why the file cannot be read; the token that was read last is used until it can."""
         self._read: tuple[int, int, int] | None = None
 
+    def renew(self, settings: _Settings) -> bool:
+        """Read the file again, although it looks unchanged: the server has refused the token.
+
+        Returns:
+            Whether it holds another token.
+        """
+        before, self._read = settings.api_key.get("BearerToken"), None
+        self(settings)
+        return settings.api_key.get("BearerToken") != before
+
     def __call__(self, settings: _Settings) -> None:
         """Give the client the token."""
         try:

@@ -119,8 +119,7 @@ class Boards:
         known, troubles = self.all(), self.troubles()
         if self._is_one:
             (board,) = known.values()
-            ready = board.conditions["Ready"]
-            return board.is_ready, f"{ready.reason}: {ready.message}"
+            return board.is_ready, board.readiness()
         seen = [name for name, board in known.items() if board.is_ready]
         there = len(known) + len(troubles)
         if self.trouble is not None and not seen:

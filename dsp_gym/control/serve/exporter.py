@@ -19,6 +19,7 @@ from dsp_gym.control.serve.versions import model_sha256
 from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.loop.protocols import ActuatorStatus
+from dsp_gym.upstream.deadlines import UPSTREAMS
 from dsp_gym.version import __version__
 
 try:
@@ -90,7 +91,7 @@ class Exporter:
                 families,
                 self._twins(board),
             )
-        _add(families, self._not_watched(), self._faults())
+        _add(families, self._not_watched(), self._faults(), self._upstreams())
         yield from families.values()
 
     def _not_watched(self) -> Iterator[Metric]:
@@ -121,10 +122,31 @@ class Exporter:
                 counted=True,
             )
 
+    def _upstreams(self) -> Iterator[Metric]:
+        """Count the late questions of this process: several jobs may share a server."""
+        late = UPSTREAMS.late()
+        for name, about, samples, counted in (
+            (
+                "upstream_late",
+                "Questions to a server without a whole answer in time",
+                [((upstream,), calls.ever) for upstream, calls in late.items()],
+                True,
+            ),
+            (
+                "upstream_abandoned",
+                "Threads that late questions to a server still keep",
+                [((upstream,), calls.now) for upstream, calls in late.items()],
+                False,
+            ),
+        ):
+            if late:
+                yield self._family({}, name, about, ["upstream"], samples, counted=counted)
+
     def _state(self, board: StatusBoard) -> Iterator[Metric]:
         run, turn, conditions = board.run, board.turn, board.conditions
         seen = None if turn is None else turn.snapshot
         fill = 0.0 if seen is None else float(seen.window_fill[0])
+        ready = board.is_ready
         families: list[tuple[str, str, list[str], list[Sample]]] = [
             ("build_info", "Release that runs", ["version"], [((__version__,), 1)]),
             (
@@ -149,7 +171,10 @@ class Exporter:
                 "condition",
                 "1: the condition is True",
                 ["condition"],
-                [((name,), int(conditions[name].status == "True")) for name in CONDITIONS],
+                [
+                    ((name,), int(conditions[name].status == "True" if name != "Ready" else ready))
+                    for name in CONDITIONS
+                ],
             ),
             (
                 "paused",

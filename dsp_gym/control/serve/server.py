@@ -27,10 +27,10 @@ from dsp_gym.control.serve.openapi import openapi
 from dsp_gym.control.serve.request import Head
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, is_addressed
-from dsp_gym.control.thread_pool import DaemonPool
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.loop.wire import Document
 from dsp_gym.redaction import is_plain, redacted
+from dsp_gym.threads.thread_pool import DaemonPool
 
 _LOG = logging.getLogger(__name__)
 

@@ -25,10 +25,10 @@ from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guarded, guardrails_of, named_policies, started
-from dsp_gym.control.timed_calls import Workers
 from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.registry import make
+from dsp_gym.threads.timed_calls import Workers
 
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer

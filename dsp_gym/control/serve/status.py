@@ -28,6 +28,9 @@ STATUS_SCHEMA = "dsp-gym/status/1"
 KEPT = 50
 """Decisions that the status lists."""
 
+SILENT_INTERVALS = 2.0
+"""Intervals without a decision after which the job counts as not seen."""
+
 LONGEST = 600
 """Characters of a reason in the status; the journal has all of it."""
 
@@ -65,8 +68,24 @@ class StatusBoard:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the job was seen at the last decision."""
-        return self.conditions["Ready"].status == "True"
+        """Whether the job was seen at the last decision, which is no older than two intervals."""
+        return self.conditions["Ready"].status == "True" and not self.is_silent
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no decision was made for two intervals: what is known of the job is old then."""
+        return self.silent_s() > SILENT_INTERVALS * self.run.interval_s
+
+    def readiness(self) -> str:
+        """Say whether the job is seen, and why not.
+
+        Returns:
+            A word and a sentence.
+        """
+        ready = self.conditions["Ready"]
+        if ready.status == "True" and self.is_silent:
+            return f"Silent: no decision was made for {self.silent_s():.0f} s"
+        return f"{ready.reason}: {ready.message}"
 
     @property
     def is_full(self) -> bool:

@@ -19,6 +19,7 @@ from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.upstream.access import AccessConfig
 from tests.answering import answering, tell
 from tests.simulating import line
 
@@ -287,9 +288,9 @@ def test_the_account_comes_from_a_file_that_others_cannot_read(tmp_path, text, s
     file = tmp_path / "account"
     file.write_text(text)
     file.chmod(0o600)
-    api = PrometheusApi("http://prometheus:9090", 1.0, file)
+    api = PrometheusApi("http://prometheus:9090", 1.0, AccessConfig(file=file))
     asked = api.session.prepare_request(Request("POST", "http://prometheus:9090/api/v1/query"))
     assert asked.headers["Authorization"] == sent
     file.chmod(0o604)
     with pytest.raises(ConfigError, match="mode is 604"):
-        PrometheusApi("http://prometheus:9090", 1.0, file)
+        PrometheusApi("http://prometheus:9090", 1.0, AccessConfig(file=file))

@@ -1,0 +1,192 @@
+"""The HTTP session under Flink's and Prometheus' clients: bounded in time and in bytes.
+
+Nothing is tried twice but a question whose account was refused, after another one has been written
+into its file. A process beside a job must know at once that its metrics cannot be had, and no
+answer may fill its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from requests import PreparedRequest, Response, Session
+from requests.auth import AuthBase, HTTPBasicAuth
+
+from dsp_gym.config.strict_json import Document, parse_json
+from dsp_gym.upstream.access import AccessConfig, Credentials
+from dsp_gym.upstream.answers import StatusError, lag_s, refuse_page
+from dsp_gym.upstream.connections import Adapter
+from dsp_gym.upstream.deadlines import is_loopback, within
+
+MOST_BYTES = 128 * 2**20
+"""Of an answer: ten minutes of a job with a thousand subtasks take a tenth of it."""
+_PART_BYTES = 2**16
+
+CONNECT_S = 3.0
+"""Longest wait for a connection, s: a server that takes none within this is down."""
+
+
+_SCHEMES = ("http", "https")
+
+
+class RawAnswer(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    content: bytes
+    headers: Mapping[str, str]
+
+
+class BoundedSession(Session):
+    """A session whose questions have one deadline each, and whose answers a bounded size.
+
+    Args:
+        access: account, certificates and proxy; None: those of the environment and the address, as
+            `requests` reads them.
+        key: of the configuration that names them.
+        connect_s: longest wait for a connection, s.
+
+    Raises:
+        ConfigError: A file cannot be read, or every user can read the account.
+    """
+
+    def __init__(
+        self, access: AccessConfig | None = None, key: str = "account", connect_s: float = CONNECT_S
+    ) -> None:
+        super().__init__()
+        self.takes_partial = True
+        """Whether an answer may lack what a server that fans out could not reach."""
+        self.ahead_s = 0.0
+        """How far this machine's clock is ahead of the server's, by its last answer, s."""
+        self.credentials, self._connect_s = Credentials(access, key), connect_s
+        access = self.credentials.access
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, Adapter())
+        if access.cert_file is not None:
+            cert, key_file = access.cert_file.expanduser(), access.key_file
+            self.cert = str(cert) if key_file is None else (str(cert), str(key_file.expanduser()))
+        self._log_in()
+
+    def renew(self, *, must_read: bool = False) -> bool:
+        """Take over an account, or certificates, that were replaced.
+
+        Args:
+            must_read: the server has refused the account: read it whatever its file looks like.
+
+        Returns:
+            Whether they are others than before.
+        """
+        if not self.credentials.changed(must_read=must_read):
+            return False
+        self._log_in()
+        for adapter in self.adapters.values():  # connections keep the certificates they began with
+            adapter.close()
+        return True
+
+    def ask(self, method: str, url: str, timeout_s: float, **kwargs: Any) -> RawAnswer:
+        """Send a question and read the answer, whatever its status.
+
+        Args:
+            method: of HTTP.
+            url: the address.
+            timeout_s: longest wait for all of the answer, s.
+            **kwargs: as `requests.Session.request` takes them.
+
+        Returns:
+            The answer.
+
+        Raises:
+            LateError: There was no whole answer in time.
+            RequestException: The server cannot be reached, or broke off.
+            ValueError: The answer is too large.
+        """
+        self.renew()
+        limits = {"timeout": (min(self._connect_s, timeout_s), timeout_s), "stream": True}
+        given = {**kwargs, **limits, **self._ways(url)}
+
+        def asked() -> RawAnswer:
+            answer = Session.request(self, method, url, **given)
+            with answer:
+                return RawAnswer(answer.status_code, _content(answer), answer.headers)
+
+        found = within(url, timeout_s, asked)
+        if found.status == 401 and self.renew(must_read=True):
+            found = within(url, timeout_s, asked)
+        self.ahead_s = lag_s(found.headers)
+        return found
+
+    def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> Response:
+        """Send a question of `prometheus-api-client` and read its answer.
+
+        Returns:
+            The answer, of status 200; its `json()` is parsed already.
+
+        Raises:
+            LateError: As `ask`.
+            RequestException: As `ask`.
+            StatusError: It answered with an error.
+            ValueError: The answer is no JSON, too large, or partial.
+        """
+        given = {name: value for name, value in kwargs.items() if name not in ("verify", "cert")}
+        found = self.ask(method, url, given.pop("timeout"), **given)
+        if found.status != 200:
+            raise StatusError(found.status, found.content, found.headers)
+        refuse_page(found)
+        document: Document = parse_json(found.content)
+        warnings = None if self.takes_partial else document.get("warnings")
+        if warnings:
+            raise ValueError(f"the answer is partial: {'; '.join(map(str, warnings))}")
+        return cast(Response, _Parsed(document))
+
+    def _ways(self, url: str) -> dict[str, Any]:
+        """Certificates and proxy of a question: the environment's would replace the session's."""
+        access, ways = self.credentials.access, dict[str, Any]()
+        if access.ca_file is not None:
+            ways["verify"] = str(access.ca_file.expanduser())
+        if access.proxy is not None:
+            ways["proxies"] = dict.fromkeys(_SCHEMES, access.proxy)
+        elif is_loopback(url):
+            ways["proxies"] = dict.fromkeys(_SCHEMES, "")  # one for the web does not know it
+        return ways
+
+    def _log_in(self) -> None:
+        """Sign with the account; with none, `requests` takes that of the address or of NETRC."""
+        user, colon, password = self.credentials.account.partition(":")
+        if colon:
+            self.auth = HTTPBasicAuth(user, password)
+        elif user:
+            self.auth = _Bearer(user)
+
+
+class _Bearer(AuthBase):
+    """Signs with a token; one in the session's headers would give way to an account of NETRC."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+class _Parsed:
+    """An answer as the client takes it apart; the document is parsed once."""
+
+    status_code = 200
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def json(self) -> Document:
+        return self._document
+
+
+def _content(answer: Response) -> bytes:
+    """The body, unpacked: a few bytes of gzip can stand for any number."""
+    content = bytearray()
+    for part in answer.iter_content(_PART_BYTES):
+        content += part
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it answered more than {MOST_BYTES // 2**20} MiB")
+    return bytes(content)
