@@ -128,6 +128,17 @@ def process_status(key: str, pid: int | str = "self") -> int:
     return int(next(line for line in lines if line.startswith(f"{key}:")).split()[1])
 
 
+def processor_s(pid: int) -> float:
+    """Read the processor time that a process of Linux has used, all its threads together.
+
+    Returns:
+        Seconds, in user and kernel mode.
+    """
+    # The name, in brackets, may hold spaces; times are fields 14 and 15 of the line.
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def machine() -> dict[str, str | int | float]:
     """Describe the machine of the figures.
 
