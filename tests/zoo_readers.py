@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from dsp_gym.backends.discovery.document import Choices, job_file
 from dsp_gym.backends.discovery.flink import found_by_rest
@@ -29,6 +30,20 @@ from dsp_gym.metrics.flink import cleaned
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import WindowConfig
 from tests.zoo import FAILING, OLD_SOURCES, READERS, REST, SCRAPINGS, Truth, Zoo
+
+
+class SharedRest(FlinkRest):
+    """What Flink says of one job, asked once for all who look at it at one moment."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.answers: dict[str, Any] = {}
+
+    def get(self, path: str) -> Any:
+        answer = self.answers.get(path)
+        if answer is None:
+            answer = self.answers[path] = super().get(path)
+        return answer
 
 
 @dataclass(slots=True)
@@ -92,6 +107,7 @@ class Watched:
     """Why jobs could not be found or looked at."""
     errors: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     """Relative error of every number that was compared, and its bar; by metric."""
+    _shared: dict[str, SharedRest] = field(default_factory=dict)
     _ends: threading.Event = field(default_factory=threading.Event)
     _poller: threading.Thread | None = None
 
@@ -142,7 +158,8 @@ class Watched:
             spec = job_file(job, kind, Choices(), time.time()).spec
         except FlinkError as error:
             return f"{kind}, {reader}: {error}"
-        followed = FlinkJob(rest, kind, spec)
+        shared = self._shared.setdefault(kind, SharedRest(rest.url))
+        followed = FlinkJob(shared, kind, spec)
         source = (
             RestSamples(rest, followed, spec)
             if reader == REST
@@ -194,6 +211,8 @@ class Watched:
         taken = []
         for look in self.looks:
             if look.kind == kind:
+                if kind == FAILING or not taken:  # it may restart between two looks
+                    self._shared[kind].answers.clear()
                 now_s = time.time()
                 taken.append((look, now_s, look.collector.look(now_s)))
         job = self.zoo.cluster.rest.job(self.zoo.jobs[kind])

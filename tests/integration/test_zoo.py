@@ -46,7 +46,7 @@ MOST_OFF_TRUE_OF = {"1.18.1": 0.35}
 """Until FLINK-35764, a task was idle twice where its metrics were updated meanwhile (every 5 s)."""
 VALIDATED = WindowConfig(window_s=60, stabilization_s=10)
 WINDOWS, SOME = 100, 10
-APART_S = 4.0
+APART_S = 3.0
 """Seconds from one window to the next, at least; a busy machine takes longer to look."""
 
 

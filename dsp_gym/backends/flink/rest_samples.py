@@ -113,8 +113,9 @@ class RestSamples:
         """
         if self._failure is not None:
             raise self._failure
-        # No sample is younger than its poll.
-        subtasks = [one for t_s, polled in self._polls if t_s > since_s for one in polled]
+        # No sample is younger than its poll. Of a copy: another thread may poll meanwhile.
+        polls = self._polls.copy()
+        subtasks = [one for t_s, polled in polls if t_s > since_s for one in polled]
         began_s: dict[_Attempt, float] = {}
         for one in subtasks:
             if one.attempt is not None:
