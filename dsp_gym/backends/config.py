@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from dsp_gym.backends.flink.prometheus_api import LabelsText
+from dsp_gym.backends.flink.prometheus_api import LABELS_ARE, LabelsText
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.config.model import ConfigModel, Url
 from dsp_gym.upstream.access import AccessConfig
@@ -36,9 +36,7 @@ class PlaceConfig(ConfigModel):
     )
     labels: LabelsText | None = Field(
         None,
-        description="labels of that Prometheus that differ from Flink's, such as "
-        "job_name=flink_job,tm_id=pod; `job_id=` says that it has none of that name, and "
-        'cluster="eu" leaves out all other series',
+        description=LABELS_ARE,
     )
     metrics: Literal["prometheus", "rest"] = Field(
         "prometheus",

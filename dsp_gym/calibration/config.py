@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dsp_gym.backends.flink.prometheus_api import LabelsText
+from dsp_gym.backends.flink.prometheus_api import LABELS_ARE, LabelsText
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart, memory_of
 from dsp_gym.config.environment import with_data_folder
 from dsp_gym.config.files import find, load_model
@@ -32,7 +32,7 @@ class PrometheusHistory(ConfigModel):
     labels: LabelsText | None = Field(
         None,
         min_length=1,
-        description="labels that differ from Flink's, such as job_name=flink_job,tm_id=pod",
+        description=LABELS_ARE,
     )
     account: AccessConfig | None = Field(
         None,

@@ -24,6 +24,7 @@ from dsp_gym.backends.discovery.found import (
     window_in,
 )
 from dsp_gym.backends.flink.patient import PatientSamples
+from dsp_gym.backends.flink.prometheus_api import promql_label
 from dsp_gym.backends.flink.submissions import shown
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import MAX_INPUTS
@@ -89,7 +90,7 @@ def _jobs(source: PatientSamples, at_s: float) -> list[tuple[str, str]]:
     by = source.labels
     labels = [label for label in (by.job_id, by.job_name) if label]
     selector = by.selector(prometheus_names(BY_NAME["records_out_total"]))
-    asked = f"count by ({','.join(labels)}) (last_over_time({selector}{_ALIVE}))"
+    asked = f"count by ({','.join(map(promql_label, labels))}) (last_over_time({selector}{_ALIVE}))"
     with source.reading():
         return sorted(
             (str(one.get(by.job_id, "")), str(one.get(by.job_name, "")))
@@ -229,7 +230,8 @@ def _place(source: PatientSamples, at_s: float, job_id: str, name: str) -> Found
     selector = by.selector(counted, *(one for one in whose if one[0] and one[1]))
     ids = ""
     if by.tm_id:
-        hosts = source.values(f"count by ({by.tm_id}) (last_over_time({selector}{_ALIVE}))", at_s)
+        asked = f"count by ({promql_label(by.tm_id)}) (last_over_time({selector}{_ALIVE}))"
+        hosts = source.values(asked, at_s)
         ids = "|".join(re.escape(str(labels.get(by.tm_id, ""))) for labels, _ in hosts)
     managed = (
         source.values(

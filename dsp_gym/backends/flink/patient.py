@@ -89,6 +89,7 @@ class PatientSamples(PrometheusSamples):
         job = cast("RealJob", _Ids((job_name,) if job_name is not None else ()))
         super().__init__(url, job, spec, options.timeout_s, access, labels)
         self._api.session.takes_partial = False
+        self._looked = True  # `submissions` looks for the labels, once for all hours
         self._options, self._clock, self._sleep = options, clock, sleep
         self._next_s = 0.0
         self.renamed: dict[Task, str] = {}

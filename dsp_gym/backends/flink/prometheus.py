@@ -25,6 +25,7 @@ from dsp_gym.config.strict_json import MISFITS, Document
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import (
+    BY_NAME,
     FLINK_METRICS,
     SOURCE_METRICS,
     SOURCE_NAMES,
@@ -46,6 +47,10 @@ Merged = dict[_Key, tuple[Floats, Floats]]
 
 _OF_TASKS = tuple(m for m in FLINK_METRICS if m.scope != "taskmanager")
 _OF_TASKMANAGERS = tuple(m for m in FLINK_METRICS if m.scope == "taskmanager")
+_COUNTED = (BY_NAME["records_out_total"],)
+"""The metric that every task has."""
+_LOOK_S = 60.0
+
 _MERGES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "sum": lambda a, b: a + b,
     "max": np.maximum,
@@ -88,6 +93,8 @@ class PrometheusSamples:
         self._api = PrometheusApi(self.url, timeout_s, access)
         self._timeout_s = timeout_s
         self._numbers: dict[str, int] = {}  # of TaskManagers
+        self._looked = False
+        self._lacks: FlinkError | None = None  # where no series has the label that names jobs
 
     def poll(self) -> None:
         """Prometheus keeps the history."""
@@ -171,6 +178,12 @@ class PrometheusSamples:
         asked = list(self._range(metrics, since_s, until_s, whose))
         if metrics is _OF_TASKS:
             asked += self._range(SOURCE_METRICS, since_s, until_s, whose, sources)
+        if asked:
+            self._lacks = None
+        elif not self._looked:
+            self._look_for_label(whose[0], until_s)
+        if self._lacks is not None:
+            raise self._lacks
         # High availability gives the jobs of all applications one id; their names differ.
         seen = {str(series["metric"].get(named.job_name, "")) for series in asked}
         if seen & names:
@@ -189,6 +202,23 @@ class PrometheusSamples:
             metric = _metric(labels["__name__"], labels.get("quantile"), is_source=is_source)
             if metric is not None:
                 yield labels, metric, series["values"]
+
+    def _look_for_label(self, label: str, until_s: float) -> None:
+        """Where no series is of the job, see whether any has the label that names jobs."""
+        every = self._range(_COUNTED, until_s - _LOOK_S, until_s)
+        self._looked = bool(every)  # there are jobs, so that the answer is known
+        if not every or any(one["metric"].get(label) for one in every):
+            return
+        flinks = next(f for f in ("job_id", "job_name") if getattr(self.labels, f) == label)
+        known = sorted({name for one in every for name in one["metric"]} - {"__name__"})
+        leave_out = ", or labels: job_id=, if it has none" if flinks == "job_id" else ""
+        self._lacks = FlinkError(
+            f"{self.url}: no series of a Flink task has the label {label!r}, so none is of the job",
+            api="prometheus",
+            reason="Invalid",
+            remedy=f"Say which of its labels is Flink's {flinks}, labels: {flinks}=THEIRS"
+            f"{leave_out}; they are {', '.join(known)}",
+        )
 
     def _add(
         self,

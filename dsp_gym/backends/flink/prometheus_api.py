@@ -19,6 +19,24 @@ from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
 from dsp_gym.upstream.access import AccessConfig
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_DOTTED = re.compile(r"[a-zA-Z_][\w.-]*", re.ASCII)
+"""A label that kept the dots of an OpenTelemetry attribute, from Prometheus 3 on."""
+
+PRESETS = {
+    "flink": "",  # with and without `filterLabelValueCharacters`
+    "scope-excluded": "job_id=,tm_id=",  # scope.variables.excludes: job_id;tm_id;host
+    "pod-monitor": "",
+    "service-monitor": "",
+    "thanos": "",
+    "mimir": "",
+    "cortex": "",
+    "pushgateway": "",
+    "opentelemetry": "",  # Flink's reporter names its attributes as its labels
+}
+"""Ways to Prometheus by name: labels that differ from those of Flink's reporter behind it.
+
+Further labels, such as those of a monitor, a replica or a resource, are no part of the identity.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +60,50 @@ class Labels:
         """Read labels as the command line takes them.
 
         Args:
-            text: `FLINKS=THEIRS`, several with commas between; `FLINKS=`: this Prometheus has no
-                such label; `LABEL="VALUE"`: only series with it count. None: Flink's own.
+            text: Perhaps the name of a preset, then `FLINKS=THEIRS`, several with commas between;
+                `FLINKS=`: this Prometheus has no such label; `LABEL="VALUE"`: only series with it
+                count. None: Flink's own.
 
         Returns:
             The labels; those that are not named keep Flink's name.
 
         Raises:
-            ConfigError: A part is no such pair, or Flink has no such label.
+            ConfigError: A part is no such pair, Flink has no such label, or too few are left to
+                tell jobs or subtasks apart.
 
         >>> Labels.parse("job_name=flink_job, tm_id=pod").tm_id
         'pod'
         >>> Labels.parse('job_id=, cluster="eu"').only
         (('cluster', 'eu'),)
+        >>> Labels.parse("scope-excluded, job_name=flink_job").job_id
+        ''
         """
+        parts = [part.strip() for part in text.split(",")] if text else []
+        if parts and parts[0] in PRESETS:
+            parts = [part for part in PRESETS[parts[0]].split(",") if part] + parts[1:]
         found: dict[str, str] = {}
         only: list[tuple[str, str]] = []
-        known = [field.name for field in fields(cls) if field.name != "only"]
-        for part in (text or "").split(",") if text else ():
-            flinks, equals, theirs = (side.strip() for side in part.partition("="))
-            value = re.fullmatch(r'"([^"\\]*)"', theirs)
-            if equals and value is not None and _NAME.fullmatch(flinks) is not None:
-                only.append((flinks, value[1]))
-                continue
-            if not equals or (theirs and _NAME.fullmatch(theirs) is None):
-                raise ConfigError(
-                    "is not a pair of labels",
-                    key="--labels",
-                    value=part.strip(),
-                    remedy="Write Flink's label and your Prometheus's label: job_name=flink_job",
-                )
-            if flinks not in known:
-                raise ConfigError(
-                    f"'{flinks}' is no label of Flink's that is read",
-                    key="--labels",
-                    value=part.strip(),
-                    remedy=did_you_mean(flinks, known),
-                )
-            found[flinks] = theirs
-        return cls(**found, only=tuple(only))
+        for part in parts:
+            label, theirs, is_value = _pair(part)
+            if is_value:
+                only.append((label, theirs))
+            else:
+                found[label] = theirs
+        labels = cls(**found, only=tuple(only))
+        labels._require("job_name", "job_id")
+        labels._require("task_id", "task_name")
+        labels._require("subtask_index")
+        return labels
+
+    def _require(self, *labels: str) -> None:
+        """Refuse labels that identify nothing."""
+        if not any(getattr(self, label) for label in labels):
+            raise ConfigError(
+                f"without {' and '.join(labels)} nothing tells whose a series is",
+                key="--labels",
+                value=",".join(f"{label}=" for label in labels),
+                remedy=f"Let Flink's reporter and the scrape keep {' or '.join(labels)}.",
+            )
 
     def selector(self, names: str, *matchers: tuple[str, str]) -> str:
         """Write a selector of series.
@@ -95,9 +118,54 @@ class Labels:
         >>> Labels(only=(("cluster", "eu"),)).selector("up", ("job_id", "a|b"))
         '{__name__=~"up",job_id=~"a|b",cluster="eu"}'
         """
-        parts = [f"{label}=~{json.dumps(one)}" for label, one in (("__name__", names), *matchers)]
+        named = (("__name__", names), *matchers)
+        parts = [f"{promql_label(label)}=~{json.dumps(one)}" for label, one in named]
         parts += [f"{label}={json.dumps(value)}" for label, value in self.only]
         return f"{{{','.join(parts)}}}"
+
+
+def promql_label(name: str) -> str:
+    """Write the name of a label in PromQL.
+
+    Returns:
+        The name, in quotes where it holds more than letters, digits and underscores.
+
+    >>> promql_label("job_id"), promql_label("flink.job.id")
+    ('job_id', '"flink.job.id"')
+    """
+    return name if _NAME.fullmatch(name) else json.dumps(name)
+
+
+def _pair(part: str) -> tuple[str, str, bool]:
+    """Return a label, its name or value at this Prometheus, and whether it is a value."""
+    label, equals, theirs = (side.strip() for side in part.partition("="))
+    value = re.fullmatch(r'"([^"\\]*)"', theirs)
+    if equals and value is not None and _NAME.fullmatch(label) is not None:
+        return label, value[1], True
+    if not equals:
+        raise ConfigError(
+            "is neither a pair of labels nor, at the beginning, a preset",
+            key="--labels",
+            value=part,
+            remedy="Write Flink's label and your Prometheus's label, job_name=flink_job, or begin "
+            f"with one of {', '.join(PRESETS)}.",
+        )
+    if theirs and _DOTTED.fullmatch(theirs) is None:
+        raise ConfigError(
+            "is not a pair of labels",
+            key="--labels",
+            value=part,
+            remedy="Write Flink's label and your Prometheus's label: job_name=flink_job",
+        )
+    known = [field.name for field in fields(Labels) if field.name != "only"]
+    if label not in known:
+        raise ConfigError(
+            f"'{label}' is no label of Flink's that is read",
+            key="--labels",
+            value=part,
+            remedy=f"{did_you_mean(label, known)} Labels: {', '.join(known)}.",
+        )
+    return label, theirs, False
 
 
 def _known_labels(text: str) -> str:
@@ -108,6 +176,13 @@ def _known_labels(text: str) -> str:
         raise ValueError(f"{error.value!r} {error.message}; {error.remedy}") from error
     return text
 
+
+LABELS_ARE = (
+    "labels of that Prometheus that differ from Flink's, such as job_name=flink_job,tm_id=pod, "
+    'perhaps after the name of a preset (guide "Describe the jobs you run"); `job_id=` says that '
+    'it has none of that name, and cluster="eu" leaves out all other series'
+)
+"""What a key for labels is, in a configuration."""
 
 LabelsText = Annotated[str, AfterValidator(_known_labels)]
 """Labels as `Labels.parse` reads them, in a configuration."""

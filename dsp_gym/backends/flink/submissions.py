@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsp_gym.backends.flink.patient import PatientSamples
+from dsp_gym.backends.flink.prometheus_api import promql_label
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import BY_NAME, cleaned, prometheus_names
@@ -168,7 +169,9 @@ def _silent(source: PatientSamples, job_name: str, since_s: float, until_s: floa
     """The error for a job that no series names; it offers the jobs there are."""
     label = source.labels.job_name
     every = prometheus_names(BY_NAME["records_out_total"])
-    asked = f"count by ({label}) (last_over_time({source.labels.selector(every)}[1h]))"
+    asked = (
+        f"count by ({promql_label(label)}) (last_over_time({source.labels.selector(every)}[1h]))"
+    )
     known = [one.get(label, "") for one, _ in source.values(asked, until_s)]
     remedy = did_you_mean(job_name, map(shown, filter(None, known)))
     if not any(known):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dsp_gym.backends.flink.prometheus_api import LabelsText
+from dsp_gym.backends.flink.prometheus_api import LABELS_ARE, LabelsText
 from dsp_gym.config.model import ConfigModel, Url
 from dsp_gym.upstream.access import AccessConfig
 
@@ -64,9 +64,7 @@ class KubernetesPlace(ConfigModel):
     )
     labels: LabelsText | None = Field(
         None,
-        description="labels of that Prometheus that differ from Flink's, such as "
-        "job_name=flink_job,tm_id=pod; `job_id=` says that it has none of that name, and "
-        'cluster="eu" leaves out all other series',
+        description=LABELS_ARE,
     )
     rest_url: Url | None = Field(
         None,

@@ -14,7 +14,7 @@ from requests import Request
 from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.prometheus import PrometheusSamples
-from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi
+from dsp_gym.backends.flink.prometheus_api import PRESETS, Labels, PrometheusApi
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.source import SampleSource
 from dsp_gym.errors import ConfigError, FlinkError
@@ -137,6 +137,80 @@ def test_labels_of_another_prometheus_are_read_by_their_names(server):
         series(f"{TASK}numRecordsIn", (10, 5), job_id="", flink_job="mine", cluster="us"),
         series(f"{TASK}numRecordsIn", (10, 6), job_id="", flink_job="other", cluster="eu"),
     ]
+    assert [row[4] for row in theirs.samples(5, 20).rows()] == [100, 200]
+
+
+MONITORED = {
+    "job": "jobs/flink", "instance": "10.0.0.7:9249", "namespace": "jobs", "pod": "mine-tm-1",
+    "container": "flink-main-container", "endpoint": "metrics", "host": "10_0_0_7",
+}  # fmt: skip
+COUNTED_IN = f"{TASK}numRecordsIn"
+LABEL_SETS = {
+    "flink": [{"job_name": "mine", "host": "10_0_0_7", "task_attempt_num": "0"}],
+    "scope-excluded": [{"job_name": "mine", "job_id": "", "tm_id": ""}],
+    "pod-monitor": [{"job_name": "mine", **MONITORED}],
+    "service-monitor": [{"job_name": "mine", **MONITORED, "service": "mine-metrics"}],
+    "thanos": [
+        {"job_name": "mine", "prometheus": "monitoring/k8s", "prometheus_replica": f"k8s-{n}"}
+        for n in range(2)
+    ],
+    "mimir": [{"job_name": "mine", "cluster": "eu", "__tenant_id__": "team"}],
+    "cortex": [{"job_name": "mine", "cluster": "eu"}],
+    "pushgateway": [{"job_name": "mine", "job": "pushgateway", "exported_job": "mine8f2c"}],
+    "opentelemetry": [
+        {
+            "job_name": "mine", "__name__": "flink.taskmanager.job.task.numRecordsIn_total",
+            "service_name": "flink", "service_version": "2.1", "otel_scope_name": "io.flink",
+        }
+    ],
+}  # fmt: skip
+"""Labels of series beside those of `series`, as they reach a Prometheus each way."""
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_reads_series_as_they_arrive_that_way(server, preset):
+    server.series = [
+        series(COUNTED_IN, *COUNTED, **labels) for labels in LABEL_SETS[preset]
+    ] + [series(COUNTED_IN, (10, 5), **{**LABEL_SETS[preset][0], "job_name": "other"})]  # fmt: skip
+    job = FlinkJob(FlinkRest(server.url, timeout_s=0.5), "mine", line())
+    source = PrometheusSamples(server.url, job, line(), 0.5, labels=Labels.parse(preset))
+    assert [row[4] for row in source.samples(5, 20).rows()] == [100, 200]
+
+
+def test_further_labels_follow_a_preset():
+    found = Labels.parse('opentelemetry, job_name=flink.job.name, cluster="eu"')
+    assert (found.job_name, found.only) == ("flink.job.name", (("cluster", "eu"),))
+    assert found.selector("up", (found.job_name, "mine")) == (
+        '{__name__=~"up","flink.job.name"=~"mine",cluster="eu"}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pod-monitr", "neither a pair of labels nor.*pod-monitor, service-monitor"),
+        ("job_name=x, thanos", "'thanos'.*neither a pair"),
+        ("jobname=x", "no label of Flink's.*Did you mean 'job_name'.*task_attempt_num"),
+        ("job_id=,job_name=", "without job_name and job_id nothing tells"),
+        ("subtask_index=", "without subtask_index nothing tells"),
+    ],
+)
+def test_labels_that_name_nothing_are_refused(text, said):
+    with pytest.raises(ConfigError, match=said):
+        Labels.parse(text)
+
+
+def test_a_label_that_no_series_has_is_named_with_those_that_they_have(server):
+    job = FlinkJob(FlinkRest(server.url, timeout_s=0.5), "mine", line())
+    theirs = PrometheusSamples(
+        server.url, job, line(), timeout_s=0.5, labels=Labels.parse("job_id=flink_id")
+    )
+    assert len(theirs.samples(5, 20)) == 0  # there is nothing yet
+    server.series = [series(f"{TASK}numRecordsOut", (10, 5))]
+    for _ in range(2):
+        with pytest.raises(FlinkError, match=r"label 'flink_id'.*job_id=THEIRS.*are job_id, sub"):
+            theirs.samples(5, 20)
+    server.series = [series(COUNTED_IN, *COUNTED, flink_id="a1")]
     assert [row[4] for row in theirs.samples(5, 20).rows()] == [100, 200]
 
 
