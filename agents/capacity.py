@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from agents.folder import PolicyDocument
-from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN
-from agents.network import FORBIDDEN, NetworkShape, Weights, logits, members_of
+from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_NOT_FINITE, HOLD_UNSEEN
+from agents.network import FORBIDDEN, NetworkShape, Weights, logits, members_of, not_finite
 from agents.recurrent import LstmMemory
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs.capacity.action import (
@@ -181,7 +181,11 @@ class CapacityAgent:
         codec = self._ready
         observation = codec.look(snapshot, self._price)
         known, masks = self.document.action, codec.masks(snapshot)
-        values, differ = self._answer(observation, masks, self._memory.see(observation))
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is told below
+            values, differ = self._answer(observation, masks, self._memory.see(observation))
+        lost = not_finite(values)
+        self._memory.forget_where(lost)
+        values = np.where(lost[:, None], np.float32(0), values)
         if self.document.network.whole and not known.masked:
             # Models of other libraries may have been trained without masks: an invalid choice may
             # then be the best one, and the environment holds for it.
@@ -189,6 +193,7 @@ class CapacityAgent:
             choices = np.where(masks[np.arange(len(best)), best], best, HOLD)
         else:
             choices, acting = chosen(values, masks, known.act_above)
+        choices = np.where(lost, HOLD, choices)
         wanted = codec.decode(snapshot, choices[:, None])
         reasons = [""] * len(snapshot)
         if explain:
@@ -202,6 +207,8 @@ class CapacityAgent:
             seen = np.isin(obstacle, (READY, SETTLED))
             for job, names in self._far(snapshot, observation, differ, seen).items():
                 reasons[job] += f"; outside the range of its training: {', '.join(names)}"
+        for job in np.flatnonzero(lost).tolist():
+            reasons[job] = HOLD_NOT_FINITE
         decision = ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
         return decision, np.where(choices == HOLD, 1 - acting, acting)
 

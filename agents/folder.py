@@ -18,16 +18,17 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from agents.network import NetworkShape, Weights
+from agents.tensors import MOST_BYTES as MOST_WEIGHTS_BYTES
+from agents.tensors import load_tensors, refuse_not_finite
 from dsp_gym.config.explain import explain
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
+from dsp_gym.policies.folder_files import read_regular
 from dsp_gym.policies.registry import MOST_BYTES
 
 SCHEMA = "dsp-gym/policy/1"
@@ -179,7 +180,11 @@ def write_folder(
 
     Returns:
         The folder now in place.
+
+    Raises:
+        PolicyError: An array has a value that is NaN or infinite.
     """
+    refuse_not_finite(dict(weights), target / WEIGHTS)
     # Contiguous copies: safetensors writes memory as it lies.
     packed = save_tensors({key: np.ascontiguousarray(value) for key, value in weights.items()})
     document = document.model_copy(update={"weights_sha256": hashlib.sha256(packed).hexdigest()})
@@ -288,12 +293,13 @@ def read_any(folder: Path) -> tuple[TrainedDocument, Weights]:
         and must not be written to.
 
     Raises:
-        PolicyError: A file is missing or damaged, or is of another schema.
+        PolicyError: A file is missing, damaged, too large or no regular file, is of another schema,
+            or an array has a value that is NaN or infinite.
     """
     document = _read_document(folder / POLICY)
     file = folder / WEIGHTS
     try:
-        packed = file.read_bytes()
+        packed = read_regular(file, MOST_WEIGHTS_BYTES)
     except OSError as error:
         raise PolicyError(
             f"cannot be read: {error.strerror}",
@@ -310,18 +316,13 @@ def read_any(folder: Path) -> tuple[TrainedDocument, Weights]:
         )
     weights = _LOADED.get(digest)
     if weights is None:
-        try:
-            weights = _kept(_LOADED, digest, load_tensors(packed))
-        except SafetensorError as error:
-            raise PolicyError(f"is not a safetensors file: {error}", file=file) from error
+        weights = _kept(_LOADED, digest, load_tensors(packed, file))
     return document, dict(weights)
 
 
 def _read_document(file: Path) -> TrainedDocument:
     try:
-        content = file.read_bytes()
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"it has {len(content):,} bytes, {MOST_BYTES:,} are the most")
+        content = read_regular(file, MOST_BYTES)
         known = _DESCRIBED.get(content)
         if known is not None:
             return known

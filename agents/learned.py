@@ -11,7 +11,8 @@ from pydantic import Field
 
 from agents.capacity import CapacityAgent
 from agents.folder import POLICY, PolicyDocument, read_folder
-from agents.network import Weights, logits, parameters
+from agents.holding import HOLD_NOT_FINITE
+from agents.network import Weights, logits, not_finite, parameters
 from agents.recurrent import LstmMemory
 from agents.shipped import policy_folder
 from dsp_gym.arrays import Bools, Floats32, Ints
@@ -127,19 +128,25 @@ class LearnedPolicy(ExplainingPolicy):
         parallelism, level = action.targets(snapshot, self.document.ds2_utilization)
         valid = action.masks(parallelism, level).reshape(len(snapshot), columns, action.LOGITS)
         scores: Floats32 | None = None
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is told below
+            remembered = self._memory.see(seen)
+            values = logits(
+                self._weights, network.for_vertices(encoder.layout.vertices), seen, remembered
+            )
+        lost = not_finite(values)
         if network.single:
             # A library's own network decides like that library: masked only if it was in training,
             # and an invalid choice holds (`_held`).
-            values = logits(self._weights, network, seen, self._memory.see(seen))
             pairs = _single(values, valid, encoder.layout.vertices, self.document.action.masked)
         else:
-            remembered = self._memory.see(seen)
-            scores = self.scores(seen, encoder.layout.vertices, remembered)[:, :columns]
+            scores = values.reshape(len(snapshot), -1, action.LOGITS)[:, :columns]
             if self.document.action.masked or not network.whole:
                 scores = np.where(valid, scores, -np.inf)
             pairs = _best(scores)
         if network.whole:
             pairs = _held(pairs, valid)
+        pairs = np.where(lost[:, None, None], 0, pairs)
+        self._memory.forget_where(lost)
         wanted = action.decode(pairs.reshape(len(snapshot), -1), parallelism, level)
         reasons = [HOLD if self.explain else ""] * len(snapshot)
         if self.explain:
@@ -147,6 +154,8 @@ class LearnedPolicy(ExplainingPolicy):
                 self.confidence = _probability(scores, pairs, snapshot.topology.mask)
             for job in np.flatnonzero(pairs.any(axis=(1, 2))).tolist():
                 reasons[job] = _reason(snapshot, pairs, job)
+        for job in np.flatnonzero(lost).tolist():
+            reasons[job] = HOLD_NOT_FINITE
         return ScalingDecision(wanted.parallelism, wanted.memory_level, tuple(reasons))
 
     def capabilities(self) -> Capabilities:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from pydantic import Field, model_validator
 
-from dsp_gym.arrays import Floats32, Ints
+from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.single_move import choices_of
 from dsp_gym.experiments.agent import NetworkConfig
@@ -211,6 +211,11 @@ def members_of(weights: Weights, shape: NetworkShape) -> list[Weights]:
     if shape.members is None:
         return [weights]
     return [{name: w[m] for name, w in weights.items()} for m in range(shape.members)]
+
+
+def not_finite(values: Floats32) -> Bools:
+    """Return the rows of a network's output with a value that is NaN or infinite, (J,)."""
+    return np.asarray(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
 
 
 def parameters(shape: NetworkShape) -> dict[str, tuple[int, ...]]:

@@ -45,6 +45,11 @@ class LstmMemory:
         self._memory = lstm_step(self._weights, observation, self._memory)
         return self._memory[:, 0]
 
+    def forget_where(self, lost: Mask) -> None:
+        """Forget the rows where an output was lost: a NaN that is remembered never goes away."""
+        if self._shape.lstm is not None:
+            self._memory[lost] = 0.0
+
     def state(self) -> State:
         """Return the memory as JSON values.
 

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from agents.planning.load import BIN, LEVELS, MOODS, STATES, states_of
+from agents.tensors import MOST_BYTES, load_tensors
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.files import write_atomic
 from dsp_gym.errors import PolicyError
+from dsp_gym.policies.folder_files import read_regular
 
 TABLE = Path(__file__).resolve().parent / "transitions.safetensors"
 """Counts that are shipped with the package."""
@@ -230,8 +230,8 @@ def read_counts(file: Path) -> Floats:
         PolicyError: There is no such file, or it is not such a table.
     """
     try:
-        table = load_tensors(file.read_bytes())
-    except (OSError, SafetensorError) as error:
+        table = load_tensors(read_regular(file, MOST_BYTES), file)
+    except (OSError, PolicyError) as error:
         raise _unreadable(error, file, _REMEDY) from error
     return unpacked(table, file, _REMEDY)
 

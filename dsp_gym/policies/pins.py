@@ -10,8 +10,10 @@ import re
 from pathlib import Path
 
 from dsp_gym.errors import PolicyError
-from dsp_gym.records.hashes import document_sha256, file_sha256
+from dsp_gym.policies.folder_files import read_regular
+from dsp_gym.records.hashes import bytes_sha256, document_sha256
 
+_MOST_BYTES = 256 * 2**20
 _MARK = "@sha256:"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -24,12 +26,13 @@ def digest_of(folder: Path) -> str:
 
     Raises:
         OSError: A file cannot be read.
+        PolicyError: A file is linked from elsewhere, or is too large.
     """
     files = {
         path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
     }
     hashes = {
-        name: file_sha256(path)
+        name: bytes_sha256(read_regular(path, _MOST_BYTES, folder))
         for name, path in files.items()
         if not any(part.startswith(".") for part in Path(name).parts)
     }

@@ -15,6 +15,7 @@ from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.policies.config import SHIPPED, PolicyConfig
+from dsp_gym.policies.folder_files import read_regular
 from dsp_gym.policies.pins import refuse_other_digest, split_pin
 
 GROUP = "dsp_gym.policies"
@@ -141,8 +142,7 @@ def _shipped_best() -> Path:
 def _reader_of(folder: Path) -> str:
     """Return the installed policy that reads a folder: the one that its document names."""
     try:
-        content = (folder / POLICY_FILE).read_bytes()
-        document = None if len(content) > MOST_BYTES else parse_json(content)
+        document = parse_json(read_regular(folder / POLICY_FILE, MOST_BYTES))
     except (OSError, ValueError):
         return TRAINED  # its error names the fault in the file
     named = document.get("policy", TRAINED) if isinstance(document, dict) else TRAINED

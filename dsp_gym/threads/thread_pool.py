@@ -38,12 +38,20 @@ class DaemonPool:
         self._is_closed = False
 
     def do(self, work: Work) -> None:
-        """Have work done; it waits for a thread."""
+        """Have work done; it waits for a thread.
+
+        Raises:
+            RuntimeError: There is no thread, and the system gives none; the work is not done.
+        """
         with self._changed:
             self._work.append(work)
             self._changed.notify()
             if self._threads == 0 or (self._patience_s is None and len(self._work) > self._idle):
-                self._add_thread()
+                try:
+                    self._add_thread()
+                except RuntimeError:
+                    self._work.pop()
+                    raise
 
     def look(self) -> None:
         """Add a thread where work waits and the others are held up; to be called now and then."""
@@ -61,8 +69,13 @@ class DaemonPool:
 
     def _add_thread(self) -> None:
         if self._threads < self._most:
-            self._threads += 1
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            except RuntimeError:  # the system gives no more threads now
+                if self._threads == 0:
+                    raise
+            else:
+                self._threads += 1
 
     def _run(self) -> None:
         done = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from dsp_gym.envs.observation import FJ, FV, JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.errors import PolicyError, SchemaError, StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.pins import digest_of
+from tests.dataset_inputs import simulated
 
 
 def a_document(encoder: str = "graph", vertices: int = 3) -> PolicyDocument:
@@ -175,3 +178,96 @@ def test_a_plain_network_refuses_a_larger_job_and_a_graph_network_takes_it(tmp_p
         LearnedPolicy(LearnedConfig(path=str(plain))).reset(jobs, seeds)
     graph, _ = a_folder(tmp_path / "graph", a_document("graph", 3))
     LearnedPolicy(LearnedConfig(path=str(graph))).reset(jobs, seeds)
+
+
+def repacked(folder, weights):
+    packed = save_tensors({k: np.ascontiguousarray(v) for k, v in weights.items()})
+    (folder / WEIGHTS).write_bytes(packed)
+    edit(folder, weights_sha256=hashlib.sha256(packed).hexdigest())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_numbers_are_refused_with_file_and_array(tmp_path, value):
+    folder, weights = a_folder(tmp_path / "read")
+    weights["actor_out.bias"] = weights["actor_out.bias"].copy()
+    weights["actor_out.bias"][:2] = value
+    said = r"weights\.safetensors.*2 of \d+ values of the array 'actor_out\.bias' are NaN or inf"
+    with pytest.raises(PolicyError, match=said):
+        write_folder(tmp_path / "written", a_document(), weights, "", "")
+    assert not (tmp_path / "written").exists()
+    repacked(folder, weights)
+    with pytest.raises(PolicyError, match=said):
+        LearnedPolicy(LearnedConfig(path=str(folder)))
+
+
+def header(**tensors):
+    text = json.dumps(tensors).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+@pytest.mark.parametrize(
+    ("packed", "says"),
+    [
+        (b"", "header says 0 bytes"),
+        ((2**62).to_bytes(8, "little") + b"{}", "header says 4,611,686,018,427,387,904 bytes"),
+        (header(**{f"a{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+                   for i in range(5000)}), "5,000 arrays"),
+        (header(a={"dtype": "F32", "shape": [1] * 70, "data_offsets": [0, 4]}) + b"abcd", "axes"),
+        (header(a={"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}), "safetensors"),
+        (header(a={"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}) + b"a", "safetensor"),
+        (header(a=[]), "no shape"),
+    ],
+)  # fmt: skip
+def test_weights_are_read_within_bounds(tmp_path, packed, says):
+    folder, _ = a_folder(tmp_path)
+    (folder / WEIGHTS).write_bytes(packed)
+    edit(folder, weights_sha256=hashlib.sha256(packed).hexdigest())
+    with pytest.raises(PolicyError, match=says):
+        read_folder(folder)
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    folder, _ = a_folder(tmp_path)
+    monkeypatch.setattr("agents.folder.MOST_WEIGHTS_BYTES", 100)
+    with pytest.raises(PolicyError, match=r"weights\.safetensors.* 100 are the most"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize("name", [POLICY, WEIGHTS])
+def test_only_regular_files_of_the_folder_are_read(tmp_path, name):
+    folder, _ = a_folder(tmp_path / "policy")
+    content = (folder / name).read_bytes()
+    outside = tmp_path / "outside"
+    outside.write_bytes(content)
+
+    def put(make):
+        (folder / name).unlink()
+        make(folder / name)
+
+    put(lambda file: file.symlink_to(outside))
+    with pytest.raises(PolicyError, match="is a link out of its folder"):
+        read_folder(folder)
+    with pytest.raises(PolicyError, match="is a link out of its folder"):
+        digest_of(folder)
+    put(lambda file: os.mkfifo(file))
+    with pytest.raises(PolicyError, match="is a FIFO"):
+        read_folder(folder)
+    put(lambda file: file.symlink_to("/dev/zero"))
+    with pytest.raises(PolicyError, match="is a link out of its folder, to /dev/zero"):
+        read_folder(folder)
+    (folder / "..data").mkdir()  # as Kubernetes lays a volume
+    (folder / "..data" / name).write_bytes(content)
+    put(lambda file: file.symlink_to(f"..data/{name}"))
+    read_folder(folder)
+
+
+def test_an_output_that_is_no_number_holds_and_says_so(tmp_path):
+    folder, weights = a_folder(tmp_path)
+    repacked(folder, {name: np.full_like(value, 3e38) for name, value in weights.items()})
+    policy, spec = LearnedPolicy(LearnedConfig(path=str(folder))), load_job("nexmark-q5")
+    jobs = simulated(spec)
+    policy.reset(jobs.topology, np.zeros(1, np.int64))
+    seen = jobs.snapshot()
+    decision = policy.decide(seen)
+    assert decision.reasons[0].startswith("hold: the network's output is NaN or infinite")
+    assert decision.parallelism.tolist() == seen.parallelism.tolist()

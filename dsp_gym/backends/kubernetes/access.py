@@ -15,6 +15,7 @@ from dsp_gym.backends.kubernetes.answers import reading
 from dsp_gym.backends.kubernetes.api import RESOURCE_KINDS, KubernetesApi
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
+from dsp_gym.loop.watchers import keep_watching
 
 READS = ("get", "list", "watch")
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -209,12 +210,15 @@ class RightsWatch:
         """Why the process must end; None while the account can only read, as far as is known."""
         self._prove, self._every_s = prove, EVERY_S if every_s is None else every_s
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="rights", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="rights", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End the thread after the question under way."""
         self._closing.set()
+
+    def _keep(self) -> None:
+        keep_watching("rights", self._watch, self._closing)
 
     def _watch(self) -> None:
         wait_s = self._every_s

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from dsp_gym.backends.kubernetes.api import FIELD_MANAGER, KubernetesApi
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
+from dsp_gym.loop.watchers import keep_watching
 
 MEMORY = "dsp-gym.io/memory"
 """Annotation of a lease with what its holder leaves to the next one."""
@@ -256,7 +257,9 @@ class LeaseKeeper:
         """The term whose begin was told; the lease's own, once that is done."""
         self._lease, self._began = lease, began
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name=f"lease-{lease.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._keep_on, name=f"lease-{lease.name}", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -266,6 +269,12 @@ class LeaseKeeper:
         self._closing.set()
         self._thread.join()  # each call has its time limit
         self._lease.release()
+
+    def _keep_on(self) -> None:
+        keep_watching("lease", self._keep, self._closing, tell=self._failed)
+
+    def _failed(self, said: str) -> None:
+        self.trouble = said
 
     def _keep(self) -> None:
         while not self._closing.is_set():

@@ -17,6 +17,7 @@ from dsp_gym.backends.kubernetes.api import KubernetesApi, Watch
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
+from dsp_gym.loop.watchers import keep_watching
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 30.0
 
@@ -63,7 +64,7 @@ class Watcher:
         self._stream: Watch | None = None
         self._listed, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(
-            target=self._follow, name=f"watch-{kind}-{namespace}", daemon=True
+            target=self._keep, name=f"watch-{kind}-{namespace}", daemon=True
         )
         self._thread.start()
 
@@ -105,6 +106,16 @@ class Watcher:
         if stream is not None:
             stream.stop()
         self._thread.join(1.0)  # a call that hangs ends by its own time limit, a daemon until then
+
+    def _keep(self) -> None:
+        wait_s = self._least_wait_s
+        keep_watching("resources", self._follow, self._closing, tell=self._afresh, wait_s=wait_s)
+
+    def _afresh(self, said: str) -> None:
+        """List anew: what came between is not known."""
+        self._version = None
+        self.errors["Other"] += 1
+        self.trouble = KubernetesError(said, reason="Other")
 
     def _follow(self) -> None:
         wait_s = self._least_wait_s

@@ -20,6 +20,7 @@ from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.upstream.deadlines import UPSTREAMS
+from dsp_gym.loop.watchers import WATCHER_FAILURES
 from dsp_gym.version import __version__
 
 try:
@@ -119,6 +120,15 @@ class Exporter:
                 "Forecasts and plans that failed; the decisions beside them stand",
                 ["policy", "what"],
                 times.items(),
+                counted=True,
+            )
+        if failed := WATCHER_FAILURES.times():
+            yield self._family(
+                {},
+                "watcher_failures",
+                "Failures of threads that watch a lease, rights or resources; each began again",
+                ["watcher"],
+                _single(Counter(failed)),
                 counted=True,
             )
 

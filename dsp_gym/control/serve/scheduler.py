@@ -14,12 +14,17 @@ from functools import partial
 from typing import Protocol
 
 from dsp_gym.threads.thread_pool import DaemonPool
+from dsp_gym.loop.watchers import WATCHER_FAILURES
 
 MOST_QUICK, MOST_SLOW = 24, 16
 """Steps at once: of loops whose servers answer, and of the others."""
 
 SLOW_S = 1.0
 """A step that takes longer puts its loop among the slow ones, until one is quicker again."""
+
+
+_AGAIN_S = 1.0
+"""How long a step waits for which the system gives no thread."""
 
 
 class ScheduledLoop(Protocol):
@@ -103,7 +108,12 @@ class Scheduler:
                     return
                 loop = heapq.heappop(self._due)[2]
                 pool = self._pool_of[loop]
-            pool.do(partial(self._step, loop))
+            try:
+                pool.do(partial(self._step, loop))
+            except RuntimeError as error:  # the system gives no thread now
+                WATCHER_FAILURES.add("due", error)
+                with self._changed:
+                    self._put(loop, time.monotonic() + _AGAIN_S)
 
     def _step(self, loop: ScheduledLoop) -> None:
         begun_s = time.monotonic()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dsp_gym.backends.kubernetes.access import missing_rights, prove_read_only
+from dsp_gym.backends.kubernetes.access import RightsWatch, missing_rights, prove_read_only
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.watch import Watcher
+from dsp_gym.loop.watchers import WatcherFailures
 from tests.fakes.kubernetes_api import FakeKubernetes, served_kubernetes
 from tests.flink_resources import MAP, deployment
 
@@ -182,3 +183,49 @@ def test_rights_that_are_missing_are_named(fake, api):
     fake.accounts["reader"] = {"flinkdeployments": ("get", "list", "patch")}
     assert missing_rights(api, KIND, "jobs") == ["watch"]
     assert prove_read_only(api, "jobs") == ["patch FlinkDeployment"]
+
+
+@pytest.fixture
+def failures(monkeypatch) -> Iterator[WatcherFailures]:
+    """Of this test alone; the metric shows those of the process."""
+    counted = WatcherFailures()
+    with monkeypatch.context() as patch:
+        patch.setattr("dsp_gym.loop.watchers.WATCHER_FAILURES", counted)
+        yield counted
+
+
+def test_a_watcher_that_fails_at_something_unexpected_lists_anew(fake, api, failures):
+    def break_off(*given: object, **named: object) -> object:
+        api.watch = watch
+        raise ValueError("nobody thought of this")
+
+    watch, api.watch = api.watch, break_off
+    watcher = Watcher(api, KIND, "jobs", least_wait_s=0.01)
+    try:
+        end = time.monotonic() + 10
+        while watcher.lists < 2:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert watcher.is_following
+        assert watcher.errors["Other"] == 1
+        assert failures.times()["resources"] == 1
+    finally:
+        watcher.close()
+
+
+def test_a_proof_that_fails_at_something_unexpected_is_repeated(failures):
+    asked = []
+
+    def prove() -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            raise ValueError("nobody thought of this")
+
+    watch = RightsWatch(prove, every_s=0.01)
+    try:
+        end = time.monotonic() + 10
+        while len(asked) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    finally:
+        watch.close()

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dsp_gym.control.guarded_policy import FaultCounts
 from dsp_gym.control.serve import exporter
 from dsp_gym.errors import FlinkError, KubernetesError
+from dsp_gym.loop.watchers import WatcherFailures
 from tests.unit.control.serve.conftest import ask
 
 NAMES = {
@@ -171,3 +172,11 @@ def test_what_fails_beside_a_decision_is_counted_by_policy(serving, faults):
     found = scraped(session)
     assert value(found, "faults_beside_decisions", policy="learned", what="forecast") == 1
     assert value(found, "faults_beside_decisions", policy="learned", what="plan") == 2
+
+
+def test_a_watcher_that_failed_is_counted(serving, monkeypatch):
+    failures = WatcherFailures()
+    monkeypatch.setattr("dsp_gym.control.serve.exporter.WATCHER_FAILURES", failures)
+    session = serving()
+    failures.add("lease", ValueError("nobody thought of this"))
+    assert value(scraped(session), "watcher_failures", watcher="lease") == 1
