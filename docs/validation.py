@@ -293,6 +293,23 @@ Recorded (UTC): {recorded}.
 """
 
 
+def admission() -> str:
+    """The admission policy beside the rule of the process, on random writes."""
+    found = figures("admission")
+    return f"""\
+On Kubernetes one rule says what a write may change. It is written twice: in CEL, which the API server holds the acting
+account to, and in Python, which the process asks before it writes. The test draws writes, most of them as the process makes
+them with up to two changes, and compares the verdicts; the policy is evaluated by Google's CEL in C++
+(`tests/packaging/test_admission_policy.py`).
+
+{
+        table(
+            ("random writes", "same verdict", "let through", "rules that refused one"),
+            [[f"{found[key]:,}" for key in found]],
+        )
+    }"""
+
+
 def _held(holds: dict[str, bool]) -> str:
     missed = [name for name, held in holds.items() if not held]
     return "misses " + ", ".join(missed) if missed else "all"
@@ -461,6 +478,10 @@ comes from `make validate` on Flink 2.1 (PyPI, JDK 17) and one machine of two co
 ## From a Prometheus to a fleet page
 
 {fleet()}
+
+## Writes that the API server refuses
+
+{admission()}
 """
 
 
