@@ -26,6 +26,7 @@ from agents.tensors import load_tensors, refuse_not_finite
 from dsp_gym.config.explain import explain
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
+from dsp_gym.config.temporary import sync_folder
 from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
 from dsp_gym.policies.folder_files import read_regular
@@ -216,9 +217,11 @@ def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
+        sync_folder(fresh)
         if target.exists():
             target.rename(aside / "old")
         fresh.rename(target)
+        sync_folder(target.parent)
     except OSError as error:
         raise StorageError(
             f"cannot be written: {error.strerror or error}; nothing was left half-written",

@@ -281,6 +281,14 @@ class Backend(ABC):
         """
         return time.time()
 
+    def elapsed_s(self) -> float:
+        """Seconds that only go forward, beside a clock that may be set.
+
+        Returns:
+            Seconds since an arbitrary moment; those of `now_s` where nobody can set that clock.
+        """
+        return self.now_s()
+
     def close(self) -> None:
         """Wait for the request under way, and give connections back; the jobs run on."""
         try:

@@ -136,17 +136,22 @@ def load(kind: str, name: str | Path) -> ConfigModel:
     return load_model(model_of(kind), kind, name)
 
 
-def write_atomic(path: str | Path, content: str | bytes) -> Path:
+def write_atomic(path: str | Path, content: str | bytes, *, private: bool = False) -> Path:
     """Write a file whole or not at all, creating its folder.
 
-    The content goes to a temporary file beside the target, is synced, then takes its place. What a
-    killed process left beside it is removed.
+    The content goes to a temporary file beside the target, is synced, then takes its place, and the
+    folder is synced. What a killed process left beside it is removed.
+
+    Args:
+        path: the file.
+        content: bytes, or text to be encoded as UTF-8.
+        private: only its owner may read it.
 
     Returns:
         Path of the file that was written.
     """
     target = Path(path)
-    with replacing(target) as stream:
+    with replacing(target, private=private) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
     return target
 

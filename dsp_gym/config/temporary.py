@@ -8,6 +8,7 @@ folder removes it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import tempfile
@@ -28,14 +29,16 @@ _LOCK = threading.Lock()
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[IO[bytes]]:
+def replacing(target: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Write a file that takes the place of another when the block ends, whole or not at all.
 
     Args:
         target: the file to be replaced; its folder is made if need be.
+        private: only its owner may read it.
 
     Yields:
-        A stream into a temporary file beside the target; it is synced before it takes its place.
+        A stream into a temporary file beside the target; it is synced before it takes its place,
+        and the folder after it, so that the new name outlives a crash of the machine.
 
     Raises:
         StorageError: The file cannot be written; the one before is unchanged.
@@ -48,8 +51,9 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
         # mkstemp makes private files; a result is as readable as any other file of the user.
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o600 if private else 0o666 & ~_umask())
         os.replace(temporary, target)
+        sync_folder(target.parent)
     except OSError as error:
         why, remedy = _obstacle(target) or (
             error.strerror or str(error),
@@ -156,6 +160,16 @@ def synced(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlive a crash of the machine, where its file system can."""
+    try:
+        synced(folder)
+    except OSError as error:
+        # Some network and user-space file systems sync no folders, and a folder may be unreadable.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM):
+            raise
 
 
 LOCK = ".lock"

@@ -150,6 +150,11 @@ class JobAutoscaler:
             self.permission.set_back(self._collector.set_back_s)
             self.roll_back.set_back(self._collector.set_back_s)
             self.restraint.set_back(self._collector.set_back_s)
+        elif self._collector.set_forward_s:  # a rest, and a watch, last as long as before
+            self._evaluator.set_forward(self._collector.set_forward_s)
+            self.permission.set_back(-self._collector.set_forward_s)
+            self.roll_back.set_back(-self._collector.set_forward_s)
+            self.restraint.set_back(-self._collector.set_forward_s)
         self._executor.look_at_lease()
         if self._store is not None:
             self._store.take_over(float(seen.t_s[0]))

@@ -9,6 +9,9 @@ from dsp_gym.control.event_handler import EventHandler, TurnFailure, words
 from dsp_gym.control.permission import Held
 from dsp_gym.loop.snapshot import MetricsSnapshot
 
+STEP_S = 2.0
+"""Seconds by which a clock that is only corrected does not differ between two decisions."""
+
 GAP_INTERVALS = 3.0
 """Intervals since the last decision above which a decision follows a gap."""
 
@@ -25,6 +28,9 @@ class JobCollector:
     def __init__(self, backend: Backend, events: EventHandler, interval_s: int) -> None:
         self._backend, self._events, self._interval_s = backend, events, interval_s
         self._last_s = -math.inf
+        self._offset_s: float | None = None  # of the clock to one that nobody can set
+        self.set_forward_s = 0.0
+        """By how much the clock was set forward before the last snapshot; 0: it went on."""
         self.held: Held | None = None
         """Why nothing may be asked of the job, as of the last snapshot."""
         self.set_back_s = 0.0
@@ -37,7 +43,7 @@ class JobCollector:
         Returns:
             What is seen; None where the job cannot be looked at, and `held` says why.
         """
-        self.set_back_s = 0.0
+        self.set_back_s = self.set_forward_s = 0.0
         try:
             seen = self._backend.collector.snapshot()
             trouble = reason_to_hold(self._backend, seen)
@@ -54,12 +60,18 @@ class JobCollector:
         return seen
 
     def _look_at_clock(self, t_s: float) -> None:
+        before_s = self._offset_s
+        self._offset_s = self._backend.now_s() - self._backend.elapsed_s()
+        step_s = 0.0 if before_s is None else self._offset_s - before_s
         ahead_s = t_s - self._last_s
         self._last_s = t_s
         if ahead_s <= 0:
             reason = f"the clock went back by {-ahead_s:.0f} s; policies and guardrails start over"
             self.held = Held(self.held.code if self.held else "clock", reason)
             self.set_back_s = self._interval_s - ahead_s
+        elif step_s > STEP_S:
+            self.set_forward_s = step_s
+            reason = f"the clock was set forward by {step_s:.0f} s; what rests, rests as long"
         elif math.isfinite(ahead_s) and ahead_s > GAP_INTERVALS * self._interval_s:
             reason = f"{ahead_s:.0f} s went by since the last decision"
         else:

@@ -34,6 +34,12 @@ class PolicyEvaluator:
         for policy in self._policies:
             policy.reset(self._backend.collector.topology, self._seeds)
 
+    def set_forward(self, seconds: float) -> None:
+        """Let what the guardrails hold back be held back as long, though the clock was set."""
+        for policy in self._policies:
+            if policy.chain is not None:
+                policy.chain.set_forward(seconds)
+
     def warm_up(self, seen: MetricsSnapshot) -> None:
         """Decide once and forget it: compiled code is loaded before a time limit holds.
 

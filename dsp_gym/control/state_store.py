@@ -89,7 +89,7 @@ class StateStore:
             fits = len(text) <= _MOST_BYTES
             leadership.memory = text if fits else _text({**body, "guardrails": {}})
         try:
-            write_atomic(self.file, text)
+            write_atomic(self.file, text, private=True)
         except StorageError as error:  # the file before is unchanged
             said = f"a restart would forget this decision: {error}"
             self._tell("not kept", {"reason": said})
@@ -157,8 +157,6 @@ class StateStore:
             self._tell("started anew", {"reason": reason})
 
     def _continued(self, body: State, now_s: float) -> list[str]:
-        if float(body["t_s"]) > now_s:
-            return ["rests, counts and guardrails start over: the clock went back since"]
         if body["vertices"] != self._vertices:
             return ["rests, counts and guardrails start over: the job has other vertices"]
         permission, roll_back = self._permission.state(), self._roll_back.state()
@@ -174,11 +172,26 @@ class StateStore:
             return [f"rests, counts and guardrails start over: what was kept of them: {error!r}"]
         self._known = str(body.get("holder", "")), float(body["t_s"])
         kept = body["guardrails"]
-        return [
+        reasons = [
             said
             for policy in self._policies
             if (said := _restored(policy, kept.get(policy.name))) is not None
         ]
+        if (ahead_s := float(body["t_s"]) - now_s) > 0:
+            self._set_back(ahead_s)
+            reasons.append(
+                f"the clock went back by {ahead_s:.0f} s since; rests and counts go on as if no "
+                "time had passed"
+            )
+        return reasons
+
+    def _set_back(self, seconds: float) -> None:
+        """Let what rests rest as long as it would have."""
+        self._permission.set_back(seconds)
+        self._roll_back.set_back(seconds)
+        for policy in self._policies:
+            if policy.chain is not None:
+                policy.chain.set_forward(-seconds)
 
 
 def problem_of(folder: Path) -> str | None:

@@ -36,7 +36,7 @@ from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimitConfig
 from dsp_gym.loop.decision import GuardedDecision, Intervention, ScalingDecision
 from dsp_gym.loop.per_job_state import RowMemory, all_of
-from dsp_gym.loop.protocols import Guardrail, Mask, Policy, State
+from dsp_gym.loop.protocols import Guardrail, Mask, Policy, RemembersTimes, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import capabilities_of
@@ -154,6 +154,12 @@ class Chain:
     def watch(self, snapshot: MetricsSnapshot) -> None:
         for guardrail in self._committing:
             guardrail.watch(snapshot)
+
+    def set_forward(self, seconds: float) -> None:
+        """Tell the guardrails that remember times that the clock was set forward."""
+        for guardrail in self.guardrails:
+            if isinstance(guardrail, RemembersTimes):
+                guardrail.set_forward(seconds)
 
     def memories(self) -> tuple[RowMemory, ...] | None:
         """Return all memory of the guardrails; None where one is not shipped, and may keep more.

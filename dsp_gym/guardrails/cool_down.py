@@ -86,6 +86,10 @@ class CoolDown(Restriction):
         """
         return self._memory.arrays(LastMoves)
 
+    def set_forward(self, seconds: float) -> None:
+        """Count the rest after a move from as long ago as before."""
+        self._memory["moved_s"][...] += seconds
+
     def watch(self, snapshot: MetricsSnapshot) -> None:
         _remember(snapshot.topology.handle, snapshot.arrays, self._memory.handle(LastMoves))
 

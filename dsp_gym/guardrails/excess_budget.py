@@ -214,6 +214,11 @@ class ExcessBudget(Restriction):
         """
         return self._memory.arrays(FallbackRuns), self._counts.arrays(ExcessCounts)
 
+    def set_forward(self, seconds: float) -> None:
+        """Let the fallback decide as long as before, and count nothing for the leap."""
+        for name in ("counted_s", "since_s", "until_s"):
+            self._memory[name][...] += seconds
+
     def decided(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         """Return the configuration where the budget is spent; ask the fallback once per snapshot.
 

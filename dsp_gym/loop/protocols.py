@@ -62,6 +62,14 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class RemembersTimes(Protocol):
+    """A guardrail that holds back until some time: it is told when the clock is set forward."""
+
+    def set_forward(self, seconds: float) -> None:
+        """Move what it remembers by so much, so that it holds back as long as before."""
+
+
+@runtime_checkable
 class Guardrail(Protocol):
     """A guardrail turns a decision into an allowed one. Idempotent; pure within a tick."""
 

@@ -26,6 +26,9 @@ from dsp_gym.errors import SchemaError, StorageError
 from dsp_gym.records.base import Body, other_version
 from dsp_gym.records.shipped import folder_of
 
+_PRIVATE = 0o600
+"""A journal names hosts, loads and arguments of jobs: only its owner reads it."""
+
 JOURNAL_SCHEMA = "dsp-gym/journal/1"
 
 EntryKind = Literal["snapshot", "decision", "guard", "actuation", "outcome", "error"]
@@ -230,7 +233,9 @@ class Journal:
     def _reopen(self) -> None:
         segments = segments_of(self.folder)
         last = segments[-1] if segments else self.folder / _segment_name(0)
-        last.touch()
+        last.touch(mode=_PRIVATE)
+        for segment in segments or [last]:  # those of earlier releases, too
+            os.chmod(segment, _PRIVATE)
         synced(self.folder)
         self._seq, whole = first_seq(last), 0
         for entry, end in _entries(last, is_last=True):
@@ -245,7 +250,8 @@ class Journal:
 
     def _next_segment(self) -> IO[bytes]:
         self.sync()
-        begun = (self.folder / _segment_name(self._seq)).open("xb")
+        path = self.folder / _segment_name(self._seq)
+        begun = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE), "wb")
         synced(self.folder)
         self._open_stream().close()
         self._stream, self._size = begun, 0

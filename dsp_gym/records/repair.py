@@ -181,7 +181,9 @@ def repair(folder: str | Path) -> JournalReport:
 def _rewrite(segment: _Segment) -> None:
     if segment.damages or segment.torn_bytes:
         _keep(segment.path)
-        write_atomic(segment.path, b"".join(entry.line() for entry in segment.entries))
+        write_atomic(
+            segment.path, b"".join(entry.line() for entry in segment.entries), private=True
+        )
 
 
 def _looked(folder: Path, then: Callable[[_Segment], None]) -> JournalReport:
@@ -236,7 +238,7 @@ def _keep(segment: Path) -> None:
     while copy.exists():
         number += 1
         copy = segment.with_name(f"{segment.name}.damaged-{number}")
-    write_atomic(copy, segment.read_bytes())
+    write_atomic(copy, segment.read_bytes(), private=True)
 
 
 def _restored(bad: list[bytes], first: int, missing: int) -> list[Entry]:

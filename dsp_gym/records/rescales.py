@@ -10,6 +10,7 @@ from typing import Self
 from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.records.base import Body
 from dsp_gym.records.journal import segments_of
+from dsp_gym.redaction import HIDDEN
 
 _SEGMENTS = 2
 """Segments that are looked through, the newest first: about four days of one job."""
@@ -34,8 +35,11 @@ class Unfinished:
 
     @property
     def can_be_taken_up(self) -> bool:
-        """Whether its intent says all of it; those of releases before this one do not."""
-        return self.stopping is not None and self.stopping.keys() >= _NEEDED
+        """Whether its intent says all of it: no secret argument, and no earlier release's."""
+        if self.stopping is None or not self.stopping.keys() >= _NEEDED:
+            return False
+        arguments = self.stopping["arguments"]
+        return isinstance(arguments, dict) and HIDDEN not in arguments.values()
 
     @property
     def location(self) -> str | None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -225,6 +227,41 @@ def test_a_file_is_written_whole_and_replaces_the_old_one(tmp_path: Path) -> Non
     assert target.read_bytes() == b"two"
     assert os.listdir(target.parent) == ["a.txt"]
     assert target.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def test_a_private_file_is_read_by_its_owner_alone(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a.txt", "one", private=True)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("number", "is_told"), [(errno.EINVAL, False), (errno.EACCES, False), (errno.EIO, True)]
+)
+def test_the_folder_is_synced_after_the_file_has_taken_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_told: bool
+) -> None:
+    synced: list[tuple[bool, list[str]]] = []
+    first = os.fsync
+
+    def sync(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        synced.append((is_folder, sorted(os.listdir(tmp_path))))
+        first(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write_atomic(tmp_path / "a.txt", "one")
+    assert [is_folder for is_folder, _ in synced] == [False, True]
+    assert synced[1][1] == ["a.txt"]
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        first(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError) if is_told else nullcontext():
+        write_atomic(tmp_path / "a.txt", "two")
+    assert (tmp_path / "a.txt").read_text() == "two"
 
 
 def _umask() -> int:

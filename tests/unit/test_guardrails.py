@@ -66,6 +66,18 @@ def test_a_vertex_does_not_move_against_its_last_move():
     assert allowed(guards, over, wanted(4, 2))[0] == (4, 2, 1)
 
 
+def test_a_clock_that_is_set_forward_ends_no_rest_after_a_move():
+    guards = chain(cool_down={"scale_down_s": 0.0, "reversal_s": 600.0})
+    first, grown = snapshot(600.0), snapshot(720.0, p=(8, 4), running_since_s=[700.0])
+    guards.commit(first, guards.allow(first, wanted(8, 4)))
+    guards.commit(grown, guards.allow(grown, wanted(8, 4)))
+    guards.set_forward(3600.0)
+    later = snapshot(4800.0, p=(8, 4), running_since_s=[4300.0])
+    assert allowed(guards, later, wanted(4, 2))[0] == (8, 2, 1)
+    over = snapshot(4900.0, p=(8, 4), running_since_s=[4300.0])
+    assert allowed(guards, over, wanted(4, 2))[0] == (4, 2, 1)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

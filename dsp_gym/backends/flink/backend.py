@@ -251,6 +251,14 @@ class FlinkBackend(Backend):
         """
         return self.clock.now()
 
+    def elapsed_s(self) -> float:
+        """Seconds that only go forward.
+
+        Returns:
+            Seconds since an arbitrary moment.
+        """
+        return self.clock.elapsed()
+
     def advance(self, seconds: int) -> Outcome:
         """Wait that long, sampling every 5 s.
 

@@ -277,6 +277,27 @@ def test_a_rest_lasts_no_longer_where_the_clock_goes_back(living, journal):
     assert "rests" not in codes[5:]
 
 
+def test_a_rest_is_not_cut_short_where_the_clock_is_set_forward(living, journal, monkeypatch):
+    turns: list[Turn] = []
+    run, before = started(living, Asks(3), journal, on_turn=turns.append), living.simulated.snapshot
+    run.turn()
+    run.permission.rest(living.now_s, 300)
+
+    def ahead():
+        seen = before()
+        return replace(seen, t_s=seen.t_s + 3600)
+
+    living.simulated.snapshot = ahead
+    monkeypatch.setattr(run.backend, "now_s", lambda: living.now_s + 3600)
+    monkeypatch.setattr(run.backend, "elapsed_s", lambda: living.now_s)
+    living.sleep(2)  # the look that ended the interval is no longer new
+    run.run(steps=8)
+    codes = [turn.held_code for turn in turns[1:]]
+    assert codes[:4] == ["rests"] * 4
+    assert "rests" not in codes[5:]
+    assert turns[1].failures[0].reason.startswith("the clock was set forward by 3600 s")
+
+
 def test_time_that_was_slept_through_is_told_and_holds_nothing(living, journal):
     run = started(living, Asks(1), journal)
     run.turn()

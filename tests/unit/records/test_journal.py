@@ -80,6 +80,15 @@ def test_a_journal_is_gone_on_with(tmp_path):
     assert [e.seq for e in read(tmp_path)] == [0, 1, 2]
 
 
+def test_only_its_owner_reads_a_journal_also_one_of_an_earlier_release(tmp_path):
+    filled(tmp_path, 50, segment_mib=1000 / MIB)
+    assert {s.stat().st_mode & 0o777 for s in tmp_path.glob("*.jsonl")} == {0o600}
+    for segment in tmp_path.glob("*.jsonl"):
+        segment.chmod(0o644)
+    filled(tmp_path, 1)
+    assert {s.stat().st_mode & 0o777 for s in tmp_path.glob("*.jsonl")} == {0o600}
+
+
 def test_segments_end_before_the_limit_and_read_as_one(tmp_path):
     entries = filled(tmp_path, 50, segment_mib=1000 / MIB)
     segments = sorted(tmp_path.glob("*.jsonl"))

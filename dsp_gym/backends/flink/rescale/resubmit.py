@@ -12,6 +12,7 @@ import itertools
 import json
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,8 +36,9 @@ from dsp_gym.backends.flink.rescale.worker import CameUp, OneJobActuator, Unreac
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, runs_whole
 from dsp_gym.errors import FlinkError
-from dsp_gym.job.spec import JobSpec
+from dsp_gym.job.spec import FlinkProgram, JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
+from dsp_gym.redaction import HIDDEN, is_secret_name, redacted
 
 _ATTEMPTS = 64
 """Attempts to bring a job back whose ids are taken for ours."""
@@ -107,7 +109,7 @@ class ResubmitActuator(OneJobActuator):
             "checkpoint": self._checkpoint,
             "trigger_id": "" if self._stop is None else self._stop.trigger_id,
             "next_id": self._next_id,
-            "arguments": dict(job.submission.arguments),
+            "arguments": _without_secrets(job.submission.arguments, job.submission.program),
             "slot_sharing": job.submission.slot_sharing,
         }
 
@@ -371,6 +373,19 @@ class ResubmitActuator(OneJobActuator):
     def _alarm(self, reason: str, job: RunningJob, location: str | None) -> None:
         body: dict[str, object] = {"reason": reason, "job_id": job.id, "savepoint": location}
         self._emit("alarm", body | {"remedy": by_hand(self.rest.url, job, location)})
+
+
+def _without_secrets(arguments: Mapping[str, str], program: FlinkProgram) -> dict[str, str]:
+    """The arguments for a journal: those of the job file are not repeated, secret ones are hidden.
+
+    With a hidden one another process does not take the rescale up by itself.
+    """
+    in_file = program.arguments
+    return {
+        name: HIDDEN if is_secret_name(name) or redacted(value) != value else value
+        for name, value in arguments.items()
+        if not (is_secret_name(name) and str(in_file.get(name)) == value)
+    }
 
 
 def attempt_id(next_id: str, number: int) -> str:

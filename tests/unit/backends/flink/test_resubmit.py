@@ -12,12 +12,13 @@ from dsp_gym.backends.flink.rescale.preflight import (
     check_slots,
     check_writable,
 )
-from dsp_gym.backends.flink.rescale.resubmit import by_hand
+from dsp_gym.backends.flink.rescale.resubmit import _without_secrets, by_hand
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.savepoints import newest_savepoint
 from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.records.rescales import Unfinished
 from tests.fakes.justin_endpoint import JustinCluster, served
 from tests.simulating import line
 
@@ -95,6 +96,21 @@ def test_the_newest_complete_savepoint_of_the_job_is_found(tmp_path):
     found = newest_savepoint(tmp_path, "0123456789", since_s=0)
     assert found == tmp_path / "savepoint-012345-new"
     assert newest_savepoint(tmp_path, "0123456789", since_s=1001) is None
+
+
+def test_secret_arguments_are_not_in_the_journal_and_keep_others_from_taking_up_the_rescale():
+    in_file = {"db.password": "hunter2"}
+    spec = line(flink={"program": "micro-update", "arguments": in_file})
+    program = Submission(spec, "line").program
+    plain = {"rate": "5", "epoch": "7", "db.password": "hunter2"}
+    assert _without_secrets(plain, program) == {"rate": "5", "epoch": "7"}
+    others = {"db.password": "other", "sink": "jdbc:mysql://me:hunter2@h/db", "rate": "5"}
+    hidden = _without_secrets(others, program)
+    assert hidden == {"db.password": "***", "sink": "***", "rate": "5"}
+    intent = {"job_id": "a", "trigger_id": "b", "next_id": "c", "slot_sharing": "default"}
+    left = Unfinished(0.0, {}, stopping={**intent, "arguments": hidden})
+    assert not left.can_be_taken_up
+    assert Unfinished(0.0, {}, stopping={**intent, "arguments": {"rate": "5"}}).can_be_taken_up
 
 
 def test_the_command_by_hand_holds_jar_arguments_and_savepoint():
