@@ -19,8 +19,8 @@ from dsp_gym.control.serve.versions import model_sha256
 from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.loop.protocols import ActuatorStatus
-from dsp_gym.upstream.deadlines import UPSTREAMS
 from dsp_gym.loop.watchers import WATCHER_FAILURES
+from dsp_gym.upstream.deadlines import UPSTREAMS
 from dsp_gym.version import __version__
 
 try:
