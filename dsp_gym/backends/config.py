@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from dsp_gym.backends.flink.prometheus_api import LABELS_ARE, LabelsText
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.config.model import ConfigModel, Url
-from dsp_gym.upstream.access import AccessConfig
 
 
 class PlaceConfig(ConfigModel):

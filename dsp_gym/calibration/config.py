@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dsp_gym.backends.flink.prometheus_api import LABELS_ARE, LabelsText
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.calibration.observations import MeasuredRun, SteadyPart, memory_of
 from dsp_gym.config.environment import with_data_folder
 from dsp_gym.config.files import find, load_model
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import ConfigError, did_you_mean
-from dsp_gym.upstream.access import AccessConfig
 
 RunNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsp_gym.backends.upstream.access import access_of
 from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption, refuse_given, shipped
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import ConfigError
-from dsp_gym.upstream.access import access_of
 
 if TYPE_CHECKING:
     from dsp_gym.calibration.config import CalibrationConfig

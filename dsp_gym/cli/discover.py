@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsp_gym.backends.upstream.access import access_of
 from dsp_gym.cli.options import (
     AccountOption,
     JsonOption,
@@ -24,7 +25,6 @@ from dsp_gym.cli.options import (
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.cli.progress import bar
 from dsp_gym.errors import ConfigError
-from dsp_gym.upstream.access import access_of
 
 if TYPE_CHECKING:
     from dsp_gym.backends.discovery.document import Choices
@@ -108,20 +108,24 @@ def discover(
     """
     refuse_no_url("--flink", flink, "http://127.0.0.1:8081")
     refuse_no_url("--prometheus", prometheus, "http://127.0.0.1:8081")
-    if out.exists() and not out.is_dir():
-        raise ConfigError(
-            "is a file, not a folder", key="--out", value=str(out), remedy="Name a folder."
-        )
+    _refuse_file(out)
     choices = _choices(slo_latency_s, prices)
     if prometheus is None:
-        refuse_given({"--labels": labels}, "belongs to --prometheus URL", _ADD)
-        if flink is None or selector is not None:
-            refuse_given({"--account": account}, "belongs to --prometheus or --flink URL", _ADD)
+        of_flink = flink is not None and selector is None
+        given = {"--labels": labels, "--account": None if of_flink else account}
+        refuse_given(given, "belongs to --prometheus URL", _ADD)
     if selector is None:
         refuse_given({"--kubeconfig": kubeconfig}, "belongs to --selector LABELS", _ADD)
     cluster = WatchedCluster(flink, prometheus, selector, namespace, kubeconfig, labels, account)
     names = [] if jobs is None else names_of(jobs, "--jobs")
     _write(found_on(cluster, names, choices), out, overwrite=overwrite, as_json=as_json)
+
+
+def _refuse_file(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise ConfigError(
+            "is a file, not a folder", key="--out", value=str(out), remedy="Name a folder."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from dsp_gym.backends.discovery.document import Choices
 from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
 from dsp_gym.backends.flink.prometheus_api import Labels
+from dsp_gym.backends.upstream.access import access_of
 from dsp_gym.cli.discover import WatchedCluster, found_on
 from dsp_gym.cli.options import refuse_given, refuse_no_url
 from dsp_gym.cli.progress import bar
@@ -20,7 +21,6 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.base import MANIFEST
 from dsp_gym.records.shipped import SAMPLES
 from dsp_gym.redaction import redacted
-from dsp_gym.upstream.access import access_of
 from dsp_gym.whatif.datasets import dataset_histories
 from dsp_gym.whatif.follow import journals_in
 from dsp_gym.whatif.history import JobHistory, since

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from dsp_gym.arrays import Floats, Floats32, Ints
+from dsp_gym.backends.upstream.timed_calls import LateError, Worker, Workers
 from dsp_gym.control.allowed_range import allowed_range, each_alone
 from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
@@ -32,7 +33,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.policies import capabilities_of
 from dsp_gym.redaction import redacted
-from dsp_gym.threads.timed_calls import LateError, Worker, Workers
 
 _LOG = logging.getLogger(__name__)
 

@@ -24,13 +24,13 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from dsp_gym.backends.upstream.deadlines import within
+from dsp_gym.backends.upstream.timed_calls import LateError
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
 from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
 from dsp_gym.redaction import redacted
-from dsp_gym.threads.timed_calls import LateError
 from dsp_gym.trackers.base import CHALLENGER, Tracker, flatten
-from dsp_gym.upstream.deadlines import within
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.config.environment import with_data_folder
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, DatasetError, did_you_mean
 from dsp_gym.records.shipped import folder_of
-from dsp_gym.upstream.access import AccessConfig
 
 SOURCES = Plugins("dsp_gym.sources", "source", "docs/guides/add-a-spark-source.md", DatasetError)
 """Sources that other distributions offer."""

@@ -36,12 +36,12 @@ from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import levels_in
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.token_file import TokenFile
+from dsp_gym.backends.upstream.session import RawAnswer
 from dsp_gym.cli.decide import _parsed
 from dsp_gym.control.config import WindowConfig
 from dsp_gym.errors import DspGymError
 from dsp_gym.loop.snapshot_stream import SnapshotReader
 from dsp_gym.loop.wire import decision_from_json, snapshot_from_json
-from dsp_gym.upstream.session import RawAnswer
 from tests.flink_resources import MAP, deployment, stable
 from tests.fuzz.cases import as_json
 from tests.fuzz.documents import cluster, series, snapshot_document

@@ -22,6 +22,7 @@ from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import levels_in
 from dsp_gym.backends.kubernetes.watch import Watcher
+from dsp_gym.backends.upstream import session
 from dsp_gym.config.files import find
 from dsp_gym.errors import (
     ConfigError,
@@ -41,7 +42,6 @@ from dsp_gym.records.parquet import read_samples, write_samples
 from dsp_gym.records.recording import Recording
 from dsp_gym.records.repair import check
 from dsp_gym.records.writer import RecordingWriter
-from dsp_gym.upstream import session
 from dsp_gym.whatif.journal import read_run
 from tests.fuzz.cases import nested
 from tests.fuzz.documents import cluster, series, snapshot_document

@@ -23,13 +23,13 @@ from pathlib import Path
 from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples, TooMuchError
 from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.backends.flink.submissions import Graphs, Remark, graphs_of, moment
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.records.parquet import read_samples, write_samples
-from dsp_gym.upstream.access import AccessConfig
 
 __all__ = ["HistoryChunk", "FlinkHistory", "HistoryOptions", "keep_folder"]
 

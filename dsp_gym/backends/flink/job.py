@@ -8,12 +8,12 @@ from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer, vertices_of
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, bearing
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running, running_levels
+from dsp_gym.backends.upstream.timed_calls import deadline
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import Observed
-from dsp_gym.threads.timed_calls import deadline
 
 UNKNOWN = float("nan")
 

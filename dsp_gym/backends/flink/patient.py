@@ -15,14 +15,14 @@ from dsp_gym.backends.flink.prometheus import Merged, PrometheusSamples, merged_
 from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.backends.flink.series import JobMeasurements
 from dsp_gym.backends.flink.source import RealJob
+from dsp_gym.backends.upstream.access import AccessConfig
+from dsp_gym.backends.upstream.answers import PageError, StatusError
+from dsp_gym.backends.upstream.timed_calls import LateError
 from dsp_gym.config.strict_json import MISFITS, Document
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.identity import Task
 from dsp_gym.metrics.samples import Samples
-from dsp_gym.threads.timed_calls import LateError
-from dsp_gym.upstream.access import AccessConfig
-from dsp_gym.upstream.answers import PageError, StatusError
 
 _BACKOFF_S, _MOST_BACKOFF_S = 0.5, 60.0
 _REFUSED = frozenset({401, 403, 407})

@@ -21,6 +21,9 @@ from dsp_gym.backends.flink.answers import taken_apart
 from dsp_gym.backends.flink.prometheus_api import Labels, PrometheusApi
 from dsp_gym.backends.flink.series import JobMeasurements, Scraped, Subtask
 from dsp_gym.backends.flink.source import RealJob
+from dsp_gym.backends.upstream.access import AccessConfig
+from dsp_gym.backends.upstream.answers import LAG_S, Diagnosis, StatusError, of_error, of_status
+from dsp_gym.backends.upstream.timed_calls import LateError, deadline
 from dsp_gym.config.strict_json import MISFITS, Document
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
@@ -35,9 +38,6 @@ from dsp_gym.metrics.flink import (
 )
 from dsp_gym.metrics.identity import Task, tasks_by_vertex
 from dsp_gym.metrics.samples import Samples, with_source_records
-from dsp_gym.threads.timed_calls import LateError, deadline
-from dsp_gym.upstream.access import AccessConfig
-from dsp_gym.upstream.answers import LAG_S, StatusError, Trouble, of_error, of_status
 
 _LOG = logging.getLogger(__name__)
 
@@ -320,7 +320,7 @@ class PrometheusSamples:
             remedy=found.remedy or self._remedy,
         )
 
-    def _trouble(self, error: Exception) -> Trouble:
+    def _trouble(self, error: Exception) -> Diagnosis:
         """What is wrong with an answer."""
         credentials = self._api.session.credentials
         if isinstance(error, StatusError):
@@ -328,7 +328,7 @@ class PrometheusSamples:
             known = of_status(
                 error.status, error.content, error.headers, key=key, trouble=credentials.trouble
             )
-            return known or Trouble("Other", str(error)[:300])
+            return known or Diagnosis("Other", str(error)[:300])
         return of_error(error, key=self._account_key)
 
 

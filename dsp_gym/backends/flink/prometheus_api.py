@@ -14,9 +14,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
-from dsp_gym.upstream.access import AccessConfig
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _DOTTED = re.compile(r"[a-zA-Z_][\w.-]*", re.ASCII)
@@ -209,8 +209,8 @@ class PrometheusApi:
         try:
             from prometheus_api_client import PrometheusConnect
 
-            from dsp_gym.upstream.connections import Adapter
-            from dsp_gym.upstream.session import BoundedSession
+            from dsp_gym.backends.upstream.connections import Adapter
+            from dsp_gym.backends.upstream.session import BoundedSession
         except ImportError as error:
             raise MissingExtraError("flink", "reading metrics from Prometheus") from error
         self.session = BoundedSession(access, "prometheus_account", _CONNECT_S)

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview, taken_apart
+from dsp_gym.backends.upstream.access import AccessConfig
+from dsp_gym.backends.upstream.answers import Diagnosis, is_page, of_error, of_page, of_status
+from dsp_gym.backends.upstream.timed_calls import LateError
 from dsp_gym.config.strict_json import Document, Json, parse_json
 from dsp_gym.errors import FlinkError, MissingExtraError
 from dsp_gym.metrics.flink import cleaned
-from dsp_gym.threads.timed_calls import LateError
-from dsp_gym.upstream.access import AccessConfig
-from dsp_gym.upstream.answers import Trouble, is_page, of_error, of_page, of_status
 
 if TYPE_CHECKING:
-    from dsp_gym.upstream.session import BoundedSession
+    from dsp_gym.backends.upstream.session import BoundedSession
 
 ENDED = frozenset({"FAILED", "CANCELED", "FINISHED", "SUSPENDED"})
 """States a job does not leave."""
@@ -88,7 +88,7 @@ class FlinkRest:
     def session(self) -> BoundedSession:
         """The connections to it."""
         try:
-            from dsp_gym.upstream.session import BoundedSession
+            from dsp_gym.backends.upstream.session import BoundedSession
         except ImportError as error:
             raise MissingExtraError("flink", "talking to Flink") from error
         return BoundedSession(self._access, "rest_account")
@@ -446,7 +446,7 @@ class FlinkRest:
             ) from error
 
 
-def _failed(asked: str, trouble: Trouble) -> FlinkError:
+def _failed(asked: str, trouble: Diagnosis) -> FlinkError:
     """The error for a question without an answer of Flink's."""
     is_up = trouble.reason in ("Unreachable", "Timeout", "Other")
     ask = "Is the cluster up? dsp-gym flink status (start it: dsp-gym flink up)"

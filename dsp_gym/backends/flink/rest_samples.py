@@ -14,11 +14,11 @@ from urllib.parse import quote
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.series import CLOCKS
+from dsp_gym.backends.upstream.timed_calls import deadline
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.metrics.flink import FLINK_METRICS, SOURCE_METRICS, Metric
 from dsp_gym.metrics.samples import Row, Samples, Series, with_source_records
-from dsp_gym.threads.timed_calls import deadline
 
 _URL_CHARACTERS = 3000
 """Of the metric names of one request; Flink's server takes a first line of 4096 bytes."""

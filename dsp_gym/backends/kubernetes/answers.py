@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dsp_gym.backends.upstream.answers import is_page, of_error, of_page
+from dsp_gym.backends.upstream.timed_calls import LateError
 from dsp_gym.config.strict_json import MISFITS, parse_json
 from dsp_gym.config.text import first_line
 from dsp_gym.errors import ApiReason, KubernetesError
-from dsp_gym.threads.timed_calls import LateError
-from dsp_gym.upstream.answers import is_page, of_error, of_page
 
 _LONGEST = 1000
 """Characters of what a server says."""

@@ -20,11 +20,11 @@ from urllib.parse import quote, urlencode
 from dsp_gym.backends.kubernetes.answers import reading, refused, unanswered, unreadable
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.token_file import TokenFile
+from dsp_gym.backends.upstream.deadlines import within
 from dsp_gym.config.files import read_yaml
 from dsp_gym.config.strict_json import MISFITS, Document, parse_json
 from dsp_gym.config.text import in_words
 from dsp_gym.errors import ConfigError, KubernetesError, MissingExtraError
-from dsp_gym.upstream.deadlines import within
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient, Configuration
@@ -144,7 +144,7 @@ class KubernetesApi:
         token_file: TokenFile | None = None,
         signs: Callable[[], Configuration] | None = None,
     ) -> None:
-        from dsp_gym.upstream.connections import end_at_deadline
+        from dsp_gym.backends.upstream.connections import end_at_deadline
 
         self._client, self._token_file, self._signs = client, token_file, signs
         end_at_deadline(client.rest_client.pool_manager)

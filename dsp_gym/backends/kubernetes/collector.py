@@ -22,13 +22,13 @@ from dsp_gym.backends.flink.submission import all_running
 from dsp_gym.backends.kubernetes.overrides import levels_shown
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.watch import Watcher
+from dsp_gym.backends.upstream.timed_calls import deadline
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.window import FRESH_S, Observed
-from dsp_gym.threads.timed_calls import deadline
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.backends.flink.prometheus_api import LABELS_ARE, LabelsText
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.config.model import ConfigModel, Url
-from dsp_gym.upstream.access import AccessConfig
 
 RESOURCE_NAME = "{name}"
 """Stands in a setting for the name of each resource."""

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from dsp_gym.arrays import Ints
+from dsp_gym.backends.upstream.deadlines import UPSTREAMS
 from dsp_gym.control.guarded_policy import FAULTS, Judgement
 from dsp_gym.control.modes import INCUMBENT, MODES
 from dsp_gym.control.serve.boards import Boards
@@ -20,7 +21,6 @@ from dsp_gym.control.turn import Turn
 from dsp_gym.errors import MissingExtraError
 from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.watchers import WATCHER_FAILURES
-from dsp_gym.upstream.deadlines import UPSTREAMS
 from dsp_gym.version import __version__
 
 try:

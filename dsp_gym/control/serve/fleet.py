@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dsp_gym.backends.base import Clock
 from dsp_gym.backends.kubernetes.config import RESOURCE_NAME, KubernetesPlace
 from dsp_gym.backends.kubernetes.connection import Followed, follow
+from dsp_gym.backends.upstream.interpreter_turn import computing, waiting
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.backend_of import must_only_read
 from dsp_gym.control.config import RunConfig
@@ -28,7 +29,6 @@ from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens
 from dsp_gym.control.start import acting_name, started
 from dsp_gym.control.turn import Hooks, Turn
-from dsp_gym.threads.interpreter_turn import computing, waiting
 
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer

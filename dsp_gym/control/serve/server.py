@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from dsp_gym.backends.upstream.thread_pool import DaemonPool
 from dsp_gym.control.config import ServeConfig
 from dsp_gym.control.serve.assets import assets
 from dsp_gym.control.serve.boards import Boards
@@ -30,7 +31,6 @@ from dsp_gym.control.serve.tokens import Tokens, is_addressed
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.loop.wire import Document
 from dsp_gym.redaction import is_plain, redacted
-from dsp_gym.threads.thread_pool import DaemonPool
 
 _LOG = logging.getLogger(__name__)
 

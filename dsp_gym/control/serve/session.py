@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.backends.base import Clock
+from dsp_gym.backends.upstream.timed_calls import Workers
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
@@ -28,7 +29,6 @@ from dsp_gym.control.start import guarded, guardrails_of, named_policies, starte
 from dsp_gym.control.turn import Hooks, Turn
 from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.registry import make
-from dsp_gym.threads.timed_calls import Workers
 
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from dsp_gym.backends.upstream.timed_calls import LateError, Worker, Workers
 from dsp_gym.control.guarded_policy import FAULTS, GuardedPolicy
 from dsp_gym.guardrails.chain import Chain, build, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -18,7 +19,6 @@ from dsp_gym.guardrails.shadow import ShadowPolicy
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.policies.capabilities import Capabilities
 from dsp_gym.policies.registry import make
-from dsp_gym.threads.timed_calls import LateError, Worker, Workers
 from tests.simulating import constant, exact, line
 
 

@@ -11,9 +11,9 @@ from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration
+from dsp_gym.backends.upstream.deadlines import is_loopback
 from dsp_gym.errors import StorageError
 from dsp_gym.job.spec import JobSpec
-from dsp_gym.upstream.deadlines import is_loopback
 
 
 def managed_mib(configuration: Configuration, spec: JobSpec) -> float:

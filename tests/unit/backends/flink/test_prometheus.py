@@ -17,9 +17,9 @@ from dsp_gym.backends.flink.prometheus import PrometheusSamples
 from dsp_gym.backends.flink.prometheus_api import PRESETS, Labels, PrometheusApi
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.source import SampleSource
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.metrics.window import WindowConfig
-from dsp_gym.upstream.access import AccessConfig
 from tests.answering import answering, tell
 from tests.simulating import line
 

@@ -10,9 +10,9 @@ from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import NamedTuple, Protocol
 
+from dsp_gym.backends.upstream.timed_calls import LateError
 from dsp_gym.config.text import first_line
 from dsp_gym.errors import ApiReason
-from dsp_gym.threads.timed_calls import LateError
 
 LAG_S = 30.0
 """Clocks that differ by more are worth a word."""
@@ -21,7 +21,7 @@ _LONGEST = 300
 """Characters of what is said of an answer."""
 
 
-class Trouble(NamedTuple):
+class Diagnosis(NamedTuple):
     """What went wrong with a question."""
 
     reason: ApiReason
@@ -114,7 +114,7 @@ def of_clocks(headers: Mapping[str, str]) -> str:
 
 def of_status(
     status: int, content: bytes, headers: Mapping[str, str], *, key: str, trouble: str | None = None
-) -> Trouble | None:
+) -> Diagnosis | None:
     """Say what a refusal means.
 
     Args:
@@ -137,24 +137,24 @@ def of_status(
             if key
             else "Name a file with the account."
         )
-        return Trouble("Unauthorized", said + of_clocks(headers), remedy)
+        return Diagnosis("Unauthorized", said + of_clocks(headers), remedy)
     if status == 403:
         said = "the account may not read there (HTTP status 403)"
-        return Trouble("Forbidden", said, "Grant it the right to read, or name another account.")
+        return Diagnosis("Forbidden", said, "Grant it the right to read, or name another account.")
     if status == 407:
         said = "the proxy asks for an account (HTTP status 407)"
         remedy = "Write it into the address of the proxy, or name the server in NO_PROXY."
-        return Trouble("Unauthorized", said, remedy)
+        return Diagnosis("Unauthorized", said, remedy)
     return None
 
 
-def of_page(content: bytes) -> Trouble:
+def of_page(content: bytes) -> Diagnosis:
     """Say what an HTML page in place of a document means.
 
     Returns:
         What is wrong.
     """
-    return Trouble(
+    return Diagnosis(
         "Other",
         f"answered something that is not JSON: {content[:80]!r}, an HTML page: a proxy in front of "
         "it wants you to sign in, or another program listens there",
@@ -163,7 +163,7 @@ def of_page(content: bytes) -> Trouble:
     )
 
 
-def of_error(error: BaseException, *, key: str = "account") -> Trouble:
+def of_error(error: BaseException, *, key: str = "account") -> Diagnosis:
     """Say why there is no answer.
 
     Args:
@@ -176,7 +176,7 @@ def of_error(error: BaseException, *, key: str = "account") -> Trouble:
     if isinstance(error, PageError):
         return of_page(error.content)
     if isinstance(error, LateError):
-        return Trouble("Timeout", f"no answer in time: {error}")
+        return Diagnosis("Timeout", f"no answer in time: {error}")
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, ssl.SSLError):
@@ -184,33 +184,33 @@ def of_error(error: BaseException, *, key: str = "account") -> Trouble:
     for cause in causes:
         if isinstance(cause, socket.gaierror):
             said = f"its name cannot be looked up: {cause.strerror}"
-            return Trouble("Unreachable", said, "Is the name right, and does DNS answer?")
+            return Diagnosis("Unreachable", said, "Is the name right, and does DNS answer?")
     names = {type(cause).__name__ for cause in causes}
     if "ProxyError" in names:
         said = f"the proxy did not let us through: {_innermost(causes)}"
-        return Trouble("Unreachable", said, "Check the proxy, or name the server in NO_PROXY.")
+        return Diagnosis("Unreachable", said, "Check the proxy, or name the server in NO_PROXY.")
     if any(isinstance(c, ConnectionRefusedError) for c in causes):
-        return Trouble("Unreachable", "Connection refused")
+        return Diagnosis("Unreachable", "Connection refused")
     is_late = any("Timeout" in name for name in names) or any(
         isinstance(cause, TimeoutError) for cause in causes
     )
     if is_late and "NewConnectionError" not in names:
-        return Trouble("Timeout", "no answer in time")
+        return Diagnosis("Timeout", "no answer in time")
     # `requests` counts what is no HTTP among lost connections.
     is_foreign = any(
         isinstance(cause, HTTPException) and not isinstance(cause, OSError) for cause in causes
     )
     is_lost = not is_foreign and any(isinstance(cause, OSError) for cause in causes)
-    return Trouble("Unreachable" if is_lost else "Other", _innermost(causes))
+    return Diagnosis("Unreachable" if is_lost else "Other", _innermost(causes))
 
 
-def _of_tls(error: ssl.SSLError, key: str) -> Trouble:
+def _of_tls(error: ssl.SSLError, key: str) -> Diagnosis:
     """Say why no secure connection was made."""
     verify = getattr(error, "verify_message", "") or ""
     said = first_line(error, _LONGEST)
     if "not yet valid" in verify or "has expired" in verify:
         what = "is not valid yet" if "yet" in verify else "has expired"
-        return Trouble(
+        return Diagnosis(
             "Other",
             f"its certificate {what}, by the clock of this machine "
             f"({time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC)",
@@ -218,22 +218,22 @@ def _of_tls(error: ssl.SSLError, key: str) -> Trouble:
         )
     if "ostname mismatch" in verify or "IP address mismatch" in verify:
         said = f"its certificate is for another name: {verify}"
-        return Trouble("Other", said, "Write the name of the certificate into the address.")
+        return Diagnosis("Other", said, "Write the name of the certificate into the address.")
     if verify:
-        return Trouble(
+        return Diagnosis(
             "Other",
             f"its certificate is signed by no authority that is known here: {verify}",
             f"Name the authority's certificate: {key}.ca_file",
         )
     if "WRONG_VERSION_NUMBER" in said or "HTTP_REQUEST" in said:
-        return Trouble("Other", "it does not speak TLS", "Begin the address with http://")
+        return Diagnosis("Other", "it does not speak TLS", "Begin the address with http://")
     if "ALERT" in said.upper() and "CERTIFICATE" in said.upper():
-        return Trouble(
+        return Diagnosis(
             "Unauthorized",
             f"it does not take the certificate of this client: {said}",
             f"Name one that it takes: {key}.cert_file and {key}.key_file",
         )
-    return Trouble("Other", f"no secure connection was made: {said}")
+    return Diagnosis("Other", f"no secure connection was made: {said}")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -15,13 +15,13 @@ from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.watch import Watcher
+from dsp_gym.backends.upstream.deadlines import UPSTREAMS, origin, within
+from dsp_gym.backends.upstream.interpreter_turn import computing
+from dsp_gym.backends.upstream.timed_calls import LateError, Workers, deadline
 from dsp_gym.control.serve.scheduler import Scheduler
 from dsp_gym.errors import FlinkError, KubernetesError, RegistryError
 from dsp_gym.loop.snapshot import Status
-from dsp_gym.threads.interpreter_turn import computing
-from dsp_gym.threads.timed_calls import LateError, Workers, deadline
 from dsp_gym.trackers import mlflow
-from dsp_gym.upstream.deadlines import UPSTREAMS, origin, within
 from tests.hanging import FAULTS, hanging
 from tests.simulating import line
 

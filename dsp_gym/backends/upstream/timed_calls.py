@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from dsp_gym.threads.thread_pool import DaemonPool
+from dsp_gym.backends.upstream.thread_pool import DaemonPool
 
 T = TypeVar("T")
 

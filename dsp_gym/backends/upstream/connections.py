@@ -10,7 +10,7 @@ from urllib3 import PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from dsp_gym.upstream.deadlines import shut_when_late
+from dsp_gym.backends.upstream.deadlines import shut_when_late
 
 
 class _Connection(HTTPConnection):

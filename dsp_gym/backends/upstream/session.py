@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, cast
 from requests import PreparedRequest, Response, Session
 from requests.auth import AuthBase, HTTPBasicAuth
 
+from dsp_gym.backends.upstream.access import AccessConfig, Credentials
+from dsp_gym.backends.upstream.answers import StatusError, lag_s, refuse_page
+from dsp_gym.backends.upstream.connections import Adapter
+from dsp_gym.backends.upstream.deadlines import is_loopback, within
 from dsp_gym.config.strict_json import Document, parse_json
-from dsp_gym.upstream.access import AccessConfig, Credentials
-from dsp_gym.upstream.answers import StatusError, lag_s, refuse_page
-from dsp_gym.upstream.connections import Adapter
-from dsp_gym.upstream.deadlines import is_loopback, within
 
 MOST_BYTES = 128 * 2**20
 """Of an answer: ten minutes of a job with a thousand subtasks take a tenth of it."""

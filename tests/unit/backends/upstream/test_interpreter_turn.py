@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from dsp_gym.threads.interpreter_turn import computing, waiting
+from dsp_gym.backends.upstream.interpreter_turn import computing, waiting
 
 
 def test_one_computes_at_a_time_and_nobody_while_waiting_keeps_the_turn() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from dsp_gym.threads.thread_pool import DaemonPool
+from dsp_gym.backends.upstream.thread_pool import DaemonPool
 
 PATIENCE_S = 0.05
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from dsp_gym.threads.interpreter_turn import waiting
-from dsp_gym.threads.timed_calls import Workers, ends_when_late
+from dsp_gym.backends.upstream.interpreter_turn import waiting
+from dsp_gym.backends.upstream.timed_calls import Workers, ends_when_late
 
 T = TypeVar("T")
 
