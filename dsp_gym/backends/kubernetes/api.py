@@ -453,6 +453,7 @@ class KubernetesApi:
         if now.api_key == before.api_key:
             return False
         before.api_key = now.api_key
+        before.refresh_api_key_hook = now.refresh_api_key_hook  # it gives what it has loaded
         return True
 
 

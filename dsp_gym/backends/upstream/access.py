@@ -114,7 +114,7 @@ class Credentials:
         """Why a file cannot be read; what was read of it last is used until it can."""
         self._stamps: dict[str, Stamp] = {}
         for name, file in self.access.files:
-            self._stamps[name] = _stamp(file)
+            self._stamps[name] = stamp_of(file)
             if self._stamps[name] is None:
                 raise ConfigError(
                     "there is no such file",
@@ -132,7 +132,7 @@ class Credentials:
         Returns:
             Whether the account, or a certificate, is another one than before.
         """
-        stamps = {name: _stamp(file) for name, file in self.access.files}
+        stamps = {name: stamp_of(file) for name, file in self.access.files}
         is_other = stamps != self._stamps
         if not (is_other or must_read):
             return False
@@ -155,8 +155,12 @@ class Credentials:
             self.account = private_text(self.access.file.expanduser(), self._key)
 
 
-def _stamp(file: Path) -> Stamp:
-    """What tells one version of a file from the next; None where there is none."""
+def stamp_of(file: Path) -> Stamp:
+    """Tell one version of a file from the next.
+
+    Returns:
+        Time, size and number of the file; None where there is none.
+    """
     try:
         found = os.stat(file)
     except OSError:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from dsp_gym.backends.upstream.access import stamp_of
 from dsp_gym.config.files import private_text
 from dsp_gym.errors import ConfigError
+
+_LOG = logging.getLogger(__name__)
+_NUMBERED = re.compile(r"client \d+")
 
 SHORTEST = 16
 """Characters of a token."""
@@ -20,10 +26,13 @@ class Tokens:
 
     Args:
         of: token by the name of its client.
+        file: they are read from; None: they do not change.
     """
 
-    def __init__(self, of: Mapping[str, str]) -> None:
-        self._of = [(name, token.encode()) for name, token in of.items()]
+    def __init__(self, of: Mapping[str, str], file: Path | None = None) -> None:
+        self._file, self._read = file, None if file is None else stamp_of(file)
+        self._numbered = len(of)  # clients without a name that there ever were, at most
+        self._take(of)
 
     def client(self, authorization: str | None) -> str | None:
         """Find out whose token a request shows.
@@ -34,12 +43,46 @@ class Tokens:
         Returns:
             Name of the client, compared in constant time; None for no token of theirs.
         """
+        self._look()
         if authorization is None:
             return None
         scheme, _, shown = authorization.partition(" ")
         given = shown.strip().encode("utf-8", "replace")
         found = [name for name, token in self._of if hmac.compare_digest(given, token)]
         return found[0] if found and scheme.lower() == "bearer" else None
+
+    def _take(self, of: Mapping[str, str]) -> None:
+        self._names = {token: name for name, token in of.items()}
+        self._of = [(name, token.encode()) for name, token in of.items()]
+
+    def _look(self) -> None:
+        """Take over another version of the file: a token that is not in it is revoked at once.
+
+        Of a file that cannot be read, or is wrong, nobody is let in by a token that may have been
+        revoked in it.
+        """
+        if self._file is None or (stamp := stamp_of(self._file)) == self._read:
+            return
+        self._read = stamp
+        try:
+            found = _parsed(self._file, private_text(self._file, "serve.token_file"))
+        except ConfigError as error:
+            self._of = []
+            _LOG.error("no client is let in until the file of the tokens is right: %s", error)
+            return
+        self._take(dict(self._named(found)))
+        _LOG.warning("the tokens of the clients were read again: %d", len(found))
+
+    def _named(self, found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Leave a client without a name its number: under it stands what is known of its jobs."""
+        for name, token in found.items():
+            if not _NUMBERED.fullmatch(name):
+                yield name, token
+            elif token in self._names:
+                yield self._names[token], token
+            else:
+                self._numbered += 1
+                yield f"client {self._numbered}", token
 
 
 def read_tokens(file: Path | None) -> Tokens | None:
@@ -56,7 +99,7 @@ def read_tokens(file: Path | None) -> Tokens | None:
     """
     if file is None:
         return None
-    return Tokens(_parsed(file, private_text(file, "serve.token_file")))
+    return Tokens(_parsed(file, private_text(file, "serve.token_file")), file)
 
 
 def _parsed(file: Path, text: str) -> dict[str, str]:

@@ -447,3 +447,30 @@ def test_a_secret_in_an_address_is_seen_nowhere(serving, monkeypatch):
     for text in told:
         assert "word" not in text.replace("wordcount", "")
         assert "s3cr3t" not in text
+
+
+def test_a_token_is_revoked_at_once_and_a_new_one_taken(tmp_path):
+    file = tmp_path / "tokens"
+    one, two, three = ("x" * 20, "y" * 20, "z" * 20)
+
+    def write(text):
+        file.write_text(text)
+        file.chmod(0o600)
+
+    write(f"{one}\n{two}\neu {three}\n")
+    tokens = read_tokens(file)
+    client = lambda token: tokens.client(f"Bearer {token}")  # noqa: E731
+    assert [client(token) for token in (one, two, three)] == ["client 1", "client 2", "eu"]
+    write(f"{two}\n{'n' * 20}\neu {'e' * 20}\n")
+    assert client(one) is None
+    assert client(three) is None
+    assert client(two) == "client 2"  # under which its jobs are known
+    assert client("e" * 20) == "eu"
+    new = client("n" * 20)
+    assert new not in ("client 1", "client 2", "eu", None)  # nobody else's jobs are its own
+    write("short\n")
+    assert client(two) is None
+    file.unlink()
+    assert client(two) is None
+    write(f"{two}\n")
+    assert client(two) is not None
