@@ -16,6 +16,7 @@ import pytest
 
 from dsp_gym.backends.flink.history import FlinkHistory, HistoryOptions, keep_folder
 from dsp_gym.backends.flink.prometheus_api import Labels
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.errors import ConfigError, FlinkError
 from dsp_gym.metrics.running import running_in
 from dsp_gym.metrics.samples import Samples
@@ -214,14 +215,14 @@ def test_an_expiring_token_is_read_again_and_else_asked_for(url, tmp_path):
 
     valid = ["first"]
     with before(url, expires) as told:
-        made = history(told.url, tmp_path / "kept", account=account)
+        made = history(told.url, tmp_path / "kept", account=AccessConfig(file=account))
         chunks = made.chunks(BEGIN_S, BEGIN_S + SECONDS)
         next(chunks)
         valid[0] = "second"
         account.write_text("second")  # as Kubernetes renews a projected token
         assert next(chunks).rows > 0
         valid[0] = "third"
-        late = history(told.url, tmp_path / "late", account=account)
+        late = history(told.url, tmp_path / "late", account=AccessConfig(file=account))
         with pytest.raises(FlinkError, match=r"token has expired.*what was fetched is kept") as no:
             fetched(late)
     assert no.value.reason == "Unauthorized"

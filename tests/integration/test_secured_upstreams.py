@@ -114,6 +114,39 @@ def test_shadow(authority, tmp_path):
             assert shown.run.finish(shown.run.decide()).held is None
 
 
+def test_a_server_that_hangs_costs_a_turn_its_deadline_and_the_process_says_so(tmp_path):
+    with answering() as both:
+        tell(both, since_ms=int(time.time() * 1000) - 100_000)
+        both.answers["/overview"] = {"flink-version": "2.1.0", "slots-available": 4}
+        both.answers["/api/v1/query"] = lambda query: {
+            "status": "success",
+            "data": {"resultType": "matrix", "result": series(time.time())},
+        }
+        config = configuration(tmp_path, both.url, None)
+        where = config.where.model_copy(update={"timeout_s": 0.4})
+        config = config.model_copy(update={"where": where})
+        with session(config, serve=True) as shown:
+            run, boards = shown.run, shown.server.boards
+            run.finish(run.decide())
+            assert boards.readiness()[0]
+            both.late_s = 1.5
+            run.finish(run.decide())  # on what was seen before
+            begun = time.monotonic()
+            held = run.finish(run.decide())
+            # One look before the decision and one after it, of Flink and Prometheus each.
+            assert time.monotonic() - begun < 4 * 0.4 + 1.0
+            assert "no answer in time" in held.held
+            assert boards.readiness() == (False, f"JobNotSeen: {held.held}")
+            assert boards.is_alive(1.0)
+            metrics = shown.server.exporter.text().decode()
+            late = next(one for one in metrics.splitlines() if f'{{upstream="{both.url}"}}' in one)
+            assert float(late.split()[-1]) >= 1
+            both.late_s = 0.0
+            run.finish(run.decide())
+            assert run.finish(run.decide()).held is None
+            assert boards.readiness()[0]
+
+
 @pytest.fixture(scope="module")
 def history_url(tmp_path_factory):
     samples = day_of_samples(0, SECONDS)

@@ -6,6 +6,7 @@ its file; a question that is too large for the server is halved.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ _REFUSED = frozenset({401, 403, 407})
 _TOO_MUCH = frozenset({413, 414, 422})
 """Statuses of a query that loads more samples than the server allows."""
 
-_GOES_ON = "What was fetched is kept: the same command goes on with the rest."
+_GOES_ON = "Give the same command again: what was fetched is kept."
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class PatientSamples(PrometheusSamples):
     ) -> None:
         job = cast("RealJob", _Ids((job_name,) if job_name is not None else ()))
         super().__init__(url, job, spec, options.timeout_s, access, labels)
+        self._look_s = math.inf  # its questions have a deadline each, and are asked again
         self._api.session.takes_partial = False
         self._looked = True  # `submissions` looks for the labels, once for all hours
         self._options, self._clock, self._sleep = options, clock, sleep

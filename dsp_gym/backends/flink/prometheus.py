@@ -91,7 +91,7 @@ class PrometheusSamples:
         """Labels of series that were left out as copies of others."""
         self._spec = spec
         self._api = PrometheusApi(self.url, timeout_s, access)
-        self._timeout_s = timeout_s
+        self._look_s = timeout_s
         self._numbers: dict[str, int] = {}  # of TaskManagers
         self._looked = False
         self._lacks: FlinkError | None = None  # where no series has the label that names jobs
@@ -111,7 +111,7 @@ class PrometheusSamples:
         if not since_s < until_s:
             return Samples.of([])
         ids = self.job.ids or (self.job.job_id,)
-        with self.reading(), deadline(self._timeout_s):
+        with self.reading(), deadline(self._look_s):
             merged = self._merged(ids, since_s, until_s)
             found = Samples.of_series(merged).between(since_s, until_s)
         self._refuse_lag(found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Timer
 from types import ModuleType
@@ -21,6 +21,7 @@ from dsp_gym.backends.kubernetes.answers import reading, refused, unanswered, un
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.token_file import TokenFile
 from dsp_gym.backends.upstream.deadlines import within
+from dsp_gym.backends.upstream.timed_calls import deadline
 from dsp_gym.config.files import read_yaml
 from dsp_gym.config.strict_json import MISFITS, Document, parse_json
 from dsp_gym.config.text import in_words
@@ -41,6 +42,12 @@ RESOURCE_KINDS = {
     "ConfigMap": ("v1", "configmaps"),
 }
 """Group and version, and the plural, of every kind that is read or written."""
+
+_LIST_CALLS = 10
+"""All pages of a list may take as long as so many calls."""
+
+Listed = tuple[list[Document], str]
+"""Objects, and the version of the list."""
 
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -208,7 +215,11 @@ class KubernetesApi:
         Returns:
             The objects, and the version of the list, to watch from.
         """
-        query = [("limit", str(PAGE_ITEMS)), *_selected(selector, name)]
+        with deadline(_LIST_CALLS * self.timeout_s):  # a server may have another page for ever
+            return self._pages(kind, namespace, _selected(selector, name))
+
+    def _pages(self, kind: str, namespace: str, selected: Sequence[tuple[str, str]]) -> Listed:
+        query = [("limit", str(PAGE_ITEMS)), *selected]
         items: list[Document] = []
         more: list[tuple[str, str]] = []
         while True:
@@ -434,10 +445,11 @@ class KubernetesApi:
             return response, b"" if is_later else _content(response)
 
         try:
-            found = within(self.url, self.timeout_s, answered)
-            if found[0].status == 401 and self._renew():
+            with deadline(self.timeout_s):
                 found = within(self.url, self.timeout_s, answered)
-            return found
+                if found[0].status == 401 and self._renew():
+                    found = within(self.url, self.timeout_s, answered)
+                return found
         except KubernetesError:
             raise
         except Exception as error:  # urllib3's, the client's, or the socket's

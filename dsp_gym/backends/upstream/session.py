@@ -17,6 +17,7 @@ from dsp_gym.backends.upstream.access import AccessConfig, Credentials
 from dsp_gym.backends.upstream.answers import StatusError, lag_s, refuse_page
 from dsp_gym.backends.upstream.connections import Adapter
 from dsp_gym.backends.upstream.deadlines import is_loopback, within
+from dsp_gym.backends.upstream.timed_calls import deadline
 from dsp_gym.config.strict_json import Document, parse_json
 
 MOST_BYTES = 128 * 2**20
@@ -110,9 +111,10 @@ class BoundedSession(Session):
             with answer:
                 return RawAnswer(answer.status_code, _content(answer), answer.headers)
 
-        found = within(url, timeout_s, asked)
-        if found.status == 401 and self.renew(must_read=True):
+        with deadline(timeout_s):
             found = within(url, timeout_s, asked)
+            if found.status == 401 and self.renew(must_read=True):
+                found = within(url, timeout_s, asked)
         self.ahead_s = lag_s(found.headers)
         return found
 

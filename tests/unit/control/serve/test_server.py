@@ -74,6 +74,23 @@ def test_a_loop_that_stands_still_is_not_alive(serving):
     assert ask(f"{session.server.probe_url}/healthz").status == 200
 
 
+def test_a_job_without_a_decision_for_two_intervals_is_not_seen(serving):
+    session = serving()
+    now_s = [1000.0]
+    board = StatusBoard(session.run, clock=lambda: now_s[0])
+    session.server.boards.put(session.run.writer.job, board)
+    board.decided(session.run.turn())
+    now_s[0] += 2 * 30 - 1
+    assert ask(f"{session.server.probe_url}/readyz").status == 200
+    now_s[0] += 2
+    ready = ask(f"{session.server.probe_url}/readyz")
+    assert (ready.status, ready.text) == (503, "Silent: no decision was made for 61 s\n")
+    assert ask(f"{session.server.probe_url}/healthz").status == 200
+    metrics = session.server.exporter.text().decode()
+    (ready_line,) = [one for one in metrics.splitlines() if 'condition="Ready"' in one]
+    assert ready_line.endswith(" 0.0")
+
+
 def test_the_status_is_json_and_the_page_is_closed_to_other_origins(serving):
     session = serving()
     session.run.run(steps=3)
