@@ -179,14 +179,12 @@ class PatientSamples(PrometheusSamples):
         return self._patiently(lambda: self._api.query(selector, until_s))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        from requests import RequestException
-
         attempt = 0
         while True:
             self._wait_for_turn()
             try:
                 return ask()
-            except (RequestException, LateError, StatusError, *MISFITS) as error:
+            except (OSError, LateError, StatusError, *MISFITS) as error:
                 status = error.status if isinstance(error, StatusError) else 0
                 if status in _TOO_MUCH or "answered more than" in str(error):
                     raise TooMuchError(self._failed(error).message, api="prometheus") from error

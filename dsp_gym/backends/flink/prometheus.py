@@ -303,11 +303,9 @@ class PrometheusSamples:
     def _asked(self, series: str, since_s: float, until_s: float) -> list[Document]:
         """Series as scraped; those that a selector names."""
         selector = f"{series}[{int(np.ceil((until_s - since_s) * 1000))}ms]"
-        from requests import RequestException
-
         try:
             return self._api.query(selector, until_s)
-        except (RequestException, LateError, StatusError, *MISFITS) as error:
+        except (OSError, LateError, StatusError, *MISFITS) as error:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> FlinkError:

@@ -409,14 +409,12 @@ class FlinkRest:
     def _send(
         self, method: str, path: str, data: bytes | None, kind: str, timeout_s: float | None = None
     ) -> Json:
-        from requests import RequestException
-
         url = f"{self.url}/{path.lstrip('/')}"
         headers = {} if data is None else {"Content-Type": kind}
         limit_s = timeout_s or self.timeout_s
         try:
             answer = self.session.ask(method, url, limit_s, data=data, headers=headers)
-        except (RequestException, LateError, OSError, ValueError) as error:
+        except (OSError, LateError, ValueError) as error:
             raise _failed(f"{method} {url}", of_error(error, key="rest_account")) from error
         if answer.status >= 300:
             credentials = self.session.credentials

@@ -139,7 +139,7 @@ class KubernetesApi:
         connect_timeout_s: longest wait for a connection.
         timeout_s: longest wait for an answer, or for more of one.
         token_file: where the token is read from; None: from nowhere but `signs`.
-        signs: reads the account again, after it was refused; None: it does not change.
+        signs: signs in again, after the account was refused; None: it does not change.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class KubernetesApi:
         connect_timeout_s: float = 3.0,
         timeout_s: float = 10.0,
         token_file: TokenFile | None = None,
-        signs: Callable[[], Configuration] | None = None,
+        signs: Callable[[], ApiClient] | None = None,
     ) -> None:
         from dsp_gym.backends.upstream.connections import end_at_deadline
 
@@ -174,26 +174,25 @@ class KubernetesApi:
         except ImportError as error:
             raise MissingExtraError("kubernetes", "talking to Kubernetes") from error
 
-        def signed() -> Configuration:
+        def signed() -> tuple[ApiClient, TokenFile | None]:
             settings: Configuration = client.Configuration()
-            _signed_in(settings, place)
-            return settings
+            settings.retries = False
+            token_file = _signed_in(settings, place)
+            host = str(settings.host)
+            if host.startswith(("http://127.", "http://localhost", "https://127.")):
+                settings.proxy = None  # a proxy set for the web knows nothing of this machine
+            token = None if token_file is None else TokenFile(token_file)
+            if token is not None:
+                settings.refresh_api_key_hook = token  # type: ignore[assignment]  # a client without types
+            return client.ApiClient(settings), token
 
-        settings: Configuration = client.Configuration()
-        settings.retries = False
-        token_file = _signed_in(settings, place)
-        host = str(settings.host)
-        if host.startswith(("http://127.", "http://localhost", "https://127.")):
-            settings.proxy = None  # a proxy set for the web knows nothing of this machine
-        token = None if token_file is None else TokenFile(token_file)
-        if token is not None:
-            settings.refresh_api_key_hook = token  # type: ignore[assignment]  # a client without types
+        made, token = signed()
         return cls(
-            client.ApiClient(settings),
+            made,
             connect_timeout_s=place.connect_timeout_s,
             timeout_s=place.timeout_s,
             token_file=token,
-            signs=signed,
+            signs=lambda: signed()[0],
         )
 
     @property
@@ -447,7 +446,7 @@ class KubernetesApi:
         try:
             with deadline(self.timeout_s):
                 found = within(self.url, self.timeout_s, answered)
-                if found[0].status == 401 and self._renew():
+                if found[0].status == 401 and within(self.url, self.timeout_s, self._renew):
                     found = within(self.url, self.timeout_s, answered)
                 return found
         except KubernetesError:
@@ -457,16 +456,25 @@ class KubernetesApi:
 
     def _renew(self) -> bool:
         """Read the account again; returns whether it is another one."""
+        from dsp_gym.backends.upstream.connections import end_at_deadline
+
         if self._token_file is not None:
             return self._token_file.renew(self._client.configuration)
         if self._signs is None:
             return False
-        before, now = self._client.configuration, self._signs()
-        if now.api_key == before.api_key:
-            return False
-        before.api_key = now.api_key
-        before.refresh_api_key_hook = now.refresh_api_key_hook  # it gives what it has loaded
-        return True
+        before, now = self._client, self._signs()
+        is_other = _account_of(now.configuration) != _account_of(before.configuration)
+        if is_other:
+            end_at_deadline(now.rest_client.pool_manager)
+            self._client = now
+        (before if is_other else now).close()  # type: ignore[no-untyped-call]  # the client's
+        return is_other
+
+
+def _account_of(settings: Configuration) -> tuple[object, ...]:
+    """What tells one account from another; a certificate inside the kubeconfig has its own file."""
+    files = (settings.cert_file, settings.key_file, settings.ssl_ca_cert)
+    return (dict(settings.api_key), settings.username, settings.password, *files)
 
 
 def _signed_in(settings: Configuration, place: KubernetesPlace) -> Path | None:
