@@ -228,7 +228,7 @@ def test_credentials_are_hidden_in_time_in_proportion_to_the_text(part: str) -> 
     def hide(text: str) -> object:
         return redacted_values({"said": text + "@=?Bearer"})
 
-    assert ratio(hide, ("", part, ""), 2**18) <= MOST_RATIO
+    assert not grows(hide, ("", part, ""), 2**18)
     assert seconds(redacted, "://" * 83_000) < 0.5  # once a minute
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from agents.learned import LearnedPolicy
 from agents.planning.policy import MdpPolicy
+from dsp_gym import redaction
 from dsp_gym.control.serve import server as serving_module
 from dsp_gym.control.serve import session as session_module
 from dsp_gym.control.serve.decide import Decisions
@@ -464,6 +465,29 @@ def test_a_secret_in_an_address_is_seen_nowhere(serving, monkeypatch):
     for text in told:
         assert "word" not in text.replace("wordcount", "")
         assert "s3cr3t" not in text
+
+
+def test_the_thread_that_listens_searches_no_text(serving, monkeypatch):
+    session, searched = serving(), []
+    known = redaction._without_accounts
+
+    def noted(text):
+        searched.append(threading.current_thread().name)
+        return known(text)
+
+    documents = [{**one, "job": "x://me:s3cr3t@host"} for one in snapshots(session, 4)]
+    monkeypatch.setattr(redaction, "_without_accounts", noted)
+    url, probes = session.server.url, session.server.probe_url
+    answers = [decide(session, document) for document in documents]
+    assert [answer.status for answer in answers] == [200] * 4
+    assert not any("s3cr3t" in answer.text for answer in answers)
+    assert searched
+    ask(f"{url}/http://me:s3cr3t@host/")
+    ask(f"{url}/v1/decide?policy=http://me:s3cr3t@host&enacts=http://a@b", b"{}", SHOWN)
+    ask(f"{url}/v1/status?job=http://me:s3cr3t@host")
+    ask(f"{probes}/http://me:s3cr3t@host")
+    ask(f"{probes}/readyz")
+    assert not {name for name in searched if name in ("dsp-gym http", "dsp-gym probes")}
 
 
 def test_a_token_is_revoked_at_once_and_a_new_one_taken(tmp_path):
