@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from dsp_gym.backends.upstream.interpreter_turn import waiting
 from dsp_gym.backends.upstream.thread_pool import DaemonPool
 
 T = TypeVar("T")
@@ -28,6 +29,10 @@ MOST_LATE = 12
 
 MOST_OF_ONE = 4
 """Late calls at once of callees with the same name."""
+
+
+COMPUTES_S = 0.2
+"""A policy decides in less; one that takes longer waits for something."""
 
 
 class LateError(Exception):
@@ -163,7 +168,7 @@ class Workers:
         """
         left_s = max(0.0, min(timeout_s, _MINE.until_s - time.monotonic()))
         try:
-            return call.answer.result(left_s)
+            return _answer(call.answer, left_s)
         except TimeoutError:
             with self._lock:
                 is_late = not call.answer.done()
@@ -212,6 +217,17 @@ class Workers:
                 give()
 
         return ended
+
+
+def _answer(answer: Future[T], timeout_s: float) -> T:
+    """Wait for an answer; what takes long does not compute, so that other loops may meanwhile."""
+    try:
+        return answer.result(min(timeout_s, COMPUTES_S))
+    except TimeoutError:
+        if answer.done() or timeout_s <= COMPUTES_S:
+            raise
+    with waiting():
+        return answer.result(timeout_s - COMPUTES_S)
 
 
 _SHARED = Workers()

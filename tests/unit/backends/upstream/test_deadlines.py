@@ -17,7 +17,7 @@ from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.watch import Watcher
 from dsp_gym.backends.upstream.deadlines import UPSTREAMS, origin, within
 from dsp_gym.backends.upstream.interpreter_turn import computing
-from dsp_gym.backends.upstream.timed_calls import LateError, Workers, deadline
+from dsp_gym.backends.upstream.timed_calls import LateError, Worker, Workers, deadline
 from dsp_gym.control.serve.scheduler import Scheduler
 from dsp_gym.errors import FlinkError, KubernetesError, RegistryError
 from dsp_gym.loop.snapshot import Status
@@ -219,6 +219,26 @@ def test_the_server_of_one_job_holds_up_no_other_job():
             assert loop.over.wait(30)
             assert max(loop.took_s) < MOST_S
         lanes.close()
+
+
+def test_a_policy_that_waits_for_something_holds_up_no_other_job():
+    begun, let_go, found = threading.Event(), threading.Event(), []
+
+    def wait():
+        begun.set()
+        return let_go.wait(10)
+
+    def turn():
+        with computing():
+            found.append(Worker("waits").call(wait, 10.0))
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    assert begun.wait(10)
+    with computing():  # in the middle of the other's turn
+        let_go.set()
+    thread.join(10)
+    assert found == [True]
 
 
 def test_a_tracking_server_that_drips_is_given_up(monkeypatch, tmp_path):
