@@ -279,8 +279,9 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
              "values": "0x10 1x20"},
             {"series": "dsp_gym_held_total" + series % ', reason="runaway"', "values": "0x10 1x20"},
             {"series": errors % ("prometheus", "Forbidden"), "values": "0x10 5x20"},
-            {"series": errors % ("flink", "Timeout"), "values": "0x10 5x20"},
             {"series": 'dsp_gym_build_info{version="1"}', "values": "1x10 _x20"},
+            {"series": 'dsp_gym_upstream_abandoned{upstream="http://flink:8081"}',
+             "values": "0x10 1x20"},
         ],
         "alert_rule_test": [
             {"eval_time": "10m", "alertname": "DspGymDataStale", "exp_alerts": []},
@@ -308,11 +309,12 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
             {"eval_time": "20m", "alertname": "DspGymTokenRefused",
              "exp_alerts": [{"exp_labels": {**labels, "severity": "critical",
                                             "api": "prometheus"}}]},
-            {"eval_time": "20m", "alertname": "DspGymUpstreamTooSlow",
-             "exp_alerts": [{"exp_labels": {**labels, "severity": "warning", "api": "flink"}}]},
             {"eval_time": "10m", "alertname": "DspGymGone", "exp_alerts": []},
             {"eval_time": "25m", "alertname": "DspGymGone",
              "exp_alerts": [{"exp_labels": {"severity": "critical"}}]},
+            {"eval_time": "20m", "alertname": "DspGymUpstreamLate",
+             "exp_alerts": [{"exp_labels": {"severity": "warning",
+                                            "upstream": "http://flink:8081"}}]},
         ],
     }  # fmt: skip
     for entry in case["alert_rule_test"]:
@@ -365,9 +367,10 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
 def test_every_metric_of_dashboard_and_alerts_is_exported_with_its_labels() -> None:
     # Both are held against what is served.
     from tests.unit.control.serve.test_exporter import NAMES as ALWAYS
+    from tests.unit.control.serve.test_exporter import OF_UPSTREAMS
     from tests.unit.control.serve.test_twins import NAMES as OF_TWINS
 
-    known = ALWAYS | OF_TWINS
+    known = ALWAYS | OF_TWINS | OF_UPSTREAMS
     for expression in expressions():
         for name, selected in re.findall(r"dsp_gym_(\w+)(\{[^}]*\})?", expression):
             plain = re.sub(r"_(total|bucket)$", "", name)

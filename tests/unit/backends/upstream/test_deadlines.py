@@ -80,14 +80,15 @@ def test_every_question_ends_at_its_deadline(fault, ask, tmp_path):
             time.sleep(0.01)
 
 
-@pytest.mark.parametrize("fault", ["headers", "body", "chunks"])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_one_look_at_a_job_has_one_deadline(fault):
     with hanging(fault) as url:
         job = FlinkJob(FlinkRest(url, TIMEOUT_S), "mine", line())
         begun = time.monotonic()
         seen = job.observe(1000.0)
         assert time.monotonic() - begun < MOST_S
-        assert (seen.status, job.trouble.reason) == (Status.RESTARTING, "Timeout")
+        assert seen.status == Status.RESTARTING
+        assert url in str(job.trouble)
 
 
 def test_the_answers_of_one_block_share_its_deadline():

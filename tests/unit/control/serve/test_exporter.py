@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dsp_gym.backends.upstream.deadlines import within
+from dsp_gym.backends.upstream.timed_calls import LateError
 from dsp_gym.control.guarded_policy import FaultCounts
 from dsp_gym.control.serve import exporter
 from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.loop.watchers import WatcherFailures
 from tests.unit.control.serve.conftest import ask
+
+OF_UPSTREAMS = {"upstream_late": {"upstream"}, "upstream_abandoned": {"upstream"}}
+"""Of the process: none until a server was late."""
 
 NAMES = {
     "current_parallelism": {"vertex"},
@@ -65,7 +73,7 @@ def test_every_metric_of_the_interface_is_there_with_its_labels(serving):
     session = serving()
     session.run.run(steps=30)
     families = scraped(session)
-    assert set(families) == set(NAMES)
+    assert set(families) - set(OF_UPSTREAMS) == set(NAMES)
     for name, labels in NAMES.items():
         for sample in families[name]:
             found = set(sample.labels) - {"namespace", "job", "le"}
@@ -180,3 +188,18 @@ def test_a_watcher_that_failed_is_counted(serving, monkeypatch):
     session = serving()
     failures.add("lease", ValueError("nobody thought of this"))
     assert value(scraped(session), "watcher_failures", watcher="lease") == 1
+
+
+def test_questions_that_a_server_answers_too_late_are_counted_by_server(serving):
+    session, let_go = serving(), threading.Event()
+    url = "http://late.example:9090"
+    with pytest.raises(LateError):
+        within(f"{url}/api", 0.01, lambda: let_go.wait(10))
+    found = scraped(session)
+    assert value(found, "upstream_late", upstream=url) == 1
+    assert value(found, "upstream_abandoned", upstream=url) == 1
+    let_go.set()
+    until_s = time.monotonic() + 10
+    while value(scraped(session), "upstream_abandoned", upstream=url):
+        assert time.monotonic() < until_s
+    assert value(scraped(session), "upstream_late", upstream=url) == 1
