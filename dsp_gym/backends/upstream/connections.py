@@ -9,6 +9,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.poolmanager import pool_classes_by_scheme
 
 from dsp_gym.backends.upstream.deadlines import shut_when_late
 
@@ -38,8 +39,13 @@ class _SafePool(HTTPSConnectionPool):
 
 
 def end_at_deadline(manager: PoolManager) -> None:
-    """Have the connections of a manager end when their question is late."""
-    manager.pool_classes_by_scheme = {"http": _Pool, "https": _SafePool}
+    """Have the connections of a manager end when their question is late.
+
+    Those through a SOCKS proxy are made by classes of their own; there the caller leaves in time,
+    and the thread ends by the time limits of its socket.
+    """
+    if manager.pool_classes_by_scheme == pool_classes_by_scheme:
+        manager.pool_classes_by_scheme = {"http": _Pool, "https": _SafePool}
 
 
 class Adapter(HTTPAdapter):

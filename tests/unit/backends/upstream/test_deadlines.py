@@ -15,6 +15,7 @@ from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.watch import Watcher
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.backends.upstream.deadlines import UPSTREAMS, origin, within
 from dsp_gym.backends.upstream.interpreter_turn import computing
 from dsp_gym.backends.upstream.timed_calls import LateError, Worker, Workers, deadline
@@ -64,6 +65,14 @@ def ask_kubernetes(tmp_path, url):
     kubernetes_at(tmp_path, url).get("FlinkDeployment", "jobs", "words")
 
 
+def ends_soon(url):
+    """The thread of a late question ends as soon as its caller has left."""
+    until_s = time.monotonic() + 5
+    while (late := UPSTREAMS.late().get(origin(url))) is not None and late.now:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("ask", [ask_flink, ask_prometheus, ask_kubernetes])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_question_ends_at_its_deadline(fault, ask, tmp_path):
@@ -74,10 +83,7 @@ def test_every_question_ends_at_its_deadline(fault, ask, tmp_path):
         assert time.monotonic() - begun < MOST_S
         assert url in str(found.value)
         assert found.value.reason in ("Timeout", "Unreachable", "Other")
-        until_s = time.monotonic() + 5
-        while (late := UPSTREAMS.late().get(origin(url))) is not None and late.now:
-            assert time.monotonic() < until_s  # the thread ends as soon as the caller has left
-            time.sleep(0.01)
+        ends_soon(url)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -250,3 +256,15 @@ def test_a_tracking_server_that_drips_is_given_up(monkeypatch, tmp_path):
         with pytest.raises(RegistryError, match="did not answer in time"):
             mlflow.pull("models:/q11@champion", tmp_path / "policy", url)
         assert time.monotonic() - begun < 1.3
+
+
+@pytest.mark.parametrize("way", ["tls", "proxy"])
+def test_a_handshake_or_a_proxy_that_hangs_ends_at_the_deadline(way):
+    with hanging("accept") as url:
+        access = AccessConfig(proxy=url) if way == "proxy" else None
+        target = "https://flink.example" if way == "proxy" else url.replace("http:", "https:")
+        begun = time.monotonic()
+        with pytest.raises(FlinkError, match="no answer in time"):
+            FlinkRest(target, TIMEOUT_S, access).overview()
+        assert time.monotonic() - begun < MOST_S
+        ends_soon(target)
