@@ -13,8 +13,8 @@ import time
 from functools import partial
 from typing import Protocol
 
-from dsp_gym.loop.watchers import WATCHER_FAILURES
 from dsp_gym.backends.upstream.thread_pool import DaemonPool
+from dsp_gym.loop.watchers import WATCHER_FAILURES
 
 MOST_QUICK, MOST_SLOW = 24, 16
 """Steps at once: of loops whose servers answer, and of the others."""
