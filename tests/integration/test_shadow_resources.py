@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dsp_gym.studies.bench.policies import chain
+from dsp_gym.studies.bench.policies import LARGE, chain
 from dsp_gym.studies.bench.shadow import BARS, HEAVY, bench_shadow, beside, configuration
 
 pytestmark = pytest.mark.slow
@@ -26,14 +26,20 @@ def test_memory_stays_below_its_bar_and_every_figure_is_there():
     assert figures["threads"].value <= BARS["threads"]
 
 
-def test_ten_jobs_take_few_threads_and_nothing_heavy(tmp_path):
-    spec = chain(3)
-    document = {**configuration(tmp_path), "policies": ["ds2", "incumbent"]}
-    (tmp_path / "chain.yaml").write_text(spec.model_dump_json(by_alias=True, exclude_defaults=True))
-    found = beside(document, spec, tmp_path, jobs=10, decisions=2)
-    assert len(found.took_s) >= 10
+@pytest.mark.parametrize(
+    ("jobs", "interval_s", "threads"),
+    [(30, 5, 75), pytest.param(300, 30, 100, marks=pytest.mark.validate)],
+)
+def test_many_jobs_take_few_threads_little_memory_and_nothing_heavy(
+    tmp_path, jobs, interval_s, threads
+):
+    """Sixteen vertices, four policies and guardrails each."""
+    document, spec = configuration(tmp_path), chain(LARGE)
+    found = beside(document, spec, tmp_path, jobs=jobs, decisions=1, interval_s=interval_s)
+    assert len(found.took_s) >= jobs
     assert (found.took_s > 0).all()
-    assert found.threads < 45  # 5 for each job, were they its own, and those of the process
+    assert found.memory_mib <= BARS[f"memory, {jobs} jobs"]
+    assert found.threads < threads  # 5 for each job, were they its own, and those of the process
     assert found.heavy == ()
 
 
