@@ -29,6 +29,7 @@ from dsp_gym.loop.snapshot import JobSnapshot, Status
 from dsp_gym.metrics.flink import cleaned
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.studies.validation.releases import TRUE_RATE
 from tests.zoo import FAILING, OLD_SOURCES, READERS, REST, SCRAPINGS, Truth, Zoo
 
 
@@ -247,8 +248,6 @@ MOST_OFF = 0.03
 
 MOST_AT_EDGES = 4
 """Records that are in a window or not by less than a second."""
-
-TRUE_RATE = "true rate"
 
 IN_WORK = 2
 """Records that are paid for in part, one at each end of a window."""

@@ -32,7 +32,7 @@ from tests.zoo import (
     rescale,
     wait_until_all_run,
 )
-from tests.zoo_readers import TRUE_RATE, Difference, Watched
+from tests.zoo_readers import Difference, Watched
 
 pytestmark = REAL_FLINK
 
@@ -135,8 +135,10 @@ def test_every_version_is_read_right_in_every_window(version, tmp_path):
                 time.sleep(VALIDATED.window_s + VALIDATED.stabilization_s)
             time.sleep(max(0.0, began + APART_S - time.monotonic()))
     often = Counter(one.what for one in wrong)
-    most_often = max((count for what, count in often.items() if what[3] == TRUE_RATE), default=0)
-    others = [str(one) for one in wrong if one.metric != TRUE_RATE]
+    most_often = max(
+        (count for what, count in often.items() if what[3] == releases.TRUE_RATE), default=0
+    )
+    others = [str(one) for one in wrong if one.metric != releases.TRUE_RATE]
     passed = not others and not watched.troubles and most_often <= SOME
     releases.record_reading(version, reading(watched, passed), releases.figures_file())
     told = [f"{count} of {WINDOWS}: {', '.join(what)}" for what, count in often.most_common()]
@@ -148,6 +150,7 @@ def reading(watched: Watched, passed: bool) -> releases.Reading:
     return releases.Reading(
         passed, releases.today(), releases.machine(), WINDOWS, len(watched.zoo.jobs), len(READERS),
         {name: releases.Compared.of(errors) for name, errors in sorted(watched.errors.items())},
+        len(watched.troubles),
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,14 @@ from dsp_gym.backends.flink.versions import TABLE
 from dsp_gym.studies.validation import releases
 from dsp_gym.studies.validation.releases import Acting, Compared, Reading, Release
 
+RIGHT = Compared(1000, 0, 0, 0.03, 0.001, 0.02)
+TRUE_RATES = Compared(1000, 5, 0, 0.05, 0.04, 0.2)
+"""Five are off, as on a busy machine."""
 
-def reading(*, passed: bool = True, windows: int = releases.WINDOWS) -> Reading:
-    return Reading(passed, "2026-11-26", "2 cores", windows, 16, 7, {})
+
+def reading(troubles: int = 0, **compared: Compared) -> Reading:
+    found = {"records/s": RIGHT, releases.TRUE_RATE: TRUE_RATES, **compared}
+    return Reading(True, "2026-11-26", "2 cores", 100, 16, 7, found, troubles)
 
 
 def test_the_table_is_what_the_tests_that_ran_say():
@@ -21,20 +27,22 @@ def test_the_table_is_what_the_tests_that_ran_say():
     assert TABLE.read_text(encoding="utf-8") == releases.table(found), hint
 
 
-def test_a_release_is_read_where_every_window_was_right():
-    rows = json.loads(
-        releases.table(
-            {
-                "1.18.1": Release(reading()),
-                "1.19.3": Release(reading(passed=False)),
-                "1.20.3": Release(reading(windows=99)),
-                "2.0.1": Release(),
-            }
-        )
-    )
-    assert {version: row["reading"] for version, row in rows.items()} == {
-        "1.18": True, "1.19": False, "1.20": False, "2.0": False,
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("tested", "is_read"),
+    [
+        (reading(), True),
+        (reading(**{"records/s": replace(RIGHT, wrong=1)}), False),
+        (reading(**{releases.TRUE_RATE: replace(TRUE_RATES, p99=0.06)}), False),
+        (reading(**{releases.TRUE_RATE: replace(TRUE_RATES, unread=1)}), False),
+        (reading(troubles=1), False),
+        (None, False),
+    ],
+)
+def test_a_release_is_read_where_every_window_was_right(tested, is_read):
+    rows = json.loads(releases.table({"1.20.3": Release(tested)}))
+    assert rows == {
+        "1.20": {"reading": is_read, "in_place": False, "redeploy": False, "memory": False}
+    }
 
 
 def test_a_job_is_changed_where_every_test_of_that_passed():
@@ -48,7 +56,7 @@ def test_what_was_tested_is_kept_beside_what_is_tested_now(tmp_path):
     file = tmp_path / "releases.json"
     releases.record_acting("2.1.0", {"in_place": Acting(True, "2026-11-25", 7)}, file)
     releases.record_reading("2.1.0", reading(), file)
-    releases.record_reading("1.20.3", reading(passed=False), file)
+    releases.record_reading("1.20.3", reading(troubles=1), file)
     releases.record_acting("2.1.0", {"memory": Acting(True, "2026-11-26", 2)}, file)
     found = releases.read(file)
     assert list(found) == ["1.20.3", "2.1.0"]
