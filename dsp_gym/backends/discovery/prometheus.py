@@ -70,6 +70,11 @@ def found_by_prometheus(
         for job_id, name in jobs
         if (not names or name in wanted) and (not ids or job_id in ids)
     ]
+    if not jobs:
+        with source.reading():
+            _, wrong = source.misnamed(("job_id", "job_name"), at_s)
+        if wrong is not None:
+            raise wrong
     if not kept:
         said = f"a job {' or '.join(map(repr, map(shown, (*names, *ids))))}" if names or ids else ""
         known = {shown(name) for _, name in jobs}

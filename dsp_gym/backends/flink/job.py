@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer, vertices_of
@@ -14,6 +15,8 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import Observed
+
+_LOG = logging.getLogger(__name__)
 
 UNKNOWN = float("nan")
 
@@ -41,6 +44,7 @@ class FlinkJob(RealJob):
         self._parallelism: Mapping[str, int] = {v.name: v.parallelism for v in spec.vertices}
         self._memory_level: Mapping[str, int] = {}
         self._levels_of: str | None = None  # the id whose arguments said so
+        self._besides: tuple[str, ...] = ()  # vertices that are not in the job file
 
     @property
     def job_id(self) -> str:
@@ -153,7 +157,27 @@ class FlinkJob(RealJob):
                 f"{', '.join(vertex['name'] for vertex in job['vertices'])}",
                 remedy=f"Name the job file that describes it; this one is {self.spec.job!r}.",
             )
+        self._tell_unknown(job, {str(vertex["id"]) for vertex in found.values()})
         return {name: found[name] for name in names}
+
+    def _tell_unknown(self, job: JobAnswer, known: set[str]) -> None:
+        """Say once which vertices of the job are not in the job file."""
+        besides = tuple(
+            vertex["name"]
+            for vertex in job["vertices"]
+            # The committer of a sink carries no records.
+            if vertex["id"] not in known and "Committer" not in vertex["name"]
+        )
+        if besides and besides != self._besides:
+            _LOG.warning(
+                "%s: job %r has vertices that the job file %r has not: %s; they are not watched. "
+                "dsp-gym discover writes a file of the present graph.",
+                self.rest.url,
+                self.name,
+                self.spec.job,
+                ", ".join(map(repr, besides)),
+            )
+        self._besides = besides
 
     def _running_since_s(self, job: JobAnswer) -> float:
         """When the last subtask began to run, its state restored."""

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -47,9 +48,9 @@ Merged = dict[_Key, tuple[Floats, Floats]]
 
 _OF_TASKS = tuple(m for m in FLINK_METRICS if m.scope != "taskmanager")
 _OF_TASKMANAGERS = tuple(m for m in FLINK_METRICS if m.scope == "taskmanager")
-_COUNTED = (BY_NAME["records_out_total"],)
+_COUNTED = BY_NAME["records_out_total"]
 """The metric that every task has."""
-_LOOK_S = 60.0
+_LOOK_S = 120.0
 
 _MERGES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "sum": lambda a, b: a + b,
@@ -93,7 +94,7 @@ class PrometheusSamples:
         self._api = PrometheusApi(self.url, timeout_s, access)
         self._look_s = timeout_s
         self._numbers: dict[str, int] = {}  # of TaskManagers
-        self._looked = False
+        self._looked = False  # whether any task of any job was seen
         self._lacks: FlinkError | None = None  # where no series has the label that names jobs
 
     def poll(self) -> None:
@@ -181,7 +182,8 @@ class PrometheusSamples:
         if asked:
             self._lacks = None
         elif not self._looked:
-            self._look_for_label(whose[0], until_s)
+            needed = ("job_id",) if named.job_id else ("job_name",)
+            self._looked, self._lacks = self.misnamed(needed, until_s)
         if self._lacks is not None:
             raise self._lacks
         # High availability gives the jobs of all applications one id; their names differ.
@@ -203,22 +205,38 @@ class PrometheusSamples:
             if metric is not None:
                 yield labels, metric, series["values"]
 
-    def _look_for_label(self, label: str, until_s: float) -> None:
-        """Where no series is of the job, see whether any has the label that names jobs."""
-        every = self._range(_COUNTED, until_s - _LOOK_S, until_s)
-        self._looked = bool(every)  # there are jobs, so that the answer is known
-        if not every or any(one["metric"].get(label) for one in every):
-            return
-        flinks = next(f for f in ("job_id", "job_name") if getattr(self.labels, f) == label)
-        known = sorted({name for one in every for name in one["metric"]} - {"__name__"})
-        leave_out = ", or labels: job_id=, if it has none" if flinks == "job_id" else ""
-        self._lacks = FlinkError(
-            f"{self.url}: no series of a Flink task has the label {label!r}, so none is of the job",
-            api="prometheus",
-            reason="Invalid",
-            remedy=f"Say which of its labels is Flink's {flinks}, labels: {flinks}=THEIRS"
-            f"{leave_out}; they are {', '.join(known)}",
-        )
+    def misnamed(self, needed: Sequence[str], until_s: float) -> tuple[bool, FlinkError | None]:
+        """Look for a label, or its value, that none of the tasks of any job has.
+
+        Args:
+            needed: Flink's names of labels that every task must have.
+            until_s: Unix seconds.
+
+        Returns:
+            Whether there are tasks at all, and the error that names the label.
+
+        Raises:
+            FlinkError: Prometheus does not answer, in time or as it should.
+        """
+        selector = replace(self.labels, only=()).selector(prometheus_names(_COUNTED))
+        every = [one["metric"] for one in self._asked(selector, until_s - _LOOK_S, until_s)]
+        known = ", ".join(sorted({name for one in every for name in one} - {"__name__"}))
+        for label, value in self.labels.only if every else ():
+            values = sorted({str(one[label]) for one in every if label in one})
+            if value not in values:
+                remedy = f"It is {' or '.join(values)}." if values else f"They have {known}."
+                return True, self._invalid(f'{label}="{value}"', remedy)
+        for flinks in needed if every else ():
+            label = getattr(self.labels, flinks)
+            if label and not any(one.get(label) for one in every):
+                leave_out = f", or {flinks}= if it has none" if flinks == "job_id" else ""
+                remedy = f"Say which is Flink's {flinks}, labels: {flinks}=THEIRS{leave_out}; "
+                return True, self._invalid(label, f"{remedy}they have {known}.")
+        return bool(every), None
+
+    def _invalid(self, label: str, remedy: str) -> FlinkError:
+        said = f"{self.url}: no series of a Flink task has the label {label}, so none is of the job"
+        return FlinkError(said, api="prometheus", reason="Invalid", remedy=remedy)
 
     def _add(
         self,

@@ -194,8 +194,21 @@ class FlinkRest:
 
         Returns:
             Its vertices, and when it entered each state, ms of Unix time.
+
+        Raises:
+            FlinkError: It was answered about another job.
         """
         answer: JobAnswer = self.get(f"/jobs/{job_id}")
+        with self.reading():
+            answered = str(answer.get("jid", job_id))
+        if answered != job_id:
+            raise FlinkError(
+                f"{self.url}: asked for job {job_id}, answered about job {answered} "
+                f"({answer.get('name', '')!r})",
+                reason="Conflict",
+                remedy="A proxy or a service there leads to another cluster: name the address of "
+                "the job's own JobManager.",
+            )
         return answer
 
     def checkpoints(self, job_id: str) -> Document:

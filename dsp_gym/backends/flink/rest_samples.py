@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
@@ -22,6 +23,8 @@ from dsp_gym.metrics.samples import Row, Samples, Series, with_source_records
 
 _URL_CHARACTERS = 3000
 """Of the metric names of one request; Flink's server takes a first line of 4096 bytes."""
+
+_LOG = logging.getLogger(__name__)
 
 _PATIENCE = 10
 """How often a poll asks again: Flink's fetch takes tens of milliseconds."""
@@ -98,6 +101,7 @@ class RestSamples:
         self._attempts: dict[tuple[str, int], _Attempt] = {}  # of subtasks
         self._answers: dict[str, dict[str, str]] = {}  # the last, by what was asked
         self._numbers: dict[str, int] = {}  # of TaskManagers
+        self._odd: set[tuple[str, str]] = set()  # vertex and metric of values that are no numbers
         self._failure: FlinkError | None = None
         self._patience = 0
 
@@ -184,12 +188,35 @@ class RestSamples:
                 if name.partition(".")[0] in alive and _metric(name.partition(".")[2]) is not None
             ]
             values = self._fetched(f"{path}/metrics", wanted)
-            yield from _rows(self._clock(), vertex, values)
+            yield from _rows(self._clock(), vertex, self._numbers_of(vertex, values))
         for host in sorted(hosts):
             number = self._numbers.setdefault(host, len(self._numbers))
             values = self._fetched(f"/taskmanagers/{quote(host)}/metrics", _OF_TASKMANAGERS)
             named = {f"{number}.{name}": value for name, value in values.items()}
-            yield from _rows(self._clock(), "", named)
+            yield from _rows(self._clock(), "", self._numbers_of("", named))
+
+    def _numbers_of(self, vertex: str, values: dict[str, str]) -> dict[str, float]:
+        """Values that are numbers and known; of others it is said once which they are."""
+        found: dict[str, float] = {}
+        for name, value in values.items():
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                identifier = name.partition(".")[2]
+                if (vertex, identifier) not in self._odd:
+                    self._odd.add((vertex, identifier))
+                    _LOG.warning(
+                        "%s: %s%s is %.60r, which is no number: it counts as unknown. Does another "
+                        "program answer there, or a proxy that changes values?",
+                        self._rest.url,
+                        identifier,
+                        f" of {vertex!r}" if vertex else "",
+                        value,
+                    )
+                continue
+            if not math.isnan(number):
+                found[name] = number
+        return found
 
     def _fetched(self, path: str, names: Sequence[str]) -> dict[str, str]:
         """Values by name; none if Flink has no others than those it gave the last time."""
@@ -216,14 +243,13 @@ def _metric(identifier: str) -> Metric | None:
     return next((metric for metric in known if metric.matches(identifier)), None)
 
 
-def _rows(now_s: float, vertex: str, values: dict[str, str]) -> Iterator[Row]:
+def _rows(now_s: float, vertex: str, values: dict[str, float]) -> Iterator[Row]:
     """Rows of what Flink answered, several operators or states of a subtask merged."""
     found: dict[tuple[int, Metric], list[float]] = {}
-    for name, value in values.items():
+    for name, number in values.items():
         subtask, _, identifier = name.partition(".")
         metric = _metric(identifier)
-        number = float(value)
-        if metric is not None and not math.isnan(number):
+        if metric is not None:
             found.setdefault((int(subtask), metric), []).append(number * metric.scale)
     for (number_of, metric), several in found.items():
         yield now_s, vertex, number_of, metric.name, _MERGES[metric.merge](several)

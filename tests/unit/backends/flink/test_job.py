@@ -39,6 +39,26 @@ def test_a_running_job_is_seen_as_it_runs(cluster, job):
     assert seen.outage_s != seen.outage_s  # no restart was seen
 
 
+def test_a_vertex_that_the_job_file_has_not_is_named_once(cluster, job, caplog):
+    tell(cluster)
+    vertices = cluster.answers["/jobs/a1"]["vertices"]
+    for name in ("later", "sink: Committer"):
+        vertices.append({**vertices[-1], "id": f"v-{name}", "name": name})
+    cluster.answers["/jobs/a1/vertices/v-later/subtasktimes"] = {"subtasks": []}
+    cluster.answers["/jobs/a1/vertices/v-sink: Committer/subtasktimes"] = {"subtasks": []}
+    for _ in range(2):
+        assert job.observe(1500.0).parallelism == TASKS
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "job 'mine' has vertices that the job file 'line' has not: 'later'; they" in said
+
+
+def test_an_answer_about_another_job_is_refused(cluster, job):
+    tell(cluster)
+    cluster.answers["/jobs/a1"] |= {"jid": "b2", "name": "other"}
+    assert job.observe(1500.0).status == Status.RESTARTING
+    assert "asked for job a1, answered about job b2 ('other')" in str(job.trouble)
+
+
 def test_looking_twice_shows_the_same(cluster, job):
     tell(cluster, RESTARTING=START_MS - 7000)
     first = job.observe(1500.0)

@@ -208,8 +208,16 @@ def test_a_label_that_no_series_has_is_named_with_those_that_they_have(server):
     assert len(theirs.samples(5, 20)) == 0  # there is nothing yet
     server.series = [series(f"{TASK}numRecordsOut", (10, 5))]
     for _ in range(2):
-        with pytest.raises(FlinkError, match=r"label 'flink_id'.*job_id=THEIRS.*are job_id, sub"):
+        with pytest.raises(FlinkError, match=r"label flink_id, .*job_id=THEIRS.*have job_id, sub"):
             theirs.samples(5, 20)
+    eu = PrometheusSamples(
+        server.url, theirs.job, line(), timeout_s=0.5, labels=Labels.parse('cluster="eu"')
+    )
+    server.series = [
+        series(f"{TASK}numRecordsOut", (10, 5), cluster=name) for name in ("us", "asia")
+    ]
+    with pytest.raises(FlinkError, match=r'label cluster="eu", .*It is asia or us'):
+        eu.samples(5, 20)
     server.series = [series(COUNTED_IN, *COUNTED, flink_id="a1")]
     assert [row[4] for row in theirs.samples(5, 20).rows()] == [100, 200]
 

@@ -46,7 +46,7 @@ class Cluster:
         values = self.values[name]
         clock = {key for key in values if key.endswith("accumulateBusyTimeMs")}
         return [
-            {"id": key, "value": str(values[key] + (self.fetched if key in clock else 0))}
+            {"id": key, "value": str(values[key] + self.fetched if key in clock else values[key])}
             for key in asked["get"].split(",")
         ]
 
@@ -81,6 +81,18 @@ def test_a_poll_sees_every_subtask_and_taskmanager(cluster):
     assert seen.grid("", "tm_cpu_load")[1:] == ([0], [[0.5]])
     assert set(seen.t_s) == {cluster.now_s}
     assert "other" not in "".join(cluster.told.asked)
+
+
+def test_a_value_that_is_no_number_costs_its_metric_alone_and_is_named_once(cluster, caplog):
+    cluster.values["map"] |= {"2.numRecordsIn": 70}
+    cluster.values["sink"] |= {"0.numRecordsIn": "many"}
+    for _ in range(2):
+        seen = cluster.poll()
+    assert seen.grid("map", "records_in_total")[1:] == ([2], [[70]])
+    assert len(seen.grid("sink", "records_in_total")[1]) == 0
+    assert len(seen.grid("sink", "busy_ms_total")[1]) == TASKS["sink"]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "numRecordsIn of 'sink' is 'many', which is no number" in said
 
 
 def test_polls_are_kept_in_order_and_for_a_while(cluster):
