@@ -15,7 +15,7 @@ class RequestHistory:
     """
 
     def __init__(self, first: MetricsSnapshot, order: str) -> None:
-        self._vertices, self._topology = first.job(0).vertices, first.topology
+        self.vertices, self._topology = tuple(first.job(0).vertices), first.topology
         self._order = order
         self.t_s = float("-inf")
         """Of the last snapshot."""
@@ -29,9 +29,9 @@ class RequestHistory:
         key = snapshot.topology.spec(0).job
         if snapshot.topology is not self._topology:
             vertices = snapshot.job(0).vertices
-            if vertices != self._vertices:
+            if tuple(vertices) != self.vertices:
                 raise MetricsError(
-                    f"job '{key}' had the vertices {', '.join(self._vertices)} before, now "
+                    f"job '{key}' had the vertices {', '.join(self.vertices)} before, now "
                     f"{', '.join(vertices)}",
                     remedy="A changed graph is another job: give it another 'job' key.",
                 )

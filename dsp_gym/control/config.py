@@ -56,8 +56,9 @@ class ServeConfig(ConfigModel):
         64.0,
         gt=0,
         le=65536,
-        description="most that the histories of the jobs in requests take, MiB; a job more is "
-        "refused, unless one has been silent for a day",
+        description="most that the histories of the jobs in requests take, MiB, in equal shares of "
+        "the clients; a client at its share is refused a job more, unless one has been silent for "
+        "a day",
     )
     timeout_s: float = Field(
         5.0,

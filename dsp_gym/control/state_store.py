@@ -235,7 +235,7 @@ def _restored(policy: GuardedPolicy, state: State | None) -> str | None:
     if state is None:
         return f"the guardrails of {policy.name} start over: nothing was kept of them"
     fresh = policy.chain.state()
-    if not _fits(fresh, state):
+    if not fits(fresh, state):
         return f"the guardrails of {policy.name} start over: they are configured otherwise now"
     try:
         policy.chain.restore(state)
@@ -245,14 +245,18 @@ def _restored(policy: GuardedPolicy, state: State | None) -> str | None:
     return None
 
 
-def _fits(fresh: object, kept: object) -> bool:
-    """Check that a state has the shape of another: compiled code reads arrays of a known size."""
+def fits(fresh: object, kept: object) -> bool:
+    """Check that a state has the shape of another: compiled code reads arrays of a known size.
+
+    Returns:
+        True where a restore of `kept` leaves arrays as they are in `fresh`.
+    """
     if isinstance(fresh, dict) and isinstance(kept, dict):
         same = fresh.keys() == kept.keys()
-        return same and all(key == _OF_THE_POLICY or _fits(fresh[key], kept[key]) for key in fresh)
+        return same and all(key == _OF_THE_POLICY or fits(fresh[key], kept[key]) for key in fresh)
     if isinstance(fresh, list) and isinstance(kept, list):
         pairs = zip(fresh, kept, strict=False)
-        return len(fresh) == len(kept) and all(_fits(one, other) for one, other in pairs)
+        return len(fresh) == len(kept) and all(fits(one, other) for one, other in pairs)
     return not isinstance(fresh, dict | list) and not isinstance(kept, dict | list)
 
 

@@ -1,23 +1,27 @@
 """Decisions for others: a snapshot comes in, the guarded decision of a policy goes out.
 
 Each client's job has its own copy of the policy and of its guardrails, with its own history; the
-loop that runs beside is not touched. Histories are bounded in bytes. Those in use are never given
-up, for with them go cool-downs and the order of snapshots: a job for which there is no room is
-refused instead.
+loop that runs beside is not touched. Histories are bounded in bytes, and each client has its share
+of them: the oldest of a client beyond its share makes room for another client's new one, and a
+client at its share is refused a new one, while its histories are in use. What is given up leaves
+its cool-downs and its time behind, and continues from them.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.config.strict_json import read_json
+from dsp_gym.arrays import Bools
+from dsp_gym.config.strict_json import MISFITS, parse_json, read_json
 from dsp_gym.control.client_history import RequestHistory
 from dsp_gym.control.guarded_policy import GuardedPolicy, Judgement
 from dsp_gym.control.serve.batching import (
@@ -26,12 +30,16 @@ from dsp_gym.control.serve.batching import (
     SharedGraph,
     SharedGraphs,
 )
+from dsp_gym.control.serve.client_memory import ClientMemory, Kept, Key
 from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.control.serve.snapshot_decoder import DecodedSnapshot, SnapshotDecoder, decode
+from dsp_gym.control.state_store import fits
 from dsp_gym.errors import ConfigError, MetricsError, did_you_mean
+from dsp_gym.guardrails.chain import Chain
 from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import ReadRow, snapshot_of_rows
+from dsp_gym.loop.watchers import WATCHER_FAILURES
 from dsp_gym.loop.wire import Document, decision_to_json
 from dsp_gym.policies import capabilities_of
 
@@ -53,6 +61,13 @@ WAIT_S = 0.5
 """Longest wait for the decision before on the same job, s."""
 
 
+MOST_JOBS = 4096
+"""Histories of one client."""
+
+MOST_NAME = 253
+"""Characters of the name of a job, as of any object on Kubernetes."""
+
+
 class BusyError(Exception):
     """The job's snapshot before is still being decided."""
 
@@ -61,17 +76,9 @@ class FullError(Exception):
     """There is no room for the history of another job."""
 
 
-class Key(NamedTuple):
-    """Whose history it is."""
-
-    client: str
-    policy: str
-    job: str
-
-
 @dataclass(slots=True)
 class _Job:
-    name: str
+    key: Key
     policy: GuardedPolicy
     history: RequestHistory
     reader: SnapshotDecoder
@@ -82,6 +89,8 @@ class _Job:
     graph: SharedGraph | None = None
     bytes: int = 0
     answers: int = 0
+    is_gone: bool = False  # it was given up
+    is_kept: bool = True  # nothing was decided since that has to outlive it
     weighed_at: int = FIRST_WEIGHED  # answers
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -128,7 +137,9 @@ class Decisions:
         policies: makes the copy of one policy, by name.
         default: the policy that answers where none is named.
         seed: of policies that draw.
-        most_bytes: of all histories together.
+        most_bytes: of all histories together; each client has an equal share.
+        most_jobs: histories of one client.
+        memory: what outlives a history that is given up, and a restart.
         shared: what the policies share, and no history holds alone.
         later: has plans made in another thread, after the answer. A request that comes before the
             plan makes it.
@@ -143,6 +154,8 @@ class Decisions:
         seed: int = 0,
         *,
         most_bytes: int = 64 * 2**20,
+        most_jobs: int = MOST_JOBS,
+        memory: ClientMemory | None = None,
         shared: tuple[object, ...] = (),
         later: Callable[[Callable[[], None]], object] = lambda plan: None,
         now: Callable[[], float] = time.time,
@@ -150,10 +163,12 @@ class Decisions:
     ) -> None:
         self._policies, self._default, self._seed = dict(policies), default, seed
         self._most_bytes, self._shared, self._later = most_bytes, shared, later
-        self._now, self._clock = now, clock
+        self._now, self._clock, self._most_jobs = now, clock, most_jobs
+        self._memory = memory or ClientMemory(None, most_bytes // 4)
         self._jobs: OrderedDict[Key, _Job] = OrderedDict()  # the one asked for last comes last
         self._bytes = 0
-        self._forgotten_s = float("-inf")  # newest snapshot of a history that was given up
+        self._bytes_of: Counter[str] = Counter()  # by client
+        self._jobs_of: Counter[str] = Counter()
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._graphs, self._tables = SharedGraphs(), BatchedPolicies(self._policies, seed)
 
@@ -255,11 +270,42 @@ class Decisions:
         job.plan_alone()
         return True
 
+    def save(self, *, everything: bool = False) -> None:
+        """Put on disk what has to outlive a restart; to be called now and then.
+
+        Args:
+            everything: also of jobs about which nothing was decided that changes them.
+        """
+        with self._lock:
+            jobs = list(self._jobs.items())
+        for key, job in jobs:
+            if (everything or not job.is_kept) and job.lock.acquire(timeout=WAIT_S):
+                try:
+                    self._keep(key, job)
+                finally:
+                    job.lock.release()
+        self._memory.write()
+
     def close(self) -> None:
-        """Forget every job."""
+        """Forget every job; the next process continues their cool-downs."""
+        self.save(everything=True)
         with self._lock:
             self._jobs.clear()
+            self._bytes_of.clear()
+            self._jobs_of.clear()
             self._bytes = 0
+
+    def _keep(self, key: Key, job: _Job) -> None:
+        """Remember what must not be lost of a history; to be called with its lock."""
+        chain, job.is_kept = job.policy.chain, True
+        if not math.isfinite(job.history.t_s):
+            return  # it has not decided yet
+        try:
+            guardrails = None if chain is None else json.dumps(chain.state())
+        except Exception as error:  # of somebody's own guardrail
+            WATCHER_FAILURES.add("clients", error)
+            guardrails = None
+        self._memory.keep(key, Kept(job.history.t_s, job.history.vertices, guardrails))
 
     def _ready(self, place: int, question: Question, left: set[Key | str]) -> _Asking | None:
         """Lock the job of a question that can be answered at once; None: `answer` has to see it."""
@@ -286,24 +332,27 @@ class Decisions:
         """Answer questions about jobs of one graph."""
         graph, blocks = asked[0].job.graph, [one.job.block for one in asked if one.job.block]
         assert graph is not None  # of a job that is ready
-        judged = None
+        judged, moves = None, np.zeros(len(asked), bool)
         if len(asked) > 1:
             snapshot = graph.snapshot([one.row for one in asked])
             judged = self._tables.decide(asked[0].name, graph, blocks, snapshot, enacts=enacts)
+            moves = moves if judged is None else _moves(judged, snapshot)
         for number, one in enumerate(asked):
             one.job.history.t_s = one.row.t_s
             if judged is None:
                 alone = one.job.snapshot(one.row)
                 answers[one.place] = self._decided(one.job, alone, enacts=enacts)
             else:
-                answer = _document(judged, snapshot.job(number), one.job.name)
+                answer = _document(judged, snapshot.job(number), one.job.key.job)
                 answers[one.place] = answer
+                one.job.is_kept &= not (enacts and bool(moves[number]))
                 self._count(one.job)
 
     def _decided(self, asked: _Job, snapshot: MetricsSnapshot, *, enacts: bool) -> Document:
         judged = asked.policy.decide(snapshot)
-        answer = _document(judged, snapshot.job(0), asked.name)
+        answer = _document(judged, snapshot.job(0), asked.key.job)
         settled = asked.policy.settle(snapshot, judged, enacted=enacts)
+        asked.is_kept &= not (enacts and bool(_moves(judged, snapshot)[0]))
         failure = judged.failure or settled
         if failure is not None:
             answer["reason"] = failure.reason
@@ -314,6 +363,9 @@ class Decisions:
         return answer
 
     def _count(self, asked: _Job) -> None:
+        """Count an answer; to be called with the job's lock."""
+        if asked.is_gone:
+            self._keep(asked.key, asked)
         asked.answers += 1
         if asked.answers >= asked.weighed_at:  # a history grows less and less
             asked.weighed_at *= 4
@@ -349,14 +401,21 @@ class Decisions:
         """Begin a history; nothing is remembered of a snapshot that is refused."""
         reader = SnapshotDecoder("request")
         snapshot = reader.read(document, found)
+        if len(snapshot.topology.spec(0).job) > MOST_NAME:
+            raise MetricsError(
+                f"the name of the job has more than {MOST_NAME} characters",
+                key="job",
+                remedy="Give it a shorter one.",
+            )
         key = Key(client, policy, snapshot.topology.spec(0).job)
         self._refuse_future(snapshot)
         with self._making:
             found = self._known(key)
             if found is not None:
                 return found
+            kept = self._memory.find(key, snapshot.job(0).vertices)
             t_s = float(snapshot.t_s[0])
-            if t_s <= self._forgotten_s:
+            if kept is None and t_s <= self._memory.gone_s(client):
                 raise MetricsError(
                     f"t_s {t_s:.0f} of job '{key.job}' is older than histories that were given up",
                     remedy="Send a snapshot of today.",
@@ -364,41 +423,98 @@ class Decisions:
             self._make_room(key)
             copy = self._policies[policy]()
             copy.reset(snapshot.topology, np.array([self._seed], np.int64))
+            if kept is not None and copy.chain is not None:
+                _continue(copy.chain, kept)
             history = RequestHistory(snapshot, "Send the snapshots of a job in order, each once.")
+            if kept is not None:
+                history.t_s = kept.t_s
             memories = copy.memories()
             block = None if memories is None else RowBlock(memories, 1)
-            made = _Job(key.job, copy, history, reader, self._clock(), block, copy.is_prompt)
+            made = _Job(key, copy, history, reader, self._clock(), block, copy.is_prompt)
             self._place(made)
             with self._lock:
                 made.weighed_at += len(self._jobs) % FIRST_WEIGHED
                 self._jobs[key] = made
+                self._jobs_of[client] += 1
             self._weigh(made)
             return made
 
     def _make_room(self, key: Key) -> None:
-        """Give up histories that nobody asks about; another one counts as the largest there is."""
+        """Give up histories, so that there is room for one more of a client.
+
+        First go those that nobody asks about, then the oldest of the client with most of them, but
+        only for one that has less than its share.
+        """
         with self._lock:
-            needed = max((one.bytes for one in self._jobs.values()), default=0)
-            while self._jobs and self._bytes + needed > self._most_bytes:
-                oldest, job = next(iter(self._jobs.items()))
-                if self._clock() - job.asked_s < SILENT_S:
-                    raise FullError(
-                        f"no room for job '{key.job}': the histories of {len(self._jobs)} jobs "
-                        f"take {self._bytes / 2**20:.0f} MiB, {self._most_bytes / 2**20:.0f} MiB "
-                        "are the most, and all were asked about within a day. Raise "
-                        "serve.history_mib."
-                    )
-                del self._jobs[oldest]
-                self._bytes -= job.bytes
-                self._forgotten_s = max(self._forgotten_s, job.history.t_s)
+            client, jobs_of, bytes_of = key.client, self._jobs_of, self._bytes_of
+            own = [job.bytes for one, job in self._jobs.items() if one.client == client]
+            needed = max(own, default=self._bytes // max(1, len(self._jobs)))
+            while self._jobs:
+                is_full = self._bytes + needed > self._most_bytes
+                if not is_full and jobs_of[client] < self._most_jobs:
+                    return
+                oldest = next(k for k in self._jobs if is_full or k.client == client)
+                if self._clock() - self._jobs[oldest].asked_s < SILENT_S:
+                    clients = 1 + sum(1 for one, n in jobs_of.items() if n and one != client)
+                    share = self._most_bytes / clients
+                    if jobs_of[client] >= self._most_jobs or bytes_of[client] + needed > share:
+                        raise FullError(self._full(key, share))
+                    most = max(jobs_of, key=lambda one: (bytes_of[one], one != client))
+                    oldest = next(k for k in self._jobs if k.client == most)
+                self._give_up(oldest)
+
+    def _full(self, key: Key, share: float) -> str:
+        """Say why there is no room."""
+        jobs, taken = self._jobs_of[key.client], self._bytes_of[key.client]
+        return (
+            f"no room for job '{key.job}': the histories of {jobs} jobs of this client take "
+            f"{taken / 2**20:.0f} MiB, {self._most_jobs} jobs and {share / 2**20:.0f} MiB are the "
+            "most, and all were asked about within a day. Raise serve.history_mib."
+        )
+
+    def _give_up(self, key: Key) -> None:
+        """Forget a history but for its cool-downs; to be called with the lock."""
+        job = self._jobs.pop(key)
+        self._bytes -= job.bytes
+        self._bytes_of[key.client] -= job.bytes
+        self._jobs_of[key.client] -= 1
+        job.is_gone = True
+        if job.lock.acquire(blocking=False):  # whoever decides on it now needs our lock
+            try:
+                self._keep(key, job)
+            finally:
+                job.lock.release()
 
     def _weigh(self, job: _Job) -> None:
         shared = capabilities_of(job.policy.policy).shared
         others = () if shared is None else shared()
         taken = size_of((job.policy, job.reader, job.history), (*self._shared, *others))
         with self._lock:
+            if job.is_gone:
+                return
             self._bytes += taken - job.bytes
+            self._bytes_of[job.key.client] += taken - job.bytes
             job.bytes = taken
+
+
+def _moves(judged: Judgement, snapshot: MetricsSnapshot) -> Bools:
+    """Which jobs of a snapshot an answer changes, (J,)."""
+    guarded = judged.guarded
+    tasks = guarded.parallelism != snapshot.parallelism
+    return np.asarray((tasks | (guarded.memory_level != snapshot.memory_level)).any(axis=1))
+
+
+def _continue(chain: Chain, kept: Kept) -> None:
+    """Continue the guardrails' cool-downs; those of another configuration start over."""
+    if kept.guardrails is None:
+        return
+    fresh, state = chain.state(), parse_json(kept.guardrails)
+    if not fits(fresh, state):
+        return
+    try:
+        chain.restore(state)
+    except MISFITS:
+        chain.restore(fresh)
 
 
 def _document(judged: Judgement, job: JobSnapshot, name: str) -> Document:

@@ -7,10 +7,12 @@ import gc
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +24,13 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.modes import INCUMBENT, Mode, NamedPolicyConfig
 from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.client_memory import CLIENTS, ClientMemory
 from dsp_gym.control.serve.decide import Decisions
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guarded, guardrails_of, named_policies, started
 from dsp_gym.control.turn import Hooks, Turn
+from dsp_gym.loop.watchers import keep_watching
 from dsp_gym.policies.capabilities import capabilities_of
 from dsp_gym.policies.registry import make
 
@@ -43,6 +47,9 @@ _UNSHARED = re.compile(r"(?:Anonymous|Private_Dirty|Shared_Dirty): +(\d+) kB")
 
 PLANNERS = 2
 """Plans made at once: they are compiled code that leaves the interpreter to the other threads."""
+
+KEEP_S, KEEP_SHARE = 5.0, 20.0
+"""Seconds between two looks at what has to outlive a restart, also as a multiple of a look."""
 
 SWITCH_S = 0.001
 """Longest wait for the interpreter while another thread computes, s. A plan takes a few ms, and
@@ -185,23 +192,43 @@ def served(
 
     workers = Workers(2 * DECIDERS)  # a request must not take a thread from a loop
     planners = ThreadPoolExecutor(PLANNERS, "dsp-gym plan")
+    most_bytes = int(config.serve.history_mib * 2**20)
     decisions = Decisions(
         _makers(config, workers),
         acting,
         config.seed,
-        most_bytes=int(config.serve.history_mib * 2**20),
+        most_bytes=most_bytes,
+        memory=None if tokens is None else ClientMemory(config.journal / CLIENTS, most_bytes // 4),
         shared=(workers,),
         later=planners.submit,
     )
     server = StatusServer(config.serve, boards, Exporter(boards), decisions, tokens)
     switch_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
+    closing = threading.Event()
+    if tokens is not None:
+        threading.Thread(
+            target=keep_watching,
+            args=("clients", partial(_keep_clients, decisions, closing), closing),
+            name="dsp-gym clients",
+            daemon=True,
+        ).start()
     try:
         yield server
     finally:
+        closing.set()
         sys.setswitchinterval(switch_s)
         server.close()
         planners.shutdown(wait=False, cancel_futures=True)
+
+
+def _keep_clients(decisions: Decisions, closing: threading.Event) -> None:
+    """Put clients' cool-downs on disk every few seconds; less often where that takes long."""
+    wait_s = KEEP_S
+    while not closing.wait(wait_s):
+        begun_s = time.monotonic()
+        decisions.save()
+        wait_s = max(KEEP_S, KEEP_SHARE * (time.monotonic() - begun_s))
 
 
 def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], GuardedPolicy]]:

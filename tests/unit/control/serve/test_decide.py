@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from baselines.static import Static
 from dsp_gym.control.guarded_policy import GuardedPolicy
+from dsp_gym.control.serve.client_memory import CLIENTS, ClientMemory, Kept, Key
 from dsp_gym.control.serve.decide import (
     AHEAD_S,
     SILENT_S,
@@ -129,7 +131,7 @@ def test_what_was_given_up_cannot_be_replayed(clocks):
     clocks.now_s += SILENT_S + 1
     served.said(snapshot(clocks.now_s, "new"))
     clocks.passed_s += SILENT_S + 1
-    with pytest.raises(MetricsError, match="given up"):
+    with pytest.raises(MetricsError, match="does not follow"):
         served.said(snapshot(NOW_S))
 
 
@@ -235,3 +237,110 @@ def test_a_forecast_that_fails_takes_no_decision_with_it(clocks):
     planner.forecast = lambda: 1 / 0
     served = decisions(clocks, planner=lambda: GuardedPolicy(planner, answers=True))
     assert "forecast" not in served.said(snapshot(NOW_S), "planner")
+
+
+def fill(served: Served, client: str, most: int = 1000) -> int:
+    """Begin histories of a client until one is refused."""
+    for number in range(most):
+        try:
+            served.said(snapshot(NOW_S - 60, f"{client}-{number}"), client=client)
+        except FullError:
+            return number
+    return most
+
+
+def test_a_client_that_fills_its_share_makes_room_for_another_and_is_refused_itself(clocks):
+    served = decisions(clocks, most_bytes=2**20)
+    alone = fill(served, "greedy")
+    assert 4 < alone < 1000
+    other = fill(served, "other")
+    assert 0.3 * alone < other < 0.7 * alone
+    assert served.held_bytes <= 1.2 * 2**20
+    with pytest.raises(FullError, match="of this client"):
+        served.said(snapshot(NOW_S, "one-more"), client="greedy")
+    for number in range(other):  # all of the other's go on
+        served.said(snapshot(NOW_S, f"other-{number}"), client="other")
+    newest = f"greedy-{alone - 1}"  # and the newest of the first
+    served.said(snapshot(NOW_S, newest), client="greedy")
+
+
+def test_a_client_has_so_many_jobs_whatever_others_have(clocks):
+    served = Served({"ds2": seat}, "ds2", most_jobs=3, now=lambda: clocks.now_s,
+                    clock=lambda: clocks.passed_s)  # fmt: skip
+    assert fill(served, "one") == 3
+    assert fill(served, "two") == 3
+    clocks.passed_s += SILENT_S + 1
+    served.said(snapshot(NOW_S, "new"), client="one")  # in place of its own oldest
+    served.said(snapshot(NOW_S, "two-0"), client="two")
+
+
+def test_the_name_of_a_job_is_bounded(clocks):
+    served = decisions(clocks)
+    served.said(snapshot(NOW_S, "j" * 253))
+    with pytest.raises(MetricsError, match="more than 253 characters"):
+        served.said(snapshot(NOW_S, "j" * 254))
+
+
+def cooled(clocks: Clocks, memory: ClientMemory) -> Served:
+    return Served({"ds2": seat}, "ds2", most_bytes=2**20, memory=memory,
+                  now=lambda: clocks.now_s, clock=lambda: clocks.passed_s)  # fmt: skip
+
+
+def remembers(served: Served, client: str = "one") -> Any:
+    """What the guardrails of a job remember."""
+    (job,) = [job for key, job in served._jobs.items() if key.client == client]
+    assert job.policy.chain is not None
+    return job.policy.chain.state()
+
+
+def test_a_restart_goes_on_with_cool_downs_and_replays_nothing(clocks, tmp_path):
+    file = tmp_path / CLIENTS
+    first = cooled(clocks, ClientMemory(file, 2**20))
+    for t_s in (NOW_S - 120, NOW_S - 60):
+        moved = snapshot(t_s, "orders")
+        for vertex in moved["vertices"]:
+            vertex["parallelism"] = 2 if t_s < NOW_S - 60 else 3
+        first.said(moved, client="one")
+    before = remembers(first)
+    assert "cool_down" in before
+    first.close()
+    assert file.stat().st_mode & 0o777 == 0o600
+    second = cooled(clocks, ClientMemory(file, 2**20))
+    with pytest.raises(MetricsError, match="does not follow"):
+        second.said(snapshot(NOW_S - 60, "orders"), client="one")
+    assert remembers(second) == before
+    second.said(snapshot(NOW_S, "orders"), client="one")
+    second.said(snapshot(NOW_S - 60, "orders"), client="two")  # of its own
+
+
+def test_what_another_client_displaced_goes_on_where_it_was(clocks):
+    served = decisions(clocks, most_bytes=2**20)
+    served.said(snapshot(NOW_S - 60, "first"), client="greedy")
+    alone = fill(served, "greedy")
+    for number in range(alone // 2):
+        served.said(snapshot(NOW_S - 60, f"other-{number}"), client="other")
+    assert Key("greedy", "ds2", "first") not in served._jobs
+    clocks.passed_s += SILENT_S + 1
+    with pytest.raises(MetricsError, match="does not follow"):
+        served.said(snapshot(NOW_S - 60, "first"), client="greedy")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "dsp-gym/clients/1", "crc32": 7}'])
+def test_a_damaged_memory_is_told_and_starts_over(clocks, tmp_path, caplog, text):
+    file = tmp_path / CLIENTS
+    file.write_text(text)
+    served = cooled(clocks, ClientMemory(file, 2**20))
+    assert "start over" in caplog.text
+    served.said(snapshot(NOW_S, "orders"), client="one")
+
+
+def test_the_memory_of_clients_is_bounded_and_drops_the_oldest_of_the_largest(tmp_path):
+    memory = ClientMemory(tmp_path / CLIENTS, 10_000)
+    memory.keep(Key("small", "ds2", "a"), Kept(1.0, ("v",), "{}"))
+    for number in range(100):
+        memory.keep(Key("large", "ds2", f"j{number}"), Kept(float(number), ("v",), "x" * 300))
+    assert memory.find(Key("small", "ds2", "a"), ("v",)) is not None
+    assert memory.find(Key("large", "ds2", "j99"), ("v",)) is not None
+    assert memory.find(Key("large", "ds2", "j0"), ("v",)) is None
+    assert memory.gone_s("large") > 0
+    assert memory.gone_s("small") == -math.inf
