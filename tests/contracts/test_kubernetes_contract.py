@@ -21,7 +21,7 @@ from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import KEY
 from dsp_gym.errors import KubernetesError
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
-from tests.flink_resources import MAP, SINK, deployment, stable
+from tests.flink_resources import LISTED, MAP, SINK, deployment, stable
 from tests.real_kubernetes import (
     REAL,
     OwnServer,
@@ -251,7 +251,7 @@ class TestWrites:
             KIND, server.namespace, "words", more, resource_version=version(now)
         )
         assert told["metadata"]["annotations"] == {
-            "dsp-gym.io/epoch": "1", "dsp-gym.io/holder": "me",
+            **LISTED, "dsp-gym.io/epoch": "1", "dsp-gym.io/holder": "me",
         }  # fmt: skip
 
     def test_a_dry_run_answers_what_would_be_and_keeps_nothing(self, server):
@@ -296,8 +296,11 @@ class TestWrites:
         fake = server.fake
         fake.admission.append(only_override("actuator"))
         acting = server.seen_by(server.account("actuator", [*READS, "patch"]), tmp_path)
-        made = server.create()
+        since = version(server.create())
+        stamp = {"metadata": {"annotations": {"dsp-gym.io/epoch": "1"}}}
+        made = server.api.merge_patch(KIND, "jobs", "words", stamp, resource_version=since)
         assert acting.patch({KEY: f"{MAP}:2"}, since=made)
+        refusal(lambda: acting.patch({KEY: f"{MAP}:3"}, since=made), "Conflict")  # asked first
         now = server.api.get(KIND, "jobs", "words")
         for options in ({"state.backend.type": "hashmap"}, {"jobmanager.scheduler": None}):
             error = refusal(lambda options=options: acting.patch(options, since=now), "Invalid")
