@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import http.client
 import ipaddress
@@ -105,8 +106,15 @@ class Front:
     page: bytes = b""  # shown to everybody in place of an answer
     ahead_s: float = 0.0  # of its clock
     asked: list[str] = field(default_factory=list)  # targets, in order
+    basic: str | None = None  # user and password that are valid in place of a token
     refused: int = 0
     on_question: Callable[[], None] = lambda: None  # called before each is answered
+
+    def account(self) -> str | None:
+        """What must stand in Authorization; None: anything may."""
+        if self.basic is not None:
+            return f"Basic {base64.b64encode(self.basic.encode()).decode()}"
+        return None if self.token is None else f"Bearer {self.token}"
 
 
 class Rotating:
@@ -154,7 +162,7 @@ def front(
             told.on_question()
             if told.page:
                 self._send(200, told.page, "text/html")
-            elif told.token and self.headers.get("Authorization") != f"Bearer {told.token}":
+            elif told.account() not in (None, self.headers.get("Authorization")):
                 told.refused += 1
                 self._send(told.status, b"no", "text/plain")
             else:

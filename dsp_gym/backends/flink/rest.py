@@ -91,7 +91,8 @@ class FlinkRest:
             from dsp_gym.backends.upstream.session import BoundedSession
         except ImportError as error:
             raise MissingExtraError("flink", "talking to Flink") from error
-        return BoundedSession(self._access, "rest_account")
+        # A connection each: one that was kept may be dead by the time that a rescale needs it.
+        return BoundedSession(self._access, "rest_account", keeps=False)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -423,7 +424,7 @@ class FlinkRest:
         self, method: str, path: str, data: bytes | None, kind: str, timeout_s: float | None = None
     ) -> Json:
         url = f"{self.url}/{path.lstrip('/')}"
-        headers = {} if data is None else {"Content-Type": kind}
+        headers = {"Connection": "close"} | ({} if data is None else {"Content-Type": kind})
         limit_s = timeout_s or self.timeout_s
         try:
             answer = self.session.ask(method, url, limit_s, data=data, headers=headers)

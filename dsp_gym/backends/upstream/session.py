@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, cast
 
 from requests import PreparedRequest, Response, Session
 from requests.auth import AuthBase, HTTPBasicAuth
+from requests.utils import get_netrc_auth
 
 from dsp_gym.backends.upstream.access import AccessConfig, Credentials
 from dsp_gym.backends.upstream.answers import StatusError, lag_s, refuse_page
 from dsp_gym.backends.upstream.connections import Adapter
-from dsp_gym.backends.upstream.deadlines import is_loopback, within
+from dsp_gym.backends.upstream.deadlines import is_loopback, origin, within
 from dsp_gym.backends.upstream.timed_calls import deadline
 from dsp_gym.config.strict_json import Document, parse_json
 
@@ -29,6 +30,8 @@ CONNECT_S = 3.0
 
 
 _SCHEMES = ("http", "https")
+_OURS = frozenset({"auth", "cert", "proxies", "verify"})
+"""Arguments that the client repeats, and this session fills in."""
 
 
 class RawAnswer(NamedTuple):
@@ -47,23 +50,30 @@ class BoundedSession(Session):
             `requests` reads them.
         key: of the configuration that names them.
         connect_s: longest wait for a connection, s.
+        keeps: whether a connection serves several questions.
 
     Raises:
         ConfigError: A file cannot be read, or every user can read the account.
     """
 
     def __init__(
-        self, access: AccessConfig | None = None, key: str = "account", connect_s: float = CONNECT_S
+        self,
+        access: AccessConfig | None = None,
+        key: str = "account",
+        connect_s: float = CONNECT_S,
+        *,
+        keeps: bool = True,
     ) -> None:
         super().__init__()
         self.takes_partial = True
         """Whether an answer may lack what a server that fans out could not reach."""
+        self._known_ways: dict[str, dict[str, Any]] = {}  # by server
         self.ahead_s = 0.0
         """How far this machine's clock is ahead of the server's, by its last answer, s."""
         self.credentials, self._connect_s = Credentials(access, key), connect_s
         access = self.credentials.access
         for scheme in ("http://", "https://"):
-            self.mount(scheme, Adapter())
+            self.mount(scheme, Adapter(keeps=keeps))
         if access.cert_file is not None:
             cert, key_file = access.cert_file.expanduser(), access.key_file
             self.cert = str(cert) if key_file is None else (str(cert), str(key_file.expanduser()))
@@ -79,7 +89,8 @@ class BoundedSession(Session):
             Whether they are others than before.
         """
         if not self.credentials.changed(must_read=must_read):
-            return False
+            return must_read and self._has_other_ways()
+        self._known_ways.clear()
         self._log_in()
         for adapter in self.adapters.values():  # connections keep the certificates they began with
             adapter.close()
@@ -104,10 +115,10 @@ class BoundedSession(Session):
         """
         self.renew()
         limits = {"timeout": (min(self._connect_s, timeout_s), timeout_s), "stream": True}
-        given = {**kwargs, **limits, **self._ways(url)}
+        given = {**kwargs, **limits}
 
         def asked() -> RawAnswer:
-            answer = Session.request(self, method, url, **given)
+            answer = Session.request(self, method, url, **given, **self._ways(url))
             with answer:
                 return RawAnswer(answer.status_code, _content(answer), answer.headers)
 
@@ -130,7 +141,7 @@ class BoundedSession(Session):
             StatusError: It answered with an error.
             ValueError: The answer is no JSON, too large, or partial.
         """
-        given = {name: value for name, value in kwargs.items() if name not in ("verify", "cert")}
+        given = {name: value for name, value in kwargs.items() if name not in _OURS}
         found = self.ask(method, url, given.pop("timeout"), **given)
         if found.status != 200:
             raise StatusError(found.status, found.content, found.headers)
@@ -141,16 +152,30 @@ class BoundedSession(Session):
             raise ValueError(f"the answer is partial: {'; '.join(map(str, warnings))}")
         return cast(Response, _Parsed(document))
 
+    def _has_other_ways(self) -> bool:
+        """Look into NETRC again; returns whether an account is another one."""
+        known, self._known_ways = self._known_ways, {}
+        return any(self._ways(server) != ways for server, ways in known.items())
+
     def _ways(self, url: str) -> dict[str, Any]:
-        """Certificates and proxy of a question: the environment's would replace the session's."""
-        access, ways = self.credentials.access, dict[str, Any]()
-        if access.ca_file is not None:
-            ways["verify"] = str(access.ca_file.expanduser())
-        if access.proxy is not None:
-            ways["proxies"] = dict.fromkeys(_SCHEMES, access.proxy)
-        elif is_loopback(url):
-            ways["proxies"] = dict.fromkeys(_SCHEMES, "")  # one for the web does not know it
-        return ways
+        """Certificates, proxy and account of a question: ours, else those of the environment.
+
+        `requests` would look at the whole environment, and into NETRC, at every question.
+        """
+        server = origin(url)
+        if server not in self._known_ways:
+            access, proxies = self.credentials.access, dict[str, str]()
+            if access.proxy is not None:
+                proxies = dict.fromkeys(_SCHEMES, access.proxy)
+            elif is_loopback(url):
+                proxies = dict.fromkeys(_SCHEMES, "")  # one for the web does not know it
+            verify = None if access.ca_file is None else str(access.ca_file.expanduser())
+            self.trust_env = True
+            ways = self.merge_environment_settings(url, proxies, None, verify, None)
+            self.trust_env = False
+            ways.pop("stream")
+            self._known_ways[server] = ways | {"auth": self.auth or get_netrc_auth(url)}
+        return self._known_ways[server]
 
     def _log_in(self) -> None:
         """Sign with the account; with none, `requests` takes that of the address or of NETRC."""

@@ -182,6 +182,23 @@ def test_a_server_is_asked_through_a_proxy(kind, behind, tmp_path, monkeypatch):
         assert proxy.asked[0].startswith(name)
 
 
+def test_an_account_of_netrc_is_read_again_when_it_was_refused(kind, behind, tmp_path, monkeypatch):
+    netrc = written(tmp_path / "netrc", "machine 127.0.0.1 login me password first\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    with front(behind) as told:
+        told.basic = "me:first"
+        ask = client(kind, told.url)
+        ask()
+        told.basic = "me:second"
+        with pytest.raises(FlinkError, match="401"):
+            ask()
+        written(netrc, "machine 127.0.0.1 login me password second\n")
+        ask()
+        address = told.url.replace("://", "://me:second@")
+        monkeypatch.delenv("NETRC")
+        client(kind, address)()
+
+
 def test_a_server_of_another_name_or_without_tls_says_so(kind, authority, server, behind):
     with front(behind, server) as told:
         other = told.url.replace("127.0.0.1", "localhost")
