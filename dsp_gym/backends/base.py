@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from dsp_gym.arrays import Ints
+from dsp_gym.backends.interference import Interference
 from dsp_gym.errors import DspGymError, FlinkError
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.outcome import Outcome
@@ -164,6 +165,14 @@ class Platform:
 
         Returns:
             The reason to wait, for reports; None where a change may be asked for now.
+        """
+        return None
+
+    def interference(self) -> Interference | None:
+        """What somebody else has changed about the job since this process acts; None: nothing.
+
+        Returns:
+            The first such change, from then on until this process is started again.
         """
         return None
 

@@ -54,6 +54,20 @@ class PlaceConfig(ConfigModel):
         description="folder of savepoints as the cluster sees it (resubmit); none: that of the "
         "local cluster",
     )
+    lease: str | None = Field(
+        None,
+        min_length=1,
+        description="what a process must hold to act on the job, so that several may run: a folder "
+        "that all of them may write to, on one machine or over NFS, or "
+        "kubernetes://NAMESPACE/NAME; none: acting needs --sole. Each job has a folder inside",
+    )
+    lease_s: float = Field(
+        30.0,
+        ge=1,
+        le=600,
+        description="how long that lease holds without being renewed, s: the pause after a crash; "
+        "at least twice `timeout_s`",
+    )
     kubernetes: KubernetesPlace | None = Field(
         None,
         description="a job of the Flink Kubernetes Operator; its own section says how it is "
@@ -80,6 +94,8 @@ class PlaceConfig(ConfigModel):
             raise ValueError(
                 "kubernetes names the job, its rest_url and prometheus_url; no other may"
             )
+        if self.lease is not None:
+            self._check_lease(self.lease)
         if self.rest_url is None:
             return self
         if self.home is not None:
@@ -89,3 +105,20 @@ class PlaceConfig(ConfigModel):
                 "rest_url names a cluster of your own: give its prometheus_url, or metrics: rest"
             )
         return self
+
+    def _check_lease(self, lease: str) -> None:
+        if self.kubernetes is not None:
+            raise ValueError("a job on Kubernetes has its own lease: kubernetes.lease")
+        scheme, _, rest = lease.partition("://")
+        if rest and scheme not in ("file", "kubernetes"):
+            raise ValueError(
+                f"a lease cannot be kept in {scheme}://; name a folder, or "
+                "kubernetes://NAMESPACE/NAME"
+            )
+        if scheme == "kubernetes" and len([part for part in rest.split("/") if part]) != 2:
+            raise ValueError("a lease on Kubernetes is kubernetes://NAMESPACE/NAME")
+        if self.lease_s < 2 * self.timeout_s:
+            raise ValueError(
+                f"a lease of {self.lease_s:g} s is over before a write of {self.timeout_s:g} s is "
+                "known to have ended; raise lease_s, or lower timeout_s"
+            )

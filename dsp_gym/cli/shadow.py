@@ -21,7 +21,7 @@ Examples:
 
   dsp-gym shadow shadow-wordcount --steps 1 --json    one decision, for CI
 
-  dsp-gym shadow flink-wordcount --apply --duration 20m      rescales the job
+  dsp-gym shadow flink-wordcount --apply --sole --duration 20m      rescales the job
 
   dsp-gym shadow my-job.yaml --mode canary --apply
 
@@ -52,6 +52,14 @@ ApplyOption = Annotated[
     typer.Option(
         "--apply",
         help="Act as the mode says: advise, canary or active. Default mode with it: active.",
+    ),
+]
+SoleOption = Annotated[
+    bool,
+    typer.Option(
+        "--sole",
+        help="With --apply: no other process acts on the job. Without it a lease must be named, "
+        "where.lease, which several processes hold one after another.",
     ),
 ]
 StepsOption = Annotated[
@@ -96,6 +104,7 @@ def shadow(
         typer.Option(help="off, shadow, advise, canary or active. Default: the configuration's."),
     ] = None,
     apply: ApplyOption = False,
+    sole: SoleOption = False,
     policies: InsteadOption = None,
     steps: StepsOption = None,
     duration: Annotated[
@@ -124,7 +133,7 @@ def shadow(
     cleanly: it finishes a rescale under way, and leaves the job running.
     """
     from dsp_gym.cli.beside import ShadowRun, drive
-    from dsp_gym.control.start import mode_of
+    from dsp_gym.control.start import check_alone, mode_of
 
     if steps is not None and duration is not None:
         raise ConfigError("--steps and --duration both end the run", remedy="Give one of them.")
@@ -132,10 +141,12 @@ def shadow(
     duration_s = None if duration is None else seconds(duration)
     substitute = _substitute(source, settings, speed, duration_s, once=steps == 1)
     serves_by_default = port is not None or public or not (steps == 1 or substitute)
+    goes = mode_of(settings, apply=apply, asked=mode is not None)
+    check_alone(settings, goes, sole=sole or substitute is not None)
     drive(
         ShadowRun(
             settings,
-            mode_of(settings, apply=apply, asked=mode is not None),
+            goes,
             substitute,
             journal,
             steps,

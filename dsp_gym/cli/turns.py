@@ -23,6 +23,9 @@ from dsp_gym.pages import money, number
 
 COLUMNS = f"{'time':8}  {'status':12}  {'rate/s':>9}  {'pending':>9}  {'p95, s':>7}  decision"
 
+FAILED = frozenset(("failed", "refused"))
+"""Steps of an actuator by which a change that was decided did not come about."""
+
 
 class Printer:
     """Counts and prints what loops do: JSON Lines for programs, a table for people.
@@ -83,7 +86,9 @@ class Printer:
             self._print([self._json(turn, job)])
 
     def happened(self, event: str, body: dict[str, object], job: str = "") -> None:
-        """Print what an actuator did, or that a job came or went."""
+        """Print what an actuator did, or that a job came or went; count what it failed at."""
+        with self._lock:
+            self.failures += event in FAILED
         if not self.as_json:
             self._print([f"{self._cell(job)}{event_line(event, body)}"])
 
@@ -93,10 +98,11 @@ class Printer:
             self._print([json_line({"summary": summary})])
         elif not self.as_json:
             lacks = f"{self.missing} entries are missing in the journal. " if self.missing else ""
+            failed = f"{self.failures} failures. " if self.failures else ""
             self._print(
                 [
                     f"{self.decisions} decisions, {self.changes} of them changes, "
-                    f"{self.held} held. {lacks}{ran_on}"
+                    f"{self.held} held. {failed}{lacks}{ran_on}"
                 ]
             )
 

@@ -155,7 +155,7 @@ class JobAutoscaler:
             self.permission.set_back(-self._collector.set_forward_s)
             self.roll_back.set_back(-self._collector.set_forward_s)
             self.restraint.set_back(-self._collector.set_forward_s)
-        self._executor.look_at_lease()
+        self._executor.look_at_others()
         if self._store is not None:
             self._store.take_over(float(seen.t_s[0]))
         begun = time.perf_counter()

@@ -17,6 +17,10 @@ STANDBY = "standby"
 """Why nothing is asked of a job while another process acts on it, in a word."""
 
 
+INTERFERENCE = "interference"
+"""Why nothing is asked of a job that somebody else has changed, in a word."""
+
+
 class Verdict(NamedTuple):
     """What is to be asked of the job."""
 
@@ -46,15 +50,19 @@ class ScalingExecutor:
     ) -> None:
         self._backend, self._permission, self._roll_back = backend, permission, roll_back
         self._restraint = restraint
-        self._standby: Held | None = None
+        self._others: Held | None = None
 
-    def look_at_lease(self) -> None:
-        """Find out whether another process acts; holds for the whole turn."""
-        leadership = self._backend.platform.leadership
-        reason = None
-        if leadership is not None and self._permission.is_acting:
-            reason = leadership.standby()
-        self._standby = None if reason is None else Held(STANDBY, reason)
+    def look_at_others(self) -> None:
+        """Find out whether somebody else acts, or has; holds for the whole turn."""
+        platform, self._others = self._backend.platform, None
+        if not self._permission.is_acting:
+            return
+        foreign = platform.interference()
+        leadership = platform.leadership
+        if leadership is not None and (reason := leadership.standby()) is not None:
+            self._others = Held(STANDBY, reason)
+        elif foreign is not None:
+            self._others = Held(INTERFERENCE, foreign.reason)
 
     def decide(self, seen: MetricsSnapshot, one: Judgement | None, held: Held | None) -> Verdict:
         """Decide what is asked of the job.
@@ -69,8 +77,8 @@ class ScalingExecutor:
         """
         if one is None:
             return Verdict(held)
-        if self._standby is not None:
-            return Verdict(self._standby)
+        if self._others is not None:
+            return Verdict(self._others)
         acting = self._permission.is_acting
         if acting and (due := self._roll_back.due(seen)) is not None:
             return Verdict(Held("rolled_back", f"rolled back: {due.reason}"), rolls_back=due)

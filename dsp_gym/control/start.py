@@ -99,6 +99,28 @@ def mode_of(config: RunConfig, *, apply: bool, asked: bool = False) -> Mode:
     return "shadow" if mode in WRITING and not apply else mode
 
 
+def check_alone(config: RunConfig, mode: Mode, *, sole: bool) -> None:
+    """Refuse to act where a second process would see nothing of this one.
+
+    Args:
+        config: what to run.
+        mode: how far the acting policy may go.
+        sole: whether somebody vouches that no other process acts on the job.
+
+    Raises:
+        ConfigError: The mode acts on a plain Flink, and neither a lease is named nor `sole` given.
+    """
+    where = config.where
+    if mode not in ACTING or sole or where.lease is not None or where.kubernetes is not None:
+        return
+    raise ConfigError(
+        "processes that act on one job undo each other's changes, and no lease keeps them apart",
+        key="where.lease",
+        remedy="Name a folder that all of them may write to, such as where: {lease: "
+        "/shared/leases}, or add --sole if no other process acts on the job.",
+    )
+
+
 def policy_names(config: RunConfig) -> list[str]:
     """Name the policies of a run.
 

@@ -43,7 +43,7 @@ from tests.real_flink import (
 
 pytestmark = REAL_FLINK
 
-ACTS = ("--apply", "--no-serve")
+ACTS = ("--apply", "--sole", "--no-serve")
 
 
 @pytest.fixture(scope="module")

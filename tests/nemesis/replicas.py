@@ -115,7 +115,7 @@ class Replica:
 
     def _start(self) -> None:
         line = [sys.executable, "-m", "tests.nemesis.program", str(self._clock), str(INTERVAL_S),
-                "shadow", str(self._config), "--apply", "--no-serve"]  # fmt: skip
+                "shadow", str(self._config), "--apply", "--sole", "--no-serve"]  # fmt: skip
         env = {**os.environ, "PYTHONPATH": self._path, "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
             line, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from dsp_gym.backends.base import Actuator, Clock, OnEvent, Platform, ignored
 from dsp_gym.backends.config import PlaceConfig
+from dsp_gym.backends.file_lease import FileLease
 from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
@@ -14,11 +16,14 @@ from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.backends.flink.rescale.in_place import AdaptiveActuator
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
+from dsp_gym.backends.flink.rescale.worker import OneJobActuator
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.source import RealJob, SampleSource
 from dsp_gym.backends.flink.submission import running_levels
 from dsp_gym.backends.flink.versions import Way, check_version
+from dsp_gym.backends.interference import Interference
+from dsp_gym.backends.lease import Lease
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.deployment import found_in_place
 from dsp_gym.job.placement import slots_of
@@ -63,10 +68,14 @@ def reach(config: PlaceConfig) -> Place:
 
 
 class _Cluster(Platform):
-    """What a Flink cluster says: how many slots a job may use."""
+    """What a Flink cluster says: how many slots a job may use, and who has changed it."""
 
-    def __init__(self, rest: FlinkRest, spec: JobSpec) -> None:
-        self._rest, self._spec = rest, spec
+    def __init__(self, rest: FlinkRest, spec: JobSpec, actuator: OneJobActuator | None) -> None:
+        self._rest, self._spec, self._actuator = rest, spec, actuator
+        self.leadership = None if actuator is None else actuator.lease
+
+    def interference(self) -> Interference | None:
+        return None if self._actuator is None else self._actuator.interference()
 
     def slots(self, running: Mapping[str, int]) -> int | None:
         return slots_within_reach(self._rest, self._spec, running)
@@ -117,7 +126,7 @@ def connect(
         refuse_silence(place.prometheus_url, job, window, now_s, or_else=instead)
     actuator = _actuator(place, job_name, spec, on_event) if apply else None
     collector = FlinkCollector(spec, job, source, window, clock, is_rescaling(actuator))
-    return FlinkBackend(collector, actuator, clock, _Cluster(place.rest, spec))
+    return FlinkBackend(collector, actuator, clock, _Cluster(place.rest, spec, actuator))
 
 
 def is_rescaling(actuator: Actuator | None) -> Callable[[], bool]:
@@ -156,11 +165,32 @@ _WAYS: Mapping[str, Way] = {"adaptive": "in_place", "resubmit": "redeploy", "jus
 """What must have been tested for an actuator."""
 
 
-def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> Actuator:
-    timeout_s = place.config.rescale_timeout_s
+def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> OneJobActuator:
+    """An actuator of a job that can be acted on, under the lease of the place if it has one."""
+    lease = lease_of(place.config, job_name)
+    try:
+        if lease is not None:
+            lease.try_acquire()  # so that the first decision knows whether it may act
+        actuator = _made(place, job_name, spec, on_event, lease)
+    except BaseException:
+        if lease is not None:
+            lease.release()
+        raise
+    try:
+        actuator.check_ready()
+    except BaseException:
+        actuator.close()
+        raise
+    return actuator
+
+
+def _made(
+    place: Place, job_name: str, spec: JobSpec, on_event: OnEvent, lease: Lease | None
+) -> OneJobActuator:
+    timeout_s, rest = place.config.rescale_timeout_s, place.rest
     if place.config.actuator != "resubmit":
         in_place = {"adaptive": AdaptiveActuator, "justin": JustinActuator}[place.config.actuator]
-        return in_place(place.rest, job_name, spec, timeout_s=timeout_s, on_event=on_event)
+        return in_place(rest, job_name, spec, timeout_s=timeout_s, on_event=on_event, lease=lease)
     if place.savepoints is None:
         raise FlinkError(
             "rescaling by resubmission needs a folder for savepoints",
@@ -168,8 +198,38 @@ def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> 
             remedy="Name one that the cluster can write to.",
         )
     return ResubmitActuator(
-        place.rest, job_name, spec, place.savepoints, timeout_s=timeout_s, on_event=on_event
+        rest,
+        job_name,
+        spec,
+        place.savepoints,
+        timeout_s=timeout_s,
+        on_event=on_event,
+        lease=lease,
     )
+
+
+def lease_of(config: PlaceConfig, job_name: str) -> Lease | None:
+    """Make the lease that a configuration names.
+
+    Args:
+        config: the place of the job.
+        job_name: its name in Flink; processes that name it so share the lease.
+
+    Returns:
+        The lease, which nobody has been asked for yet; None where the configuration names none.
+
+    Raises:
+        KubernetesError: It is kept on Kubernetes, and no account is known.
+    """
+    if config.lease is None:
+        return None
+    scheme, _, rest = config.lease.partition("://")
+    if scheme == "kubernetes":
+        from dsp_gym.backends.kubernetes.shared_lease import shared_lease
+
+        namespace, name = (part for part in rest.split("/") if part)
+        return shared_lease(namespace, name, config.lease_s)
+    return FileLease(Path(rest or config.lease), job_name, config.lease_s)
 
 
 def slots_within_reach(rest: FlinkRest, spec: JobSpec, parallelism: Mapping[str, int]) -> int:

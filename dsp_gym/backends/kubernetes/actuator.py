@@ -11,20 +11,21 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import JobActuator, Unreached, as_words, clipped
 from dsp_gym.backends.flink.submission import Submission
-from dsp_gym.backends.kubernetes.api import KubernetesApi
+from dsp_gym.backends.kubernetes.api import FIELD_MANAGER, KubernetesApi
 from dsp_gym.backends.kubernetes.collector import RunningVertices
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
-from dsp_gym.backends.kubernetes.lease import Lease, LeaseKeeper
+from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import levels_in, levels_shown, with_levels
 from dsp_gym.backends.kubernetes.resources import FlinkResource
 from dsp_gym.backends.kubernetes.writer import OverrideWriter
+from dsp_gym.backends.lease import LeaseKeeper
 from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -86,6 +87,7 @@ class KubernetesActuator(JobActuator):
         self._wrote: FlinkResource | None = None  # the resource as written, until that runs
         self._ran: RunningVertices | None = None  # seen last
         start = Configuration.of_spec(spec)
+        self._found: FlinkResource | None = None  # the resource as compared with what was asked
         self._levels: Mapping[str, int] = levels_shown((), spec) or start.memory_level
         self._before: Configuration | None = None  # the last change, to be taken back
         self._changed_in: int | None = (
@@ -196,6 +198,25 @@ class KubernetesActuator(JobActuator):
         submission = Submission.of_spec(self.spec, {}, self.job_name)
         return RunningJob(job_id, resource.job_state, submission, runs, dict(ids))
 
+    def _lease_of(self) -> Lease:
+        return self.lease
+
+    def _standing(self) -> Hashable:
+        self._found = self.writer.read()
+        return _mark(self._found.overrides)
+
+    def _described(self) -> tuple[str, str | None]:
+        """The override, and the client that the server names."""
+        found = self._found
+        assert found is not None  # it was just read
+        ids = {} if self._ran is None else self._ran.ids
+        names = {vertex_id: name for name, vertex_id in ids.items()}
+        tasks = " ".join(f"{names.get(i, i)}={n}" for i, n in found.overrides.items())
+        by = found.override_manager
+        if by == FIELD_MANAGER and found.stamp.holder != self.lease.holder:
+            by = f"{by} ({found.stamp.holder})"
+        return tasks or "no override", by
+
     def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
         self._wrote, seen, back = None, self._seen, self._going_back is not None
         assert seen is not None
@@ -213,6 +234,7 @@ class KubernetesActuator(JobActuator):
             },
         )
         self._wait(self._wrote, wanted, back=back)
+        self._watch.stands(_mark(self._wrote.overrides))
         self._emit("running", {"job_id": self._job_id(), "seconds": time.monotonic() - began})
         self._wrote = None
         self._before = None if back else job.configuration
@@ -230,6 +252,7 @@ class KubernetesActuator(JobActuator):
         try:
             now = self._written(wrote, job, job.configuration, arguments, back=True)
             self._wait(now, job.configuration, back=True)
+            self._watch.stands(_mark(now.overrides), settled=False)
         except (FlinkError, KubernetesError) as error:
             self._alarm(job, error)
         else:
@@ -253,6 +276,7 @@ class KubernetesActuator(JobActuator):
                     remedy="Only one may act; this one takes over when the other ends, but never "
                     "from a lease of something else: name another one with `lease`.",
                 )
+            self._watch.asking(_mark({**seen.overrides, **overrides}))
             until_s = math.inf if back else self._decided_s + self._pace.interval_s
             return self.writer.write(
                 seen, overrides, arguments, back=back, decision=self._decision, until_s=until_s
@@ -369,6 +393,11 @@ class KubernetesActuator(JobActuator):
                 "remedy": "See why in the resource's status; then write the overrides given here.",
             },
         )
+
+
+def _mark(overrides: Mapping[str, int]) -> Hashable:
+    """Make a value that is equal for overrides that ask for the same."""
+    return frozenset(overrides.items())
 
 
 def _reacted(wrote: FlinkResource, now: FlinkResource) -> bool:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import socket
-import uuid
 from collections.abc import Mapping
 
 from dsp_gym.backends.base import Actuator, Clock, OnEvent, ignored
@@ -34,6 +32,7 @@ from dsp_gym.backends.kubernetes.platform import Followed, ResourcePlatform
 from dsp_gym.backends.kubernetes.rehearsal import check_policy, rehearse
 from dsp_gym.backends.kubernetes.resources import VERTICES, FlinkResource
 from dsp_gym.backends.kubernetes.watch import Watcher
+from dsp_gym.backends.lease import new_holder
 from dsp_gym.errors import FlinkError, KubernetesError, did_you_mean
 from dsp_gym.job.deployment import kept_memory
 from dsp_gym.job.spec import JobSpec
@@ -233,7 +232,8 @@ def connect(
             at.close()
         raise
     collector = FlinkCollector(spec, job, samples, window, clock, is_rescaling(actuator))
-    platform = ResourcePlatform(at, job, samples, clock, lease)
+    found = (lambda: None) if actuator is None else actuator.interference
+    platform = ResourcePlatform(at, job, samples, clock, lease, found)
     return KubernetesBackend(collector, actuator, clock, platform, at if followed is None else None)
 
 
@@ -349,6 +349,6 @@ def _lease(api: KubernetesApi, place: KubernetesPlace, resource: FlinkResource) 
         api,
         place.lease_namespace or place.namespace,
         place.lease or f"dsp-gym-{resource.name}",
-        f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}",
+        new_holder(),
         place.lease_s,
     )

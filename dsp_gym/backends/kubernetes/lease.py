@@ -6,7 +6,6 @@ two leaders are then possible. Here every call has one, and writers ask again fi
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from datetime import UTC, datetime
 from dsp_gym.backends.kubernetes.api import FIELD_MANAGER, KubernetesApi
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
-from dsp_gym.loop.watchers import keep_watching
 
 MEMORY = "dsp-gym.io/memory"
 """Annotation of a lease with what its holder leaves to the next one."""
@@ -237,54 +235,3 @@ def _object(value: object) -> Document:
 def _number(value: object) -> float:
     """A number that a lease may hold; 0 for anything else."""
     return float(value) if isinstance(value, int | float) and 0 < value < _MOST else 0.0
-
-
-_LOG = logging.getLogger(__name__)
-
-
-class LeaseKeeper:
-    """Asks for a lease three times per duration until it is closed; then it is given up.
-
-    Args:
-        lease: held by this instance or another.
-        began: called in the thread at the begin of each term of this instance, and again where it
-            raises a KubernetesError.
-    """
-
-    def __init__(self, lease: Lease, began: Callable[[], None]) -> None:
-        self.trouble: str | None = None
-        self.term = 0
-        """The term whose begin was told; the lease's own, once that is done."""
-        self._lease, self._began = lease, began
-        self._closing = threading.Event()
-        self._thread = threading.Thread(
-            target=self._keep_on, name=f"lease-{lease.name}", daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread and give the lease up."""
-        if self._closing.is_set():
-            return
-        self._closing.set()
-        self._thread.join()  # each call has its time limit
-        self._lease.release()
-
-    def _keep_on(self) -> None:
-        keep_watching("lease", self._keep, self._closing, tell=self._failed)
-
-    def _failed(self, said: str) -> None:
-        self.trouble = said
-
-    def _keep(self) -> None:
-        while not self._closing.is_set():
-            try:
-                if self._lease.try_acquire() and self.term != (term := self._lease.term):
-                    self._began()
-                    self.term = term
-                self.trouble = None
-            except KubernetesError as error:
-                if self.trouble is None:
-                    _LOG.warning("lease %s: %s", self._lease.name, error)
-                self.trouble = str(error)
-            self._closing.wait(self._lease.duration_s / 3)

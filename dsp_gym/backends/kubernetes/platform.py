@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dsp_gym.backends.base import Clock, Leadership, Platform
+from dsp_gym.backends.interference import Interference
 from dsp_gym.backends.kubernetes.access import RightsWatch
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
@@ -72,6 +73,7 @@ class ResourcePlatform(Platform):
         samples: its metrics.
         clock: Unix seconds.
         leadership: the lease that an acting process holds; None: this one only watches.
+        interference: finds what somebody else has changed.
     """
 
     def __init__(
@@ -81,10 +83,12 @@ class ResourcePlatform(Platform):
         samples: KubernetesSamples,
         clock: Clock,
         leadership: Leadership | None = None,
+        interference: Callable[[], Interference | None] = lambda: None,
     ) -> None:
         self.watcher, self.job, self.leadership = followed.watcher, job, leadership
         self.namespace = followed.namespace
         self._followed, self._samples, self._clock = followed, samples, clock
+        self._interference = interference
         self._reports = ScalingReports(followed.api, socket.gethostname(), clock.now)
 
     @property
@@ -109,6 +113,14 @@ class ResourcePlatform(Platform):
         """
         resource = self.resource
         return "the resource is not there" if resource is None else resource.reason_not_to_act()
+
+    def interference(self) -> Interference | None:
+        """What another client has written to the override; None: nothing.
+
+        Returns:
+            The first such change since this process acts.
+        """
+        return self._interference()
 
     def must_end(self) -> KubernetesError | None:
         """Why the run must end: an account that could only read may write meanwhile.

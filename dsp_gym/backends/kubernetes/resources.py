@@ -6,6 +6,7 @@ status may be missing, and values unknown to this release must not stop anything
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Self
@@ -151,6 +152,7 @@ class FlinkResource:
     error: str | None  # the operator's own words
     written: Override
     body: Mapping[str, Json] = field(repr=False, compare=False)  # metadata and spec
+    override_manager: str | None = None  # client that wrote the override last, by the server
 
     @classmethod
     def parse(cls, body: Mapping[str, object]) -> FlinkResource:
@@ -201,6 +203,7 @@ class FlinkResource:
             error=_optional(status.get("error")),
             written=override,
             body={"metadata": {**meta}, "spec": {**spec}},
+            override_manager=_manager_of(meta.get("managedFields"), KEY.partition(".")[2]),
         )
 
     def reason_not_to_act(self) -> str | None:
@@ -305,6 +308,15 @@ def _last_reconciled(reconciliation: Mapping[str, Json]) -> Mapping[str, Json]:
         return {}
     document = _map(document)
     return _map(document.get("spec", document))
+
+
+def _manager_of(fields: object, key: str) -> str | None:
+    """Name the client that wrote a key last, as the server keeps it."""
+    entries = [_map(one) for one in fields] if isinstance(fields, list) else []
+    found = [one for one in entries if key in json.dumps(one.get("fieldsV1"), default=str)]
+    if not found:
+        return None
+    return _optional(max(found, key=lambda one: str(one.get("time", ""))).get("manager"))
 
 
 def _map(value: object) -> Mapping[str, Json]:

@@ -18,16 +18,11 @@ from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.fence import Fence, Refusal, check_admitted
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.resources import FlinkResource, Stamp
+from dsp_gym.backends.lease import elapsed
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
 _WAIT_S = 0.2
-
-
-def _elapsed() -> float:
-    """Seconds that go on while the machine sleeps."""
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,7 @@ class OverrideWriter:
         *,
         attempts: int = 8,
         sleep: Callable[[float], object] = time.sleep,
-        clock: Callable[[], float] = _elapsed,
+        clock: Callable[[], float] = elapsed,
     ) -> None:
         self._api, self._where, self._lease = api, (kind, namespace, name), lease
         self._attempts, self._sleep, self.clock = attempts, sleep, clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from dsp_gym.control.autoscaler import JobAutoscaler
-from dsp_gym.control.executor import STANDBY
+from dsp_gym.control.executor import INTERFERENCE, STANDBY
 from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.turn import Turn
 from dsp_gym.loop.backlog import behind
@@ -34,6 +34,7 @@ FULL = 1.0 - 1e-9
 _PAUSES = {
     "rests": "RolledBack",
     STANDBY: "Standby",
+    INTERFERENCE: "Interference",
     "runaway": "Runaway",
     "too_many": "TooManyChanges",
 }

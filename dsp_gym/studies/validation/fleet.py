@@ -67,7 +67,7 @@ def lived(cluster: LocalCluster, folder: Path, seconds: int) -> None:
                 "window": WINDOW.model_dump(),
             }
             file = write_atomic(folder / f"{job}.yaml", yaml.safe_dump(config))
-            how = ("--apply", "--no-serve", "--duration", f"{seconds}s")
+            how = ("--apply", "--sole", "--no-serve", "--duration", f"{seconds}s")
             command = dsp_gym("shadow", file, *how, "--journal", folder / "journals" / job)
             with (folder / f"{job}.log").open("w") as log:
                 policies.append(subprocess.Popen(command, stdout=log, stderr=log))

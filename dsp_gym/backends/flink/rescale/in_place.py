@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Hashable
 
 from dsp_gym.backends.flink.rescale.preflight import check_running, check_slots
 from dsp_gym.backends.flink.rescale.running import (
@@ -82,12 +83,17 @@ class InPlaceActuator(OneJobActuator):
         old = self._requirements(job.id)
         new = self._changed(old, job, wanted)
         check_slots(self.rest, job, wanted)
+        before = self._to_put_back(old, job)
+        if (reason := self._left_to_others()) is not None:
+            raise Unreached(f"nothing was asked of the job: {reason}")
         # Before the call: one whose answer is lost may have been heard.
-        self._put_before, self._is_asked = self._to_put_back(old, job), True
+        self._watch.asking(mark_of(job.id, new), mark_of(job.id, before))
+        self._put_before, self._is_asked = before, True
         self._put(job.id, new)
         asked = time.monotonic()
         self._emit("submitted", {"job_id": job.id, "requirements": new})
         self._wait(job.id, wanted, self.timeout_s)
+        self._watch.stands(mark_of(job.id, new))
         seconds = time.monotonic() - asked
         outage_s = outage_of_rescale_s(self.rest, job.id)
         self._emit("running", {"job_id": job.id, "seconds": seconds, "outage_s": outage_s})
@@ -110,13 +116,19 @@ class InPlaceActuator(OneJobActuator):
         )
 
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:
-        """Put the old requirements back, and see that they hold."""
+        """Put the old requirements back, and see that they hold.
+
+        Those of somebody else are left alone.
+        """
         old, self._put_before = self._put_before, None
         if old is None:
             return  # nothing was asked of the job
         patience_s = max(self.timeout_s, PATIENCE_S)
         deadline = time.monotonic() + patience_s
         while True:
+            if (reason := self._left_to_others()) is not None:
+                self._emit("left", {"job_id": job.id, "reason": reason})
+                return
             try:
                 self._check_alive(job.id)
                 self._put(job.id, old)
@@ -129,8 +141,32 @@ class InPlaceActuator(OneJobActuator):
                     return
                 time.sleep(self.poll_s)
             else:
+                # A request whose answer was lost may still arrive.
+                self._watch.stands(mark_of(job.id, old), settled=False)
                 self._emit("restored", {"job_id": job.id})
                 return
+
+    def _check_way(self, job: RunningJob) -> None:
+        self._requirements(job.id)
+
+    def _standing(self) -> Hashable:
+        job_id = self.rest.find_job(self.job_name).id
+        with self.rest.reading():
+            return mark_of(job_id, self._requirements(job_id))
+
+    def _described(self) -> tuple[str, str | None]:
+        """What the endpoint says; it keeps no record of who has asked it."""
+        job = self._read()
+        with self.rest.reading():
+            asked = self._requirements(job.id)
+            most = {
+                name: int(asked[vertex_id]["parallelism"]["upperBound"])
+                for name, vertex_id in job.vertex_ids.items()
+                if vertex_id in asked
+            }
+        tasks = {**job.configuration.parallelism, **most}
+        wanted = Configuration(tasks, job.configuration.memory_level)
+        return f"{wanted} (job {job.id})", None
 
     def _alarm(self, job: RunningJob, old: Requirements, error: FlinkError) -> None:
         self._emit(
@@ -142,6 +178,23 @@ class InPlaceActuator(OneJobActuator):
                 "remedy": f"If the job still runs, put the requirements given here: {self.door}",
             },
         )
+
+
+def mark_of(job_id: str, requirements: Requirements) -> Hashable:
+    """Make a value that is equal for requirements that ask for the same.
+
+    Returns:
+        The job, and the bounds of each vertex with the memory that its profile names.
+    """
+    return job_id, frozenset(
+        (
+            vertex_id,
+            one.get("parallelism", {}).get("lowerBound"),
+            one.get("parallelism", {}).get("upperBound"),
+            one.get("resourceProfile", {}).get("managedMemory", {}).get("bytes"),
+        )
+        for vertex_id, one in requirements.items()
+    )
 
 
 def requirements_of(old: Requirements, job: RunningJob, wanted: Configuration) -> Requirements:
@@ -175,7 +228,8 @@ class AdaptiveActuator(InPlaceActuator):
         except FlinkError as error:
             raise Unreached(
                 f"the job cannot be rescaled in place: {error}",
-                remedy="Start the cluster with the adaptive scheduler, or rescale by resubmission.",
+                remedy="Start the cluster with jobmanager.scheduler: adaptive, or rescale by "
+                "resubmission: where.actuator: resubmit",
             ) from error
 
     def _put(self, job_id: str, requirements: Requirements) -> None:

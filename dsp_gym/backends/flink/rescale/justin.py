@@ -15,6 +15,7 @@ from dsp_gym.backends.flink.rescale.in_place import InPlaceActuator, Requirement
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.submission import Configuration
+from dsp_gym.errors import FlinkError
 from dsp_gym.job.memory import NO_MEMORY, level_mib
 
 MIB = 1024 * 1024
@@ -107,9 +108,17 @@ class JustinActuator(InPlaceActuator):
         return super()._runs(job_id, wanted) and self._read().configuration == wanted
 
     def _requirements(self, job_id: str) -> Requirements:
-        with self.rest.reading():
-            answer: Requirements = dict(self.rest.get(f"/jobs/{job_id}/justin"))
-            return answer
+        try:
+            with self.rest.reading():
+                answer: Requirements = dict(self.rest.get(f"/jobs/{job_id}/justin"))
+                return answer
+        except FlinkError as error:
+            if error.reason != "NotFound":
+                raise
+            raise Unreached(
+                f"the job cannot be rescaled through Justin's endpoint: {error}",
+                remedy="Run it on Justin's Flink, or set where.actuator: resubmit",
+            ) from error
 
     def _put(self, job_id: str, requirements: Requirements) -> None:
         self.rest.put(f"/jobs/{job_id}/justin", requirements)

@@ -12,8 +12,9 @@ import itertools
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
@@ -35,6 +36,7 @@ from dsp_gym.backends.flink.rescale.savepoints import (
 from dsp_gym.backends.flink.rescale.worker import CameUp, OneJobActuator, Unreached, as_words
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, runs_whole
+from dsp_gym.backends.lease import Lease
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import FlinkProgram, JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
@@ -59,6 +61,8 @@ class ResubmitActuator(OneJobActuator):
         retry_s: seconds between two attempts to bring the job back.
         poll_s: seconds between two looks at the cluster.
         on_event: called with every step, from the thread of the request.
+        lease: what a process must hold to stop the job; None: this one acts alone. A job that it
+            has stopped it submits again in any case, unless another of that name runs.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class ResubmitActuator(OneJobActuator):
         retry_s: float = 5.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
+        lease: Lease | None = None,
     ) -> None:
         self.directory = str(savepoints)
         self.folder = local_folder(self.directory, rest.url)
@@ -83,7 +88,13 @@ class ResubmitActuator(OneJobActuator):
         self._needed: str | None = None  # the savepoint the running job was started from
         self._next_id = ""  # Flink's id of the job to be submitted, known before it is
         super().__init__(
-            rest, job_name, spec, timeout_s=timeout_s, poll_s=poll_s, on_event=on_event
+            rest,
+            job_name,
+            spec,
+            timeout_s=timeout_s,
+            poll_s=poll_s,
+            on_event=on_event,
+            lease=lease,
         )
 
     def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
@@ -98,6 +109,11 @@ class ResubmitActuator(OneJobActuator):
         except Unreached:
             self._stop = None  # nothing was asked of the job
             raise
+        if (reason := self._left_to_others()) is not None:
+            self._stop = None
+            self._emit("left", {"job_id": job.id, "reason": reason})
+            raise Unreached(f"nothing was asked of the job: {reason}")
+        self._watch.asking(*self._ids())
         self._is_asked = True
         self._finish(job, wanted, self._stop)
 
@@ -128,6 +144,26 @@ class ResubmitActuator(OneJobActuator):
         check_memory(self.rest, job, wanted, self.spec)
         check_writable(self.folder)
         self.rest.upload_jar(job.submission.jar())  # a jar that is gone is found out here
+
+    def _check_way(self, job: RunningJob) -> None:
+        jar = job.submission.jar()
+        if not jar.is_file():
+            raise FlinkError(
+                "the jar of the job is missing, so it could not be submitted again",
+                file=jar,
+                remedy="Build it, or name it in the job file: flink.jar",
+            )
+        try:
+            self.rest.get("/jars")
+        except FlinkError as error:
+            if error.reason != "NotFound":
+                raise
+            raise FlinkError(
+                f"{self.rest.url} takes no jars, so a job could not be submitted again",
+                reason="Unsupported",
+                remedy="Set web.submit.enable: true on the cluster, or where.actuator: adaptive",
+            ) from error
+        check_writable(self.folder)
 
     def _finished(self, stop: Stop) -> Savepoint:
         for _ in until_timeout(self.timeout_s, self.poll_s):
@@ -160,6 +196,7 @@ class ResubmitActuator(OneJobActuator):
 
     def _submit(self, job: RunningJob, wanted: Configuration, location: str) -> None:
         job_id = self._next_id
+        self._leave_to(job)
         self._emit("submitted", {"savepoint": location, "job_id": job_id, **as_words(wanted)})
         began = time.monotonic()
         try:
@@ -174,6 +211,30 @@ class ResubmitActuator(OneJobActuator):
             ) from error
         self._emit("running", {"job_id": job_id, "outage_s": self._outage_s(job.id, job_id)})
         self._needs(location)
+
+    def _leave_to(self, job: RunningJob) -> None:
+        """Submit nothing beside a job of that name that somebody else has started."""
+        others = [
+            one.id
+            for one in self.rest.jobs()
+            if one.name == self.job_name
+            and one.state not in ENDED
+            and one.id != job.id
+            and one.id not in self._ids()
+        ]
+        if others:
+            self._stop = None
+            self._emit("left", {"job_id": others[0], "reason": _by_others(others[0])})
+            raise Unreached(_by_others(others[0]))
+
+    def _standing(self) -> Hashable:
+        return self.rest.find_job(self.job_name).id
+
+    def _described(self) -> tuple[str, str | None]:
+        """The job that somebody has started; Flink keeps no record of who."""
+        job = self.rest.find_job(self.job_name)
+        when = datetime.fromtimestamp(job.start_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"{self._read().configuration} (job {job.id}, started at {when})", None
 
     def _needs(self, location: str) -> None:
         """Give up the savepoint before this one, if it is ours: each is as large as the state."""
@@ -308,9 +369,10 @@ class ResubmitActuator(OneJobActuator):
             if runs and left.id == self._next_id and found == wanted:
                 self._emit("running", {"job_id": left.id, "outage_s": None})
                 raise CameUp
-            if runs and (alarmed or found == job.configuration):
+            is_ours = left.id == job.id or left.id in self._ids()
+            if runs and (alarmed or not is_ours or found == job.configuration):
                 return left.id
-            if alarmed or self.rest.has_checkpoint(left.id):
+            if alarmed or not is_ours or self.rest.has_checkpoint(left.id):
                 raise FlinkError(f"job {left.id} is {left.state}")
             self.rest.cancel(left.id)
             self.rest.wait_for(left.id, ENDED, patience_s)
@@ -386,6 +448,10 @@ def _without_secrets(arguments: Mapping[str, str], program: FlinkProgram) -> dic
         for name, value in arguments.items()
         if not (is_secret_name(name) and str(in_file.get(name)) == value)
     }
+
+
+def _by_others(job_id: str) -> str:
+    return f"job {job_id} runs under the job's name, and somebody else has started it"
 
 
 def attempt_id(next_id: str, number: int) -> str:

@@ -6,7 +6,7 @@ ours, so whatever is asked again is asked once. Nothing is begun that Flink has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
@@ -78,6 +78,10 @@ class ResumedRescale(ResubmitActuator):
 
     def _read(self) -> RunningJob:
         return self._recorded
+
+    def _standing(self) -> Hashable | None:
+        """Whatever somebody has started meanwhile is left alone, and nothing is compared."""
+        return None
 
     def _intend(self, kind: str, body: dict[str, object]) -> None:
         """What is done here is on disk already, as the intent of the process that ended."""

@@ -11,6 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Hashable
 from types import TracebackType
 from typing import Self
 
@@ -18,10 +19,13 @@ import numpy as np
 
 from dsp_gym.arrays import Ints
 from dsp_gym.backends.base import OnEvent, ignored
+from dsp_gym.backends.flink.answers import vertices_of
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration
-from dsp_gym.errors import FlinkError
+from dsp_gym.backends.interference import Interference, InterferenceWatch
+from dsp_gym.backends.lease import Lease, LeaseKeeper, reason_not_to_write
+from dsp_gym.errors import ApiError, DspGymError, FlinkError
 from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision
@@ -117,6 +121,7 @@ class JobActuator(ABC):
         """Whether the request under way has reached the job, or may have."""
         self._without_effect: tuple[Configuration, float] | None = None
         """What was asked last and did not come about, and when, by `time.monotonic`."""
+        self._watch, self._watched_term = InterferenceWatch(), 0
         self._known = self._read().configuration
 
     def apply(self, guarded: GuardedDecision) -> None:
@@ -152,6 +157,52 @@ class JobActuator(ABC):
             return None
         since_s = time.monotonic() - self._without_effect[1]
         return since_s if since_s < RETRY_S else None
+
+    def interference(self) -> Interference | None:
+        """What somebody else has changed about the job since this process acts; None: nothing.
+
+        While another process holds the lease its changes are expected: what this one finds when it
+        takes over is its baseline.
+
+        Returns:
+            The first such change; it stays.
+        """
+        watch, lease = self._watch, self._lease_of()
+        if lease is not None and (lease.standby() is not None or lease.term != self._watched_term):
+            watch.begin()
+            self._watched_term = 0 if lease.standby() is not None else lease.term
+        if watch.found is not None:
+            return watch.found
+        version = watch.version()
+        try:
+            there = self._standing()
+            if there is None or not watch.is_foreign(there, version):
+                return None
+        except ApiError:
+            return None  # out of reach, or the job is down; it is looked at again
+        try:
+            after, by = self._described()
+        except ApiError as error:
+            after, by = f"something that cannot be told ({error})", None
+        watch.found = Interference(str(self._known), after, watch.now(), by)
+        self._emit("interference", watch.found.document())
+        return watch.found
+
+    def _lease_of(self) -> Lease | None:
+        """What a process must hold to act; None: nothing."""
+        return None
+
+    def _standing(self) -> Hashable | None:
+        """The mark of what is asked of the job now, whoever has asked it; None: not known.
+
+        Raises:
+            ApiError: It cannot be had.
+        """
+        return None
+
+    def _described(self) -> tuple[str, str | None]:
+        """What is asked of the job now, for people, and who has asked it, where that is known."""
+        return str(self._read().configuration), None
 
     def status(self) -> Ints:
         """State of the last request.
@@ -266,14 +317,17 @@ class JobActuator(ABC):
     def _handle(self, wanted: Configuration) -> None:
         job = None
         try:
-            job = self._looked_at()
-            if job.configuration == wanted:
+            found = self._looked_at()
+            if found.configuration == wanted:
                 self._end(
                     wanted, ActuatorStatus.REACHED if self._under_way == wanted else None, wanted
                 )
                 return
             if not self._take(wanted):
                 return
+            if (foreign := self.interference()) is not None:
+                raise Unreached(foreign.reason)
+            job = found
             change = {"from": as_words(job.configuration), "to": as_words(wanted)}
             self._intend("asked", {"job_id": job.id, **change})
             self._is_asked = False
@@ -303,7 +357,7 @@ class JobActuator(ABC):
 
     def _give_up(self, job: RunningJob | None, wanted: Configuration, error: Exception) -> None:
         """Say why, and see that the job runs as before."""
-        if not isinstance(error, FlinkError):
+        if not isinstance(error, DspGymError):
             _LOG.error("rescaling job %s failed unexpectedly", self.job_name, exc_info=error)
         status = error.status if isinstance(error, Unreached) else ActuatorStatus.FAILED
         self._is_asked = self._is_asked and not _is_out_of_reach(error)
@@ -366,6 +420,7 @@ class OneJobActuator(JobActuator):
         timeout_s: seconds after which a step that makes no progress is given up.
         poll_s: seconds between two looks at the cluster.
         on_event: called with every step, from the thread of the request.
+        lease: what a process must hold to act; None: this one acts alone.
     """
 
     def __init__(
@@ -377,9 +432,54 @@ class OneJobActuator(JobActuator):
         timeout_s: float = 120.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
+        lease: Lease | None = None,
     ) -> None:
-        self.rest = rest
+        self.rest, self.lease = rest, lease
         super().__init__(job_name, spec, timeout_s=timeout_s, poll_s=poll_s, on_event=on_event)
+        self.keeper = None if lease is None else LeaseKeeper(lease)
+        self.interference()  # what stands now is the baseline
+
+    def close(self) -> None:
+        """Wait until nothing is under way, and give the lease up."""
+        try:
+            super().close()
+        finally:
+            if self.keeper is not None:
+                self.keeper.close()
+
+    def check_ready(self) -> None:
+        """Refuse to act on a job of which no change could be asked; asked once, at the start.
+
+        Raises:
+            FlinkError: The cluster or the job takes no changes; the remedy says what would help.
+        """
+        job = self._read()
+        with self.rest.reading():
+            found = vertices_of(self.rest.job(job.id), self.spec)
+            over = [name for name, one in found.items() if one["tasks"].get("FINISHED", 0)]
+        if over:
+            raise FlinkError(
+                f"job {self.job_name!r} cannot be rescaled: {', '.join(over)} has read all there "
+                "was, and would begin anew",
+                remedy="Leave out --apply, or act on a job whose sources do not end.",
+            )
+        self._check_way(job)
+
+    def _check_way(self, job: RunningJob) -> None:
+        """Refuse where the way by which this actuator changes a job is not open."""
 
     def _read(self) -> RunningJob:
         return RunningJob.find(self.rest, self.job_name, self.spec)
+
+    def _lease_of(self) -> Lease | None:
+        return self.lease
+
+    def _left_to_others(self) -> str | None:
+        """Why nothing may be written: somebody else acts, or may; asked right before a write.
+
+        Flink takes a write from anybody: of a process that is frozen between this look and its
+        write, for longer than the lease lasts, it is made all the same. Whoever acts then sees it.
+        """
+        if (foreign := self.interference()) is not None:
+            return foreign.reason
+        return None if self.lease is None else reason_not_to_write(self.lease, self.rest.timeout_s)
