@@ -17,7 +17,7 @@ from dsp_gym.loop.watchers import keep_watching
 _LOG = logging.getLogger(__name__)
 
 
-class Lease(Leadership, Protocol):
+class RenewedLease(Leadership, Protocol):
     """A right to act that runs out unless it is renewed."""
 
     name: str
@@ -76,7 +76,7 @@ def new_holder() -> str:
     return f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
 
 
-def reason_not_to_write(lease: Lease, for_s: float) -> str | None:
+def reason_not_to_write(lease: RenewedLease, for_s: float) -> str | None:
     """Find out, right before a write, whether another process may act.
 
     Args:
@@ -105,7 +105,7 @@ class LeaseKeeper:
             raises a DspGymError.
     """
 
-    def __init__(self, lease: Lease, began: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, lease: RenewedLease, began: Callable[[], None] = lambda: None) -> None:
         self.trouble: str | None = None
         self.term = 0
         """The term whose begin was told; the lease's own, once that is done."""

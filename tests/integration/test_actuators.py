@@ -396,14 +396,25 @@ class TestInPlace:
     def job_id(self, adaptive) -> str:
         return kept(adaptive)
 
-    def test_parallelism_moves_without_a_new_job(self, adaptive, job_id):
+    def test_parallelism_moves_until_somebody_else_changes_the_job(self, adaptive, job_id):
         heard = Listener()
         with AdaptiveActuator(adaptive.rest, "micro", SPEC, on_event=heard) as actuator:
+            actuator.check_ready()
             assert rescaled(actuator, 3, 0) == ActuatorStatus.REACHED
-        assert heard.kinds == ["asked", "submitted", "running", "reached"]
-        assert 0 < heard["running"]["outage_s"] < 30
-        assert adaptive.rest.find_job("micro").id == job_id
-        assert runs(adaptive.rest, configuration(3, 0))
+            assert heard.kinds == ["asked", "submitted", "running", "reached"]
+            assert 0 < heard["running"]["outage_s"] < 30
+            assert adaptive.rest.find_job("micro").id == job_id
+            assert runs(adaptive.rest, configuration(3, 0))
+            assert actuator.interference() is None
+            theirs = adaptive.rest.resource_requirements(job_id)
+            for one in theirs.values():  # nothing that would restart the job
+                one["parallelism"]["lowerBound"] = one["parallelism"]["upperBound"]
+            adaptive.rest.set_resource_requirements(job_id, theirs)
+            found = actuator.interference()
+            assert found is not None
+            assert f"(job {job_id})" in found.after
+            assert rescaled(actuator, 2, 0) == ActuatorStatus.FAILED
+        assert adaptive.rest.resource_requirements(job_id) == theirs
 
     def test_a_long_path_of_the_home_keeps_no_state_from_being_merged(self, adaptive, job_id):
         """RocksDB would name a log by the whole path, too long for a file's name."""
@@ -463,6 +474,8 @@ class TestInPlace:
         started(cluster, 1)
         heard = Listener()
         with AdaptiveActuator(cluster.rest, "micro", SPEC, on_event=heard) as actuator:
+            with pytest.raises(FlinkError, match="cannot be rescaled in place"):
+                actuator.check_ready()
             assert rescaled(actuator, 2, 0) == ActuatorStatus.FAILED
         assert "cannot be rescaled in place" in heard["failed"]["reason"]
         assert runs(cluster.rest, configuration(1, 0))

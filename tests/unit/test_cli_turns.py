@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dsp_gym.cli.turns import stopping
+from dsp_gym.cli.turns import Printer, stopping
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -28,3 +28,12 @@ def test_a_second_ctrl_c_does_not_wait():
         assert stop.wait(10)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_a_change_that_did_not_come_about_is_counted(capsys):
+    printer = Printer(as_json=False)
+    for event in ("asked", "failed", "refused", "alarm"):
+        printer.happened(event, {"reason": "for a test"})
+    assert printer.summary["failures"] == 2
+    printer.end({})
+    assert "0 held. 2 failures. The job keeps running." in capsys.readouterr().out

@@ -23,7 +23,7 @@ from dsp_gym.backends.flink.source import RealJob, SampleSource
 from dsp_gym.backends.flink.submission import running_levels
 from dsp_gym.backends.flink.versions import Way, check_version
 from dsp_gym.backends.interference import Interference
-from dsp_gym.backends.lease import Lease
+from dsp_gym.backends.lease import RenewedLease
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.deployment import found_in_place
 from dsp_gym.job.placement import slots_of
@@ -185,7 +185,7 @@ def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> 
 
 
 def _made(
-    place: Place, job_name: str, spec: JobSpec, on_event: OnEvent, lease: Lease | None
+    place: Place, job_name: str, spec: JobSpec, on_event: OnEvent, lease: RenewedLease | None
 ) -> OneJobActuator:
     timeout_s, rest = place.config.rescale_timeout_s, place.rest
     if place.config.actuator != "resubmit":
@@ -208,7 +208,7 @@ def _made(
     )
 
 
-def lease_of(config: PlaceConfig, job_name: str) -> Lease | None:
+def lease_of(config: PlaceConfig, job_name: str) -> RenewedLease | None:
     """Make the lease that a configuration names.
 
     Args:

@@ -206,6 +206,8 @@ def connect(
     clock = clock or Clock()
     try:
         resource = at.resource(at.only or place.name or "")
+        if apply:
+            _refuse_unchangeable(resource)
         if place.memory_route == "none":
             levels = levels_shown(resource.effective_arguments, spec)
             spec = kept_memory(spec, levels or Configuration.of_spec(spec).memory_level)
@@ -297,6 +299,19 @@ def _only(found: Mapping[str, FlinkResource], place: KubernetesPlace) -> str:
             remedy="Name one; `dsp-gym shadow` watches all of them.",
         )
     return next(iter(found))
+
+
+def _refuse_unchangeable(resource: FlinkResource) -> None:
+    """Refuse to act on a resource whose spec rules it out; a pause of an operator's passes."""
+    is_lossy = resource.upgrade_mode == "stateless"
+    if resource.is_session_cluster or is_lossy:
+        raise KubernetesError(
+            f"{resource} cannot be acted on: {resource.reason_not_to_write()}",
+            reason="Invalid",
+            remedy="Set spec.job.upgradeMode: last-state or savepoint, or leave out --apply."
+            if is_lossy and not resource.is_session_cluster
+            else "Name its FlinkSessionJobs (kind: FlinkSessionJob), or leave out --apply.",
+        )
 
 
 def _rehearse(

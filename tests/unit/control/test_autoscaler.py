@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.base import Platform
+from dsp_gym.backends.interference import Interference
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.journal_writer import JournalWriter
@@ -466,3 +467,18 @@ def test_a_change_that_could_not_be_asked_for_is_not_watched(living, journal):
     assert run.decide().held_code == "actuator"
     after = run.roll_back.state()
     assert after == before | {"looked_s": after["looked_s"]}
+
+
+def test_a_job_that_somebody_else_has_changed_is_left_alone(living, journal):
+    class Meddled(Platform):
+        def interference(self):
+            return Interference("map=1", "map=4", 0.0, "kubectl")
+
+    living.backend.platform = Meddled()
+    run = started(living, Asks(2), journal)
+    turn = run.turn()
+    assert turn.held_code == "interference"
+    assert turn.held.startswith("kubectl has changed the job")
+    assert living.asked == []
+    watching = started(living, Asks(2), journal, mode="shadow")
+    assert watching.turn().held is None

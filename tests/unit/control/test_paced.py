@@ -11,7 +11,7 @@ from dsp_gym.backends.simulated.recording import SimulatedRecording
 from dsp_gym.config.files import parse
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.start import mode_of, policy_names, started
+from dsp_gym.control.start import check_alone, mode_of, policy_names, started
 from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.configuration import Configuration
@@ -182,3 +182,27 @@ def test_apply_acts_where_no_mode_is_given_and_is_refused_where_it_writes_nothin
     for mode in ("off", "shadow"):
         with pytest.raises(ConfigError, match="nothing to apply"):
             mode_of(config(tmp_path, mode=mode), apply=True)
+
+
+def test_acting_on_a_plain_flink_needs_a_lease_or_the_word_that_nobody_else_acts(tmp_path):
+    plain, leased = config(tmp_path), config(tmp_path, where={"lease": str(tmp_path)})
+    with pytest.raises(ConfigError, match="no lease keeps them apart") as raised:
+        check_alone(plain, "active", sole=False)
+    assert "where: {lease:" in str(raised.value.remedy)
+    assert "--sole" in str(raised.value.remedy)
+    check_alone(plain, "active", sole=True)
+    check_alone(plain, "shadow", sole=False)
+    check_alone(leased, "canary", sole=False)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"lease": "s3://bucket/leases"}, "cannot be kept in s3://"),
+        ({"lease": "kubernetes://flink"}, "kubernetes://NAMESPACE/NAME"),
+        ({"lease": "/leases", "lease_s": 10}, "raise lease_s, or lower timeout_s"),
+    ],
+)
+def test_a_lease_that_cannot_be_kept_is_refused(tmp_path, where, message):
+    with pytest.raises(ConfigError, match=message):
+        config(tmp_path, where=where)

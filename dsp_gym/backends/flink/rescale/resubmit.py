@@ -36,7 +36,7 @@ from dsp_gym.backends.flink.rescale.savepoints import (
 from dsp_gym.backends.flink.rescale.worker import CameUp, OneJobActuator, Unreached, as_words
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, runs_whole
-from dsp_gym.backends.lease import Lease
+from dsp_gym.backends.lease import RenewedLease
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import FlinkProgram, JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
@@ -76,7 +76,7 @@ class ResubmitActuator(OneJobActuator):
         retry_s: float = 5.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
-        lease: Lease | None = None,
+        lease: RenewedLease | None = None,
     ) -> None:
         self.directory = str(savepoints)
         self.folder = local_folder(self.directory, rest.url)

@@ -24,7 +24,7 @@ from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration
 from dsp_gym.backends.interference import Interference, InterferenceWatch
-from dsp_gym.backends.lease import Lease, LeaseKeeper, reason_not_to_write
+from dsp_gym.backends.lease import LeaseKeeper, RenewedLease, reason_not_to_write
 from dsp_gym.errors import ApiError, DspGymError, FlinkError
 from dsp_gym.job.deployment import slot_levels
 from dsp_gym.job.spec import JobSpec
@@ -188,7 +188,7 @@ class JobActuator(ABC):
         self._emit("interference", watch.found.document())
         return watch.found
 
-    def _lease_of(self) -> Lease | None:
+    def _lease_of(self) -> RenewedLease | None:
         """What a process must hold to act; None: nothing."""
         return None
 
@@ -432,7 +432,7 @@ class OneJobActuator(JobActuator):
         timeout_s: float = 120.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
-        lease: Lease | None = None,
+        lease: RenewedLease | None = None,
     ) -> None:
         self.rest, self.lease = rest, lease
         super().__init__(job_name, spec, timeout_s=timeout_s, poll_s=poll_s, on_event=on_event)
@@ -471,7 +471,7 @@ class OneJobActuator(JobActuator):
     def _read(self) -> RunningJob:
         return RunningJob.find(self.rest, self.job_name, self.spec)
 
-    def _lease_of(self) -> Lease | None:
+    def _lease_of(self) -> RenewedLease | None:
         return self.lease
 
     def _left_to_others(self) -> str | None:

@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dsp_gym.backends.file_lease import FileLease
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.loop.protocols import ActuatorStatus
@@ -170,3 +172,43 @@ def test_a_job_that_has_gone_on_and_ended_is_started_from_what_it_retained(rig):
     assert rig.rescale() == ActuatorStatus.FAILED
     assert rig.kinds[-1] == "restored"
     check_exactly_once(rig.cluster)
+
+
+def test_a_job_that_somebody_else_has_started_stops_this_process(rig):
+    assert rig.rescale() == ActuatorStatus.REACHED
+    assert rig.actuator.interference() is None  # the next job is this process's own
+    (mine,) = rig.cluster.alive()
+    mine.stops_s = mine.ends_s = time.monotonic()
+    rig.cluster.start("f" * 32, {**mine.arguments, "parallelism": "source=4,map=7,sink=1"})
+    found = rig.actuator.interference()
+    assert found is not None
+    assert found.before == "source=4@0 map=3@0 sink=1@0"
+    assert found.after.startswith(f"source=4@0 map=7@0 sink=1@0 (job {'f' * 32}, started at ")
+    asked = len(rig.cluster.asked)
+    rig.actuator.apply(wanted(np.array([[4, 2, 1]]), np.array([[-1, -1, -1]])))
+    assert rig.actuator.wait(WAIT_S)
+    assert len(rig.cluster.asked) == asked
+
+
+def test_nothing_is_submitted_beside_a_job_that_somebody_else_has_started(rig):
+    stopped = rig.actuator._wait_for_end
+
+    def then_started(job_id: str) -> None:
+        stopped(job_id)
+        rig.cluster.start("f" * 32, dict(rig.cluster.jobs[FIRST].arguments))
+
+    rig.actuator._wait_for_end = then_started
+    assert rig.rescale() == ActuatorStatus.FAILED
+    assert [job.id for job in rig.cluster.alive()] == ["f" * 32]
+    assert rig.kinds[-2:] == ["left", "failed"]
+    assert rig.cancelled() == []
+
+
+def test_a_lost_lease_is_noticed_before_the_job_is_stopped(rig, tmp_path):
+    lease = FileLease(tmp_path / "leases", "line")
+    assert lease.try_acquire()
+    rig.actuator.lease = lease
+    (Path(lease.name) / "term-00000002").write_text("{}")
+    assert rig.rescale() == ActuatorStatus.FAILED
+    assert rig.kinds == ["asked", "stopping", "left", "failed"]
+    assert [job.id for job in rig.cluster.alive()] == [FIRST]

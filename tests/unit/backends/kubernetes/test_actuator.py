@@ -372,3 +372,31 @@ def test_memory_by_the_jobs_own_arguments_is_a_full_upgrade(rig, operator):
     actuator.roll_back(BEFORE, "slower")
     assert rig.settled(actuator) == ActuatorStatus.REACHED
     assert "map=158" in rig.fake.object(KIND, "words")["spec"]["job"]["args"]
+
+
+def test_an_override_that_another_client_writes_stops_this_process(rig, operator):
+    actuator = rig.act()
+    assert actuator.interference() is None
+    assert rig.ask(actuator, 3) == ActuatorStatus.REACHED
+    assert actuator.interference() is None
+    rig.fake.put(deployment(overrides={MAP: 7, SOURCE: 4, SINK: 1}))
+    found = actuator.interference()
+    assert found is not None
+    assert found.before == "source=4@0 map=3@0 sink=1@0"
+    assert found.after == "map=7 source=4 sink=1"
+    assert rig.said("interference")["reason"] == found.reason
+    rig.taken_in()
+    assert rig.ask(actuator, 2) == ActuatorStatus.FAILED
+    assert len(rig.patches()) == 1
+
+
+def test_what_another_instance_wrote_while_it_led_is_the_baseline(rig, operator):
+    first, second = rig.act("first"), rig.act("second")
+    assert second.interference() is None
+    assert rig.ask(first, 3) == ActuatorStatus.REACHED
+    assert second.interference() is None
+    first.close()
+    assert second.lease.try_acquire()
+    assert second.interference() is None
+    rig.fake.put(deployment(overrides={MAP: 7, SOURCE: 4, SINK: 1}))
+    assert second.interference() is not None

@@ -123,3 +123,16 @@ def test_a_session_job_is_read_too():
     one = FlinkResource.parse(made)
     assert (one.kind, one.overrides, one.is_session_cluster) == ("FlinkSessionJob", {}, False)
     assert one.reason_not_to_act() is None
+
+
+def test_the_server_says_which_client_wrote_the_override():
+    body = deployment(overrides={MAP: 2})
+    written = {"f:spec": {"f:flinkConfiguration": {f"f:{KEY}": {}}}}
+    body["metadata"]["managedFields"] = [
+        {"manager": "dsp-gym", "time": "2026-11-26T10:00:00Z", "fieldsV1": written},
+        {"manager": "kubectl-edit", "time": "2026-11-26T11:00:00Z", "fieldsV1": written},
+        {"manager": "flink-operator", "time": "2026-11-26T12:00:00Z", "fieldsV1": {"f:status": {}}},
+    ]
+    assert FlinkResource.parse(body).override_manager == "kubectl-edit"
+    del body["metadata"]["managedFields"]
+    assert FlinkResource.parse(body).override_manager is None
