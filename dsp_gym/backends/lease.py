@@ -16,6 +16,9 @@ from dsp_gym.loop.watchers import keep_watching
 
 _LOG = logging.getLogger(__name__)
 
+_LONGEST_S = 60.0
+"""A medium that has not answered by then is left alone: the lease runs out."""
+
 
 class RenewedLease(Leadership, Protocol):
     """A right to act that runs out unless it is renewed."""
@@ -121,8 +124,9 @@ class LeaseKeeper:
         if self._closing.is_set():
             return
         self._closing.set()
-        self._thread.join()  # each call has its time limit
-        self._lease.release()
+        self._thread.join(_LONGEST_S)  # calls have time limits, but for a folder that hangs
+        if not self._thread.is_alive():
+            self._lease.release()
 
     def _keep_on(self) -> None:
         keep_watching("lease", self._keep, self._closing, tell=self._failed)

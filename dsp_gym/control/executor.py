@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dsp_gym.backends.base import Backend
+from dsp_gym.backends.interference import Interference
 from dsp_gym.control.guarded_policy import Judgement
 from dsp_gym.control.permission import Held, Permission
 from dsp_gym.control.restraint import Restraint
@@ -51,18 +52,20 @@ class ScalingExecutor:
         self._backend, self._permission, self._roll_back = backend, permission, roll_back
         self._restraint = restraint
         self._others: Held | None = None
+        self._foreign: Interference | None = None
 
     def look_at_others(self) -> None:
         """Find out whether somebody else acts, or has; holds for the whole turn."""
         platform, self._others = self._backend.platform, None
         if not self._permission.is_acting:
             return
-        foreign = platform.interference()
+        if self._backend.collector.trouble is None:  # else it would not answer either
+            self._foreign = platform.interference()
         leadership = platform.leadership
         if leadership is not None and (reason := leadership.standby()) is not None:
             self._others = Held(STANDBY, reason)
-        elif foreign is not None:
-            self._others = Held(INTERFERENCE, foreign.reason)
+        elif self._foreign is not None:
+            self._others = Held(INTERFERENCE, self._foreign.reason)
 
     def decide(self, seen: MetricsSnapshot, one: Judgement | None, held: Held | None) -> Verdict:
         """Decide what is asked of the job.

@@ -186,6 +186,7 @@ BESIDE = {
     "mode": case("shadow shadow.yaml --mode observe", "'observe'", "'off', 'shadow', 'advise'"),
     "acting without leave": case("shadow shadow.yaml --mode active", "--apply is missing"),
     "apply of nothing": case("shadow shadow.yaml --mode off --apply", "Leave --apply out"),
+    "acting beside others": case("shadow shadow.yaml --apply", "where: {lease:", "add --sole"),
     "two ends": case("shadow shadow.yaml --steps 2 --duration 1h", "Give one of them"),
     "speed of nothing": case("shadow shadow.yaml --speed 2", "a load, or a recording's folder"),
     "no port": case("shadow shadow.yaml --port 99999", "--port", "65535"),

@@ -156,6 +156,28 @@ def test_a_lost_lease_is_noticed_right_before_the_write(job, acting, tmp_path):
     assert "an unknown process" in str(dict(events)["failed"]["reason"])
 
 
+def test_a_write_that_was_frozen_until_another_led_is_seen_by_that_one(job, acting, tmp_path):
+    now_s = [0.0, 0.0]
+    leases = [FileLease(tmp_path, "line", clock=lambda n=n: now_s[n]) for n in range(2)]
+    assert leases[0].try_acquire()
+    (one, _), (other, _) = (acting(lease=lease) for lease in leases)
+
+    def put(path, body):
+        assert not leases[1].try_acquire()
+        now_s[1] += 31.0  # the first stands still between its look and its write
+        assert leases[1].try_acquire()
+        assert other.interference() is None
+        AdaptiveJob.put(job, path, body)
+
+    job.put = put
+    assert ask(one, 3) == ActuatorStatus.REACHED
+    found = other.interference()
+    assert found is not None
+    assert "map=3" in found.after
+    assert ask(one, 4) == ActuatorStatus.FAILED
+    assert len(job.puts) == 1
+
+
 class TestReadiness:
     def test_a_job_that_can_be_changed_is_ready(self, acting, tmp_path):
         acting()[0].check_ready()

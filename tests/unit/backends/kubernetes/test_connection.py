@@ -177,6 +177,15 @@ def test_a_job_whose_owner_has_listed_no_vertices_is_told_with_the_command(fake,
     watch()  # to watch it needs none
 
 
+def test_a_job_that_an_upgrade_would_empty_is_refused_at_the_start(fake, watch):
+    job = fake.object("FlinkDeployment", "words")["spec"]["job"]
+    fake.put(deployment(job={**job, "upgradeMode": "stateless"}))
+    watch()
+    with pytest.raises(KubernetesError, match="an upgrade would lose its state") as caught:
+        watch(RIGHTS, apply=True)
+    assert "upgradeMode: last-state" in str(caught.value)
+
+
 def test_an_admission_policy_of_an_earlier_release_is_named_and_nothing_is_written(fake, watch):
     before = fake.object("FlinkDeployment", "words")
     fake.admission.append(only_spec("me"))
