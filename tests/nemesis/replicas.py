@@ -51,7 +51,7 @@ class Replica:
         self._reader: threading.Thread | None = None
         self._again_s = 0.0
         self._limit: int | None = None
-        self._frozen = False
+        self._frozen = self._is_to_restart = False
         self.step(0.0)
 
     @property
@@ -61,6 +61,9 @@ class Replica:
 
     def tend(self) -> None:
         """Start it if it has ended, but not at once."""
+        if self._is_to_restart:
+            self._is_to_restart = False
+            self.kill()
         process = self._process
         if process is not None and process.poll() is not None:
             self.exits.append(process.returncode)
@@ -78,6 +81,10 @@ class Replica:
         self._process.wait()
         self.tend()
         self._again_s = time.monotonic() + again_s
+
+    def restart(self) -> None:
+        """Have it started anew, as a person does who has changed its job."""
+        self._is_to_restart = True
 
     def freeze(self, *, frozen: bool) -> None:
         """Stop it where it is, or wake it."""

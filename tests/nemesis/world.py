@@ -122,6 +122,8 @@ class World:
             return
         person.start(self._wanted(name))
         self.note(f"{name} was started again from {person.restarts[-1]}")
+        if name == "direct":  # which takes that for interference until it is started again
+            self.replicas[name].restart()
 
     def _wanted(self, name: str) -> Configuration:
         """What a job that nothing runs of is to be started with."""

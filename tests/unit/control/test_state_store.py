@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsp_gym.backends.file_lease import FileLease
+from dsp_gym.backends.lease import reason_not_to_write
 from dsp_gym.config.files import parse
 from dsp_gym.control import start
 from dsp_gym.control.config import RunConfig
@@ -261,6 +263,23 @@ def test_a_successor_continues_where_the_former_one_was(tmp_path, living):
     assert second.roll_back.state() == first.roll_back.state()
     assert second.seat.chain.state() == first.seat.chain.state()
     assert second.takes_over(1180.0) == []  # once a term
+
+
+def test_a_lease_in_a_folder_hands_the_memory_over(tmp_path, living):
+    leases = [FileLease(tmp_path / "leases", "words", holder=name) for name in ("one", "two")]
+    assert leases[0].try_acquire()
+    first = Process(tmp_path / "first", living, leadership=leases[0])
+    assert first.takes_over(1000.0) == []
+    first.permission.rest(1120.0, 3600.0)
+    (tmp_path / "first").mkdir()
+    first.store.save(1120.0)
+    assert reason_not_to_write(leases[0], 1.0) is None  # as an actuator asks before a change
+    leases[0].release()
+    second = Process(tmp_path / "second", living, leadership=leases[1])
+    assert second.takes_over(1130.0) == []  # it does not lead yet
+    assert leases[1].try_acquire()
+    assert second.takes_over(1180.0) == ["took over"]
+    assert second.permission.state() == first.permission.state()
 
 
 def test_who_stands_by_keeps_nothing_and_takes_nothing_over(tmp_path, living):
