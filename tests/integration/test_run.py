@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -227,7 +228,9 @@ def test_a_killed_taskmanager_freezes_the_loop_until_the_job_is_back(
     assert cluster.rest.find_job("words").state == "RUNNING"
 
 
-def test_a_job_that_is_gone_or_doubled_is_waited_for(cluster, submit, config, tmp_path):
+def test_a_job_that_somebody_else_starts_is_left_alone_until_the_next_start(
+    cluster, submit, config, tmp_path
+):
     first = submit(10.0)
     with started(config(), mode="active") as run:
         cluster.rest.cancel(first)
@@ -239,6 +242,9 @@ def test_a_job_that_is_gone_or_doubled_is_waited_for(cluster, submit, config, tm
         assert "2 jobs are named 'words'" in doubled.held
         cluster.rest.cancel(third)
         cluster.rest.wait_for(third, ENDED, PATIENCE_S)
+        until(run, lambda: run.held is not None and "has changed the job" in run.held)
+        assert f"(job {second}, started at " in str(run.held)
+    with started(config(), mode="active") as run:
         until(run, lambda: run.held is None)
     assert cluster.rest.find_job("words").id == second
 
@@ -248,14 +254,23 @@ def test_where_savepoints_cannot_be_written_the_job_runs_on_as_it_was(
 ):
     job_id = submit(600.0)
     where = {"home": str(cluster.home.folder), "savepoints": str(tmp_path / "file" / "savepoints")}
-    (tmp_path / "file").write_text("no folder")
+
+    def spoil() -> None:
+        shutil.rmtree(tmp_path / "file", ignore_errors=True)
+        (tmp_path / "file").write_text("no folder")
 
     def failures() -> list[str]:
         entries = read(tmp_path / "journal" / "words")
         return [e.body["reason"] for e in entries if e.body.get("event") == "failed"]
 
     with started(config(where=where), mode="active") as run:
+        spoil()
         until(run, lambda: bool(failures()))
+    with (
+        pytest.raises(FlinkError, match="savepoints cannot be written there"),
+        started(config(where=where), mode="active"),
+    ):
+        pass  # it is said before the start
     assert "savepoints cannot be written there" in failures()[0]
     assert cluster.rest.find_job("words").id == job_id
     assert flatmap(cluster) == 1
