@@ -1,9 +1,9 @@
 """A lease in a folder that the processes share, on one machine or over NFS.
 
-Each term is a file of its own, which one process makes exclusively and nobody else ever writes: the
-greatest number leads. There is no compare-and-swap on files, so nothing is ever changed hands of; a
-new leader makes the next file. Who has let its own time run out makes the next file, too, and does
-not renew: so a process that wakes up late meets those that have waited for it at one door.
+Each term is a file of its own, which one process makes exclusively and nobody else ever writes; the
+greatest number leads. Files know no compare-and-swap, so no file changes hands: a new leader makes
+the next one. A holder whose own time has run out makes the next one, too, and does not renew, so
+that of a process that wakes up late and one that has waited for it only one gets it.
 """
 
 from __future__ import annotations
@@ -262,8 +262,10 @@ class FileLease:
             held, number = self._clock() < self._until_s, self._number
             self._lose()
             if held:
+                memory = self._record.memory if self.memory is None else self.memory
+                record = replace(self._record, released=True, memory=memory)
                 with suppress(OSError):
-                    self._files.replace(number, replace(self._record, released=True).text())
+                    self._files.replace(number, record.text())
 
     def _tried(self) -> bool:
         asked_s, self._other = self._clock(), ""
