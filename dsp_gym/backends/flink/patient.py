@@ -31,7 +31,7 @@ _REFUSED = frozenset({401, 403, 407})
 _TOO_MUCH = frozenset({413, 414, 422})
 """Statuses of a query that loads more samples than the server allows."""
 
-_GOES_ON = "Give the same command again: what was fetched is kept."
+_GOES_ON = "Nothing is lost: what was fetched is kept, and the same command goes on with the rest."
 
 T = TypeVar("T")
 
