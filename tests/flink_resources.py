@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dsp_gym.backends.kubernetes.admission import list_text
@@ -31,9 +31,14 @@ def deployment(
     *,
     labels: Mapping[str, str] | None = None,
     configuration: Mapping[str, Any] | None = None,
+    vertices: Iterable[str] = (),
     **spec: Any,
 ) -> Document:
-    """A FlinkDeployment; its status is another thing, see `stable`."""
+    """A FlinkDeployment; its status is another thing, see `stable`.
+
+    Its owner lets the vertices above be rescaled, or those of a real job that are given.
+    """
+    listed = LISTED if not vertices else {VERTICES: list_text(dict.fromkeys(vertices, (1, 128)))}
     options: Document = {"taskmanager.numberOfTaskSlots": "2", "jobmanager.scheduler": "adaptive"}
     options |= configuration or {}
     if overrides is not None:
@@ -43,7 +48,7 @@ def deployment(
         "kind": "FlinkDeployment",
         "metadata": {
             "name": name, "namespace": "jobs", "labels": dict(labels or {}),
-            "annotations": dict(LISTED),
+            "annotations": dict(listed),
         },
         "spec": {
             "image": "flink:2.1",

@@ -20,6 +20,7 @@ import yaml
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.backends.flink.submission import Configuration, Submission, all_running, load_arguments
 from dsp_gym.control.autoscaler import JobAutoscaler
@@ -189,8 +190,9 @@ def cancel_all(cluster: LocalCluster) -> None:
 def operated(cluster: LocalCluster, spec: JobSpec) -> Iterator[FakeKubernetes]:
     """An API server with the deployment `words`, whose operator keeps the job of that name."""
     job = RealJob(cluster.rest, "words", spec)
+    vertices = RunningJob.find(cluster.rest, "words", spec).vertex_ids.values()
     with served_kubernetes() as server:
-        server.put(deployment("words"))
+        server.put(deployment("words", vertices=list(vertices)))
         with FlinkOperator(server, "words", job):
             yield server
         job.close()

@@ -15,6 +15,7 @@ from dsp_gym.backends.base import Clock
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.backends.kubernetes.overrides import Override
+from dsp_gym.backends.kubernetes.resources import VERTICES
 from dsp_gym.config.files import parse
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.serve.fleet import fleet
@@ -363,7 +364,8 @@ def annotate(fake: FakeKubernetes, annotations: dict[str, str]) -> None:
     resource = next(one for one in fake.resources.values() if one.kind == "FlinkDeployment")
 
     def change(old: dict[str, Any]) -> dict[str, Any]:
-        return {**old, "metadata": old["metadata"] | {"annotations": annotations}}
+        listed = {VERTICES: old["metadata"]["annotations"][VERTICES]}
+        return {**old, "metadata": old["metadata"] | {"annotations": listed | annotations}}
 
     fake.store.change(resource, "jobs", "words", change, "admin", of_status=False)
 

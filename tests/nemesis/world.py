@@ -163,8 +163,8 @@ def world(folder: Path, lasts_s: int) -> Iterator[World]:
             people[name].look()
             ledgers[name] = Ledger(folder / "results" / name, load, WORDS)
         server = stack.enter_context(served_kubernetes())
-        server.put(deployment("operated"))
         job = OperatedJob(cluster.rest, specs["operated"])
+        server.put(deployment("operated", vertices=list(job.ids.values())))
         stack.enter_context(PatientOperator(server, "operated", job))
         links = _links(stack.enter_context(Links()), cluster, server)
         pause = folder / "pause"
