@@ -18,6 +18,9 @@ MOST_BYTES = 128 * 2**20
 """Bytes of a file of weights; the largest network that can be configured has about 40 MiB."""
 
 MOST_TENSORS = 4096
+OF_JOBS = "jobs/"
+"""Begin of the names of arrays that say what was seen of a job; NaN there: it was never seen."""
+
 _MOST_AXES = 8
 _MOST_HEADER_BYTES = 2**20
 _REMEDY = "Export or pull the policy again."
@@ -57,7 +60,8 @@ def refuse_not_finite(arrays: Mapping[str, NDArray[Any]], file: Path) -> None:
     for name, array in arrays.items():
         if not np.issubdtype(array.dtype, np.inexact):
             continue
-        lost = array.size - int(np.count_nonzero(np.isfinite(array)))
+        is_lost = np.isinf(array) if name.startswith(OF_JOBS) else ~np.isfinite(array)
+        lost = int(np.count_nonzero(is_lost))
         if lost:
             raise PolicyError(
                 f"{lost:,} of {array.size:,} values of the array '{name}' are NaN or infinite",

@@ -21,6 +21,7 @@ from agents.planning.chain import TABLE, read_counts, unpacked
 from agents.planning.config import MdpConfig
 from agents.planning.load import BIN, LEVELS, PEAKS, TRENDS
 from agents.shipped import policy_folder
+from agents.tensors import OF_JOBS
 from dsp_gym.arrays import Floats
 from dsp_gym.config.files import parse
 from dsp_gym.errors import PolicyError
@@ -51,7 +52,7 @@ def past_prefix(job: str) -> str:
     Returns:
         The prefix.
     """
-    return f"jobs/{job}/"
+    return f"{OF_JOBS}{job}/"
 
 
 def trained(config: MdpConfig) -> Trained:

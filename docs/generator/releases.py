@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsp_gym.backends.flink.versions import support_of
-from dsp_gym.studies.validation.releases import Compared, Release, figures_file, read
+from dsp_gym.studies.validation.releases import ReadingErrors, Release, figures_file, read
 from generator.markdown import Row, page, table
 
 METRICS = ("records/s", "selectivity", "true rate")
@@ -76,7 +76,7 @@ def _read(version: str, release: Release) -> Row:
     return [version, *counts, *errors, where]
 
 
-def _error(one: Compared | None) -> str:
+def _error(one: ReadingErrors | None) -> str:
     if one is None:
         return "–"
     return f"{100 * one.p99:.1f} %, {100 * one.worst:.1f} %"

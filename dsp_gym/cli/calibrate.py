@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.backends.upstream.access import access_of
 from dsp_gym.cli.options import AccountOption, JsonOption, LabelsOption, refuse_given, shipped
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import ConfigError
@@ -141,13 +140,8 @@ def calibrate(
 
         _from_recordings(load_calibration(sources[0]), written)
     elif kind == "history":
-        history = {
-            "url": sources[0],
-            "days": days or 14.0,
-            "labels": labels,
-            "account": access_of(account),
-        }
-        _from_recordings(_of_history(job, history), written)
+        history = {"url": sources[0], "days": days or 14.0, "labels": labels}
+        _from_recordings(_of_history(job, history, account), written)
     elif kind == "series":
         _from_series(tables, policy, slot_memory_mib or 4096.0, written)
     else:
@@ -253,8 +247,11 @@ def _from_series(
     written.say(found.warnings)
 
 
-def _of_history(job: str | None, history: Mapping[str, object]) -> CalibrationConfig:
+def _of_history(
+    job: str | None, history: Mapping[str, object], account: Path | None
+) -> CalibrationConfig:
     """Build the calibration that the options of a history stand for."""
+    from dsp_gym.backends.upstream.access import access_of
     from dsp_gym.calibration.config import CalibrationConfig
     from dsp_gym.config.files import find, parse
 
@@ -270,7 +267,8 @@ def _of_history(job: str | None, history: Mapping[str, object]) -> CalibrationCo
     except ConfigError as error:
         error.remedy = f"{error.remedy or ''} Or write one: dsp-gym discover --help".strip()
         raise
-    document = {"job": file, "history": {**history, "job_name": name or None}}
+    asked = {**history, "job_name": name or None, "account": access_of(account)}
+    document = {"job": file, "history": asked}
     return parse(CalibrationConfig, document, "dsp-gym calibrate")
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dsp_gym.backends.upstream.access import access_of
 from dsp_gym.cli.options import (
     AccountOption,
     JsonOption,
@@ -218,6 +217,7 @@ def _choices(slo_latency_s: float | None, prices: str | None) -> Choices:
 def _series(url: str, labels: str | None, account: Path | None) -> PatientSamples:
     from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
     from dsp_gym.backends.flink.prometheus_api import Labels
+    from dsp_gym.backends.upstream.access import access_of
 
     options = HistoryOptions(retries=2)
     return PatientSamples(url, None, options, Labels.parse(labels), access_of(account))
@@ -253,6 +253,7 @@ def _by_rest(url: str, names: list[str], account: Path | None) -> list[FoundJob]
     from dsp_gym.backends.discovery.flink import found_by_rest, running_jobs
     from dsp_gym.backends.flink.rest import FlinkRest
     from dsp_gym.backends.flink.versions import check_told_version
+    from dsp_gym.backends.upstream.access import access_of
 
     rest = FlinkRest(url, access=access_of(account))
     check_told_version(rest)

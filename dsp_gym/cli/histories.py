@@ -9,7 +9,6 @@ from pathlib import Path
 from dsp_gym.backends.discovery.document import Choices
 from dsp_gym.backends.flink.history import FlinkHistory, keep_folder
 from dsp_gym.backends.flink.prometheus_api import Labels
-from dsp_gym.backends.upstream.access import access_of
 from dsp_gym.cli.discover import WatchedCluster, found_on
 from dsp_gym.cli.options import refuse_given, refuse_no_url
 from dsp_gym.cli.progress import bar
@@ -209,6 +208,8 @@ def _fetched(
     days: float,
     done: Callable[[int, int], None],
 ) -> JobHistory:
+    from dsp_gym.backends.upstream.access import access_of
+
     url = str(sources.prometheus)
     keep = keep_folder(KEEP, url, name, spec, labels)
     history = FlinkHistory(

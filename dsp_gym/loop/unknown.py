@@ -40,7 +40,7 @@ _NAMED = 3
 _LACKED = "unknown"
 
 
-class Known(NamedTuple):
+class KnownValues(NamedTuple):
     """What decisions need, the last known values of it, and how old they are; for compiled code."""
 
     asked: Needs
@@ -68,7 +68,7 @@ class LastKnown(Kept):
 
     def __init__(self, asked: Needs) -> None:
         self._kept = self._memory = RowMemory(_FIELDS, depth={"value": len(asked.rows)})
-        self._table = partial(Known, asked)
+        self._table = partial(KnownValues, asked)
         self._last: tuple[MetricsSnapshot, MetricsSnapshot] | None = None
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
@@ -125,11 +125,13 @@ _NOTHING_KNOWN = Handles()
 """By the id of what is asked, which each of them keeps alive."""
 
 
-def _nothing_known(asked: Needs) -> Known:
-    return RowMemory.of_none(_FIELDS, {"value": 0}).arrays(partial(Known, asked))
+def _nothing_known(asked: Needs) -> KnownValues:
+    return RowMemory.of_none(_FIELDS, {"value": 0}).arrays(partial(KnownValues, asked))
 
 
-def _looked(snapshot: MetricsSnapshot, known: Handle[Known], remember: bool) -> MetricsSnapshot:
+def _looked(
+    snapshot: MetricsSnapshot, known: Handle[KnownValues], remember: bool
+) -> MetricsSnapshot:
     """Return the snapshot, or a copy with last known values where something is lacking."""
     facts, seen = snapshot.topology.handle, snapshot.arrays
     if not _look(facts, seen, known, remember):
@@ -222,7 +224,7 @@ def unknown_values(snapshot: MetricsSnapshot, job: int, among: Bools | None = No
 
 
 @njit(cache=True, nogil=True, borrows=True, forceinline=True)
-def _remember(t: JobFacts, seen: SnapshotArrays, known: Known, j: int) -> None:
+def _remember(t: JobFacts, seen: SnapshotArrays, known: KnownValues, j: int) -> None:
     """Remember the configuration and the metrics of all vertices v of job j, if it runs."""
     if not _is_seen(seen, j):
         return
@@ -259,7 +261,7 @@ def _is_seen(seen: SnapshotArrays, j: int) -> bool:
 @direct
 @njit(cache=True, nogil=True)
 def _look(
-    facts: Handle[JobFacts], seen: SnapshotArrays, known: Handle[Known], remember: bool
+    facts: Handle[JobFacts], seen: SnapshotArrays, known: Handle[KnownValues], remember: bool
 ) -> bool:
     """Remember all jobs that report all that is needed; return whether one does not."""
     t, last, some = facts.arrays, known.arrays, False
@@ -280,7 +282,7 @@ def _look(
 def _find(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    known: Handle[Known],
+    known: Handle[KnownValues],
     remember: bool,
     lacked: Lacked,
 ) -> bool:
@@ -302,7 +304,7 @@ def _find(
 @direct
 @njit(cache=True, nogil=True)
 def _fill(
-    facts: Handle[JobFacts], room: SnapshotArrays, known: Handle[Known], lacked: Lacked
+    facts: Handle[JobFacts], room: SnapshotArrays, known: Handle[KnownValues], lacked: Lacked
 ) -> None:
     """Write last known values where vertices v of jobs j lack some, unless they are too old."""
     t, last = facts.arrays, known.arrays

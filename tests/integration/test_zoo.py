@@ -147,10 +147,12 @@ def test_every_version_is_read_right_in_every_window(version, tmp_path):
 
 def reading(watched: Watched, passed: bool) -> releases.Reading:
     """The figures of a version."""
+    compared = {
+        name: releases.ReadingErrors.of(errors) for name, errors in sorted(watched.errors.items())
+    }
     return releases.Reading(
         passed, releases.today(), releases.machine(), WINDOWS, len(watched.zoo.jobs), len(READERS),
-        {name: releases.Compared.of(errors) for name, errors in sorted(watched.errors.items())},
-        len(watched.troubles),
+        compared, len(watched.troubles),
     )  # fmt: skip
 
 

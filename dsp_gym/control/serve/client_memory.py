@@ -37,7 +37,7 @@ class Key(NamedTuple):
     job: str
 
 
-class Kept(NamedTuple):
+class KeptClient(NamedTuple):
     """What is kept of one history."""
 
     t_s: float  # of its last snapshot
@@ -55,14 +55,14 @@ class ClientMemory:
 
     def __init__(self, file: Path | None, most_bytes: int) -> None:
         self._file, self._most_bytes = file, most_bytes
-        self._kept: OrderedDict[Key, Kept] = OrderedDict()  # the newest comes last
+        self._kept: OrderedDict[Key, KeptClient] = OrderedDict()  # the newest comes last
         self._bytes: Counter[str] = Counter()  # by client
         self._gone_s: dict[str, float] = {}  # newest snapshot of what was dropped, by client
         self._is_written, self._lock, self._writing = True, threading.Lock(), threading.Lock()
         if file is not None and file.exists():
             self._read(file)
 
-    def find(self, key: Key, vertices: Sequence[str]) -> Kept | None:
+    def find(self, key: Key, vertices: Sequence[str]) -> KeptClient | None:
         """What is kept of a history, where the job has the same vertices.
 
         Returns:
@@ -77,7 +77,7 @@ class ClientMemory:
         with self._lock:
             return self._gone_s.get(client, -math.inf)
 
-    def keep(self, key: Key, kept: Kept) -> None:
+    def keep(self, key: Key, kept: KeptClient) -> None:
         """Take in the newest of a history; `write` puts it on disk."""
         with self._lock:
             self._drop(key)
@@ -117,13 +117,15 @@ class ClientMemory:
             if body.get("schema") != CLIENTS_SCHEMA or body.pop("crc32") != _sum(body):
                 raise ValueError("it is damaged, or of another release")
             for client, policy, job, t_s, vertices, guardrails in body["histories"]:
-                self.keep(Key(client, policy, job), Kept(float(t_s), tuple(vertices), guardrails))
+                self.keep(
+                    Key(client, policy, job), KeptClient(float(t_s), tuple(vertices), guardrails)
+                )
         except (OSError, AttributeError, *MISFITS) as error:
             _LOG.warning("cool-downs of clients start over: %s: %s", file, error)
         self._is_written = True
 
 
-def _size(kept: Kept) -> int:
+def _size(kept: KeptClient) -> int:
     return 200 + len(kept.guardrails or "") + sum(map(len, kept.vertices))
 
 

@@ -30,7 +30,7 @@ from dsp_gym.control.serve.batching import (
     SharedGraph,
     SharedGraphs,
 )
-from dsp_gym.control.serve.client_memory import ClientMemory, Kept, Key
+from dsp_gym.control.serve.client_memory import ClientMemory, KeptClient, Key
 from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.control.serve.snapshot_decoder import DecodedSnapshot, SnapshotDecoder, decode
 from dsp_gym.control.state_store import fits
@@ -305,7 +305,7 @@ class Decisions:
         except Exception as error:  # of somebody's own guardrail
             WATCHER_FAILURES.add("clients", error)
             guardrails = None
-        self._memory.keep(key, Kept(job.history.t_s, job.history.vertices, guardrails))
+        self._memory.keep(key, KeptClient(job.history.t_s, job.history.vertices, guardrails))
 
     def _ready(self, place: int, question: Question, left: set[Key | str]) -> _Asking | None:
         """Lock the job of a question that can be answered at once; None: `answer` has to see it."""
@@ -504,7 +504,7 @@ def _moves(judged: Judgement, snapshot: MetricsSnapshot) -> Bools:
     return np.asarray((tasks | (guarded.memory_level != snapshot.memory_level)).any(axis=1))
 
 
-def _continue(chain: Chain, kept: Kept) -> None:
+def _continue(chain: Chain, kept: KeptClient) -> None:
     """Continue the guardrails' cool-downs; those of another configuration start over."""
     if kept.guardrails is None:
         return

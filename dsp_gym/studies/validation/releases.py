@@ -36,7 +36,7 @@ is busy for Flink."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ReadingErrors:
     """Numbers of one kind that were read, beside what the jobs did."""
 
     numbers: int
@@ -50,7 +50,7 @@ class Compared:
     worst: float
 
     @classmethod
-    def of(cls, errors: Sequence[tuple[float, float]]) -> Compared:
+    def of(cls, errors: Sequence[tuple[float, float]]) -> ReadingErrors:
         """Sum up relative errors.
 
         Args:
@@ -77,7 +77,7 @@ class Reading:
     windows: int
     jobs: int
     readers: int  # REST and Prometheus servers
-    compared: Mapping[str, Compared]  # empty of a run that kept no numbers
+    compared: Mapping[str, ReadingErrors]  # empty of a run that kept no numbers
     troubles: int = 0  # jobs that could not be looked at
 
     @property

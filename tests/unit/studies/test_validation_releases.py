@@ -9,14 +9,14 @@ import pytest
 
 from dsp_gym.backends.flink.versions import TABLE
 from dsp_gym.studies.validation import releases
-from dsp_gym.studies.validation.releases import Acting, Compared, Reading, Release
+from dsp_gym.studies.validation.releases import Acting, Reading, ReadingErrors, Release
 
-RIGHT = Compared(1000, 0, 0, 0.03, 0.001, 0.02)
-TRUE_RATES = Compared(1000, 5, 0, 0.05, 0.04, 0.2)
+RIGHT = ReadingErrors(1000, 0, 0, 0.03, 0.001, 0.02)
+TRUE_RATES = ReadingErrors(1000, 5, 0, 0.05, 0.04, 0.2)
 """Five are off, as on a busy machine."""
 
 
-def reading(troubles: int = 0, **compared: Compared) -> Reading:
+def reading(troubles: int = 0, **compared: ReadingErrors) -> Reading:
     found = {"records/s": RIGHT, releases.TRUE_RATE: TRUE_RATES, **compared}
     return Reading(True, "2026-11-26", "2 cores", 100, 16, 7, found, troubles)
 
@@ -73,7 +73,7 @@ def test_what_was_tested_is_kept_beside_what_is_tested_now(tmp_path):
 
 def test_errors_are_summed_up_apart_from_what_was_not_read():
     errors = [(0.001 * n, 0.03) for n in range(100)] + [(float("inf"), 0.03)]
-    found = Compared.of(errors)
+    found = ReadingErrors.of(errors)
     assert (found.numbers, found.unread, found.bar, found.p99, found.worst) == (
         101, 1, 0.03, pytest.approx(0.098), pytest.approx(0.099),
     )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 
 from baselines.static import Static
 from dsp_gym.control.guarded_policy import GuardedPolicy
-from dsp_gym.control.serve.client_memory import CLIENTS, ClientMemory, Kept, Key
+from dsp_gym.control.serve.client_memory import CLIENTS, ClientMemory, KeptClient, Key
 from dsp_gym.control.serve.decide import (
     AHEAD_S,
     SILENT_S,
@@ -336,9 +336,9 @@ def test_a_damaged_memory_is_told_and_starts_over(clocks, tmp_path, caplog, text
 
 def test_the_memory_of_clients_is_bounded_and_drops_the_oldest_of_the_largest(tmp_path):
     memory = ClientMemory(tmp_path / CLIENTS, 10_000)
-    memory.keep(Key("small", "ds2", "a"), Kept(1.0, ("v",), "{}"))
+    memory.keep(Key("small", "ds2", "a"), KeptClient(1.0, ("v",), "{}"))
     for number in range(100):
-        memory.keep(Key("large", "ds2", f"j{number}"), Kept(float(number), ("v",), "x" * 300))
+        memory.keep(Key("large", "ds2", f"j{number}"), KeptClient(float(number), ("v",), "x" * 300))
     assert memory.find(Key("small", "ds2", "a"), ("v",)) is not None
     assert memory.find(Key("large", "ds2", "j99"), ("v",)) is not None
     assert memory.find(Key("large", "ds2", "j0"), ("v",)) is None
