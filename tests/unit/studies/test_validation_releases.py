@@ -22,14 +22,9 @@ def reading(troubles: int = 0, **compared: ReadingErrors) -> Reading:
 
 
 def test_the_table_is_what_the_tests_that_ran_say():
-    found = releases.read(releases.figures_file())
-    shipped, written = json.loads(TABLE.read_text("utf-8")), json.loads(releases.table(found))
-    assert shipped.keys() == written.keys()
-    for version, release in found.items():
-        name = version.rpartition(".")[0]
-        parts = [*releases.WAYS, *(["reading"] if release.reading is not None else [])]
-        hint = "run python -m dsp_gym.studies.validation.releases"
-        assert [shipped[name][one] for one in parts] == [written[name][one] for one in parts], hint
+    written = releases.table(releases.read(releases.figures_file()))
+    hint = "run python -m dsp_gym.studies.validation.releases"
+    assert json.loads(TABLE.read_text("utf-8")) == json.loads(written), hint
 
 
 @pytest.mark.parametrize(
