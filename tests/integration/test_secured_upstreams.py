@@ -53,7 +53,7 @@ def test_discover(authority, tmp_path, monkeypatch):
         done = run(*words)
         assert done.exit_code == 0, done.output
         assert rotating.times > 1
-        told.token = "another"
+        told.on_question, told.token = (lambda: None), "another"
         refused = run(*words, "--overwrite")
         assert refused.exit_code == 2
         assert "401" in refused.output

@@ -30,7 +30,7 @@ LONGEST_S = 60.0
 
 LEFT_OUT = {
     "a Flink cluster": (
-        r"^dsp-gym flink ",
+        r"^dsp-gym flink |^dsp-gym doctor --flink",
         r"^dsp-gym (discover|calibrate http\S+) ",
         r"^dsp-gym record (?!.*--plan)",
         r"^dsp-gym shadow \S+( --|$)",

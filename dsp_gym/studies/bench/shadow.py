@@ -147,7 +147,7 @@ def _beside(
     one = jobs == 1
     of = "" if one else f", {jobs} jobs"
     interval_s = max(5, math.ceil(TURN_S * jobs))
-    made = 3 if one else decisions
+    made = 2 if one else decisions
     found = [
         beside(document, chain(LARGE), folder, jobs=jobs, decisions=made, interval_s=interval_s)
         for _ in range(starts if one else 1)
@@ -234,8 +234,8 @@ class Beside:
 
     ready_s: float  # from the command line until every job had its first decision
     took_s: Floats  # of every decision, journal on disk included
-    memory_mib: float  # resident, p95 of the time after the first decisions
-    cores: float  # processor time over time, after the first decisions
+    memory_mib: float  # resident, p95 of the time after the second decisions
+    cores: float  # processor time over time, after the second decisions
     threads: int  # at most
     heavy: tuple[str, ...]  # modules that should not have been imported
 
@@ -256,7 +256,7 @@ def beside(
         spec: every job.
         folder: room for files.
         jobs: how many there are.
-        decisions: of each, after the first one.
+        decisions: of each, after the second one.
         interval_s: seconds between two decisions of a job.
 
     Returns:
@@ -286,9 +286,11 @@ def beside(
         try:
             _wait_for(process, port, jobs, 1)
             ready_s = time.perf_counter() - begun
+            # What the start has read in is given back after the first decisions.
+            _wait_for(process, port, jobs, 2)
             resident: list[int] = []
             used_s, since_s = processor_s(process.pid), time.perf_counter()
-            most = _wait_for(process, port, jobs, 1 + decisions, resident)
+            most = _wait_for(process, port, jobs, 2 + decisions, resident)
             passed_s = time.perf_counter() - since_s
             cores = (processor_s(process.pid) - used_s) / passed_s
             memory_mib = float(np.quantile(resident, 0.95)) / 1024
