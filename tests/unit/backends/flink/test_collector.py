@@ -36,7 +36,7 @@ def source():
 
 @pytest.fixture
 def collector(cluster, source):
-    job = FlinkJob(FlinkRest(cluster.url, timeout_s=0.5), "mine", line())
+    job = FlinkJob(FlinkRest(cluster.url, timeout_s=2.0), "mine", line())
     return FlinkCollector(line(), job, source, WINDOW, Clock(lambda: source.now_s))
 
 
@@ -149,7 +149,7 @@ def test_a_young_job_without_samples_is_no_trouble(collector, source):
 
 
 def test_a_job_between_its_stop_and_its_resubmission_is_restarting_and_not_lost(cluster, source):
-    job = FlinkJob(FlinkRest(cluster.url, timeout_s=0.5), "mine", line())
+    job = FlinkJob(FlinkRest(cluster.url, timeout_s=2.0), "mine", line())
     under_way = [True]
     collector = FlinkCollector(
         line(), job, source, WINDOW, Clock(lambda: source.now_s), lambda: under_way[0]

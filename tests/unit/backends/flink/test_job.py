@@ -24,7 +24,7 @@ def cluster():
 
 @pytest.fixture
 def job(cluster):
-    return FlinkJob(FlinkRest(cluster.url, timeout_s=0.5), "mine", line())
+    return FlinkJob(FlinkRest(cluster.url, timeout_s=2.0), "mine", line())
 
 
 def test_a_running_job_is_seen_as_it_runs(cluster, job):
