@@ -181,7 +181,7 @@ class CapacityAgent:
         codec = self._ready
         observation = codec.look(snapshot, self._price)
         known, masks = self.document.action, codec.masks(snapshot)
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # the reason below says so
             values, differ = self._answer(observation, masks, self._memory.see(observation))
         lost = not_finite(values)
         self._memory.forget_where(lost)

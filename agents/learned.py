@@ -128,7 +128,7 @@ class LearnedPolicy(ExplainingPolicy):
         parallelism, level = action.targets(snapshot, self.document.ds2_utilization)
         valid = action.masks(parallelism, level).reshape(len(snapshot), columns, action.LOGITS)
         scores: Floats32 | None = None
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # the reason below says so
             remembered = self._memory.see(seen)
             values = logits(
                 self._weights, network.for_vertices(encoder.layout.vertices), seen, remembered

@@ -12,7 +12,6 @@ import errno
 import hashlib
 import json
 import os
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dsp_gym.backends.lease import elapsed, new_holder
+from dsp_gym.backends.lease import OwnLease, elapsed, new_holder
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import StorageError
 from dsp_gym.metrics.flink import cleaned
@@ -156,7 +155,7 @@ class _Record:
         return json.dumps({"schema": SCHEMA, **fields}) + "\n"
 
 
-class FileLease:
+class FileLease(OwnLease):
     """A lease of one job, as one process sees it.
 
     Clocks of two machines are never compared: another's lease is over when its file has not changed
@@ -186,21 +185,11 @@ class FileLease:
     ) -> None:
         digest = hashlib.sha256(job.encode()).hexdigest()[:8]
         path = folder / f"{cleaned(job)[:100]}-{digest}"
-        self.name, self.holder, self.duration_s = str(path), holder or new_holder(), duration_s
-        self.term = 0
-        """How often it was taken by this process; renewing it is no other term."""
-        self.memory: str | None = None
-        """What is written into it from the next renewal on; None: what stands there stays."""
-        self.inherited: str | None = None
-        """What stood there when it was taken."""
+        super().__init__(str(path), holder or new_holder(), duration_s, clock, wall_clock)
         self._files = files or SharedFolder(path)
-        self._clock, self._wall_clock = clock, wall_clock
-        self._until_s = float("-inf")  # held until then, unless there is a greater term
         self._number = 0  # of the file that is this process's; 0: none is
         self._record = _Record(self.holder, duration_s)
         self._seen: tuple[int, str, float] | None = None  # a term, its text, first seen when
-        self._other = ""
-        self._lock = threading.RLock()  # one renews it, another looks whether it is held
 
     def try_acquire(self) -> bool:
         """Take the lease if it is free or over, or renew it.
@@ -219,24 +208,6 @@ class FileLease:
                 failed = self._failed(error)
                 self._other = str(failed)
                 raise failed from error
-
-    def taken(self) -> str:
-        """Say who holds it instead.
-
-        Returns:
-            A sentence about the last attempt to take it that failed.
-        """
-        return self._other or f"another process was faster to take the lease {self.name}"
-
-    def standby(self) -> str | None:
-        """Why this process does not act, by its own clock; None: it holds the lease.
-
-        Returns:
-            A sentence about the last attempt to take or renew it.
-        """
-        if self._clock() < self._until_s:
-            return None
-        return self._other or f"the lease {self.name} could not be taken or renewed"
 
     def is_held_now(self, for_s: float = 0.0) -> bool:
         """Whether this process holds the lease, by a look at the folder, and for so much longer.

@@ -60,6 +60,56 @@ class RenewedLease(Leadership, Protocol):
         """Give it up, so that another need not wait until it runs out."""
 
 
+class OwnLease:
+    """What one process knows of a lease by its own clock, whatever the lease is kept in.
+
+    Args:
+        name: for people.
+        holder: this process; no other has that name.
+        duration_s: how long it holds without being renewed, s.
+        clock: seconds that only go forward.
+        wall_clock: Unix seconds; written down for people.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        holder: str,
+        duration_s: float,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.name, self.holder, self.duration_s = name, holder, duration_s
+        self.term = 0
+        """How often it was taken by this process; renewing it is no other term."""
+        self.memory: str | None = None
+        """What is written into it from the next renewal on; None: what stands there stays."""
+        self.inherited: str | None = None
+        """What stood there when it was taken from another holder, or first seen."""
+        self._clock, self._wall_clock = clock, wall_clock
+        self._until_s = float("-inf")  # held until then, unless another process took it
+        self._other = ""  # why the last attempt to take it failed
+        self._lock = threading.RLock()  # one renews it, another looks whether it is held
+
+    def taken(self) -> str:
+        """Say who holds it instead.
+
+        Returns:
+            A sentence about the last attempt to take it that failed.
+        """
+        return self._other or f"another process was faster to take the lease '{self.name}'"
+
+    def standby(self) -> str | None:
+        """Why this process does not act, by its own clock; None: it holds the lease.
+
+        Returns:
+            A sentence about the last attempt to take or renew it.
+        """
+        if self._clock() < self._until_s:
+            return None
+        return self._other or f"the lease '{self.name}' could not be taken or renewed"
+
+
 def elapsed() -> float:
     """Seconds that only go forward, also while the machine sleeps.
 

@@ -63,7 +63,7 @@ def bench(
             min=1,
             max=65_536,
             help="env, policies: jobs in the batch, default 1024. backtest: in the fleet, default "
-            "30. shadow: beside one process, default 1, then 20, then 100.",
+            "30. shadow: beside one process, default 1, then 30, 100 and 300.",
         ),
     ] = None,
     policies: Annotated[

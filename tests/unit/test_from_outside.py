@@ -22,7 +22,7 @@ from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import levels_in
 from dsp_gym.backends.kubernetes.watch import Watcher
-from dsp_gym.backends.upstream import session
+from dsp_gym.backends.upstream import answers
 from dsp_gym.config.files import find
 from dsp_gym.errors import (
     ConfigError,
@@ -96,7 +96,7 @@ def test_a_prometheus_that_answers_in_another_shape_is_named(answer):
 def test_an_answer_that_grows_when_it_is_unpacked_is_given_up(monkeypatch):
     content = json.dumps(series()).encode()
     assert samples_of(content) is not None
-    monkeypatch.setattr(session, "MOST_BYTES", len(content) - 1)
+    monkeypatch.setattr(answers, "MOST_BYTES", len(content) - 1)
     with pytest.raises(FlinkError, match="answered more than"):
         samples_of(content)
 

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 from dsp_gym.backends.kubernetes.answers import reading, refused, unanswered, unreadable
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.token_file import TokenFile
+from dsp_gym.backends.upstream.answers import PART_BYTES, whole
 from dsp_gym.backends.upstream.deadlines import within
 from dsp_gym.backends.upstream.timed_calls import deadline
 from dsp_gym.config.files import read_yaml
@@ -53,10 +54,6 @@ MERGE_PATCH = "application/merge-patch+json"
 
 PAGE_ITEMS = 500
 """Objects asked of the server in one page of a list."""
-
-MOST_BYTES = 128 * 2**20
-"""Of an answer: a page of 500 resources takes a twentieth of it."""
-_PART_BYTES = 2**16
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder in which a pod finds the token and the certificate of its service account."""
@@ -441,7 +438,7 @@ class KubernetesApi:
             answer = self._client.call_api(method, url, signed, body, _request_timeout=limits)
             response: HTTPResponse = answer.response
             is_later = stream_s > 0 and response.status == 200
-            return response, b"" if is_later else _content(response)
+            return response, b"" if is_later else whole(response.stream(PART_BYTES))
 
         try:
             with deadline(self.timeout_s):
@@ -559,16 +556,6 @@ def _token_file_of(documents: list[tuple[Path, Document]], context: str | None) 
         (u.get("user") or {} for u in users if u["name"] == of_context.get("user")), {}
     )
     return path.parent / user["tokenFile"] if "tokenFile" in user else None
-
-
-def _content(response: HTTPResponse) -> bytes:
-    """All of an answer, of a bounded size: a few bytes of gzip can stand for any number."""
-    content = bytearray()
-    for part in response.stream(_PART_BYTES):
-        content += part
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"it answered more than {MOST_BYTES // 2**20} MiB")
-    return bytes(content)
 
 
 def _path(kind: str, namespace: str, name: str | None = None) -> str:

@@ -6,12 +6,12 @@ two leaders are then possible. Here every call has one, and writers ask again fi
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 from dsp_gym.backends.kubernetes.api import FIELD_MANAGER, KubernetesApi
+from dsp_gym.backends.lease import OwnLease
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 
@@ -22,7 +22,7 @@ _MOST = 2**31
 """Above what a lease's numbers can be."""
 
 
-class Lease:
+class Lease(OwnLease):
     """A lease of one name, as one holder sees it.
 
     Clocks of two machines are never compared: another's lease is over when it has not changed for
@@ -48,20 +48,10 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._api, self.namespace, self.name = api, namespace, name
-        self.holder, self.duration_s = holder, duration_s
-        self._clock, self._wall_clock = clock, wall_clock
-        self._until_s = float("-inf")  # held until then, unless another instance took it
-        self.term = 0
-        """How often it was taken by this instance; renewing it is no other term."""
-        self.memory: str | None = None
-        """What is written into it from the next renewal on; None: what stands there stays."""
-        self.inherited: str | None = None
-        """What stood there when it was taken from another holder, or first seen."""
+        super().__init__(name, holder, duration_s, clock, wall_clock)
+        self._api, self.namespace = api, namespace
         self._has_term = False  # whether a write that took it was answered
-        self._other = ""  # who held it when it was asked for last
         self._seen: tuple[str, float] | None = None  # version of another's lease, first seen when
-        self._lock = threading.RLock()  # one renews it, another looks whether it is held
 
     def try_acquire(self) -> bool:
         """Take the lease if it is free or over, or renew it; whether it is held now.
@@ -97,24 +87,6 @@ class Lease:
         if not self._has_term:
             self.memory, self.inherited = None, _memory(body)
         return self._written(asked_s, {**body, "spec": self._spec(spec)})
-
-    def taken(self) -> str:
-        """Say who holds it instead.
-
-        Returns:
-            A sentence about the last attempt to take it that failed.
-        """
-        return self._other or f"another instance was faster to take the lease '{self.name}'"
-
-    def standby(self) -> str | None:
-        """Why this instance does not act, by its own clock; None: it holds the lease.
-
-        Returns:
-            A sentence about the last attempt to take or renew it.
-        """
-        if self._clock() < self._until_s:
-            return None
-        return self._other or f"the lease '{self.name}' could not be taken or renewed"
 
     def is_held_now(self, for_s: float = 0.0) -> bool:
         """Whether this instance holds the lease, by a look at the server, and for so much longer.

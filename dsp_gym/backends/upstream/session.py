@@ -15,15 +15,11 @@ from requests.auth import AuthBase, HTTPBasicAuth
 from requests.utils import get_netrc_auth
 
 from dsp_gym.backends.upstream.access import AccessConfig, Credentials
-from dsp_gym.backends.upstream.answers import StatusError, lag_s, refuse_page
+from dsp_gym.backends.upstream.answers import PART_BYTES, StatusError, lag_s, refuse_page, whole
 from dsp_gym.backends.upstream.connections import Adapter
 from dsp_gym.backends.upstream.deadlines import is_loopback, origin, within
 from dsp_gym.backends.upstream.timed_calls import deadline
 from dsp_gym.config.strict_json import Document, parse_json
-
-MOST_BYTES = 128 * 2**20
-"""Of an answer: ten minutes of a job with a thousand subtasks take a tenth of it."""
-_PART_BYTES = 2**16
 
 CONNECT_S = 3.0
 """Longest wait for a connection, s: a server that takes none within this is down."""
@@ -120,7 +116,9 @@ class BoundedSession(Session):
         def asked() -> RawAnswer:
             answer = Session.request(self, method, url, **given, **self._ways(url))
             with answer:
-                return RawAnswer(answer.status_code, _content(answer), answer.headers)
+                return RawAnswer(
+                    answer.status_code, whole(answer.iter_content(PART_BYTES)), answer.headers
+                )
 
         with deadline(timeout_s):
             found = within(url, timeout_s, asked)
@@ -207,13 +205,3 @@ class _Parsed:
 
     def json(self) -> Document:
         return self._document
-
-
-def _content(answer: Response) -> bytes:
-    """The body, unpacked: a few bytes of gzip can stand for any number."""
-    content = bytearray()
-    for part in answer.iter_content(_PART_BYTES):
-        content += part
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"it answered more than {MOST_BYTES // 2**20} MiB")
-    return bytes(content)

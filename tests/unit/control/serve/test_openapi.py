@@ -170,7 +170,11 @@ def test_whatever_is_asked_is_answered_as_described_and_never_by_a_fault(served,
     seen: set[tuple[str, int]] = set()
 
     @settings(
-        max_examples=times, deadline=None, suppress_health_check=[*HealthCheck], database=None
+        max_examples=times,
+        deadline=None,
+        suppress_health_check=[*HealthCheck],
+        database=None,
+        derandomize=times < 1000,  # few draws may miss one of the answers below
     )
     @given(st.data())
     def ask_anything(data: st.DataObject) -> None:
@@ -182,6 +186,4 @@ def test_whatever_is_asked_is_answered_as_described_and_never_by_a_fault(served,
         described(served, path, method, answer)
 
     ask_anything()
-    # A hundred draws need not hit all of them.
-    usual = {("/v1/decide", 200), ("/v1/decide", 400), ("/v1/status", 200)}
-    assert usual <= seen if times > 1000 else usual & seen
+    assert {("/v1/decide", 200), ("/v1/decide", 400), ("/v1/status", 200)} <= seen
