@@ -102,3 +102,13 @@ def test_the_recipe_for_ci_builds_what_there_is_and_pins_it() -> None:
     (sbom,) = set(re.findall(r"/opt/dsp-gym/\S+\.json", said))
     assert f"--output-file {sbom}" in dockerfile
     assert "python deploy/pin.py $(cat pushed/*/*.txt)\npython deploy/pin.py --check" in said
+
+
+def test_what_the_images_are_built_with_cannot_be_moved() -> None:
+    recipe = (DEPLOY / "image-workflow.yaml").read_text(encoding="utf-8")
+    actions = re.findall(r"uses: *(\S+)", recipe)
+    assert len(actions) == 9
+    assert not [name for name in actions if not re.search(r"@[0-9a-f]{40}$", name)]
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"^ARG PYTHON=\S+@sha256:[0-9a-f]{64}$", dockerfile, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) == {"python:${PYTHON}"}
