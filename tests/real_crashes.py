@@ -146,15 +146,14 @@ def run(cluster: LocalCluster, folder: Path, name: str, load: Load, crash: Crash
         replica.end()
         cluster.rest.cancel(cluster.rest.find_job(name).id)
     late = _late_seconds(watched.samples, load.per_s, risen_s)
-    found = list(read(replica.journal))
+    steps = [entry for entry in read(replica.journal) if entry.kind == "actuation"]
     return Fate(
         float(len(late)),
         watched.tasks,
-        dict(Counter(entry.body["event"] for entry in found if entry.kind == "actuation")),
-        sum(_rests(entry.body) and int(entry.t_s) in late for entry in found
-            if entry.kind == "decision"),
+        dict(Counter(entry.body["event"] for entry in steps)),
+        sum(_rests(entry.body) and int(entry.t_s) in late for entry in steps),
         crashed_in,
-    )  # fmt: skip
+    )
 
 
 class _Watched:
@@ -224,14 +223,17 @@ def _moment(crash: Crash, journal: Path, risen_s: float) -> float:
 
 
 def _steps(journal: Path) -> list[tuple[str, float]]:
-    """Steps of actuations so far, and when."""
+    """Steps of a rescale so far, and when."""
     if not any(journal.glob("*.jsonl")):
         return []
-    return [(e.body["event"], e.t_s) for e in read(journal) if e.kind == "actuation"]
+    steps = [entry for entry in read(journal) if entry.kind == "actuation"]
+    return [
+        (e.body["event"], e.t_s) for e in steps if e.body["event"] not in ("decided", "started")
+    ]
 
 
 def _rests(body: Mapping[str, Any]) -> bool:
-    return bool(body["asked"]) and str(body["held"] or "").startswith("a change was rolled back")
+    return str(body.get("held") or "").startswith("a change was rolled back")
 
 
 def _shadow(cluster: LocalCluster, folder: Path, load: Load) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 from dsp_gym.config import files
@@ -56,6 +57,7 @@ def load_job(name_or_path: str | Path) -> JobSpec:
     return files.load_model(JobSpec, "jobs", name_or_path)
 
 
+@lru_cache(maxsize=1024)  # a benchmark names each of its jobs hundreds of times; a draw takes 8 ms
 def _drawn(name: str) -> JobSpec:
     # Imported here: drawing sizes every vertex with the capacity model, which takes long to import.
     from dsp_gym.job.random_dag import random_dag

@@ -142,7 +142,7 @@ def moved(draw: st.DrawFn, given: dict[str, Any], t_s: float) -> bytes:
     return json.dumps(seen, indent=1 if odd == "spaces" else None).encode()
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(asked=questions(), plans=st.lists(st.booleans()))
 def test_together_every_answer_is_that_of_a_seat_alone(
     asked: list[list[Question]], plans: list[bool]

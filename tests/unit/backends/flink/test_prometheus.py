@@ -312,7 +312,7 @@ def test_a_prometheus_that_is_slow_is_not_waited_for(server, source):
     _ = source.job.job_id
     server.late_s = 6.0
     began = time.monotonic()
-    with pytest.raises(FlinkError, match=r"did not answer within 2 s") as slow:
+    with pytest.raises(FlinkError, match=r"no answer in time") as slow:
         source.samples(0, 10)
     assert time.monotonic() - began < 5.0
     assert (slow.value.api, slow.value.reason) == ("prometheus", "Timeout")
