@@ -20,6 +20,8 @@ Examples:
   dsp-gym reproduce --list            names of the studies
 
   dsp-gym reproduce streambed --data ../shared/data --json
+
+  dsp-gym reproduce khaos --recoveries mine.csv
 """
 
 
@@ -28,6 +30,14 @@ def reproduce(
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of measured data; default: DSP_GYM_DATA.", file_okay=False),
+    ] = None,
+    recoveries: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table of recoveries, for khaos: run, checkpoint_interval_s, throughput_per_s, "
+            "recovery_s.",
+            dir_okay=False,
+        ),
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="List the studies.")] = False,
     as_json: JsonOption = False,
@@ -42,7 +52,7 @@ def reproduce(
         else:
             print_table(["study", "about"], list(found.items()))
         return
-    checks = registry.reproduce(name, data)
+    checks = registry.reproduce(name, data, recoveries)
     if as_json:
         print_json(checks)
     else:

@@ -48,19 +48,25 @@ class Study:
     about: str
     file: str | None = None  # of the data folder, without which there is nothing to compare with
     instead: tuple[str, str, str, str | float] = ("", "", "", "")  # name to published, of a Check
+    takes: str | None = None  # name of a file of further measurements, read in place of its own
 
-    def checks(self, data: Path | None) -> list[Check]:
+    def checks(self, data: Path | None, given: Path | None = None) -> list[Check]:
         """Make the checks.
+
+        Args:
+            data: folder of measured data, if there is one.
+            given: the file that the study takes.
 
         Returns:
             Those of the study, or one that says why it was skipped.
         """
-        if self.file is not None and not (data is not None and (data / self.file).is_file()):
+        has_data = data is not None and self.file is not None and (data / self.file).is_file()
+        if self.file is not None and given is None and not has_data:
             return [skipped(*self.instead, "no data folder; name one with DSP_GYM_DATA")]
         module, _, function = self.makes.partition(":")
-        made: Callable[[Path | None], list[Check]] = getattr(import_module(module), function)
+        made: Callable[..., list[Check]] = getattr(import_module(module), function)
         try:
-            return made(data)
+            return made(data) if given is None else made(data, given)
         except MissingExtraError as error:
             return [skipped(*self.instead, str(error))]
 
@@ -161,6 +167,18 @@ STUDIES = {
             "4 curves",
         ),
     ),
+    "khaos": Study(
+        "dsp_gym.studies.reproduce.khaos:khaos",
+        "Khaos: time from a failure until a job has caught up, each checkpoint interval left out",
+        "khaos_iot_recoveries.csv",
+        (
+            "khaos/iot-median",
+            "Khaos, data/iot/failures.txt",
+            "recovery times of a job at five checkpoint intervals",
+            "60 failures",
+        ),
+        takes="recoveries",
+    ),
     "intervals": Study(
         "dsp_gym.studies.reproduce.predictions:intervals",
         "the 90 % intervals of predicted rates: how often they hold what was measured",
@@ -196,24 +214,33 @@ def studies() -> dict[str, str]:
     return {name: study.about for name, study in STUDIES.items()}
 
 
-def reproduce(name: str | None = None, data: Path | None = None) -> list[Check]:
+def reproduce(
+    name: str | None = None, data: Path | None = None, recoveries: Path | None = None
+) -> list[Check]:
     """The checks of one study, or of all.
 
     Args:
         name: the study; None runs all of them.
         data: folder of measured data; None takes `data_folder()`.
+        recoveries: a table in place of the study's own, for one that takes it.
 
     Returns:
         The checks, in the order of the studies.
 
     Raises:
-        ConfigError: No study has that name.
+        ConfigError: No study has that name, or it takes no such table.
     """
     if name is not None and name not in STUDIES:
         raise ConfigError(f"there is no study '{name}'", remedy=did_you_mean(name, STUDIES))
+    if recoveries is not None and (name is None or STUDIES[name].takes != "recoveries"):
+        raise ConfigError(
+            "only the study 'khaos' takes a table of recoveries",
+            value=str(recoveries),
+            remedy="Name it: dsp-gym reproduce khaos --recoveries FILE",
+        )
     folder = data_folder() if data is None else data
     chosen = STUDIES.values() if name is None else [STUDIES[name]]
-    return [check for study in chosen for check in study.checks(folder)]
+    return [check for study in chosen for check in study.checks(folder, recoveries)]
 
 
 def data_folder() -> Path | None:
