@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from dsp_gym.backends.kubernetes.access import READS
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.errors import KubernetesError
+from tests.fakes.kubernetes_api import group_of
 from tests.fakes.kubernetes_schema import RESOURCES, definition
 
 __all__ = ["REAL", "OwnServer", "RealKubernetes", "connect", "real_kubernetes"]
@@ -146,13 +147,22 @@ class RealKubernetes:
             pytest.skip(f"would kill the server that {KUBECONFIG} names; {ASSETS} starts one")
         return self._own
 
-    def account(self, name: str, verbs: Sequence[str] = READS) -> str:
-        """A service account with verbs on resources of Flink; its token."""
+    def account(self, name: str, verbs: Mapping[str, Sequence[str]] | Sequence[str] = READS) -> str:
+        """A service account with verbs, on resources of Flink unless others are named; its token.
+
+        A resource may name its group, a subresource and one object, as for the fake.
+        """
+        if not isinstance(verbs, Mapping):
+            verbs = dict.fromkeys(("flinkdeployments", "flinksessionjobs"), verbs)
         self._create(f"{self._path}/serviceaccounts", "v1", "ServiceAccount", name)
-        rule = {"apiGroups": ["flink.apache.org"], "verbs": [*verbs],
-                "resources": ["flinkdeployments", "flinksessionjobs"]}  # fmt: skip
+        rules = []
+        for granted, listed in verbs.items():
+            named, _, only = granted.partition("@")
+            group, resource = group_of(named)
+            rule = {"apiGroups": [group], "resources": [resource], "verbs": [*listed]}
+            rules.append({**rule, "resourceNames": [only]} if only else rule)
         where, version = f"{RBAC}/namespaces/{self.namespace}", RBAC.removeprefix("/apis/")
-        self._create(f"{where}/roles", version, "Role", name, rules=[rule])
+        self._create(f"{where}/roles", version, "Role", name, rules=rules)
         self._create(
             f"{where}/rolebindings", version, "RoleBinding", name,
             roleRef={"apiGroup": version.partition("/")[0], "kind": "Role", "name": name},

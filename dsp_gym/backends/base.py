@@ -184,6 +184,14 @@ class Platform:
         """
         return None
 
+    def proved(self) -> str | None:
+        """What was proved at the start about an account that must only read; None: nothing.
+
+        Returns:
+            A sentence, with what could not be proved.
+        """
+        return None
+
     def managed(self) -> str | None:
         """How a built-in autoscaler scales the job; None: it does not.
 

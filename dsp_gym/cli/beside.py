@@ -108,7 +108,7 @@ def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event
     ) as shown:
         live, names = shown.run, [seat.name for seat in shown.run.policies]
         about = f"{live.spec.job}: {_what(run, live.acting, names)}; journal {folder}"
-        printer.begin(about + _page(shown.server))
+        printer.begin(about + _page(shown.server), live.backend.platform.proved())
         if run.once:
             live.decide()
         else:
@@ -129,7 +129,11 @@ def _drive_all(run: ShadowRun, folder: Path, printer: Printer, stop: threading.E
         stop=stop,
     ) as found:
         what = _what(run, acting_name(settings), policy_names(settings))
-        printer.begin(f"{found}: {what}; journals in {folder}{_page(found.server)}")
+        proof = found.followed.proof
+        printer.begin(
+            f"{found}: {what}; journals in {folder}{_page(found.server)}",
+            None if proof is None else str(proof),
+        )
         found.run(run.steps, run.duration_s)
 
 

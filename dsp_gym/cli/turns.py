@@ -59,10 +59,18 @@ class Printer:
             lambda event, body: self.happened(event, body, job),
         )
 
-    def begin(self, about: str) -> None:
-        """Print the title of the run and the head of the table."""
+    def begin(self, about: str, proved: str | None = None) -> None:
+        """Print the title of the run and the head of the table.
+
+        Args:
+            about: the title.
+            proved: what is known of the account's rights; beside JSON Lines it goes to stderr.
+        """
+        proofs = [] if proved is None else [proved[0].upper() + proved[1:]]
         if not self.as_json:
-            self._print([about, f"{self._cell('job')}{COLUMNS}"])
+            self._print([about, *proofs, f"{self._cell('job')}{COLUMNS}"])
+        for proof in proofs if self.as_json else ():
+            typer.echo(proof, err=True)
 
     def decided(self, turn: Turn, job: str = "") -> None:
         """Print a decision that was made."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dsp_gym.backends.kubernetes.access import READS, prove_read_only
+from dsp_gym.backends.kubernetes.access import READS, prove_read_only, rules_of
 from dsp_gym.backends.kubernetes.api import FIELD_MANAGER, KubernetesApi
 from dsp_gym.backends.kubernetes.lease import Lease
 from dsp_gym.backends.kubernetes.overrides import KEY
@@ -63,7 +63,7 @@ class Server:
         file = self._host.kubeconfig(folder / f"{uuid.uuid4().hex}.yaml", token, **given)
         return Server(connect(file, timeout_s), self.namespace, self._host)
 
-    def account(self, name: str, verbs: Sequence[str] = READS) -> str:
+    def account(self, name: str, verbs: Mapping[str, Sequence[str]] | Sequence[str] = READS) -> str:
         return self._host.account(name, verbs)
 
     @property
@@ -437,7 +437,7 @@ class TestAccounts:
             )
         refusal(lambda: api.request("DELETE", server.path("words")), "Forbidden")
         refusal(lambda: api.get("Lease", namespace, "any"), "Forbidden")
-        assert prove_read_only(api, namespace) == []
+        assert prove_read_only(api, namespace).is_read_only
 
     def test_of_what_a_reader_tries_to_write_nothing_is_let_in(self, server, tmp_path):
         fake, made = server.fake, server.create()
@@ -448,13 +448,50 @@ class TestAccounts:
                 "Forbidden",
             )
         refusal(lambda: reader.api.request("DELETE", server.path("words")), "Forbidden")
-        assert prove_read_only(reader.api, server.namespace) == []
+        assert prove_read_only(reader.api, server.namespace).is_read_only
         tried = [r.code for r in fake.writes() if r.account == "reader"]
         assert tried == [403, 403, 403]
 
     def test_an_administrator_is_told_that_he_may_write(self, server):
         assert server.api.may("patch", KIND, server.namespace)
-        assert "patch FlinkDeployment" in prove_read_only(server.api, server.namespace)
+        assert not prove_read_only(server.api, server.namespace).is_read_only
+
+    def test_the_rules_of_an_account_are_told_with_those_that_everybody_has(self, server, tmp_path):
+        granted = {"flinkdeployments": READS, "pods/exec": ("create",), "secrets@one": ("get",)}
+        api = server.seen_by(server.account("some", granted), tmp_path).api
+        rules = rules_of(api, server.namespace)
+        assert rules.lacks is None
+        told = {
+            (verb, group, resource, rule.names)
+            for rule in rules.listed
+            for verb in rule.verbs
+            for group in rule.groups
+            for resource in rule.resources
+        }
+        assert told >= {
+            ("get", "flink.apache.org", "flinkdeployments", ()),
+            ("create", "", "pods/exec", ()),
+            ("get", "", "secrets", ("one",)),
+            ("create", "authorization.k8s.io", "selfsubjectrulesreviews", ()),
+            ("create", "authorization.k8s.io", "selfsubjectaccessreviews", ()),
+        }
+        proof = prove_read_only(api, server.namespace)
+        assert set(proof.excessive) == {"create pods/exec", "get secrets 'one'"}
+        asked = [("create", "pods/exec"), ("create", "pods/attach"), ("get", "secrets")]
+        answers = [api.review(verb, "", what, server.namespace) for verb, what in asked]
+        assert [answer.allowed for answer in answers] == [True, False, False]
+        assert api.review("get", "", "secrets", server.namespace, "one").allowed
+
+    def test_wildcards_stand_for_groups_resources_and_subresources(self, server, tmp_path):
+        granted = {"*.apps": ("get",), "*.batch/status": ("*",)}
+        api = server.seen_by(server.account("wild", granted), tmp_path).api
+        namespace = server.namespace
+        assert api.review("get", "apps", "deployments", namespace).allowed
+        assert api.review("get", "apps", "deployments/scale", namespace).allowed
+        assert api.review("patch", "batch", "jobs/status", namespace).allowed
+        assert not api.review("patch", "batch", "jobs", namespace).allowed
+        assert not api.review("get", "batch", "jobs/scale", namespace).allowed
+        assert not api.review("get", "", "pods", namespace).allowed
 
     def test_a_wrong_token_is_unauthorized(self, server, tmp_path):
         api = server.seen_by("wrong", tmp_path).api

@@ -43,6 +43,15 @@ _DENIED = "ValidatingAdmissionPolicy 'dsp-gym-overrides-only' denied request"
 ALL = ("get", "list", "watch", "create", "update", "patch", "delete")
 READ_ONLY = ("get", "list", "watch")
 
+_OF_EVERYBODY: tuple[Document, ...] = tuple(
+    {"verbs": ["create"], "apiGroups": [group], "resources": resources}
+    for group, resources in {
+        "authorization.k8s.io": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+        "authentication.k8s.io": ["selfsubjectreviews"],
+    }.items()
+)
+"""The role system:basic-user, which every account that is known has."""
+
 Admission = Callable[[str, str, Document | None, Document], str | None]
 """Account, resource, object before and after; gives what is wrong with a write."""
 
@@ -85,7 +94,7 @@ class FakeKubernetes:
         self.status_writes = 0  # before so many patches somebody else writes the status
         self.lost_answers = 0  # so many writes are made and not answered
         self.lost_requests = 0  # so many writes are neither made nor answered
-        self.incomplete = False  # whether some rules of an account are not told
+        self.incomplete = False  # whether rules are not told, as a webhook tells none
         self.thawed = threading.Event()
         self.thawed.set()
         self.stopping = threading.Event()
@@ -102,7 +111,7 @@ class FakeKubernetes:
     ) -> str:
         """An account with verbs, on resources of Flink unless others are named; its token.
 
-        A resource may name a subresource and one object: `flinkdeployments/status@words`.
+        A resource may name its group, a subresource and one object: `deployments.apps/scale@words`.
         """
         if not isinstance(verbs, Mapping):
             verbs = {"flinkdeployments": tuple(verbs), "flinksessionjobs": tuple(verbs)}
@@ -111,26 +120,30 @@ class FakeKubernetes:
         self.tokens[token] = name
         return token
 
-    def may(self, who: str, verb: str, plural: str, sub: str | None, name: str) -> bool:
-        """Whether an account has a right."""
-        verbs: set[str] = set()
-        for granted, listed in self.accounts.get(who, {}).items():
-            resource, _, only = granted.partition("@")
-            is_meant = resource == (f"{plural}/{sub}" if sub else plural)
-            if is_meant or (who == "admin" and resource == plural):
-                verbs |= set(listed) if not only or only == name else set()
-        return verb in verbs or "*" in verbs
+    def may(self, who: str, verb: str, plural: str, sub: str | None, name: str, group: str) -> bool:
+        """Whether an account has a right, as RBAC matches its rules."""
+        wanted = {"*", f"{plural}/{sub}" if sub else plural, f"*/{sub}"}
+        for granted, verbs in self.accounts.get(who, {}).items():
+            of, resource, only = self._granted(granted)
+            is_meant = resource in wanted or (who == "admin" and resource == plural)
+            if is_meant and of in (group, "*") and only in ("", name) and {verb, "*"} & {*verbs}:
+                return True
+        return False
 
     def rules(self, who: str) -> list[Document]:
-        """What an account may do, as the server tells it."""
-        groups = {plural: one.group for plural, one in self.resources.items()}
+        """What an account may do, as the server tells it: what every account may included."""
         told = []
         for granted, verbs in self.accounts.get(who, {}).items():
-            resource, _, name = granted.partition("@")
-            group = groups.get(resource.partition("/")[0], "flink.apache.org")
+            group, resource, name = self._granted(granted)
             rule = {"verbs": [*verbs], "apiGroups": [group], "resources": [resource]}
             told.append({**rule, "resourceNames": [name]} if name else rule)
-        return told
+        return [*told, *_OF_EVERYBODY]
+
+    def _granted(self, granted: str) -> tuple[str, str, str]:
+        """Group, resource and name of what an account was given."""
+        resource, _, name = granted.partition("@")
+        known = self.resources.get(resource.partition("/")[0])
+        return (*group_of(resource, known.group if known else ""), name)
 
     def rotate(self, token: str) -> str:
         """Another token for the same account; the old one is no longer taken."""
@@ -271,6 +284,15 @@ def only_spec(account: str) -> Admission:
         return None
 
     return admit
+
+
+def group_of(resource: str, default: str = "") -> tuple[str, str]:
+    """Group and resource of `deployments.apps/scale`; Flink's need none, nor has the core one."""
+    plural, slash, sub = resource.partition("/")
+    plural, _, group = plural.partition(".")
+    if not group:
+        group = "flink.apache.org" if plural.startswith("flink") else default
+    return "*" if plural == "*" and not group else group, plural + slash + sub
 
 
 class _Server(ThreadingHTTPServer):

@@ -103,12 +103,14 @@ class Handler(BaseHTTPRequestHandler):
             rules = [] if self.fake.incomplete else self.fake.rules(self.who)
             told = {"resourceRules": rules, "nonResourceRules": [],
                     "incomplete": self.fake.incomplete}  # fmt: skip
+            if self.fake.incomplete:
+                told["evaluationError"] = "webhook authorizer does not support user rule resolution"
             self._send(201, {**review, "status": told})
             return
         asked = review["spec"]["resourceAttributes"]
         allowed = self.fake.may(  # whether such a resource is defined is not asked
             self.who, asked["verb"], asked["resource"], asked.get("subresource"),
-            asked.get("name", ""),
+            asked.get("name", ""), asked.get("group", ""),
         )  # fmt: skip
         self._send(201, {**review, "status": {"allowed": allowed}})
 
@@ -120,7 +122,9 @@ class Handler(BaseHTTPRequestHandler):
             verb = "watch" if self._is_true("watch") else "list"
         asked = resource.plural + (f"/{subresource}" if subresource else "")
         only = self.query.get("fieldSelector", "").partition("metadata.name=")[2]
-        if not self.fake.may(self.who, verb, resource.plural, subresource, name or only):
+        if not self.fake.may(
+            self.who, verb, resource.plural, subresource, name or only, resource.group
+        ):
             user = self.who if ":" in self.who else f"system:serviceaccount:{namespace}:{self.who}"
             which = f' "{name}"' if name else ""
             raise Refused(

@@ -1,8 +1,9 @@
 """The proof, by the server's own word, that an account can only read.
 
-The server is asked twice over: for all the rules that it knows of the account, and for each right
-by itself. Rules speak of rights on single objects and of verbs nobody thought of; but authorizers
-other than RBAC need not list theirs.
+The server is asked for all the rules that it knows of the account: whatever a rule allows beyond
+reading is too much, on any resource. Each write to Flink's resources is asked for by itself, too.
+Authorizers other than RBAC, such as the webhooks of managed clusters, do not list their rules; the
+server then says that its list is incomplete, and every right of `rights` is asked for by itself.
 """
 
 from __future__ import annotations
@@ -13,28 +14,40 @@ from dataclasses import dataclass
 
 from dsp_gym.backends.kubernetes.answers import reading
 from dsp_gym.backends.kubernetes.api import RESOURCE_KINDS, KubernetesApi
+from dsp_gym.backends.kubernetes.rights import (
+    FLINK_GROUP,
+    FLINK_KINDS,
+    READS,
+    WRITES,
+    Right,
+    beyond_flink,
+    of_flink,
+)
 from dsp_gym.config.strict_json import Document
 from dsp_gym.errors import KubernetesError
 from dsp_gym.loop.watchers import keep_watching
 
-READS = ("get", "list", "watch")
-WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _VERBS = frozenset((*READS, *WRITES, "*"))
-_KINDS = ("FlinkDeployment", "FlinkSessionJob")
-_SUBRESOURCES = (None, "status", "scale")
 _OF_ONE = ("update", "patch", "delete")
 """Writes that may be granted for one object."""
 
 _MOST_NAMES = 10
 """Objects asked for one by one where the server has told every rule."""
 
-_GROUP = RESOURCE_KINDS["FlinkDeployment"][0].partition("/")[0]
+_MOST_TOLD = 20
+"""Rights that an error names; the rest is counted."""
 
 EVERY_S = 600.0
 """Seconds between two proofs."""
 
 _AGAIN_S = 60.0
 """Seconds to the next attempt where the server did not say."""
+
+_ASKED = (
+    "writes to Flink's resources, pods, workloads, services, configuration, secrets, leases, "
+    "roles, admission and definitions; exec, attach, port-forward and proxies; reading secrets; "
+    "tokens; impersonation"
+)
 
 
 class WritableAccountError(KubernetesError):
@@ -43,35 +56,85 @@ class WritableAccountError(KubernetesError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of an account about resources of Flink, as the server states it."""
+    """One rule of an account, as the server states it."""
 
     verbs: tuple[str, ...]
+    groups: tuple[str, ...]  # of the API; "" is the core, * is every one
     resources: tuple[str, ...]  # such as flinkdeployments/status; * is every one
     names: tuple[str, ...]  # of the only objects it is for; none: every one
 
-    def writes(self) -> Iterator[str]:
-        """Name what the rule allows beyond reading.
+    @property
+    def is_about_flink(self) -> bool:
+        """Whether it grants anything on Flink's resources."""
+        plurals = {"*", *(RESOURCE_KINDS[kind][1] for kind in FLINK_KINDS)}
+        return FLINK_GROUP in self.groups or (
+            "*" in self.groups
+            and any(resource.partition("/")[0] in plurals for resource in self.resources)
+        )
+
+    def excessive(self) -> Iterator[Right]:
+        """Find what the rule allows beyond reading.
 
         Yields:
-            Verb, resource and object, such as `patch FlinkDeployment/status 'orders'`.
+            Rights, such as `patch FlinkDeployment/status 'orders'` in words.
         """
-        kinds = {plural: kind for kind, (_, plural) in RESOURCE_KINDS.items()}
         for resource in self.resources:
-            plural, _, sub = resource.partition("/")
-            what = _named(kinds.get(plural, plural), sub or None)
-            for verb in self.verbs:
-                if verb not in READS:
-                    yield from (f"{verb} {what} '{name}'" for name in self.names)
-                    if not self.names:
-                        yield f"{verb} {what}"
+            for group in self.groups:
+                for verb in self.verbs:
+                    for name in self.names or (None,):
+                        right = Right(verb, group, resource, name)
+                        if right.is_excessive:
+                            yield right
 
 
-def rules_of(api: KubernetesApi, namespace: str) -> tuple[list[Rule], bool]:
-    """Ask the server for every rule of the account about resources of Flink.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of an account in a namespace, those of the whole cluster included."""
+
+    listed: tuple[Rule, ...]
+    lacks: str | None = None  # why there may be others; None: these are all
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a server said about an account that must only read."""
+
+    server: str
+    namespace: str
+    asked: int  # rights that were asked for one by one
+    excessive: tuple[str, ...] = ()  # rights beyond reading, such as `patch FlinkDeployment`
+    unproved: tuple[str, ...] = ()  # what the server could not tell, in words
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether no right beyond reading was found."""
+        return not self.excessive
+
+    def __str__(self) -> str:
+        where = f"namespace '{self.namespace}' of {self.server}"
+        if self.excessive:
+            told = ", ".join(self.excessive[:_MOST_TOLD])
+            more = len(self.excessive) - _MOST_TOLD
+            return f"the account may write in {where}: {told}" + (
+                f", and {more} more" if more > 0 else ""
+            )
+        if not self.unproved:
+            return (
+                f"the account may change nothing in {where}; asked: all its rules, which only "
+                f"read, and {self.asked} rights one by one"
+            )
+        return (
+            f"the account has none of {self.asked} rights to change something in {where}; asked: "
+            f"{_ASKED}; not proved: {'; '.join(self.unproved)}"
+        )
+
+
+def rules_of(api: KubernetesApi, namespace: str) -> Rules:
+    """Ask the server for every rule of the account.
 
     Returns:
-        The rules, and whether they are all there are: an authorizer need not list its own, and a
-        server need not answer.
+        The rules, and why they need not be all: an authorizer need not list its own, and a server
+        need not answer.
 
     Raises:
         KubernetesError: The server is out of reach, or the account is unknown.
@@ -88,18 +151,20 @@ def rules_of(api: KubernetesApi, namespace: str) -> tuple[list[Rule], bool]:
         )
     except KubernetesError as error:
         if error.reason in ("Forbidden", "Unsupported", "NotFound"):
-            return [], False
+            return Rules((), "the server does not list rules")
         raise
     with reading(api.url):
         status: Document = review.get("status") or {}
-        found = [_rule(told) for told in status.get("resourceRules") or ()]
-        return [rule for rule in found if rule is not None], not status.get("incomplete", False)
+        listed = tuple(_rule(told) for told in status.get("resourceRules") or ())
+        error_said = str(status.get("evaluationError") or "")
+        is_all = not status.get("incomplete", False) and not error_said
+        return Rules(listed, None if is_all else error_said or "the list of rules is incomplete")
 
 
 def prove_read_only(
-    api: KubernetesApi, namespace: str, kind: str = _KINDS[0], names: Sequence[str] = ()
-) -> list[str]:
-    """Ask the server which writes the account may make.
+    api: KubernetesApi, namespace: str, kind: str = FLINK_KINDS[0], names: Sequence[str] = ()
+) -> Proof:
+    """Ask the server which rights the account has beyond reading.
 
     Args:
         api: the server.
@@ -108,49 +173,61 @@ def prove_read_only(
         names: objects that are watched; a right may be granted for one alone.
 
     Returns:
-        Verbs, kinds and objects, such as `patch FlinkDeployment`; empty if it can only read.
+        The rights beyond reading, none if it can only read, and what the server could not tell.
 
     Raises:
         KubernetesError: The server does not say, which proves nothing.
     """
-    rules, is_all = rules_of(api, namespace)
-    found: dict[str, None] = {}  # an ordered set
-    for sub in _SUBRESOURCES:
-        for one in _KINDS:
-            for verb in WRITES:
-                if api.may(verb, one, namespace, subresource=sub):
-                    found[f"{verb} {_named(one, sub)}"] = None
-    if is_all and len(names) > _MOST_NAMES:
+    rules = rules_of(api, namespace)
+    found = {str(right): None for rule in rules.listed for right in rule.excessive()}
+    wanted = [*of_flink()]
+    if rules.lacks is not None:
+        wanted += beyond_flink()
+    elif len(names) > _MOST_NAMES:
         names = ()
+    plural = RESOURCE_KINDS[kind][1]
     for name in names:
-        for sub in _SUBRESOURCES:
-            for verb in _OF_ONE:
-                what = f"{verb} {_named(kind, sub)}"
-                if what not in found and api.may(verb, kind, namespace, name=name, subresource=sub):
-                    found[f"{what} '{name}'"] = None
-    for rule in rules:
-        found |= dict.fromkeys(rule.writes())
-    return list(found)
+        for sub in ("", "/status", "/scale"):
+            wanted += [Right(verb, FLINK_GROUP, plural + sub, name) for verb in _OF_ONE]
+    unproved: list[str] = []
+    for right in wanted:
+        if str(right.of_all()) in found:
+            continue
+        where = "" if right.is_cluster_wide else namespace
+        answer = api.review(right.verb, right.group, right.resource, where, right.name)
+        if answer.allowed:
+            found[str(right)] = None
+        elif answer.error:
+            unproved.append(f"{right} ({answer.error})")
+    if rules.lacks is not None:
+        unproved.append(
+            f"rights on other kinds, or on single objects that are not watched ({rules.lacks})"
+        )
+    return Proof(api.url, namespace, len(wanted), tuple(found), tuple(unproved))
 
 
 def check_read_only(
-    api: KubernetesApi, namespace: str, kind: str = _KINDS[0], names: Sequence[str] = ()
-) -> None:
+    api: KubernetesApi, namespace: str, kind: str = FLINK_KINDS[0], names: Sequence[str] = ()
+) -> Proof:
     """Refuse an account that could write; arguments as for `prove_read_only`.
+
+    Returns:
+        What was proved, and what the server could not tell.
 
     Raises:
         WritableAccountError: The account could write.
         KubernetesError: The server does not say.
     """
-    allowed = prove_read_only(api, namespace, kind, names)
-    if allowed:
+    proof = prove_read_only(api, namespace, kind, names)
+    if not proof.is_read_only:
         raise WritableAccountError(
-            f"the account may write in namespace '{namespace}': {', '.join(allowed)}; in shadow "
-            "mode it must only read",
+            f"{proof}; in shadow mode it must only read",
             reason="Invalid",
             remedy="Take the service account of the shadow manifests, which may get, list and "
-            "watch.",
+            "watch, or take these rights out of the roles that are bound to this one: `kubectl get "
+            "rolebindings,clusterrolebindings --all-namespaces --output wide` lists the bindings.",
         )
+    return proof
 
 
 def missing_rights(
@@ -186,7 +263,7 @@ def hint(rules: Iterable[Rule]) -> str:
     Returns:
         Sentences, each with a space before it; empty where nothing is odd.
     """
-    rules = list(rules)
+    rules = [rule for rule in rules if rule.is_about_flink]
     said = ""
     unknown = sorted({verb for rule in rules for verb in rule.verbs} - _VERBS)
     if unknown:
@@ -205,7 +282,7 @@ class RightsWatch:
         every_s: seconds between two proofs; None: `EVERY_S`.
     """
 
-    def __init__(self, prove: Callable[[], None], every_s: float | None = None) -> None:
+    def __init__(self, prove: Callable[[], object], every_s: float | None = None) -> None:
         self.error: WritableAccountError | None = None
         """Why the process must end; None while the account can only read, as far as is known."""
         self._prove, self._every_s = prove, EVERY_S if every_s is None else every_s
@@ -234,20 +311,10 @@ class RightsWatch:
                 wait_s = self._every_s
 
 
-def _rule(told: Document) -> Rule | None:
-    """A rule of the server; None where it is about no resources of Flink."""
-    groups = {str(group) for group in told.get("apiGroups") or ()}
-    resources = tuple(str(resource) for resource in told.get("resources") or ())
-    if _GROUP not in groups:
-        if "*" not in groups:
-            return None
-        plurals = {"*", *(RESOURCE_KINDS[kind][1] for kind in _KINDS)}
-        resources = tuple(one for one in resources if one.partition("/")[0] in plurals)
-        if not resources:
-            return None
-    verbs, names = told.get("verbs") or (), told.get("resourceNames") or ()
-    return Rule(tuple(str(verb) for verb in verbs), resources, tuple(str(name) for name in names))
-
-
-def _named(kind: str, subresource: str | None) -> str:
-    return kind if subresource is None else f"{kind}/{subresource}"
+def _rule(told: Document) -> Rule:
+    """A rule of the server."""
+    verbs, groups, resources, names = (
+        tuple(str(one) for one in told.get(key) or ())
+        for key in ("verbs", "apiGroups", "resources", "resourceNames")
+    )
+    return Rule(verbs, groups, resources, names)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
 from types import ModuleType
@@ -126,6 +127,14 @@ class Watch(Iterator[tuple[str, Document]]):
             said = json.dumps(body).encode()
             raise refused("GET", self._url, code if isinstance(code, int) else 500, said)
         return kind, body
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What a server says about one right of an account."""
+
+    allowed: bool
+    error: str  # of an authorizer that could not tell; empty: none failed
 
 
 class KubernetesApi:
@@ -335,14 +344,28 @@ class KubernetesApi:
             True where the server's access review allows it.
         """
         version, plural = RESOURCE_KINDS[kind]
-        asked = {
-            "namespace": namespace,
-            "verb": verb,
-            "group": version.partition("/")[0],
-            "resource": plural,
-        }
+        resource = plural if subresource is None else f"{plural}/{subresource}"
+        return self.review(verb, version.partition("/")[0], resource, namespace, name).allowed
+
+    def review(
+        self, verb: str, group: str, resource: str, namespace: str, name: str | None = None
+    ) -> Review:
+        """Ask the server whether this account may do something.
+
+        Args:
+            verb: such as patch.
+            group: of the API; "" is the core.
+            resource: its plural, with a subresource such as pods/exec.
+            namespace: where; "": nowhere, as objects of the cluster stand.
+            name: of the object; None: with every one.
+
+        Returns:
+            Its access review, in which all its authorizers take part.
+        """
+        plural, _, subresource = resource.partition("/")
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": plural}
         asked |= {"name": name} if name is not None else {}
-        asked |= {"subresource": subresource} if subresource is not None else {}
+        asked |= {"subresource": subresource} if subresource else {}
         review = self.request(
             "POST",
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
@@ -353,7 +376,10 @@ class KubernetesApi:
             },
         )
         with reading(self.url):
-            return bool((review.get("status") or {}).get("allowed", False))
+            status: Document = review.get("status") or {}
+            return Review(
+                bool(status.get("allowed", False)), str(status.get("evaluationError") or "")
+            )
 
     def request(
         self,

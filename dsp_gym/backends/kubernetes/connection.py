@@ -142,8 +142,9 @@ def follow(
         _check_rights(api, place, apply=apply)
         found = resources_at(api, place)
         only = None if every else _only(found, place)
+        proof = None
         if proves:
-            check_read_only(api, place.namespace, place.kind, list(found))
+            proof = check_read_only(api, place.namespace, place.kind, list(found))
         if place.prometheus_url is None:
             raise FlinkError(
                 f"no Prometheus is known for {found[only] if only else place.selector}",
@@ -167,7 +168,7 @@ def follow(
         check_read_only(api, place.namespace, place.kind, list(watcher.resources()))
 
     rights = RightsWatch(prove) if proves else None
-    return Followed(api, watcher, place.namespace, only, rights)
+    return Followed(api, watcher, place.namespace, only, rights, proof)
 
 
 def connect(
@@ -285,7 +286,7 @@ def _check_rights(api: KubernetesApi, place: KubernetesPlace, *, apply: bool) ->
 
 def _hint(api: KubernetesApi, namespace: str) -> str:
     try:
-        return hint(rules_of(api, namespace)[0])
+        return hint(rules_of(api, namespace).listed)
     except KubernetesError:
         return ""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dsp_gym.backends.base import Clock, Leadership, Platform
 from dsp_gym.backends.interference import Interference
-from dsp_gym.backends.kubernetes.access import RightsWatch
+from dsp_gym.backends.kubernetes.access import Proof, RightsWatch
 from dsp_gym.backends.kubernetes.api import KubernetesApi
 from dsp_gym.backends.kubernetes.collector import KubernetesJob, KubernetesSamples
 from dsp_gym.backends.kubernetes.events import ScalingReports, VertexChange
@@ -29,6 +29,7 @@ class Followed:
     namespace: str
     only: str | None  # name of the one resource that is watched; None: whatever the place names
     rights: RightsWatch | None = None  # repeats the proof of an account that must only read
+    proof: Proof | None = None  # the first one
 
     def resource(self, name: str) -> FlinkResource:
         """Find a resource by its name.
@@ -129,6 +130,14 @@ class ResourcePlatform(Platform):
             The rights that have appeared, as an error; None without any.
         """
         return self._followed.must_end()
+
+    def proved(self) -> str | None:
+        """What the server said about the rights of an account that must only read.
+
+        Returns:
+            The proof of the start, in words; None where the account may write.
+        """
+        return None if self._followed.proof is None else str(self._followed.proof)
 
     def managed(self) -> str | None:
         """How the operator's own autoscaler scales the job; None: it does not.

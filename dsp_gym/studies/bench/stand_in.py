@@ -73,7 +73,7 @@ def serve(jobs: int, tasks: dict[str, int]) -> None:
         "items": [_resource(f"job-{n:03d}", since_s) for n in range(jobs)],
     }
     rules = {
-        "resourceRules": [{"verbs": READS, "apiGroups": ["*"], "resources": ["*"]}],
+        "resourceRules": [{"verbs": READS, "apiGroups": ["flink.apache.org"], "resources": ["*"]}],
         "incomplete": False,
     }
 
