@@ -120,7 +120,11 @@ class RunConfig(ConfigModel):
         "the fallback of its guardrails, or else the running configuration is kept",
     )
     decide_timeout_s: float = Field(
-        2.0, gt=0, le=300, description="longest wait for the decision of one policy, s"
+        2.0,
+        gt=0,
+        le=300,
+        description="longest wait for the decision of one policy, s; a turn with guardrails that "
+        "others wrote ends at most a second later",
     )
     interval_s: int = Field(
         60, ge=5, le=3600, description="seconds between decisions (the operator's interval)"

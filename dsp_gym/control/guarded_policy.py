@@ -1,18 +1,21 @@
 """One policy beside others on a real job: asked in isolation, guarded by its own chain.
 
 A policy may be anybody's code. One that raises, is late, or answers what no job can run is replaced
-by its fallback for that decision, and asked again at the next.
+by its fallback for that decision, and asked again at the next. So may a guardrail: where one raises
+or is late the running configuration is kept.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -34,7 +37,13 @@ from dsp_gym.loop.turn import guarded_turn, settle_turn
 from dsp_gym.policies import capabilities_of
 from dsp_gym.redaction import redacted
 
+T = TypeVar("T")
+
 _LOG = logging.getLogger(__name__)
+
+BESIDE_S = 0.25
+"""Least time for fallback, guardrails and what they are told afterwards, each, s. So a turn ends
+within a second of the time limit, however late its policy was."""
 
 Cause = Literal["raised", "late", "invalid", "guardrails"]
 
@@ -137,8 +146,10 @@ class GuardedPolicy:
         name: its name in journal, status and metrics; None: the policy's.
         replacement: decides for it when it fails; None: the fallback of its chain, or else the
             running configuration is kept.
-        timeout_s: longest wait for a decision; None: no limit, and no thread but the caller's.
-        workers: threads in which the policy is asked; None: those of the process.
+        timeout_s: longest wait for the policy; None: no limit, and no thread but the caller's.
+        turn_s: longest wait for policy, guardrails and replacement together, but for `BESIDE_S`,
+            where guardrails or replacement may take long; None: as `timeout_s`.
+        workers: threads in which they are asked; None: those of the process.
         tells_range: whether a judgement says what range the guardrails leave; otherwise it is what
             they allowed.
         answers: whether it answers requests. A judgement then carries the policy's forecast of
@@ -153,6 +164,7 @@ class GuardedPolicy:
         name: str | None = None,
         replacement: ShadowPolicy | None = None,
         timeout_s: float | None = None,
+        turn_s: float | None = None,
         workers: Workers | None = None,
         tells_range: bool = True,
         answers: bool = False,
@@ -172,6 +184,12 @@ class GuardedPolicy:
         self._replacement: Replacement | None = replacement or next(iter(of_chain), None)
         self._timeout_s = timeout_s
         self._worker = None if timeout_s is None else Worker(self.name, workers)
+        self._turn_s = timeout_s if turn_s is None else turn_s
+        slow = () if chain is None else chain.may_take_long
+        # Named after them, so that one that hangs beside several policies has few threads in all.
+        self._guarding = self._beside_worker(" and ".join(slow), workers)
+        own = "" if replacement is None else replacement.name
+        self._replacing = self._beside_worker(own, workers)
 
     def reset(self, jobs: Topology, seeds: Ints) -> None:
         """Start over; an error says that the policy does not fit the job."""
@@ -231,25 +249,24 @@ class GuardedPolicy:
         """
         begun = time.perf_counter()
         snapshot = plausible(snapshot)
-        failures: list[Failure] = []
+        end_s = begun + (math.inf if self._turn_s is None else self._turn_s)
+        wanted, failure = self._decision(snapshot, end_s)
+        self._keep_replacement_current(snapshot, end_s)
 
-        def decision(snapshot: MetricsSnapshot) -> ScalingDecision:
-            wanted, failure = self._decision(snapshot)
-            failures.extend([] if failure is None else [failure])
-            self._keep_replacement_current(snapshot)
-            return wanted
+        def guarded_and_range() -> tuple[GuardedDecision, Ints, Ints]:
+            guarded = guarded_turn(snapshot, lambda _: wanted, self.chain)
+            if not self._tells_range:
+                return guarded, guarded.parallelism, guarded.parallelism
+            return guarded, *allowed_range(self.chain, snapshot, guarded, self._alone)
 
         try:
-            guarded = guarded_turn(snapshot, decision, self.chain)
-            lower = upper = guarded.parallelism
-            if self._tells_range:
-                lower, upper = allowed_range(self.chain, snapshot, guarded, self._alone)
-        except Exception as error:  # guardrails name policies, too
-            reason = _guardrails_failed(error)
-            failures.append(Failure("guardrails", reason, None))
-            guarded = GuardedDecision.unchanged(kept(snapshot, reason))
+            guarded, lower, upper = _within(self._guarding, guarded_and_range, end_s)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # guardrails name policies, too
+            failure = Failure("guardrails", self._guardrails_failed(error), None)
+            guarded = GuardedDecision.unchanged(kept(snapshot, failure.reason))
             lower = upper = snapshot.parallelism
-        failure = failures[-1] if failures else None
         return Judgement(
             self.name,
             guarded,
@@ -276,10 +293,18 @@ class GuardedPolicy:
         """
         if judged.failure is not None and judged.failure.cause == "guardrails":
             return None
+        left_s = math.inf if self._turn_s is None else self._turn_s - judged.seconds
+        told = judged.guarded if enacted else None
         try:
-            settle_turn(snapshot, judged.guarded if enacted else None, self.chain)
-        except Exception as error:  # guardrails name policies, too
-            return Failure("guardrails", _guardrails_failed(error), None)
+            _within(
+                self._guarding,
+                lambda: settle_turn(snapshot, told, self.chain),
+                time.perf_counter() + left_s,
+            )
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # guardrails name policies, too
+            return Failure("guardrails", self._guardrails_failed(error), None)
         return None
 
     @property
@@ -304,12 +329,21 @@ class GuardedPolicy:
             except Exception as error:  # the last plan is a plan
                 FAULTS.add(self.name, "plan", error)
 
-    def _keep_replacement_current(self, snapshot: MetricsSnapshot) -> None:
-        if self._own is not None:
-            with contextlib.suppress(Exception):  # reported when it is needed
-                self._own.decided(snapshot)
+    def _beside_worker(self, name: str, workers: Workers | None) -> Worker | None:
+        """A thread for what may take long beside the policy; None where nothing may."""
+        if not name or self._turn_s is None or self._beside is not None:
+            return None
+        return Worker(name, workers)
 
-    def _decision(self, snapshot: MetricsSnapshot) -> tuple[ScalingDecision, Failure | None]:
+    def _keep_replacement_current(self, snapshot: MetricsSnapshot, end_s: float) -> None:
+        own = self._own
+        if own is not None:
+            with contextlib.suppress(Exception):  # reported when it is needed
+                _within(self._replacing, lambda: own.decided(snapshot), end_s)
+
+    def _decision(
+        self, snapshot: MetricsSnapshot, end_s: float
+    ) -> tuple[ScalingDecision, Failure | None]:
         cause: Cause
         try:
             decision = self._asked(snapshot)
@@ -324,7 +358,16 @@ class GuardedPolicy:
         except BaseException as error:
             said = redacted(f"{type(error).__name__}: {error}")
             cause, reason = "raised", f"the policy failed: {said}"
-        return self._replaced(snapshot, cause, reason)
+        return self._replaced(snapshot, end_s, cause, reason)
+
+    def _guardrails_failed(self, error: BaseException) -> str:
+        """Say which guardrail is late, or what one raised."""
+        if not isinstance(error, LateError):
+            return redacted(f"the guardrails failed: {type(error).__name__}: {error}")
+        under_way = [one.under_way for one in (self.chain, self._alone) if one is not None]
+        name = next(filter(None, under_way), None)
+        who = "the guardrails are" if name is None else f"the guardrail '{name}' is"
+        return f"{who} late: {error}"
 
     def _asked(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         if self._worker is None or self._timeout_s is None:
@@ -352,16 +395,18 @@ class GuardedPolicy:
             return None
 
     def _replaced(
-        self, snapshot: MetricsSnapshot, cause: Cause, reason: str
+        self, snapshot: MetricsSnapshot, end_s: float, cause: Cause, reason: str
     ) -> tuple[ScalingDecision, Failure]:
-        if self._replacement is not None:
+        replacement = self._replacement
+        if replacement is not None:
+            worker = self._guarding if self._own is None else self._replacing
             try:
-                decision = self._replacement.decided(snapshot)
+                decision = _within(worker, lambda: replacement.decided(snapshot), end_s)
             except Exception as error:
                 why = redacted(f"{type(error).__name__}: {error}")
                 reason = f"{reason}; its fallback failed, too: {why}"
             else:
-                name = self._replacement.name
+                name = replacement.name
                 if _fault(decision, snapshot) is None:
                     said = (f"{name} decides: {reason}",)
                     wanted = ScalingDecision(decision.parallelism, decision.memory_level, said)
@@ -410,5 +455,16 @@ def _fault(decision: object, snapshot: MetricsSnapshot) -> str | None:
     return None
 
 
-def _guardrails_failed(error: Exception) -> str:
-    return redacted(f"the guardrails failed: {type(error).__name__}: {error}")
+def _within(worker: Worker | None, function: Callable[[], T], end_s: float) -> T:
+    """Call what stands beside a policy, until `end_s` of `perf_counter` or a moment longer.
+
+    Returns:
+        The answer of the function.
+
+    Raises:
+        LateError: It did not answer in time, or has not answered an earlier call.
+        BaseException: What the function raised.
+    """
+    if worker is None:
+        return function()
+    return worker.call(function, max(BESIDE_S, end_s - time.perf_counter()))

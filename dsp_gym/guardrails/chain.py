@@ -88,6 +88,8 @@ class Chain:
         self.names = tuple(guardrail.name for guardrail in self.guardrails)
         self.explain = explain
         """Whether `allow` explains its changes in words; a large batch does without."""
+        self.under_way: str | None = None
+        """Name of the guardrail that is being asked, for those who wait; None: none is."""
         # Another pass is due for jobs that one of these changed.
         self._again = _places_of_another_pass(self.guardrails)
         # Asking an inert guardrail in Python takes as long as the whole compiled pass.
@@ -120,7 +122,10 @@ class Chain:
         parallelism, level = copied(decision)
 
         def otherwise(guardrail: Guardrail) -> Bools:
-            return _restrict(guardrail, snapshot, decision, parallelism, level)
+            self.under_way = guardrail.name
+            changed = _restrict(guardrail, snapshot, decision, parallelism, level)
+            self.under_way = None
+            return changed
 
         changes, some = self._passed(snapshot, parallelism, level, otherwise)
         if some and self._again:
@@ -149,11 +154,15 @@ class Chain:
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
         for guardrail in self._committing:
+            self.under_way = guardrail.name
             guardrail.commit(snapshot, guarded)
+        self.under_way = None
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
         for guardrail in self._committing:
+            self.under_way = guardrail.name
             guardrail.watch(snapshot)
+        self.under_way = None
 
     def set_forward(self, seconds: float) -> None:
         """Tell the guardrails that remember times that the clock was set forward."""
@@ -167,12 +176,12 @@ class Chain:
         Returns:
             The memories, in the order of the guardrails.
         """
-        found = [
-            guardrail.memories()
-            for guardrail in self.guardrails
-            if type(guardrail) in _SHIPPED and isinstance(guardrail, Restriction)
-        ]
-        return all_of(*found) if len(found) == len(self.guardrails) else None
+        return all_of(*(_memories(guardrail) for guardrail in self.guardrails))
+
+    @property
+    def may_take_long(self) -> tuple[str, ...]:
+        """Names of guardrails that are not shipped, or ask a policy that may wait for something."""
+        return tuple(g.name for g in self.guardrails if _memories(g) is None)
 
     def state(self) -> State:
         return {guardrail.name: guardrail.state() for guardrail in self.guardrails}
@@ -212,20 +221,24 @@ class Chain:
         found, otherwise = [], "changed the decision" if self.explain else ""
         for job, position in zip(*(at.tolist() for at in trips.nonzero()), strict=True):
             guardrail = self.guardrails[position]
+            self.under_way = guardrail.name
             found.append(
                 guardrail.intervention(snapshot, job, explain=self.explain)
                 if isinstance(guardrail, Restriction)
                 else Intervention(job, guardrail.name, otherwise)
             )
+        self.under_way = None
         return tuple(found)
 
     def _replaced_by(self, snapshot: MetricsSnapshot) -> tuple[str | None, ...]:
         """Name the policy that decides instead, (J,); of several, the last guardrail's."""
         names: list[str | None] = [None] * len(snapshot)
         for guardrail, replacement in self._replacing:
+            self.under_way = guardrail.name
             for job, replaces in enumerate(guardrail.replaces(snapshot).tolist()):
                 if replaces:
                     names[job] = replacement
+        self.under_way = None
         return tuple(names)
 
     def _unfamiliar(self, snapshot: MetricsSnapshot) -> tuple[tuple[str, ...] | None, ...]:
@@ -243,6 +256,13 @@ def _places_of_another_pass(guardrails: Sequence[Guardrail]) -> list[int]:
     weighing = [p for p, g in enumerate(guardrails) if isinstance(g, Restriction) and g.weighs]
     first = weighing[0] + 1 if weighing else len(guardrails)
     return [p for p, g in enumerate(guardrails) if p >= first or is_coupled(g)]
+
+
+def _memories(guardrail: Guardrail) -> tuple[RowMemory, ...] | None:
+    """All memory of a guardrail; None where it is not shipped, and may keep more."""
+    if type(guardrail) in _SHIPPED and isinstance(guardrail, Restriction):
+        return guardrail.memories()
+    return None
 
 
 def _is_inert(guardrail: Guardrail) -> bool:

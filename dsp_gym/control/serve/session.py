@@ -244,6 +244,7 @@ def _makers(config: RunConfig, workers: Workers) -> dict[str, Callable[[], Guard
                 policy,
                 guardrails_of(config, entry),
                 timeout_s=None if capabilities_of(policy).memories is not None else timeout_s,
+                turn_s=timeout_s,
                 workers=workers,
                 tells_range=False,
                 answers=True,

@@ -179,6 +179,101 @@ def test_a_late_policy_is_replaced_until_it_is_done_and_then_asked_again(seen):
         assert time.monotonic() < deadline
 
 
+class Hangs(Restriction):
+    """A guardrail of somebody else's that waits in one of its methods."""
+
+    name = "hangs"
+
+    def __init__(self, where: str, let_go: threading.Event) -> None:
+        super().__init__()
+        self.where, self.let_go = where, let_go
+
+    def _at(self, where: str) -> None:
+        if where == self.where:
+            self.let_go.wait(10)
+
+    def restrict(self, snapshot, parallelism, level):
+        self._at("restrict")
+        parallelism[:, 1] = 3
+        return np.ones(len(snapshot), np.bool_)
+
+    def reason(self, snapshot, job):
+        self._at("reason")
+        return "three tasks"
+
+    def commit(self, snapshot, guarded):
+        self._at("commit")
+
+    def watch(self, snapshot):
+        self._at("watch")
+
+
+@pytest.fixture
+def let_go():
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.mark.parametrize("where", ["restrict", "reason", "commit", "watch"])
+def test_a_guardrail_that_hangs_costs_its_turn_a_time_limit_and_is_named(seen, let_go, where):
+    chain, workers = Chain([Hangs(where, let_go)]), Workers()
+    made = seat(Answers(decision), seen, chain, timeout_s=0.05, workers=workers)
+    begun = time.monotonic()
+    judged = made.decide(seen)
+    told = made.settle(seen, judged, enacted=where != "watch")
+    assert time.monotonic() - begun < 0.05 + 1.0
+    failure = told or judged.failure
+    assert failure.cause == "guardrails"
+    assert failure.reason.startswith("the guardrail 'hangs' is late: it did not answer within 0.")
+    if told is None:
+        np.testing.assert_array_equal(judged.guarded.parallelism, seen.parallelism)
+    begun = time.monotonic()
+    again = made.decide(seen)  # costs the turns to come nothing
+    assert time.monotonic() - begun < 0.25
+    assert again.failure.reason == (
+        "the guardrail 'hangs' is late: it is still at work on an earlier decision"
+    )
+    other = seat(Answers(decision), seen, Chain([Hangs("", let_go)]), timeout_s=5, workers=workers)
+    assert other.decide(seen).failure is None
+    let_go.set()
+    deadline = time.monotonic() + 10
+    while made.decide(seen).failure is not None:
+        assert time.monotonic() < deadline
+    assert made.decide(seen).guarded.parallelism[0, 1] == 3
+
+
+def test_a_late_policy_with_guardrails_and_a_fallback_that_hang_ends_its_turn_in_time(seen, let_go):
+    def waits(snapshot):
+        let_go.wait(10)
+        return decision(snapshot)
+
+    made = seat(
+        Answers(waits), seen, Chain([Hangs("restrict", let_go)]), timeout_s=0.05,
+        replacement=ShadowPolicy(Answers(waits)), workers=Workers(),
+    )  # fmt: skip
+    begun = time.monotonic()
+    judged = made.decide(seen)
+    assert made.settle(seen, judged, enacted=False) is None  # nothing is asked of it again
+    assert time.monotonic() - begun < 0.05 + 1.0
+    np.testing.assert_array_equal(judged.guarded.parallelism, seen.parallelism)
+
+
+def test_a_guardrail_that_leaves_ends_its_turn_and_not_the_process(seen, let_go):
+    chain = Chain([Hangs("", let_go)])
+    chain.guardrails[0].restrict = lambda *_: leaves(seen)
+    judged = seat(Answers(decision), seen, chain, timeout_s=5.0).decide(seen)
+    assert judged.failure.reason.startswith("the guardrails failed: SystemExit")
+
+
+@pytest.mark.parametrize("takes_long", [False, True])
+def test_only_guardrails_of_others_need_a_thread(seen, let_go, takes_long):
+    chain = build("deployed") if not takes_long else Chain([Hangs("", let_go)])
+    assert chain.may_take_long == (("hangs",) if takes_long else ())
+    made = seat(Answers(decision), seen, chain, timeout_s=5.0)
+    assert (made._guarding is not None) == takes_long
+
+
 class Plans(Answers):
     """A policy that plans; `number` is of the plan it answers with."""
 
