@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from dsp_gym.control.serve.liveness import Liveness
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.loop.wire import Document
@@ -98,14 +99,24 @@ class Boards:
             raise ConfigError(said, key="job", value=name, remedy=did_you_mean(name, known))
         return known[name]
 
-    def is_alive(self, grace_s: float) -> bool:
-        """Check that every loop has begun a decision in its interval and so much longer, s.
+    def hanging(self, liveness: Liveness) -> str | None:
+        """Look for a loop that has shown no sign of life for too long.
+
+        Args:
+            liveness: how long a loop may show none.
 
         Returns:
-            False as soon as one loop has been silent for longer than its interval and `grace_s`.
+            Its job and since when, in a sentence; None while every loop is alive.
         """
-        boards = self.all().values()
-        return all(board.silent_s() < board.run.interval_s + grace_s for board in boards)
+        boards = self.all()
+        longest_s = liveness.longest_s(len(boards))
+        for name, board in boards.items():
+            if (still_s := board.still_s()) > longest_s:
+                return (
+                    f"the loop of {name} hangs: no sign of life for {still_s:.0f} s, expected one "
+                    f"within {longest_s:.0f} s"
+                )
+        return None
 
     def readiness(self) -> tuple[bool, str]:
         """Say whether a job was seen at its last decision, and put it in a sentence.

@@ -24,6 +24,7 @@ from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.decide import BusyError, Decisions, FullError, Question
 from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.control.serve.listener import Answer, Listener, Reply, room_for
+from dsp_gym.control.serve.liveness import Liveness
 from dsp_gym.control.serve.openapi import openapi
 from dsp_gym.control.serve.request import Head
 from dsp_gym.control.serve.status import StatusBoard
@@ -56,10 +57,6 @@ IDLE_S = 5.0
 PATIENCE_S = 0.05
 """Work that waits while nothing was begun for so long gets another thread."""
 
-GRACE_S = 120.0
-"""A loop that has begun no decision for its interval and so long counts as dead: every call it
-makes has a shorter time limit."""
-
 DECIDE = "/v1/decide"
 
 
@@ -69,6 +66,7 @@ class StatusServer:
     Args:
         config: where to listen, and the bounds.
         boards: the loops' status.
+        liveness: how long a loop may show no sign of life.
         exporter: their metrics.
         decisions: answers POST /v1/decide; None: it is not offered.
         tokens: of the clients; None: no decisions, and whether anybody may read is the
@@ -82,11 +80,13 @@ class StatusServer:
         self,
         config: ServeConfig,
         boards: Boards,
+        liveness: Liveness,
         exporter: Exporter | None,
         decisions: Decisions | None = None,
         tokens: Tokens | None = None,
     ) -> None:
         self.config, self.boards, self.exporter = config, boards, exporter
+        self.liveness = liveness
         self.decisions, self._tokens = decisions, tokens
         # Decisions under way or waiting, and those that wait; of the listener's thread alone.
         self._asked, self._waiting = 0, list[tuple[Question, Reply]]()
@@ -266,8 +266,8 @@ class _Probes(_Site):
     def answer(self, head: Head, body: bytes, reply: Reply) -> None:
         """Say at once whether it is so."""
         if head.path == "/healthz":
-            holds = self._owner.boards.is_alive(GRACE_S)
-            said = "alive" if holds else "a loop has begun no decision in its interval"
+            hangs = self._owner.boards.hanging(self._owner.liveness)
+            holds, said = hangs is None, hangs or "alive"
         else:
             holds, said = self._owner.boards.readiness()
         status = HTTPStatus.OK if holds else HTTPStatus.SERVICE_UNAVAILABLE

@@ -26,6 +26,7 @@ from dsp_gym.control.modes import INCUMBENT, Mode, NamedPolicyConfig
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.client_memory import CLIENTS, ClientMemory
 from dsp_gym.control.serve.decide import Decisions
+from dsp_gym.control.serve.liveness import Liveness
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import Tokens, read_tokens
 from dsp_gym.control.start import guarded, guardrails_of, named_policies, started
@@ -132,6 +133,8 @@ def watched(hooks: Hooks, boards: list[StatusBoard], settle: Callable[[], None])
 
     def passed(turn: Turn) -> None:
         settle()
+        for board in boards:
+            board.passed()
         hooks.on_turn(turn)
 
     return replace(hooks, on_decision=decided, on_turn=passed)
@@ -202,7 +205,9 @@ def served(
         shared=(workers,),
         later=planners.submit,
     )
-    server = StatusServer(config.serve, boards, Exporter(boards), decisions, tokens)
+    server = StatusServer(
+        config.serve, boards, Liveness.of(config), Exporter(boards), decisions, tokens
+    )
     switch_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     closing = threading.Event()

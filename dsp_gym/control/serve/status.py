@@ -53,7 +53,7 @@ class StatusBoard:
     ) -> None:
         self.run, self.counts = run, Counts()
         self._clock = clock
-        self._beat_s = clock()
+        self._decided_s = self._sign_s = clock()
         self.turn: Turn | None = None
         self.data_age_s = math.nan
         self.lock = threading.Lock()
@@ -94,12 +94,24 @@ class StatusBoard:
         return seen is not None and bool(seen.window_fill[0] >= FULL)
 
     def silent_s(self) -> float:
-        """Count the seconds since the loop made a decision, or began to.
+        """Count the seconds since the loop made a decision, or was started.
 
         Returns:
             Seconds on the monotonic clock.
         """
-        return self._clock() - self._beat_s
+        return self._clock() - self._decided_s
+
+    def still_s(self) -> float:
+        """Count the seconds since the loop showed a sign of life.
+
+        Returns:
+            Seconds on the monotonic clock since it decided, or since it had looked at the outcome.
+        """
+        return self._clock() - self._sign_s
+
+    def passed(self) -> None:
+        """Note that an interval has passed and its outcome was looked at."""
+        self._sign_s = self._clock()
 
     def document(self) -> Document:
         """Write the status as of the last decision; not to be changed.
@@ -148,7 +160,8 @@ class StatusBoard:
     def decided(self, turn: Turn) -> None:
         """Take in a decision."""
         with self.lock:
-            self.turn, self._beat_s = turn, self._clock()
+            self.turn, self._decided_s = turn, self._clock()
+            self._sign_s = self._decided_s
             self.data_age_s = self.run.backend.collector.age_s
             self.conditions.update(
                 self.run, turn, self.run.backend.platform.managed(), self.data_age_s

@@ -15,9 +15,10 @@ import pytest
 from agents.learned import LearnedPolicy
 from agents.planning.policy import MdpPolicy
 from dsp_gym import redaction
-from dsp_gym.control.serve import server as serving_module
+from dsp_gym.control.config import RunConfig
 from dsp_gym.control.serve import session as session_module
 from dsp_gym.control.serve.decide import Decisions
+from dsp_gym.control.serve.liveness import Liveness
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.serve.tokens import read_tokens
 from dsp_gym.errors import ConfigError, FlinkError
@@ -61,18 +62,43 @@ def test_liveness_is_the_loops_and_readiness_the_jobs(serving, monkeypatch):
     assert ask(f"{probes}/healthz").status == 200
 
 
-def test_a_loop_that_stands_still_is_not_alive(serving):
+def test_a_loop_that_stands_still_is_not_alive_within_two_intervals(serving):
     session = serving()
     now_s = [1000.0]
     board = StatusBoard(session.run, clock=lambda: now_s[0])
     session.server.boards.put(session.run.writer.job, board)
+    session.server.liveness = Liveness(30.0, look_s=20.0, turn_s=59.0)
+    probe = f"{session.server.probe_url}/healthz"
     board.decided(session.run.turn())
-    now_s[0] += 30 + serving_module.GRACE_S - 1
-    assert ask(f"{session.server.probe_url}/healthz").status == 200
+    now_s[0] += 59
+    assert ask(probe).status == 200
     now_s[0] += 2
-    assert ask(f"{session.server.probe_url}/healthz").status == 503
-    board.decided(session.run.turn())
-    assert ask(f"{session.server.probe_url}/healthz").status == 200
+    dead = ask(probe)
+    assert dead.status == 503
+    assert "hangs: no sign of life for 61 s, expected one within 60 s" in dead.text
+    assert ask(f"{session.server.probe_url}/readyz").status == 503
+    for sign in (lambda: board.decided(session.run.turn()), board.passed):
+        sign()
+        assert ask(probe).status == 200
+        now_s[0] += 61
+
+
+@pytest.mark.parametrize(
+    ("given", "loops", "expected_s"),
+    [
+        ({}, 1, 120.0),  # two intervals of 60 s
+        ({}, 16, 120.0),
+        ({}, 17, 60 + 72 + 20),  # one waits for a thread until another's turn has ended
+        ({"interval_s": 5}, 1, 72.0),  # 4 answers of two looks, 2 of the platform, 4 policies
+        ({"interval_s": 5, "where": {"timeout_s": 1.0}}, 1, 6 + 12),
+        ({"interval_s": 60, "where": {"timeout_s": 60.0}}, 1, 6 * 60 + 12),
+        ({"decide_timeout_s": 39.0}, 1, 60 + 4 * 40),
+    ],
+)
+def test_a_loop_may_be_silent_as_long_as_its_time_limits_take(given, loops, expected_s):
+    policies = ["ds2", "justin", "flink-autoscaler", "incumbent"]
+    config = RunConfig.model_validate({"job": "nexmark-q11", "policies": policies, **given})
+    assert Liveness.of(config).longest_s(loops) == expected_s
 
 
 def test_a_job_without_a_decision_for_two_intervals_is_not_seen(serving):
