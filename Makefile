@@ -211,6 +211,7 @@ validate-flink: $(STAMP) flink-jobs  ## Hold model, policies and recorder to a r
 	$(BIN)/python -m dsp_gym.studies.validation.counterfactual --out $(FIGURES)/counterfactual.json
 	$(BIN)/dsp-gym flink down
 	$(BIN)/python -m dsp_gym.studies.validation.fleet --out $(FIGURES)/fleet.json
+	$(BIN)/python -m dsp_gym.studies.validation.healthz --out $(FIGURES)/healthz.json
 	$(BIN)/python docs/validation.py
 
 validate-policies: $(STAMP) flink-jobs  ## Compare policies on a real Flink and in simulation (80 runs, about eight hours one after the other; goes on where it was stopped).

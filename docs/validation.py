@@ -18,6 +18,7 @@ import numpy as np
 from validation_policies import policies_section, prices_section
 
 from dsp_gym.studies.validation.fleet import SCALED_BY
+from dsp_gym.studies.validation.healthz import BAR_MS
 
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "dsp-gym"
@@ -323,7 +324,7 @@ The model replays the deployed configurations under the load counted from sample
 of each rescale. The outages of a policy's own rescales are drawn from these, with the shortest savepoint, which waits behind the
 records in the buffers. Its samples are as old as the real ones, and lateness is measured as at a sink. No number was fitted to
 these runs. The rules of the replay were chosen on earlier recordings, but for one: that the first records after an outage
-tell its lateness. It was chosen on these, where one policy in six was off by 2.4 points, and nearly halves the error on twelve
+show its lateness. It was chosen on these, where one policy in six was off by 2.4 points, and nearly halves the error on twelve
 recordings before. The three jobs ran side by side on two cores, with other work at the lowest priority."""
 
 
@@ -379,7 +380,35 @@ the time, on at least two of the three. A verdict needs a week of history, so no
 
 {table(columns, rows)}
 
-`python -m dsp_gym.studies.validation.fleet --out docs/figures/validation/fleet.json` repeats it."""
+`python -m dsp_gym.studies.validation.fleet --out docs/figures/validation/fleet.json` repeats it. These figures
+are of the backtest before [decision record 27](adr/0027-one-what-if-engine.md); that record has the engine's error on a run of
+twenty minutes."""
+
+
+def healthz() -> str:
+    """Probes beside attacks on the other port."""
+    text = f"""\
+`dsp-gym shadow` serves a simulated job and decides once a second. Another process plays one attack after the other
+against its main port, with a valid token where a body is sent, while a third asks `/healthz` on the probe port every 20 ms over a new
+connection. A time counts from the moment at which the probe was due. Bar: every probe is answered, and the 99th percentile is at most
+{BAR_MS:.0f} ms. `python -m dsp_gym.studies.validation.healthz --out docs/figures/validation/healthz.json` repeats it."""
+    if not (FIGURES / "healthz.json").exists():
+        return text
+    found = figures("healthz")
+    columns = ("attack", "begun", "p50, ms", "p99, ms", "longest, ms", "not answered", "bar holds")
+    rows = [
+        [name, f"{one['attacks']:,}", f"{one['p50_ms']:.1f}", f"{one['p99_ms']:.1f}",
+         f"{one['max_ms']:.1f}", one["unanswered"], "yes" if one["holds"] else "no"]
+        for name, one in found["attacks"].items()
+    ]  # fmt: skip
+    how = f"{found['cores']} cores for all three, {found['seconds']:g} s per attack."
+    return f"{text}\n\n{how}\n\n{table(columns, rows)}"
+
+
+def by_hand() -> str:
+    """The sections at the end of the page that no figures of this script make, as they stand."""
+    text = (DOCS / "validation.md").read_text(encoding="utf-8")
+    return text[text.index("## A process that dies in a rescale") :]
 
 
 def plot_rates() -> None:
@@ -482,7 +511,12 @@ comes from `make validate` on Flink 2.1 (PyPI, JDK 17) and one machine of two co
 ## Writes that the API server refuses
 
 {admission()}
-"""
+
+## Probes under attack
+
+{healthz()}
+
+{by_hand()}"""
 
 
 if __name__ == "__main__":
