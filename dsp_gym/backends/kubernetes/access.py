@@ -88,7 +88,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ListedRules:
     """The rules of an account in a namespace, those of the whole cluster included."""
 
     listed: tuple[Rule, ...]
@@ -129,7 +129,7 @@ class Proof:
         )
 
 
-def rules_of(api: KubernetesApi, namespace: str) -> Rules:
+def rules_of(api: KubernetesApi, namespace: str) -> ListedRules:
     """Ask the server for every rule of the account.
 
     Returns:
@@ -151,14 +151,16 @@ def rules_of(api: KubernetesApi, namespace: str) -> Rules:
         )
     except KubernetesError as error:
         if error.reason in ("Forbidden", "Unsupported", "NotFound"):
-            return Rules((), "the server does not list rules")
+            return ListedRules((), "the server does not list rules")
         raise
     with reading(api.url):
         status: Document = review.get("status") or {}
         listed = tuple(_rule(told) for told in status.get("resourceRules") or ())
         error_said = str(status.get("evaluationError") or "")
         is_all = not status.get("incomplete", False) and not error_said
-        return Rules(listed, None if is_all else error_said or "the list of rules is incomplete")
+        return ListedRules(
+            listed, None if is_all else error_said or "the list of rules is incomplete"
+        )
 
 
 def prove_read_only(

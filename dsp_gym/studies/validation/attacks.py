@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ _UNITS = ("://", "a@", "://a:", "password=", "Bearer ", "eyJ.", "a.", "= ", "\\u
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AttackedPort:
     """The attacked port, and what is known of it."""
 
     host: str
@@ -63,14 +63,22 @@ class Target:
         return self.head("POST", "/v1/decide", kind, length) + body
 
 
-def _flood(target: Target, end_s: float, requests: Sequence[bytes], links: int = 8) -> int:
+def _until(end_s: float) -> Iterator[int]:
+    """Count until a moment, once at least."""
+    yield 0
+    for number in itertools.count(1):
+        if time.monotonic() >= end_s:
+            return
+        yield number
+
+
+def _flood(target: AttackedPort, end_s: float, requests: Sequence[bytes], links: int = 8) -> int:
     """Send whole requests, each over a connection of its own, and read what comes back."""
 
     def one(first: int) -> int:
         sent = 0
-        for request in itertools.islice(itertools.cycle(requests), first, None):
-            if time.monotonic() >= end_s:
-                break
+        for number in _until(end_s):
+            request = requests[(first + number) % len(requests)]
             with contextlib.suppress(OSError), target.linked() as link:
                 sent += 1
                 link.sendall(request)
@@ -83,12 +91,17 @@ def _flood(target: Target, end_s: float, requests: Sequence[bytes], links: int =
 
 
 def _hold(
-    target: Target, end_s: float, begin: bytes, links: int, then: bytes = b"", reads: bool = True
+    target: AttackedPort,
+    end_s: float,
+    begin: bytes,
+    links: int,
+    then: bytes = b"",
+    reads: bool = True,
 ) -> int:
     """Keep connections open that say little; those that the server closes are opened again."""
     opened, held = 0, list[socket.socket]()
-    while time.monotonic() < end_s:
-        while len(held) < links and time.monotonic() < end_s:
+    for _ in _until(end_s):
+        while len(held) < links and (not held or time.monotonic() < end_s):
             try:
                 link = target.linked()
                 held.append(link)
@@ -124,12 +137,12 @@ def _close(links: Iterable[socket.socket]) -> None:
         link.close()
 
 
-def _connect(target: Target, end_s: float, links: int = 8) -> int:
+def _connect(target: AttackedPort, end_s: float, links: int = 8) -> int:
     """Connect and leave, as fast as can be."""
 
     def one(_: int) -> int:
         opened = 0
-        while time.monotonic() < end_s:
+        for _ in _until(end_s):
             with contextlib.suppress(OSError):
                 target.linked().close()
                 opened += 1
@@ -139,80 +152,82 @@ def _connect(target: Target, end_s: float, links: int = 8) -> int:
         return sum(threads.map(one, range(links)))
 
 
-def _wait(target: Target, end_s: float) -> int:
+def _wait(target: AttackedPort, end_s: float) -> int:
     """Do nothing: what the probe takes without an attack."""
     time.sleep(max(0.0, end_s - time.monotonic()))
     return 0
 
 
-def _posted(bodies: Callable[[Target], Iterable[bytes]], target: Target, end_s: float) -> int:
+def _posted(
+    bodies: Callable[[AttackedPort], Iterable[bytes]], target: AttackedPort, end_s: float
+) -> int:
     return _flood(target, end_s, [target.post(body) for body in bodies(target)])
 
 
-def _repeated(target: Target) -> Iterable[bytes]:
+def _repeated(target: AttackedPort) -> Iterable[bytes]:
     head, tail = b'{"schema": "dsp-gym/snapshot/1", "job": "', b'"}'
     for unit in _UNITS:
         text = unit.encode()
         yield head + text * ((BODY_BYTES - len(head) - len(tail)) // len(text)) + tail
 
 
-def _deep(target: Target) -> Iterable[bytes]:
+def _deep(target: AttackedPort) -> Iterable[bytes]:
     yield b"[" * BODY_BYTES
     yield b'{"a":' * (BODY_BYTES // 5)
     yield b"[" * (BODY_BYTES // 2) + b"]" * (BODY_BYTES // 2)
 
 
-def _large(target: Target) -> Iterable[bytes]:
+def _large(target: AttackedPort) -> Iterable[bytes]:
     yield b'{"job": "' + b"a" * (BODY_BYTES - 11) + b'"}'
     yield b"[" + b"1," * (BODY_BYTES // 2 - 2) + b"1]"
 
 
-def _too_large(target: Target, end_s: float) -> int:
+def _too_large(target: AttackedPort, end_s: float) -> int:
     head = target.head("POST", "/v1/decide", f"Content-Length: {1 << 30}")
     return _flood(target, end_s, [head + b"a" * _MIB])
 
 
-def _chunks(target: Target, end_s: float) -> int:
+def _chunks(target: AttackedPort, end_s: float) -> int:
     head = target.head("POST", "/v1/decide", "Transfer-Encoding: chunked")
     return _flood(target, end_s, [head + b"1\r\na\r\n" * 100_000])
 
 
-def _headers(target: Target, end_s: float) -> int:
+def _headers(target: AttackedPort, end_s: float) -> int:
     long = target.head("GET", "/v1/status", "X-Long: " + "a" * _MIB)
     many = target.head("GET", "/v1/status", *(f"X-{n}: a" for n in range(20_000)))
     path = target.head("GET", "/v1/status?job=" + "a" * _MIB)
     return _flood(target, end_s, [long, many, path])
 
 
-def _pipelined(target: Target, end_s: float) -> int:
+def _pipelined(target: AttackedPort, end_s: float) -> int:
     request = target.head("GET", "/v1/status", closes=False)
     return _flood(target, end_s, [request * 200 + target.head("GET", "/metrics")])
 
 
-def _readers(target: Target, end_s: float) -> int:
+def _readers(target: AttackedPort, end_s: float) -> int:
     paths = ("/metrics", "/v1/history", "/v1/status", "/v1/openapi.json", "/")
     return _flood(target, end_s, [target.head("GET", path) for path in paths], links=16)
 
 
-def _unread(target: Target, end_s: float) -> int:
+def _unread(target: AttackedPort, end_s: float) -> int:
     request = target.head("GET", "/v1/openapi.json", closes=False) * 200
     return _hold(target, end_s, request, 40, reads=False)
 
 
-def _slow_headers(target: Target, end_s: float) -> int:
+def _slow_headers(target: AttackedPort, end_s: float) -> int:
     return _hold(target, end_s, target.head("GET", "/v1/status")[:-4] + b"\r\nX: ", 200, b"a")
 
 
-def _slow_bodies(target: Target, end_s: float) -> int:
+def _slow_bodies(target: AttackedPort, end_s: float) -> int:
     head = target.head("POST", "/v1/decide", f"Content-Length: {BODY_BYTES}")
     return _hold(target, end_s, head + b'{"job": "', 200, b"a")
 
 
-def _silent(target: Target, end_s: float) -> int:
+def _silent(target: AttackedPort, end_s: float) -> int:
     return _hold(target, end_s, b"", 1_000)
 
 
-ATTACKS: dict[str, Callable[[Target, float], int]] = {
+ATTACKS: dict[str, Callable[[AttackedPort, float], int]] = {
     "none": _wait,
     "decisions asked for": partial(_posted, lambda target: [target.snapshot]),
     "pages, status and metrics read": _readers,
@@ -232,7 +247,7 @@ ATTACKS: dict[str, Callable[[Target, float], int]] = {
 """By name: attacks the target until a moment of `time.monotonic`, and counts what it began."""
 
 
-def play(name: str, target: Target, seconds: float) -> int:
+def play(name: str, target: AttackedPort, seconds: float) -> int:
     """Attack for a while; to be called in a process of its own.
 
     Args:

@@ -34,7 +34,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.wire import snapshot_to_json
 from dsp_gym.studies.bench.policies import recorded
 from dsp_gym.studies.runner import OutOption, dsp_gym, run, write_figures
-from dsp_gym.studies.validation.attacks import ATTACKS, Target, play
+from dsp_gym.studies.validation.attacks import ATTACKS, AttackedPort, play
 
 JOB, LOAD = "flink-wordcount", "diurnal-bursts"
 PERIOD_S = 0.02
@@ -49,14 +49,14 @@ _SETTLE_S = 0.5
 """Between two attacks, in which the server closes what the last one left open."""
 
 
-class Probe(NamedTuple):
+class ProbeTime(NamedTuple):
     """One question, and what came of it."""
 
     took_s: float  # from the moment at which it was due
     status: int  # of HTTP; 0: there was no answer
 
 
-def probed(port: int, seconds: float, period_s: float = PERIOD_S) -> list[Probe]:
+def probed(port: int, seconds: float, period_s: float = PERIOD_S) -> list[ProbeTime]:
     """Ask `/healthz` again and again.
 
     Args:
@@ -67,16 +67,16 @@ def probed(port: int, seconds: float, period_s: float = PERIOD_S) -> list[Probe]
     Returns:
         What each took, from the moment at which it was due.
     """
-    begun_s, found = time.perf_counter(), list[Probe]()
+    begun_s, found = time.perf_counter(), list[ProbeTime]()
     for number in range(max(1, round(seconds / period_s))):
         due_s = begun_s + number * period_s
         time.sleep(max(0.0, due_s - time.perf_counter()))
         status = _status(port)
-        found.append(Probe(time.perf_counter() - due_s, status))
+        found.append(ProbeTime(time.perf_counter() - due_s, status))
     return found
 
 
-def summary(probes: Sequence[Probe], began: int) -> dict[str, object]:
+def summary(probes: Sequence[ProbeTime], began: int) -> dict[str, object]:
     """Sum up the probes beside one attack.
 
     Args:
@@ -133,7 +133,7 @@ def main(
 
 
 @contextmanager
-def _served() -> Iterator[tuple[Target, int]]:
+def _served() -> Iterator[tuple[AttackedPort, int]]:
     """Run `dsp-gym shadow` on a simulated job until the block ends."""
     port, probe_port = free_ports(2)
     snapshot = snapshot_to_json(recorded([load_job(JOB)], 1)[-1].job(0))
@@ -148,7 +148,7 @@ def _served() -> Iterator[tuple[Target, int]]:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             _await_start(process, probe_port, Path(folder) / "log")
-            yield Target(_HOST, port, _TOKEN, json.dumps(snapshot).encode()), probe_port
+            yield AttackedPort(_HOST, port, _TOKEN, json.dumps(snapshot).encode()), probe_port
         finally:
             process.terminate()
             process.wait(30)

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from dsp_gym.studies.validation.attacks import ATTACKS, Target, play
-from dsp_gym.studies.validation.healthz import Probe, probed, summary
+from dsp_gym.studies.validation.attacks import ATTACKS, AttackedPort, play
+from dsp_gym.studies.validation.healthz import ProbeTime, probed, summary
 
 
 class Sink:
@@ -42,7 +42,7 @@ def sink() -> Iterator[Sink]:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_ends_in_time_and_says_what_it_began(sink, name):
-    target = Target("127.0.0.1", sink.port, "secret", b'{"job": "words"}')
+    target = AttackedPort("127.0.0.1", sink.port, "secret", b'{"job": "words"}')
     begun_s = time.monotonic()
     began = play(name, target, 0.03)
     assert time.monotonic() - begun_s < 5.0
@@ -60,11 +60,11 @@ def test_a_probe_counts_from_the_moment_at_which_it_was_due(sink):
 
 
 def test_the_bar_is_of_the_99th_percentile_and_of_every_answer():
-    quick = [Probe(0.001, 200)] * 199
-    found = summary([*quick, Probe(0.5, 200)], 7)
+    quick = [ProbeTime(0.001, 200)] * 199
+    found = summary([*quick, ProbeTime(0.5, 200)], 7)
     assert found == {
         "probes": 200, "unanswered": 0, "p50_ms": 1.0, "p99_ms": 1.0, "max_ms": 500.0,
         "attacks": 7, "holds": True,
     }  # fmt: skip
-    assert not summary([*quick, Probe(0.001, 0)], 7)["holds"]
-    assert not summary([*quick[:190], *[Probe(0.2, 200)] * 10], 7)["holds"]
+    assert not summary([*quick, ProbeTime(0.001, 0)], 7)["holds"]
+    assert not summary([*quick[:190], *[ProbeTime(0.2, 200)] * 10], 7)["holds"]
