@@ -90,9 +90,11 @@ _OF_EVERYBODY: dict[str, frozenset[tuple[str, str]]] = {
         {("impersonate", "userextras/scopes.authorization.openshift.io")}
     ),
     "security.openshift.io": frozenset({("use", "securitycontextconstraints")}),
+    "policy": frozenset({("use", "podsecuritypolicies")}),
 }
 """What OpenShift grants to every account, by group (its bootstrap policy has them in the core group
-too); each needs another right before it does anything. A scope only narrows what an account may."""
+too), and what pods of an account need to be started. Each needs another right before it does
+anything; a scope only narrows what an account may."""
 
 _TELLING_READS = (
     *(Right(verb, "", "secrets") for verb in READS),

@@ -259,6 +259,16 @@ def test_a_late_policy_with_guardrails_and_a_fallback_that_hang_ends_its_turn_in
     np.testing.assert_array_equal(judged.guarded.parallelism, seen.parallelism)
 
 
+def test_an_answer_to_a_request_waits_no_longer_for_guardrails(seen, let_go):
+    chain = Chain([Hangs("restrict", let_go)])
+    made = seat(make("ds2"), seen, chain, turn_s=0.05, workers=Workers(), tells_range=False)
+    assert made._worker is None  # the policy decides in a moment
+    assert not made.is_prompt
+    begun = time.monotonic()
+    assert "the guardrail 'hangs' is late" in made.decide(seen).failure.reason
+    assert time.monotonic() - begun < 0.05 + 1.0
+
+
 def test_a_guardrail_that_leaves_ends_its_turn_and_not_the_process(seen, let_go):
     chain = Chain([Hangs("", let_go)])
     chain.guardrails[0].restrict = lambda *_: leaves(seen)

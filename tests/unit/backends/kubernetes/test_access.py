@@ -210,6 +210,7 @@ def test_wildcards_and_kinds_of_others_are_too_much(granted, said):
         {"*.apps": READS, "leases.coordination.k8s.io": READS},
         {"subjectaccessreviews.authorization.k8s.io": ("create",)},
         {"builds.build.openshift.io/docker": ("create",), "oauthaccesstokens": ("delete",)},
+        {"securitycontextconstraints.security.openshift.io@nonroot-v2": ("use",)},
         {"userextras.authentication.k8s.io/scopes.authorization.openshift.io": ("impersonate",)},
     ],
 )
