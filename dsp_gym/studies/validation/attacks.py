@@ -15,12 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from dsp_gym.studies.bench.clients import T_S
+
 BODY_BYTES = 249 * 1024
 """Of a body that the server still reads: the default of `serve.max_body_kib` is 256."""
 
 _DRIP_S = 0.1
 _WAIT_S = 5.0
 _MIB = 1 << 20
+
+JOB = b"attacked"
 
 _UNITS = ("://", "a@", "://a:", "password=", "Bearer ", "eyJ.", "a.", "= ", "\\u0000", "'", "\\\\")
 """Texts whose repetition keeps expressions that look for URLs, passwords and tokens busy."""
@@ -33,7 +37,7 @@ class AttackedPort:
     host: str
     port: int
     token: str
-    snapshot: bytes  # a document that gets a decision
+    snapshot: bytes  # a document that gets a decision, of the job `JOB` at `T_S`
 
     def linked(self) -> socket.socket:
         """Connect.
@@ -63,6 +67,10 @@ class AttackedPort:
         return self.head("POST", "/v1/decide", kind, length) + body
 
 
+_Requests = Sequence[bytes] | Callable[[int, int], bytes]
+"""Whole requests, taken in turns, or what makes one by number of the connection and of its turn."""
+
+
 def _until(end_s: float) -> Iterator[int]:
     """Count until a moment, once at least."""
     yield 0
@@ -72,13 +80,17 @@ def _until(end_s: float) -> Iterator[int]:
         yield number
 
 
-def _flood(target: AttackedPort, end_s: float, requests: Sequence[bytes], links: int = 8) -> int:
+def _flood(target: AttackedPort, end_s: float, requests: _Requests, links: int = 8) -> int:
     """Send whole requests, each over a connection of its own, and read what comes back."""
 
     def one(first: int) -> int:
         sent = 0
         for number in _until(end_s):
-            request = requests[(first + number) % len(requests)]
+            request = (
+                requests(first, number)
+                if callable(requests)
+                else requests[(first + number) % len(requests)]
+            )
             with contextlib.suppress(OSError), target.linked() as link:
                 sent += 1
                 link.sendall(request)
@@ -164,6 +176,16 @@ def _posted(
     return _flood(target, end_s, [target.post(body) for body in bodies(target)])
 
 
+def _decisions(target: AttackedPort, end_s: float) -> int:
+    """Ask about a job for each connection, each time a minute later, as clients do."""
+
+    def request(first: int, number: int) -> bytes:
+        body = target.snapshot.replace(JOB, b"%s-%d" % (JOB, first))
+        return target.post(body.replace(T_S, b"%d" % (int(T_S) + 60 * number)))
+
+    return _flood(target, end_s, request)
+
+
 def _repeated(target: AttackedPort) -> Iterable[bytes]:
     head, tail = b'{"schema": "dsp-gym/snapshot/1", "job": "', b'"}'
     for unit in _UNITS:
@@ -229,7 +251,7 @@ def _silent(target: AttackedPort, end_s: float) -> int:
 
 ATTACKS: dict[str, Callable[[AttackedPort, float], int]] = {
     "none": _wait,
-    "decisions asked for": partial(_posted, lambda target: [target.snapshot]),
+    "decisions asked for": _decisions,
     "pages, status and metrics read": _readers,
     "silent connections": _silent,
     "connections opened and closed": _connect,

@@ -32,9 +32,11 @@ from dsp_gym.backends.flink.local.processes import free_ports
 from dsp_gym.errors import DspGymError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.wire import snapshot_to_json
+from dsp_gym.studies.bench.clients import T_S
 from dsp_gym.studies.bench.policies import recorded
 from dsp_gym.studies.runner import OutOption, dsp_gym, run, write_figures
 from dsp_gym.studies.validation.attacks import ATTACKS, AttackedPort, play
+from dsp_gym.studies.validation.attacks import JOB as ATTACKED
 
 JOB, LOAD = "flink-wordcount", "diurnal-bursts"
 PERIOD_S = 0.02
@@ -136,13 +138,23 @@ def main(
 def _served() -> Iterator[tuple[AttackedPort, int]]:
     """Run `dsp-gym shadow` on a simulated job until the block ends."""
     port, probe_port = free_ports(2)
-    snapshot = snapshot_to_json(recorded([load_job(JOB)], 1)[-1].job(0))
+    seen = snapshot_to_json(recorded([load_job(JOB)], 1)[-1].job(0))
+    snapshot = {**seen, "job": ATTACKED.decode(), "t_s": int(T_S)}
     with tempfile.TemporaryDirectory() as folder:
         token, config = Path(folder) / "token", Path(folder) / "shadow.yaml"
         token.write_text(_TOKEN + "\n", "utf-8")
         token.chmod(0o600)
         config.write_text(yaml.safe_dump(_config(port, probe_port, token)), "utf-8")
-        words = ("--serve", "--speed", 60, "--journal", Path(folder) / "journal", "--json")
+        words = (
+            "--serve",
+            "--speed",
+            60,
+            "--duration",
+            "7d",
+            "--journal",
+            Path(folder) / "journal",
+            "--json",
+        )
         command = dsp_gym("shadow", config, LOAD, *words)
         with (Path(folder) / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
