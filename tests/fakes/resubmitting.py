@@ -18,6 +18,7 @@ from typing import Any
 __all__ = ["RATE_PER_S", "FakeJob", "Pace", "ResubmittingCluster", "check_exactly_once"]
 
 RATE_PER_S = 1000.0
+_FIRST_VERTEX = 0xABC
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class FakeJob:
     ends_s: float = float("inf")
     state_at_end: str = "FINISHED"
     triggers: dict[str, str] = field(default_factory=dict)  # location by trigger
+    asked_tasks: dict[str, int] = field(default_factory=dict)  # by vertex, where others ask for it
 
     def records(self, now_s: float) -> int:
         """How many it has taken from the source."""
@@ -52,6 +54,19 @@ class FakeJob:
         if now_s >= self.ends_s:
             return self.state_at_end
         return "RUNNING" if now_s >= self.runs_s else "CREATED"
+
+    def requirements(self) -> dict[str, Any]:
+        """As the adaptive scheduler states them."""
+        tasks = dict(part.split("=") for part in self.arguments["parallelism"].split(","))
+        return {
+            f"{number:032x}": {
+                "parallelism": {
+                    "lowerBound": 1,
+                    "upperBound": self.asked_tasks.get(name, int(count)),
+                }
+            }
+            for number, (name, count) in enumerate(tasks.items(), start=_FIRST_VERTEX)
+        }
 
 
 class ResubmittingCluster:
@@ -74,6 +89,7 @@ class ResubmittingCluster:
         self.checkpointed: set[str] = set()
         """Ids of jobs that have completed a checkpoint of their own."""
         self.slots_available = 64
+        self.scheduler = "default"
         self.asked: list[tuple[str, str]] = []
         self._known_ids: set[str] = set()
         self._lock = threading.Lock()
@@ -123,6 +139,7 @@ class ResubmittingCluster:
                 "slots-available": self.slots_available,
             },
             "/taskmanagers": {"taskmanagers": [manager]},
+            "/jobmanager/config": [{"key": "jobmanager.scheduler", "value": self.scheduler}],
             "/jars": {"files": [{"name": self.jar_id, "id": self.jar_id}]},
             "/jobs/overview": {
                 "jobs": [
@@ -165,6 +182,8 @@ class ResubmittingCluster:
                 return 200, self._document(job, now_s)
             case "GET", ["status"]:
                 return 200, {"status": job.state(now_s)}
+            case "GET", ["resource-requirements"] if self.scheduler == "adaptive":
+                return 200, job.requirements()
             case "GET", ["config"]:
                 return 200, {"execution-config": {"user-config": job.arguments}}
             case "GET", ["exceptions"]:
@@ -217,7 +236,7 @@ class ResubmittingCluster:
                 "parallelism": int(count),
                 "tasks": {"RUNNING": int(count)} if state == "RUNNING" else {},
             }
-            for number, (name, count) in enumerate(tasks.items(), start=0xABC)
+            for number, (name, count) in enumerate(tasks.items(), start=_FIRST_VERTEX)
         ]
         ended_ms = round(1000 * job.ends_s) if now_s >= job.ends_s else -1
         return {

@@ -360,6 +360,22 @@ class FlinkRest:
             remedy=f"Look at {self.url}/#/job/running/{job_id}/overview",
         )
 
+    def scheduler(self) -> str:
+        """Ask which scheduler the cluster's jobs have.
+
+        Returns:
+            Flink's word, such as adaptive; `default` where the cluster does not say.
+        """
+        try:
+            settings = self.get("/jobmanager/config")
+        except FlinkError as error:
+            if error.reason != "NotFound":
+                raise
+            return "default"
+        with self.reading():
+            found = {str(one["key"]): str(one["value"]) for one in settings}
+        return found.get("jobmanager.scheduler", "default").lower()
+
     def resource_requirements(self, job_id: str) -> Document:
         """Ask for the bounds of each vertex's parallelism (adaptive scheduler).
 

@@ -158,14 +158,7 @@ class InPlaceActuator(OneJobActuator):
         """What the endpoint says; it keeps no record of who has asked it."""
         job = self._read()
         with self.rest.reading():
-            asked = self._requirements(job.id)
-            most = {
-                name: int(asked[vertex_id]["parallelism"]["upperBound"])
-                for name, vertex_id in job.vertex_ids.items()
-                if vertex_id in asked
-            }
-        tasks = {**job.configuration.parallelism, **most}
-        wanted = Configuration(tasks, job.configuration.memory_level)
+            wanted = as_asked(job, self._requirements(job.id))
         return f"{wanted} (job {job.id})", None
 
     def _alarm(self, job: RunningJob, old: Requirements, error: FlinkError) -> None:
@@ -178,6 +171,21 @@ class InPlaceActuator(OneJobActuator):
                 "remedy": f"If the job still runs, put the requirements given here: {self.door}",
             },
         )
+
+
+def as_asked(job: RunningJob, requirements: Requirements) -> Configuration:
+    """Read requirements as the configuration that they ask for.
+
+    Returns:
+        The upper bounds; the running tasks of a vertex without any.
+    """
+    most = {
+        name: int(requirements[vertex_id]["parallelism"]["upperBound"])
+        for name, vertex_id in job.vertex_ids.items()
+        if vertex_id in requirements
+    }
+    tasks = {**job.configuration.parallelism, **most}
+    return Configuration(tasks, job.configuration.memory_level)
 
 
 def mark_of(job_id: str, requirements: Requirements) -> Hashable:

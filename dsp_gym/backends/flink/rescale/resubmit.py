@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
+from dsp_gym.backends.flink.rescale.in_place import as_asked, mark_of
 from dsp_gym.backends.flink.rescale.preflight import (
     check_memory,
     check_running,
@@ -86,6 +87,8 @@ class ResubmitActuator(OneJobActuator):
         self._checkpoint: str | None = None
         self._ended_s = 0.0
         self._needed: str | None = None  # the savepoint the running job was started from
+        self._is_adaptive: bool | None = None  # whether the job takes requirements; None: not known
+        self._first_mark: tuple[str, Hashable] | None = None  # of a job, when it was seen first
         self._next_id = ""  # Flink's id of the job to be submitted, known before it is
         super().__init__(
             rest,
@@ -228,13 +231,34 @@ class ResubmitActuator(OneJobActuator):
             raise Unreached(_by_others(others[0]))
 
     def _standing(self) -> Hashable:
-        return self.rest.find_job(self.job_name).id
+        """The job's id; with its requirements, once these are others than it was submitted with.
+
+        The adaptive scheduler takes requirements from anybody, and the job keeps its id.
+        """
+        job_id = self.rest.find_job(self.job_name).id
+        if not self._takes_requirements():
+            return job_id
+        with self.rest.reading():
+            mark = mark_of(job_id, self.rest.resource_requirements(job_id))
+        if self._first_mark is None or self._first_mark[0] != job_id:
+            self._first_mark = job_id, mark
+        return job_id if mark == self._first_mark[1] else mark
+
+    def _takes_requirements(self) -> bool:
+        if self._is_adaptive is None:
+            self._is_adaptive = self.rest.scheduler() == "adaptive"
+        return self._is_adaptive
 
     def _described(self) -> tuple[str, str | None]:
-        """The job that somebody has started; Flink keeps no record of who."""
-        job = self.rest.find_job(self.job_name)
-        when = datetime.fromtimestamp(job.start_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return f"{self._read().configuration} (job {job.id}, started at {when})", None
+        """The job as somebody has started it, or asks for it; Flink keeps no record of who."""
+        found = self.rest.find_job(self.job_name)
+        when = datetime.fromtimestamp(found.start_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        job = self._read()
+        asked = job.configuration
+        if self._takes_requirements():
+            with self.rest.reading():
+                asked = as_asked(job, self.rest.resource_requirements(job.id))
+        return f"{asked} (job {found.id}, started at {when})", None
 
     def _needs(self, location: str) -> None:
         """Give up the savepoint before this one, if it is ours: each is as large as the state."""

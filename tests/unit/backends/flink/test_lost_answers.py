@@ -190,6 +190,24 @@ def test_a_job_that_somebody_else_has_started_stops_this_process(rig):
     assert len(rig.cluster.asked) == asked
 
 
+def test_requirements_that_somebody_else_has_put_stop_this_process(rig):
+    rig.cluster.scheduler = "adaptive"
+    rig.actuator._is_adaptive = None  # as if it had been so from the start
+    assert rig.actuator.interference() is None
+    assert rig.rescale() == ActuatorStatus.REACHED
+    assert rig.actuator.interference() is None  # those of the next job are this process's own
+    (mine,) = rig.cluster.alive()
+    mine.asked_tasks["map"] = 7
+    found = rig.actuator.interference()
+    assert found is not None
+    assert found.before == "source=4@0 map=3@0 sink=1@0"
+    assert found.after.startswith(f"source=4@0 map=7@0 sink=1@0 (job {mine.id}, started at ")
+    asked = len(rig.cluster.asked)
+    rig.actuator.apply(wanted(np.array([[4, 2, 1]]), np.array([[-1, -1, -1]])))
+    assert rig.actuator.wait(WAIT_S)
+    assert len(rig.cluster.asked) == asked
+
+
 def test_nothing_is_submitted_beside_a_job_that_somebody_else_has_started(rig):
     stopped = rig.actuator._wait_for_end
 
