@@ -5,6 +5,7 @@ A `Violation` ends the nemesis. What only has to come about is a sentence until 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,15 +17,18 @@ from dsp_gym.backends.kubernetes.resources import Stamp
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.records.base import Body
 from dsp_gym.records.rescales import unfinished
-from tests.nemesis.journals import Tail
+from tests.nemesis.rivals import MANAGER
 from tests.nemesis.sinks import Violation
 from tests.nemesis.world import World
 
-__all__ = ["Checks", "Writes", "check_asked", "check_written"]
+__all__ = ["Checks", "Writes", "check_asked", "check_increases", "check_written"]
 
 Document = dict[str, Any]
 
+Tasks = Mapping[str, int]
+
 _KILLED = -9
+_RUNS = ("RUNNING", "SAVEPOINTING")
 _TRACE = b"Traceback (most recent call last)"
 
 
@@ -34,6 +38,7 @@ class Writes:
     def __init__(self, world: World) -> None:
         self._world, self._version = world, 0
         self._stamp, self._generation = Stamp(), 1
+        self._rivals_epoch: int | None = None  # in which another controller wrote last
         self.epochs: list[int] = []
         self.of_decision: dict[str, list[Mapping[str, int]]] = {}
 
@@ -41,7 +46,8 @@ class Writes:
         """Look at the changes since the last time.
 
         Raises:
-            Violation: An epoch did not rise, or a write came from another than who had stamped it.
+            Violation: An epoch did not rise, or a write came from another than who had stamped it,
+                or from somebody who had seen that of another controller.
         """
         resource = self._world.server.resources["flinkdeployments"]
         store = self._world.server.store
@@ -56,7 +62,11 @@ class Writes:
             if stamp.epoch <= before.epoch:
                 raise Violation(f"the epoch went from {before} to {stamp}")
             self.epochs.append(stamp.epoch)
-        if generation != self._generation:
+        if generation != self._generation and _is_rivals(body):
+            self._rivals_epoch = stamp.epoch
+        elif generation != self._generation:
+            if stamp.epoch == self._rivals_epoch:
+                raise Violation(f"{stamp} wrote over the change of another controller")
             if stamp.holder != before.holder:
                 raise Violation(f"{stamp} wrote over the stamp {before}")
             if stamp.decision is None:
@@ -71,15 +81,18 @@ class Checks:
 
     def __init__(self, world: World) -> None:
         self.world, self.writes = world, Writes(world)
-        self.journals = {name: Tail(one.journal) for name, one in world.replicas.items()}
+        self.journals = world.tails
         self._names = world.operated.names()
         self._decisions: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._looked_at: Counter[str] = Counter()  # bytes of logs
+        self._exits: dict[str, tuple[int, int]] = {}
+        self._began_s = 0.0
 
     def begin(self) -> None:
         """A round begins: what is in the journals now was before."""
-        self._errors = self._counted("error")
+        self._errors, self._began_s = self._counted("error"), time.time()
+        self._exits = self._ends()
 
     def healed(self) -> None:
         """All faults are over: from now on every process must decide again."""
@@ -98,9 +111,11 @@ class Checks:
         self._look_at_logs()
         for name, tail in self.journals.items():
             check_asked(name, tail.steps)
+            check_increases(name, tail.steps, tail.statuses)
         ledgers = self.world.ledgers.values()
         found = [said for ledger in ledgers if (said := ledger.settled()) is not None]
         found += self._of_replicas()
+        found += [said for one in self.world.rivals.values() if (said := one.missing()) is not None]
         if not found:
             found += self._of_jobs()
         if not found:
@@ -113,6 +128,19 @@ class Checks:
     def told(self, replica: str) -> bool:
         """Whether a process has written down, in this round, that something was out of reach."""
         return self._counted("error")[replica] > self._errors[replica]
+
+    def ended_by_itself(self, replica: str) -> bool:
+        """Whether a process has ended in this round, and nobody killed it."""
+        ends, kills = self._ends()[replica]
+        ended, killed = self._exits[replica]
+        return ends > ended and kills == killed
+
+    def rival_went_unnoticed_s(self, job: str) -> float | None:
+        """How long another controller's change in this round went unnoticed; None: it did not."""
+        return self.world.rivals[job].noticed_after_s(self._began_s)
+
+    def _ends(self) -> dict[str, tuple[int, int]]:
+        return {name: (len(one.exits), one.kills) for name, one in self.world.replicas.items()}
 
     def _counted(self, kind: str) -> Counter[str]:
         for tail in self.journals.values():
@@ -164,7 +192,10 @@ class Checks:
             return
         expected = start = {vertex.name: 1 for vertex in self.world.specs["direct"].vertices}
         asked: Body = {}
-        for body in self.journals["direct"].steps:
+        rivals = {one.steps["direct"]: one.tasks for one in self.world.rivals["direct"].writes}
+        steps = self.journals["direct"].steps
+        for number, body in enumerate(steps):
+            expected = rivals.get(number, expected)
             if body["event"] == "asked":
                 asked = body
             elif body["event"] == "reached":
@@ -173,6 +204,7 @@ class Checks:
                 expected = asked["from"]["parallelism"]
             elif body["event"] == "recovered":
                 expected = body["runs"]
+        expected = rivals.get(len(steps), expected)
         running = self._running("direct")
         if running == start and self.world.people["direct"].restarts:
             return  # which is how a person starts it
@@ -234,6 +266,46 @@ def check_written(
         allowed = [asked["to"]["parallelism"], asked["from"]["parallelism"]]
         if list(writes) not in (allowed[:1], allowed, allowed[1:]):
             raise Violation(f"decision {decision}: {allowed} was asked, {writes} was written")
+
+
+def check_increases(name: str, steps: Sequence[Body], statuses: Sequence[str]) -> None:
+    """See that an increase was taken back only while the job did not run.
+
+    Args:
+        name: of the process.
+        steps: of its journal; the increase may be that of a process before it.
+        statuses: what the job was at each of them.
+
+    Raises:
+        Violation: It was taken back from a job that ran.
+    """
+    asked: Body | None = None
+    for number, step in enumerate(steps):
+        if step["event"] == "asked":
+            asked = step
+        elif step["event"] == "rolled_back" and statuses[number] in _RUNS:
+            undone = _undone(asked, steps[number + 1 :])
+            if undone is not None and _increases(*undone):
+                raise Violation(f"{name} took an increase back from a job that ran: {undone}")
+
+
+def _undone(asked: Body | None, after: Sequence[Body]) -> tuple[Tasks, Tasks] | None:
+    """The change, from and to, that a roll-back takes back; None: it is not known."""
+    for step in after:
+        if step["event"] == "asked":
+            return step["to"]["parallelism"], step["from"]["parallelism"]
+        if step["event"] in ("restored", "rolled_back"):
+            break
+    return None if asked is None else (asked["from"]["parallelism"], asked["to"]["parallelism"])
+
+
+def _increases(before: Tasks, after: Tasks) -> bool:
+    return before != after and all(after[name] >= tasks for name, tasks in before.items())
+
+
+def _is_rivals(body: Document) -> bool:
+    """Whether another controller has written this version."""
+    return body["metadata"]["managedFields"][-1]["manager"] == MANAGER
 
 
 def _is_under_way(steps: Sequence[Body]) -> bool:

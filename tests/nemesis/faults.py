@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from tests.nemesis.pending import Crash, Pending, RivalsWrite, Rotation
 from tests.nemesis.schedule import REPLICAS, Fault
 from tests.nemesis.world import World
 
@@ -57,17 +58,38 @@ def _mend_link(world: World, fault: Fault) -> None:
     world.links[fault.target].become("open")
 
 
+def _crash(world: World, fault: Fault) -> Crash:
+    return Crash(world.replicas[fault.target], world.tails[fault.target], fault)
+
+
+def _add(make: Callable[[World, Fault], Pending]) -> Action:
+    def begin(world: World, fault: Fault) -> None:
+        world.pending[fault] = make(world, fault)
+
+    return begin
+
+
+def _finish(world: World, fault: Fault) -> None:
+    if (one := world.pending.pop(fault, None)) is not None:
+        one.finish()
+
+
+_OF_LINKS = ("cut", "hold", "delay", "deaf", "drip", "lie", "close")
 _BEGINS: dict[str, Action] = {
     "kill": _kill,
     "freeze": _freeze,
-    **dict.fromkeys(("cut", "hold", "delay", "deaf"), _trouble_link),
+    **dict.fromkeys(_OF_LINKS, _trouble_link),
     "disk": lambda world, fault: world.replicas[fault.target].fill_disk(round(fault.value)),
     "clock": lambda world, fault: world.replicas[fault.target].step(fault.value),
+    "crash": _add(lambda world, fault: _crash(world, fault)),
+    "token": _add(lambda world, fault: Rotation(world.accounts[fault.target], fault)),
+    "rival": _add(lambda world, fault: RivalsWrite(world.rivals[fault.target], fault)),
 }
 _ENDS: dict[str, Action] = {
     "kill": _start,
     "freeze": _wake,
-    **dict.fromkeys(("cut", "hold", "delay", "deaf"), _mend_link),
+    **dict.fromkeys(_OF_LINKS, _mend_link),
     "disk": lambda world, fault: world.replicas[fault.target].fill_disk(None),
     "clock": lambda world, fault: world.replicas[fault.target].step(0.0),
+    **dict.fromkeys(("crash", "token", "rival"), _finish),
 }

@@ -48,6 +48,9 @@ class Tail:
         """Entries of each kind."""
         self.steps: list[Body] = []
         """Steps of the actuator, in order."""
+        self.statuses: list[str] = []
+        """What the job was at each of these steps, as it was seen last; empty: not seen yet."""
+        self._status = ""
         self._offsets: Counter[str] = Counter()
         self._seq = 0
 
@@ -69,5 +72,8 @@ class Tail:
             raise ValueError(f"entry {entry['seq']} follows {self._seq - 1}")
         self._seq += 1
         self.kinds[entry["kind"]] += 1
-        if entry["kind"] == "actuation":
+        if entry["kind"] == "snapshot":
+            self._status = str(entry["body"].get("status", ""))
+        elif entry["kind"] == "actuation":
             self.steps.append(entry["body"])
+            self.statuses.append(self._status)

@@ -1,8 +1,9 @@
-"""TCP links on loopback that can be cut, held, slowed, or lose every answer."""
+"""TCP links on loopback that can be cut, held or slowed, or lose, lame or forge every answer."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 import threading
@@ -10,14 +11,39 @@ import urllib.parse
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["Link", "Links"]
+__all__ = ["PAGE", "Link", "Links"]
 
 _CHUNK = 65536
 _PATIENCE_S = 10.0
+_DRIP_S = 1.0
+
+_BODY = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body><form></form></body></html>"
+PAGE = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
+)
+"""What a proxy answers to those who have not signed in."""
+
+
+class _Talk:
+    """One connection through a link."""
+
+    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        self.near, self.far = near, far
+        self.is_asked = False
+        """Whether a question has been forwarded of whose answer nothing has come."""
+
+    def reset(self) -> None:
+        """Break it."""
+        _reset(self.near)
+        _reset(self.far)
 
 
 class Link:
-    """Forwards a local port to an address; its mode and delay may change at any time."""
+    """Forwards a local port to an address; its mode and delay may change at any time.
+
+    Only the beginning of an answer is replaced by a page; what has begun comes to its end.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, target: str) -> None:
         parts = urllib.parse.urlsplit(target)
@@ -39,7 +65,7 @@ class Link:
             self._server.close()
 
     def become(self, mode: str, delay_s: float = 0.0) -> None:
-        """Change to open, cut, hold, deaf or delay."""
+        """Change to open, cut, hold, delay, deaf, drip, lie or close."""
 
         def change() -> None:
             self._mode, self._delay_s = mode, delay_s
@@ -60,42 +86,61 @@ class Link:
         except OSError:
             _reset(writer)
             return
-        both = {writer, far_writer}
+        talk, both = _Talk(writer, far_writer), {writer, far_writer}
         self._open |= both
         try:
-            asked = self._pump(reader, far_writer, both)
-            answered = self._pump(far_reader, writer, both, loses=True)
-            await asyncio.gather(asked, answered)
+            await asyncio.gather(self._ask(reader, talk), self._answer(far_reader, talk))
         finally:
             self._open -= both
             for one in both:
                 one.close()
 
-    async def _pump(
-        self,
-        source: asyncio.StreamReader,
-        sink: asyncio.StreamWriter,
-        both: set[asyncio.StreamWriter],
-        *,
-        loses: bool = False,
-    ) -> None:
+    async def _ask(self, source: asyncio.StreamReader, talk: _Talk) -> None:
         try:
             while data := await source.read(_CHUNK):
-                if self._delay_s:
-                    await asyncio.sleep(self._delay_s)
-                while self._mode == "hold":
-                    await self._moved.wait()
-                if loses and self._mode == "deaf":
-                    break
-                sink.write(data)
-                await sink.drain()
-            else:
-                sink.write_eof()
-                return
+                await self._wait()
+                talk.is_asked = True
+                talk.far.write(data)
+                await talk.far.drain()
+            talk.far.write_eof()
         except OSError:
-            pass
-        for one in both:
-            _reset(one)
+            talk.reset()
+
+    async def _answer(self, source: asyncio.StreamReader, talk: _Talk) -> None:
+        try:
+            while data := await source.read(_CHUNK):
+                await self._wait()
+                if self._mode == "deaf":
+                    talk.reset()
+                    return
+                begins, talk.is_asked = talk.is_asked, False
+                if self._mode == "close" or (self._mode == "lie" and begins):
+                    talk.near.write(PAGE if self._mode == "lie" else data[: len(data) // 2])
+                    talk.near.close()
+                    talk.far.close()
+                    return
+                await self._write(talk.near, data)
+            talk.near.write_eof()
+        except OSError:
+            talk.reset()
+
+    async def _wait(self) -> None:
+        """Keep what is to be forwarded as long as the mode says."""
+        if self._delay_s:
+            await asyncio.sleep(self._delay_s)
+        while self._mode == "hold":
+            await self._moved.wait()
+
+    async def _write(self, sink: asyncio.StreamWriter, data: bytes) -> None:
+        """Forward, a byte at a time as long as answers drip."""
+        while data and self._mode == "drip":
+            sink.write(data[:1])
+            await sink.drain()
+            data = data[1:]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._moved.wait(), _DRIP_S)
+        sink.write(data)
+        await sink.drain()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

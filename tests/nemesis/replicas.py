@@ -42,7 +42,7 @@ class Replica:
         self.log = folder / "log.txt"
         self.exits: list[int] = []
         """Exit codes since the start, those of kills included."""
-        self.kills = 0
+        self.kills = self.starts = 0
         self._clock = folder / "clock"
         self._config = folder / "run.yaml"
         self._config.write_text(yaml.safe_dump({**document, "journal": str(folder / "journal")}))
@@ -130,6 +130,7 @@ class Replica:
         )  # fmt: skip
         self._reader = threading.Thread(target=self._copy, args=(self._process,), daemon=True)
         self._reader.start()
+        self.starts += 1
         self._limit_files()
         if self._frozen:
             self._signal(signal.SIGSTOP)

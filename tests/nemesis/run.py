@@ -20,10 +20,10 @@ __all__ = ["Outcome", "Played", "nemesis"]
 PATIENCE_S = 120.0
 """How long after the last fault everything may take to be as it must be."""
 
-_TICK_S = 0.1
+_TICK_S = 0.05
 _LOOK_S = 0.5
 _NOTE_S = 10.0
-_OUT_OF_REACH = ("cut", "hold", "deaf")
+_OUT_OF_REACH = ("cut", "hold", "deaf", "drip", "lie", "close")
 _NOTICED_S = 7.0  # an interval, the time limit of an answer, and a second
 
 
@@ -109,6 +109,7 @@ def _play(made: World, checks: Checks, one: Round, patience_s: float) -> Played:
         + [(fault.end_s, 1, fault) for fault in one.faults],
         key=lambda moment: moment[:2],
     )
+    late: list[Fault] = []
     try:
         for at_s, is_end, fault in moments:
             while time.monotonic() - began_s < at_s:
@@ -116,12 +117,14 @@ def _play(made: World, checks: Checks, one: Round, patience_s: float) -> Played:
                 time.sleep(_TICK_S)
             made.note(f"round {one.number}: {'end of' if is_end else 'begin of'} {fault}")
             (faults.end if is_end else faults.begin)(made, fault)
+            if is_end and fault.kind == "drip" and _untold(checks, fault, one):
+                late.append(fault)
         made.wait_for_parts()
         healed_s = time.monotonic()
-        trouble = _settle(made, checks, patience_s) or _untold(checks, one)
+        trouble = _settle(made, checks, patience_s) or _unexpected(checks, one, late)
     finally:
         for fault in one.faults:
-            if fault.kind != "kill":
+            if fault.kind not in ("kill", "crash"):
                 faults.end(made, fault)
     ended_s = time.monotonic()
     return Played(one, ended_s - began_s, ended_s - healed_s, trouble)
@@ -136,6 +139,8 @@ def _settle(made: World, checks: Checks, patience_s: float) -> str | None:
     while True:
         made.tend()
         try:
+            if made.answer_rivals():
+                checks.healed()
             missing = checks.missing()
         except Violation as violation:
             return str(violation)
@@ -153,20 +158,37 @@ def _settle(made: World, checks: Checks, patience_s: float) -> str | None:
         time.sleep(_LOOK_S)
 
 
-def _untold(checks: Checks, one: Round) -> str | None:
-    """A fault that the direct process should have spoken of, and has not."""
-    if not checks.told("direct"):
-        for fault in one.faults:
-            if _must_be_told(fault, one):
-                return f"direct did not say that Flink was out of reach: {fault}"
+def _unexpected(checks: Checks, one: Round, late: list[Fault]) -> str | None:
+    """What a process should have said, or done, at a fault that came alone to it."""
+    for fault in one.faults:
+        if _untold(checks, fault, one):
+            return f"direct did not say that Flink was out of reach: {fault}"
+        if fault in late:
+            return f"a turn of direct did not end within its deadline: {fault}"
+        if fault.kind == "token" and checks.ended_by_itself(fault.target):
+            return f"{fault.target} ended, and took the new token up by a restart: {fault}"
+        unnoticed_s = checks.rival_went_unnoticed_s(fault.target) if fault.kind == "rival" else None
+        if unnoticed_s is not None and unnoticed_s > _NOTICED_S and _is_alone(fault, one):
+            return f"{fault.target} noticed another controller after {unnoticed_s:.1f} s: {fault}"
     return None
 
 
-def _must_be_told(fault: Fault, one: Round) -> bool:
-    """Whether the direct process, and it alone, was long enough without Flink to notice."""
-    others = {other.target for other in one.faults if other is not fault}
+def _untold(checks: Checks, fault: Fault, one: Round) -> bool:
+    """Whether the direct process should have spoken of a fault, and has not.
+
+    It was alone without Flink, and for long enough to notice.
+    """
     is_cut = fault.kind in _OUT_OF_REACH and fault.target == "direct>flink"
-    return is_cut and fault.lasts_s >= _NOTICED_S and "direct" not in others
+    must = is_cut and fault.lasts_s >= _NOTICED_S and "direct" not in _others(fault, one)
+    return must and not checks.told("direct")
+
+
+def _others(fault: Fault, one: Round) -> set[str]:
+    return {other.target for other in one.faults if other is not fault}
+
+
+def _is_alone(fault: Fault, one: Round) -> bool:
+    return not _others(fault, one)
 
 
 def _line(played: Played) -> str:

@@ -28,21 +28,33 @@ KINDS = {
     "hold": LINKS,
     "delay": LINKS,
     "deaf": LINKS,
+    "drip": LINKS,
+    "lie": LINKS,
+    "close": LINKS,
     "disk": REPLICAS,
     "clock": REPLICAS,
+    "crash": REPLICAS,
+    "token": ("first", "second"),
+    "rival": ("direct", "operated"),
 }
 """Kinds of faults and their targets.
 
 kill: SIGKILL, started again at the end; freeze: SIGSTOP, then SIGCONT; cut: connections break and
 none is made; hold: what is sent arrives at the end; delay: later by the value, s; deaf: requests
-arrive and answers do not; disk: no file grows beyond the value, bytes more than the journal has;
-clock: the wall clock of the process steps by the value, s, and back at the end.
+arrive and answers do not; drip: answers arrive a byte a second; lie: every answer is a page to sign
+in, of status 200; close: answers end in their middle; disk: no file grows beyond the value, bytes
+more than the journal has; clock: the wall clock of the process steps by the value, s, and back at
+the end; crash: SIGKILL that many seconds after a rescale was begun, started again at the end;
+token: the API server takes another one, which is in the file so many seconds later; rival: another
+controller gives `flatmap` so many tasks.
 """
 
 _ORDER = tuple(KINDS)
 _MOST_EXTRA = 2
 _BEGIN_S, _LEAST_S, _MOST_S = 4.0, 1.0, 8.0
 _FROZEN_JOBMANAGER_S = 6.0
+_RIVAL_TASKS = 4
+"""More than dsp-gym asks for, so that it is nobody else's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,14 @@ def _fault(kind: str, draw: random.Random) -> Fault:
         value = float(draw.choice((0, 100, 3000)))
     elif kind == "clock":
         value = draw.choice((-1, 1)) * round(draw.uniform(2.0, 600.0), 1)
+    elif kind == "drip":
+        lasts_s = _MOST_S  # long enough for a turn to end in it
+    elif kind == "crash":
+        value = round(draw.uniform(0.0, 3.0), 1)
+    elif kind == "token":
+        value = round(draw.uniform(0.0, lasts_s), 1)
+    elif kind == "rival":
+        value, lasts_s = float(_RIVAL_TASKS), _MOST_S
     elif target == "jobmanager":
         lasts_s = min(lasts_s, _FROZEN_JOBMANAGER_S)
     return Fault(kind, target, at_s, lasts_s, value)

@@ -17,6 +17,7 @@ import yaml
 
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.local.settings import ClusterSettings
+from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, Submission, load_arguments
 from dsp_gym.backends.kubernetes.overrides import Override
 from dsp_gym.config.files import parse
@@ -24,11 +25,14 @@ from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 from tests.fakes.kubernetes_api import FakeKubernetes, only_override, served_kubernetes
 from tests.flink_resources import deployment
+from tests.nemesis.journals import Tail
 from tests.nemesis.links import Link, Links
 from tests.nemesis.operating import OperatedJob, PatientOperator, Person, is_left_to_dsp_gym
+from tests.nemesis.pending import Account, Pending
 from tests.nemesis.policy import offered_in
 from tests.nemesis.replicas import ROOT, Replica
-from tests.nemesis.schedule import LINKS
+from tests.nemesis.rivals import DirectRival, OperatedRival, Rival
+from tests.nemesis.schedule import LINKS, Fault
 from tests.nemesis.sinks import Ledger, Load
 from tests.real_flink import SMALL_SEGMENT_KIB, WORD_COUNT, WORDS, short_lived_jvms
 
@@ -45,6 +49,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoint_interval_s": 1, "restart_delay_s": 0.5, "restart_attempts": 100_000,
 }  # fmt: skip
 PERSON_LOOKS_S = 1.0
+RIVAL_TIMEOUT_S = 1.0
 START_TRIES = 4
 
 
@@ -60,8 +65,12 @@ class World:
     people: dict[str, Person]
     ledgers: dict[str, Ledger]
     links: dict[str, Link]
+    accounts: dict[str, Account]
     replicas: dict[str, Replica]
+    tails: dict[str, Tail]
+    rivals: dict[str, Rival]
     pause_file: Path
+    pending: dict[Fault, Pending] = field(default_factory=dict)
     _starting: list[threading.Thread] = field(default_factory=list)
     _ending: threading.Event = field(default_factory=threading.Event)
     _watch: threading.Thread | None = None
@@ -72,9 +81,23 @@ class World:
         self._watch.start()
 
     def tend(self) -> None:
-        """Start processes of dsp-gym that have ended, as a kubelet would."""
+        """Start processes of dsp-gym that have ended, as a kubelet would; let faults come about."""
         for replica in self.replicas.values():
             replica.tend()
+        for rival in self.rivals.values():
+            rival.tend()
+        for one in self.pending.values():
+            one.look()
+
+    def answer_rivals(self) -> bool:
+        """Start each process anew that has named another controller; whether there was one."""
+        found = False
+        for rival in self.rivals.values():
+            if (name := rival.named()) is not None:
+                self.note(f"{name} is started again: it has named a rival")
+                rival.restart(name)
+                found = True
+        return found
 
     def note(self, line: str) -> None:
         """Write a line to the log of the nemesis."""
@@ -168,9 +191,12 @@ def world(folder: Path, lasts_s: int) -> Iterator[World]:
         stack.enter_context(PatientOperator(server, "operated", job))
         links = _links(stack.enter_context(Links()), cluster, server)
         pause = folder / "pause"
-        replicas = _replicas(folder, cluster, server, links, pause)
-        made = World(folder, cluster, server, job, specs, people, ledgers, links, replicas,
-                     pause)  # fmt: skip
+        accounts = {name: _account(name, folder, server, links) for name in ("first", "second")}
+        replicas = _replicas(folder, cluster, links, pause)
+        tails = {name: Tail(one.journal) for name, one in replicas.items()}
+        rivals = _rivals(cluster, server, job, specs["direct"], tails, replicas)
+        made = World(folder, cluster, server, job, specs, people, ledgers, links, accounts,
+                     replicas, tails, rivals, pause)  # fmt: skip
         stack.callback(made.end)
         made.begin()
         yield made
@@ -194,8 +220,42 @@ def _links(made: Links, cluster: LocalCluster, server: FakeKubernetes) -> dict[s
     return {name: made.to(targets[name.partition(">")[2]]) for name in LINKS}
 
 
+def _account(name: str, folder: Path, server: FakeKubernetes, links: dict[str, Link]) -> Account:
+    """One that may write the override; the first has its token in the kubeconfig itself."""
+    file, token = _kubeconfig(folder, name), server.account(name, RIGHTS)
+    token_file = None if name == "first" else folder / f"token-{name}"
+    server.kubeconfig(file, token, token_file=token_file)
+    file.write_text(file.read_text().replace(server.url, links[f"{name}>api"].url))
+    if token_file is not None:
+        token_file.write_text(token)
+    server.admission.append(only_override(name))
+    return Account(server, token, token_file or file)
+
+
+def _kubeconfig(folder: Path, name: str) -> Path:
+    return folder / f"kubeconfig-{name}"
+
+
+def _rivals(
+    cluster: LocalCluster, server: FakeKubernetes, job: OperatedJob, direct: JobSpec,
+    tails: dict[str, Tail], replicas: dict[str, Replica],
+) -> dict[str, Rival]:  # fmt: skip
+    rest = FlinkRest(cluster.rest_url, RIVAL_TIMEOUT_S)
+    kept = {
+        "direct": ({"direct": tails["direct"]}, {"direct": replicas["direct"]}),
+        "operated": tuple(
+            {name: one for name, one in many.items() if name != "direct"}
+            for many in (tails, replicas)
+        ),
+    }
+    return {
+        "direct": DirectRival(rest, direct, *kept["direct"]),
+        "operated": OperatedRival(server, job.names(), *kept["operated"]),
+    }
+
+
 def _replicas(
-    folder: Path, cluster: LocalCluster, server: FakeKubernetes, links: dict[str, Link], pause: Path
+    folder: Path, cluster: LocalCluster, links: dict[str, Link], pause: Path
 ) -> dict[str, Replica]:
     path = os.pathsep.join((str(ROOT), str(offered_in(folder / "plugins"))))
     patience = {"timeout_s": 3, "rescale_timeout_s": 40}
@@ -208,12 +268,9 @@ def _replicas(
         }
     }
     for name in ("first", "second"):
-        file = folder / f"kubeconfig-{name}"
-        server.kubeconfig(file, server.account(name, RIGHTS))
-        file.write_text(file.read_text().replace(server.url, links[f"{name}>api"].url))
-        server.admission.append(only_override(name))
         at = {
-            "kubeconfig": str(file), "namespace": "jobs", "name": "operated", "watch_s": 2,
+            "kubeconfig": str(_kubeconfig(folder, name)), "namespace": "jobs", "name": "operated",
+            "watch_s": 2,
             "rest_url": links[f"{name}>flink"].url, "connect_timeout_s": 1, "lease_s": 9,
             "prometheus_url": links[f"{name}>prometheus"].url, "reaction_s": 20, **patience,
         }  # fmt: skip

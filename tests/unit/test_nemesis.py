@@ -12,16 +12,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from dsp_gym.backends.kubernetes.overrides import KEY, text_of
+from dsp_gym.backends.kubernetes.overrides import KEY, Override, text_of
 from dsp_gym.backends.kubernetes.resources import DECISION, EPOCH, HOLDER
+from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Journal
 from tests.fakes.kubernetes_api import FakeKubernetes
-from tests.flink_resources import MAP, deployment
-from tests.nemesis.checks import Writes, check_asked, check_written
+from tests.flink_resources import MAP, SINK, SOURCE, deployment
+from tests.nemesis.checks import Writes, check_asked, check_increases, check_written
 from tests.nemesis.journals import Tail
-from tests.nemesis.links import Link, Links
+from tests.nemesis.links import PAGE, Link, Links
+from tests.nemesis.pending import Account, Crash, Rotation
 from tests.nemesis.program import stepped
-from tests.nemesis.schedule import KINDS, round_of
+from tests.nemesis.rivals import OperatedRival
+from tests.nemesis.schedule import KINDS, Fault, round_of
 from tests.nemesis.sinks import Ledger, Load, Violation
 
 
@@ -37,11 +40,16 @@ def test_a_round_follows_from_seed_and_number_alone():
             assert fault.target in KINDS[fault.kind]
             assert 0 <= fault.at_s <= 4
             assert 1 <= fault.lasts_s <= 8
+            if fault.kind == "token":
+                assert 0 <= fault.value <= fault.lasts_s
+            elif fault.kind == "crash":
+                assert 0 <= fault.value <= 3
 
 
 def test_every_kind_comes_up_in_as_many_rounds_as_there_are_kinds():
     for seed in range(20):
-        kinds = {f.kind for number in range(1, 9) for f in round_of(seed, number).faults}
+        numbers = range(1, len(KINDS) + 1)
+        kinds = {f.kind for number in numbers for f in round_of(seed, number).faults}
         assert kinds == set(KINDS)
 
 
@@ -170,6 +178,205 @@ class TestLinks:
         assert self.said(link, b"hello") == b""
         assert self.heard == [b"hello"]
 
+    def test_answers_drip_until_the_link_is_mended(self, link):
+        link.become("drip")
+        with self.connect(link) as one:
+            one.sendall(b"hello")
+            assert one.recv(5) == b"h"
+            one.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                one.recv(5)
+            link.become("open")
+            one.settimeout(5)
+            assert one.recv(4, socket.MSG_WAITALL) == b"ello"
+
+    def test_a_lying_link_delivers_and_answers_with_a_page(self, link):
+        with self.connect(link) as one:
+            one.sendall(b"hello")
+            assert one.recv(5) == b"hello"
+            link.become("lie")
+            one.sendall(b"again")
+            assert read_all(one) == PAGE
+        assert self.heard == [b"hello", b"again"]
+
+    def test_an_answer_ends_in_its_middle_in_order(self, link):
+        link.become("close")
+        with self.connect(link) as one:
+            one.sendall(b"hello!")
+            assert read_all(one) == b"hel"
+
+
+def read_all(one: socket.socket) -> bytes:
+    """What comes until the other end closes."""
+    return b"".join(iter(lambda: one.recv(1000), b""))
+
+
+class FakeReplica:
+    """Notes when it is killed."""
+
+    def __init__(self) -> None:
+        self.again_s: list[float] = []
+        self.starts, self.is_alive, self.restarts = 1, True, 0
+
+    def kill(self, again_s: float) -> None:
+        self.again_s.append(again_s)
+
+    def restart(self) -> None:
+        self.restarts += 1
+
+
+class TestCrash:
+    @pytest.fixture
+    def tail(self, tmp_path) -> Tail:
+        with Journal(tmp_path) as journal:
+            journal.append("actuation", 1.0, "words", None, {"event": "asked"})
+            journal.sync()
+            self.journal = journal
+            yield Tail(tmp_path)
+
+    def crash(self, tail: Tail, value: float) -> tuple[FakeReplica, Crash]:
+        replica = FakeReplica()
+        return replica, Crash(replica, tail, Fault("crash", "direct", 0.0, 5.0, value))
+
+    def begin_rescale(self) -> None:
+        self.journal.append("actuation", 2.0, "words", None, {"event": "submitted"})
+        self.journal.sync()
+
+    def test_it_kills_in_the_next_rescale_and_once(self, tail):
+        replica, crash = self.crash(tail, 0.0)
+        crash.look()
+        assert replica.again_s == []  # that rescale was begun before
+        self.begin_rescale()
+        crash.look()
+        crash.look()
+        crash.finish()
+        assert replica.again_s == [pytest.approx(5.0, abs=1.0)]
+
+    def test_it_waits_as_long_as_it_was_told_and_no_longer_than_the_fault(self, tail):
+        replica, crash = self.crash(tail, 3.0)
+        self.begin_rescale()
+        crash.look()
+        crash.look()
+        assert replica.again_s == []
+        crash.finish()
+        assert len(replica.again_s) == 1
+
+
+class TestRotation:
+    def test_the_file_follows_the_server_after_a_while(self, tmp_path):
+        fake = FakeKubernetes()
+        old = fake.account("first")
+        account = Account(fake, old, fake.kubeconfig(tmp_path / "config", old))
+        rotation = Rotation(account, Fault("token", "first", 0.0, 5.0, 4.0))
+        rotation.look()
+        assert old not in fake.tokens
+        assert old in account.file.read_text()
+        rotation.finish()
+        assert fake.tokens[account.token] == "first"
+        assert f"token: {account.token}\n" in account.file.read_text()
+
+    def test_a_token_that_is_written_at_once(self, tmp_path):
+        fake = FakeKubernetes()
+        token = fake.account("second")
+        file = tmp_path / "token"
+        file.write_text(token)
+        account = Account(fake, token, file)
+        Rotation(account, Fault("token", "second", 0.0, 5.0, 0.0)).look()
+        assert file.read_text() == account.token != token
+
+
+class TestRivals:
+    """One of the resource; that of a plain Flink differs in where it writes."""
+
+    NAMES = {SOURCE: "source", MAP: "flatmap", SINK: "count"}  # noqa: RUF012
+
+    @pytest.fixture
+    def fake(self) -> FakeKubernetes:
+        fake = FakeKubernetes()
+        fake.put(deployment("operated", {MAP: 2, SINK: 2}))
+        return fake
+
+    @pytest.fixture
+    def replica(self) -> FakeReplica:
+        return FakeReplica()
+
+    @pytest.fixture
+    def rival(self, fake, replica, tmp_path) -> Iterator[OperatedRival]:
+        with Journal(tmp_path) as self.journal:
+            yield OperatedRival(fake, self.NAMES, {"first": Tail(tmp_path)}, {"first": replica})
+
+    def stamp(self, fake: FakeKubernetes, epoch: int, tasks: int | None = None) -> None:
+        write(fake, tasks, "operated", epoch=str(epoch), holder="a", decision=f"d{epoch}")
+
+    def act(self, rival: OperatedRival, fake: FakeKubernetes, epoch: int) -> None:
+        """Take the lease, and decide twice."""
+        self.stamp(fake, epoch)
+        rival.tend()
+        for _ in range(2):
+            self.journal.append("decision", 1.0, "operated", "see-saw", {})
+        self.journal.sync()
+
+    def step(self, event: str, **body: object) -> None:
+        self.journal.append("actuation", 1.0, "operated", None, {"event": event, **body})
+        self.journal.sync()
+
+    def overrides(self, fake: FakeKubernetes) -> dict[str, int]:
+        options = fake.object("FlinkDeployment", "operated")["spec"]["flinkConfiguration"]
+        return dict(Override.of(options).values)
+
+    def test_it_waits_until_somebody_acts_and_no_change_is_under_way(self, rival, fake):
+        assert not rival.write(4)
+        self.stamp(fake, 1)
+        assert not rival.write(4)
+        self.act(rival, fake, 1)
+        self.step("submitted")
+        assert not rival.write(4)
+        self.step("reached")
+        assert rival.write(4)
+        assert self.overrides(fake) == {SOURCE: 1, MAP: 4, SINK: 2}
+
+    def test_it_must_be_named_and_then_somebody_is_started_again(self, rival, fake, replica):
+        self.act(rival, fake, 1)
+        assert rival.write(4)
+        assert rival.missing() == "first has not named the rival, and been started again"
+        assert rival.named() is None
+        self.step("interference", seen_s=rival.writes[-1].wrote_s + 2.5)
+        assert rival.named() == "first"
+        assert rival.noticed_after_s(0.0) == pytest.approx(2.5)
+        rival.restart("first")
+        assert rival.missing() is None
+        assert replica.restarts == 1
+
+    def test_who_has_taken_over_since_need_not_name_it(self, rival, fake, replica):
+        self.act(rival, fake, 1)
+        assert rival.write(4)
+        self.act(rival, fake, 2)
+        assert rival.missing() is None
+        assert rival.write(4)
+        replica.starts += 1
+        assert rival.missing() is None
+
+    def test_a_change_after_it_was_named_is_found(self, rival, fake):
+        self.act(rival, fake, 1)
+        assert rival.write(4)
+        self.step("interference", seen_s=1.0)
+        self.step("refused")
+        assert rival.named() == "first"
+        self.step("submitted")
+        with pytest.raises(Violation, match="first went on after the change of another"):
+            rival.named()
+
+    def test_a_write_over_it_in_the_same_term_is_found(self, rival, fake):
+        writes = Writes(SimpleNamespace(server=fake))
+        self.act(rival, fake, 1)
+        self.stamp(fake, 1, tasks=3)
+        assert rival.write(4)
+        writes.take_in()
+        assert writes.of_decision == {"d1": [{MAP: 3}]}
+        self.stamp(fake, 1, tasks=2)
+        with pytest.raises(Violation, match="wrote over the change of another controller"):
+            writes.take_in()
+
 
 class TestWrites:
     @pytest.fixture
@@ -179,20 +386,7 @@ class TestWrites:
         return fake
 
     def write(self, fake: FakeKubernetes, tasks: int | None, **stamp: str) -> None:
-        """Write annotations, and tasks of the map unless they are None."""
-        notes = {EPOCH: stamp["epoch"], HOLDER: stamp["holder"]}
-        notes |= {DECISION: stamp["decision"]} if "decision" in stamp else {}
-
-        def change(old: dict) -> dict:
-            meta = old["metadata"] | {"annotations": notes}
-            spec = old["spec"]
-            if tasks is not None:
-                options = spec["flinkConfiguration"] | {KEY: text_of({MAP: tasks})}
-                spec = spec | {"flinkConfiguration": options}
-            return old | {"metadata": meta, "spec": spec}
-
-        resource = fake.resources["flinkdeployments"]
-        fake.store.change(resource, "jobs", "words", change, "test", of_status=False)
+        write(fake, tasks, "words", **stamp)
 
     def test_each_write_is_noted_under_its_decision(self, fake):
         writes = Writes(SimpleNamespace(server=fake))
@@ -225,6 +419,23 @@ class TestWrites:
             Writes(SimpleNamespace(server=fake)).take_in()
 
 
+def write(fake: FakeKubernetes, tasks: int | None, name: str, **stamp: str) -> None:
+    """Write annotations, and tasks of the map unless they are None."""
+    notes = {EPOCH: stamp["epoch"], HOLDER: stamp["holder"]}
+    notes |= {DECISION: stamp["decision"]} if "decision" in stamp else {}
+
+    def change(old: dict) -> dict:
+        meta = old["metadata"] | {"annotations": notes}
+        spec = old["spec"]
+        if tasks is not None:
+            options = spec["flinkConfiguration"] | {KEY: text_of({MAP: tasks})}
+            spec = spec | {"flinkConfiguration": options}
+        return old | {"metadata": meta, "spec": spec}
+
+    resource = fake.resources["flinkdeployments"]
+    fake.store.change(resource, "jobs", name, change, "test", of_status=False)
+
+
 def test_a_decision_that_is_asked_twice_is_found():
     steps = [{"event": "asked", "decision": 3}, {"event": "asked", "decision": 7}]
     check_asked("first", steps)
@@ -244,11 +455,32 @@ def test_a_write_that_nobody_asked_for_or_that_is_made_twice_is_found():
         check_written({"y": [two]}, intents)
 
 
+def changed(event: str, before: int, after: int) -> Body:
+    return {
+        "event": event,
+        "from": {"parallelism": {"map": before, "sink": 1}},
+        "to": {"parallelism": {"map": after, "sink": 1}},
+    }
+
+
+def test_an_increase_that_is_taken_back_from_a_job_that_runs_is_found():
+    up, back = changed("asked", 1, 2), changed("asked", 2, 1)
+    rolled_back, restored = {"event": "rolled_back"}, {"event": "restored"}
+    taken_back = [up, {"event": "reached"}, rolled_back, back]
+    check_increases("first", taken_back, ["RUNNING", "RUNNING", "RESTARTING", "RUNNING"])
+    check_increases("first", [up, back], ["RUNNING", "RUNNING"])  # as a policy may
+    check_increases("first", [back, rolled_back, up], ["RUNNING"] * 3)  # a decrease
+    for steps in (taken_back, [rolled_back, back], [up, rolled_back, restored]):
+        with pytest.raises(Violation, match="first took an increase back"):
+            check_increases("first", steps, ["RUNNING"] * len(steps))
+
+
 def test_a_journal_is_read_on_and_anew_where_its_end_was_cut_off(tmp_path):
     tail = Tail(tmp_path)
     tail.take_in()
     with Journal(tmp_path) as journal:
         journal.append("actuation", 1.0, "words", None, {"event": "asked"})
+        journal.append("snapshot", 1.0, "words", None, {"status": "RUNNING"})
         journal.append("error", 1.0, "words", None, {"reason": "x"})
         journal.sync()
         tail.take_in()
@@ -257,6 +489,7 @@ def test_a_journal_is_read_on_and_anew_where_its_end_was_cut_off(tmp_path):
         journal.sync()
     tail.take_in()
     assert [step["event"] for step in tail.steps] == ["asked", "reached"]
+    assert tail.statuses == ["", "RUNNING"]
     tail.check()
     (segment,) = tmp_path.glob("*.jsonl")
     lines = segment.read_bytes().splitlines(keepends=True)
