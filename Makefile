@@ -88,7 +88,7 @@ layers: $(STAMP)
 test: $(STAMP) .venv-checkov .venv-sbom $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR) $(OPERATOR_JAR))  ## Run the tests; validate has the longest.
 	$(BIN)/python -m pytest -m 'not validate' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-faults: $(STAMP) $(FLINK_JAR)  ## Kill, freeze, cut off and starve dsp-gym, Flink and Prometheus for an hour (MINUTES=60; SEED=N to repeat).
+faults: $(STAMP) $(FLINK_JAR)  ## Kill, freeze, cut off, starve and mislead dsp-gym, Flink and Prometheus for an hour (MINUTES=60; SEED=N to repeat).
 	$(BIN)/python -m tests.nemesis --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(STAMP)  ## Try 100,000 malformed inputs on every reader (hours; goes on where it was stopped: runs/fuzz.json).

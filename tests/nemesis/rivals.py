@@ -36,6 +36,7 @@ MANAGER = "kubectl"
 """Whom the API server notes as the author of a rival's write."""
 
 VERTEX = "flatmap"
+"""Whose tasks a rival changes."""
 
 _LOOKS = 2
 """Who has decided so often since it acts has looked at what stands."""
@@ -74,12 +75,14 @@ class Rival(ABC):
         self._decisions: dict[str, int] = {}  # of each process when the term began
 
     def tend(self) -> None:
-        """See who acts."""
-        for tail in self.tails.values():
+        """See who acts: a process that has taken over since takes the job as it has found it."""
+        for tail in self.tails.values():  # before: what they say was done by who acts now
             tail.take_in()
         term = self._acting()
         if term != self._term:
             self._term, self._decisions = term, self._decided()
+        for one in self.writes[-1:]:
+            one.is_open &= self._starts() == one.starts and term == one.term
 
     def write(self, tasks: int) -> bool:
         """Change the job, if somebody acts on it who would notice, and no rescale is under way.
@@ -107,13 +110,13 @@ class Rival(ABC):
             The name of the process; None where none waits.
 
         Raises:
-            Violation: It has asked for something all the same.
+            Violation: It has changed the job all the same.
         """
+        self.tend()
         last = self.writes[-1] if self.writes else None
         if last is None or not last.is_open:
             return None
         for name, tail in self.tails.items():
-            tail.take_in()
             steps = tail.steps[last.steps[name] :]
             if has_named(steps):
                 if not last.is_late:
@@ -122,18 +125,10 @@ class Rival(ABC):
         return None
 
     def missing(self) -> str | None:
-        """What has not come about since its last write; None: nothing.
-
-        A process that has taken over since takes the job as it has found it.
-        """
+        """What has not come about since its last write; None: nothing."""
         self.tend()
         last = self.writes[-1] if self.writes else None
-        if last is None or not last.is_open:
-            return None
-        if self._starts() != last.starts or self._term != last.term:
-            last.is_open = False
-            return None
-        if last.is_late:
+        if last is None or not last.is_open or last.is_late:
             return None
         return f"{' or '.join(self.tails)} has not named the rival, and been started again"
 
@@ -143,9 +138,9 @@ class Rival(ABC):
         self.replicas[name].restart()
 
     def noticed_after_s(self, since_s: float) -> float | None:
-        """How long its last write went unnoticed; None: none was made since, or was noticed."""
+        """How long its last write went unnoticed; None: none was made since, or it was never."""
         last = self.writes[-1] if self.writes else None
-        if last is None or last.wrote_s < since_s:
+        if last is None or last.is_late or last.wrote_s < since_s:
             return None
         found = [
             float(step["seen_s"]) - last.wrote_s

@@ -6,26 +6,35 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.kubernetes.api import KubernetesApi
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.kubernetes.overrides import KEY, Override, text_of
 from dsp_gym.backends.kubernetes.resources import DECISION, EPOCH, HOLDER
+from dsp_gym.config.files import parse
+from dsp_gym.errors import FlinkError, KubernetesError
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.base import Body
 from dsp_gym.records.journal import Journal
-from tests.fakes.kubernetes_api import FakeKubernetes
+from tests.fakes.adaptive_job import AdaptiveJob, DirectRest
+from tests.fakes.justin_endpoint import JustinCluster, served
+from tests.fakes.kubernetes_api import FakeKubernetes, served_kubernetes
 from tests.flink_resources import MAP, SINK, SOURCE, deployment
 from tests.nemesis.checks import Writes, check_asked, check_increases, check_written
 from tests.nemesis.journals import Tail
 from tests.nemesis.links import PAGE, Link, Links
 from tests.nemesis.pending import Account, Crash, Rotation
 from tests.nemesis.program import stepped
-from tests.nemesis.rivals import OperatedRival
+from tests.nemesis.rivals import DirectRival, OperatedRival
 from tests.nemesis.schedule import KINDS, Fault, round_of
 from tests.nemesis.sinks import Ledger, Load, Violation
+from tests.real_flink import WORD_COUNT
 
 
 def test_a_round_follows_from_seed_and_number_alone():
@@ -376,6 +385,85 @@ class TestRivals:
         self.stamp(fake, 1, tasks=2)
         with pytest.raises(Violation, match="wrote over the change of another controller"):
             writes.take_in()
+
+
+def test_a_rival_of_a_plain_flink_puts_requirements(tmp_path):
+    job = AdaptiveJob({"source": 4, "flatmap": 1, "count": 1})
+    spec = parse(JobSpec, WORD_COUNT | {"job": "line"}, "line")
+    with Journal(tmp_path) as journal:
+        given = {"direct": Tail(tmp_path)}, {"direct": FakeReplica()}
+        rival = DirectRival(DirectRest(job), spec, *given)
+        rival.tend()
+        assert not rival.write(3)  # nobody has looked yet
+        for _ in range(2):
+            journal.append("decision", 1.0, "line", "see-saw", {})
+        journal.sync()
+        assert rival.write(3)
+    assert job.puts == [job.asking({"source": 4, "flatmap": 3, "count": 1})]
+    assert rival.writes[-1].tasks == {"source": 4, "flatmap": 3, "count": 1}
+
+
+TIMEOUT_S = 0.3
+
+
+class TestClientsBehindLinks:
+    """Those of the product: each question ends in time, as an error, and the next is answered."""
+
+    @pytest.mark.parametrize("mode", ["drip", "lie", "close"])
+    def test_a_question_to_flink(self, mode):
+        with served(JustinCluster({"map": 1})) as url, Links() as links:
+            link = links.to(url)
+            rest = FlinkRest(link.url, TIMEOUT_S)
+            self.check(link, mode, rest.jobs, FlinkError)
+
+    @pytest.mark.parametrize("mode", ["drip", "lie", "close"])
+    def test_a_question_to_the_api_server(self, mode, tmp_path):
+        with served_kubernetes() as fake, Links() as links:
+            fake.put(deployment("operated"))
+            link = links.to(fake.url)
+            file = fake.kubeconfig(tmp_path / "config", fake.account("first"))
+            file.write_text(file.read_text().replace(fake.url, link.url))
+            api = connected(file)
+            self.check(link, mode, lambda: read(api), KubernetesError)
+
+    def check(
+        self, link: Link, mode: str, ask: Callable[[], object], error: type[Exception]
+    ) -> None:
+        ask()
+        link.become(mode)
+        began_s = time.monotonic()
+        with pytest.raises(error):
+            ask()
+        assert time.monotonic() - began_s < 20 * TIMEOUT_S  # an answer would drip for minutes
+        link.become("open")
+        ask()
+
+    @pytest.mark.parametrize("is_file", [False, True])
+    def test_a_client_takes_a_new_token_up(self, is_file, tmp_path):
+        with served_kubernetes() as fake:
+            fake.put(deployment("operated"))
+            token = fake.account("first")
+            token_file = tmp_path / "token" if is_file else None
+            file = fake.kubeconfig(tmp_path / "config", token, token_file=token_file)
+            if token_file is not None:
+                token_file.write_text(token)
+            account = Account(fake, token, token_file or file)
+            api = connected(file)
+            read(api)
+            rotation = Rotation(account, Fault("token", "first", 0.0, 5.0, 5.0))
+            with pytest.raises(KubernetesError):
+                read(api)
+            rotation.finish()
+            read(api)
+
+
+def connected(file: Path) -> KubernetesApi:
+    limits = {"timeout_s": TIMEOUT_S, "connect_timeout_s": TIMEOUT_S}
+    return KubernetesApi.connect(KubernetesPlace(kubeconfig=file, name="operated", **limits))
+
+
+def read(api: KubernetesApi) -> object:
+    return api.get("FlinkDeployment", "jobs", "operated")
 
 
 class TestWrites:
