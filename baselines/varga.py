@@ -26,7 +26,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.due import EARLY_S, is_due
-from dsp_gym.loop.lacking import needs
+from dsp_gym.loop.lacking import BACKLOG, needs
 from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, SnapshotArrays
@@ -94,11 +94,10 @@ class Targets(NamedTuple):
 
 NEEDS = needs(
     ("busy_now_ms_per_s", "busy_ms_per_s", "records_in_per_s"),
-    ("pending_records",),
+    BACKLOG,
     demand=False,
     besides=(
         "backpressured_now_ms_per_s",
-        "pending_growth_per_s",
         "pending_records_max_subtask",
         "pending_partitions_max_subtask",
     ),

@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.arrays import Bools
@@ -139,6 +139,8 @@ def lacking(
 @pytest.mark.parametrize("name", sorted(available()))
 @settings(max_examples=15, deadline=None)
 @given(gap=gaps())
+# The growth of one source's backlog is part of the job's, by which Varga's rule sizes every vertex.
+@example(gap=(949177654, 0, ["pending_growth_per_s"], -np.inf))
 def test_a_gap_of_one_vertex_changes_no_other(name, gap):
     seed, *missing = gap
     snapshots = seen(seed)
