@@ -12,9 +12,12 @@ from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import MetricsError, did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, hold
+from dsp_gym.loop.lacking import needs
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.snapshot import VERTEX_FLOATS, MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import LastKnown
 
 Features = Callable[[MetricsSnapshot], Mapping[str, Floats | Floats32]]
 """A function from a snapshot to features by name, (J,) or (J, V); NaN: unknown."""
@@ -55,8 +58,8 @@ class OutOfDistributionConfig(ConfigModel):
 class OutOfDistribution(Restriction):
     """Step in where features lie outside the box learned at training.
 
-    A feature of many vertices is outside if it is for one of them. Unknown values do not count
-    here; `stale_metrics` guards against them.
+    A feature of many vertices is outside if it is for one of them. Where a vertex does not report,
+    its last known value counts, if there is one; `stale_metrics` guards against unknown values.
     """
 
     name = "out_of_distribution"
@@ -68,12 +71,23 @@ class OutOfDistribution(Restriction):
         super().__init__()
         self.config = config or OutOfDistributionConfig()
         self._features = features
+        # A policy's own features stand on last known values already.
+        names = [] if features else [n for n in self.config.bounds if n in VERTEX_FLOATS]
+        self._remembers = bool(names)
+        self._kept = self._last_known = LastKnown(needs(names, of_source=(), of_inputs=()))
         self._known: tuple[MetricsSnapshot, dict[str, Bools]] | None = None
         self._asks: Bools | None = None  # answer of `demands` for the known snapshot
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        super().reset(jobs, seeds, mask)
+        self._last_known.reset(jobs, mask)
         self._known = None
+
+    def watch(self, snapshot: MetricsSnapshot) -> None:
+        if self._remembers:
+            self._last_known.filled(snapshot)
+
+    def memories(self) -> tuple[RowMemory, ...]:
+        return self._last_known.memories()
 
     @property
     def is_inert(self) -> bool:
@@ -122,14 +136,15 @@ class OutOfDistribution(Restriction):
 
     def _looked(self, snapshot: MetricsSnapshot) -> dict[str, Bools]:
         found = {} if self._features is None else dict(self._features(snapshot))
+        known = self._last_known.filled(snapshot, remember=False) if self._remembers else snapshot
         for name in self.config.bounds:
-            values = found.get(name) if self._features else getattr(snapshot, name, None)
+            values = found.get(name) if self._features else getattr(known, name, None)
             if not isinstance(values, np.ndarray):
-                known = found if self._features else MetricsSnapshot.__dataclass_fields__
+                names = found if self._features else MetricsSnapshot.__dataclass_fields__
                 raise MetricsError(
                     f"guardrail 'out_of_distribution': there is no feature '{name}'",
                     key=f"bounds.{name}",
-                    remedy=did_you_mean(name, known),
+                    remedy=did_you_mean(name, names),
                 )
             found[name] = values
         return outside(found, self.config.bounds, snapshot.topology.mask)

@@ -34,7 +34,7 @@ from dsp_gym.guardrails.excess_budget import (
     ExcessCounts,
     add_up,
 )
-from dsp_gym.guardrails.freeze import Freeze, FreezeRule, find_frozen
+from dsp_gym.guardrails.freeze import Freeze, FreezeRule, can_weigh, find_frozen
 from dsp_gym.guardrails.restriction import Restriction, Working, replace_rows
 from dsp_gym.guardrails.stale_metrics import (
     NeededMetrics,
@@ -266,7 +266,9 @@ def _run(
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
             hold_unreported(t, seen, rules.needed, rows, work)
         elif step == FREEZE:
-            if find_frozen(t, seen, rules.catch_up, *decision, rows):
+            if not can_weigh(t, seen, rules.catch_up):
+                return position, some  # it takes last known values
+            if find_frozen(t, seen, seen, rules.catch_up, *decision, rows):
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
         elif step == BOUNDS:
             bound(t, seen, rules.bounds, work)

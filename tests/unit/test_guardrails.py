@@ -12,6 +12,7 @@ from dsp_gym.guardrails.freeze import Freeze
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 from dsp_gym.guardrails.step_limit import StepLimit
 from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.unknown import LONGEST_S
 from tests.guarded_job import NAN, TOPOLOGY, allowed, chain, snapshot, wanted
 
 
@@ -136,6 +137,35 @@ def test_a_slow_catch_up_keeps_what_it_has():
     assert allowed(chain(freeze={}), seen, wanted(9, 3))[0] == (4, 4, 1)
     assert allowed(chain(freeze={}), seen, wanted(9, 9, level=0))[0] == (4, 4, 1)
     assert allowed(chain(freeze={}), seen, wanted(4, 4, level=2))[0] == (4, 4, 2)
+
+
+def catching_up(t_s, pending=31000.0, busy=(1000.0, 900.0)):
+    return snapshot(
+        t_s,
+        pending_records=[[pending, NAN, NAN, NAN]],
+        records_in_per_s=200.0,
+        pending_growth_per_s=[[-100.0, NAN, NAN, NAN]],
+        busy_ms_per_s=[[100.0, *busy, 100.0]],
+        busy_now_ms_per_s=500.0,
+    )
+
+
+def test_a_gap_ends_a_freeze_when_the_last_known_backlog_is_too_old():
+    guards = chain(freeze={})
+    guards.watch(catching_up(600.0))
+    for t_s, found in ((660.0, (4, 4, 1)), (600.0 + LONGEST_S, (4, 4, 1)), (1300.0, (3, 3, 1))):
+        assert allowed(guards, catching_up(t_s, pending=NAN), wanted(3, 3))[0] == found
+
+
+def test_a_gap_freezes_no_job():
+    guards = chain(freeze={})
+    guards.watch(catching_up(600.0, pending=0.0))
+    assert allowed(guards, catching_up(660.0, pending=NAN), wanted(3, 3))[0] == (3, 3, 1)
+    # A vertex that keeps its tasks because it does not report is none that holds up the others.
+    seen, asked = catching_up(660.0, busy=(NAN, 900.0)), wanted(4, 9)
+    guards.watch(catching_up(600.0, busy=(1000.0, 900.0)))
+    assert allowed(guards, seen, asked)[0] == (4, 9, 1)
+    assert allowed(guards, catching_up(660.0), asked)[0] == (4, 4, 1)
 
 
 def test_a_growing_backlog_does_not_freeze():
