@@ -422,7 +422,8 @@ def _head(found: FoundJob, stem: str, now_s: float) -> list[str]:
     if found.name != stem:
         told.append(
             f"In Flink the job is named '{shown(found.name)}': job_name in the configuration of "
-            "dsp-gym shadow, --job FILE=NAME of dsp-gym calibrate."
+            "dsp-gym shadow, --job FILE=NAME of dsp-gym calibrate. Its id is "
+            f"{shown(found.job_id)}."
         )
     return told
 

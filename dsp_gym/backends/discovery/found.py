@@ -283,3 +283,4 @@ class FoundJob:
     slot_sharing: bool | None = None
     rescales: RescaleAccount | None = None
     notes: tuple[Note, ...] = ()
+    resource: str | None = None  # on Kubernetes, such as "FlinkDeployment NAMESPACE/NAME"

@@ -148,6 +148,7 @@ def _with_spec(job: FoundJob, resource: FlinkResource, spec: _Spec) -> FoundJob:
         place=place if place != FoundPlace() else had,
         scheduler=job.scheduler or spec.scheduler,
         seen_at=f"{resource} and {job.seen_at}",
+        resource=str(resource),
         notes=notes,
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from dsp_gym.metrics.flink import names_in, vertex_of
 
-_MOST = 60
+_MOST, _MOST_OF_TAIL = 60, 40
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"com{i}" for i in range(1, 10))})
 
 
@@ -36,21 +36,22 @@ def file_stems(jobs: Sequence[tuple[str, str]]) -> list[str]:
     """A file name for each of several jobs, no two alike in any case of letters.
 
     Args:
-        jobs: name and id of each.
+        jobs: name of each, and its resource on Kubernetes or else its id.
 
     Returns:
-        Names without their ending; where two would be alike, all but the first bear their id.
+        Names without their ending; where two would be alike, each bears its resource or id.
     """
-    taken: set[str] = set()
+    stems = [safe_stem(name) for name, _ in jobs]
+    often = Counter(stem.lower() for stem in stems)
+    taken = {stem for stem, count in often.items() if count == 1}
     found = []
-    for name, job_id in jobs:
-        stem = safe_stem(name)
-        if stem.lower() in taken:
-            tail = safe_stem(job_id)[:12]
-            stem, number = f"{stem}-{tail}", 2
+    for stem, (_, whose) in zip(stems, jobs, strict=True):
+        if often[stem.lower()] > 1:
+            longer = stem = f"{stem}-{safe_stem(whose)[:_MOST_OF_TAIL].rstrip('-._')}"
+            number = 2
             while stem.lower() in taken:
-                stem, number = f"{safe_stem(name)}-{tail}-{number}", number + 1
-        taken.add(stem.lower())
+                stem, number = f"{longer}-{number}", number + 1
+            taken.add(stem.lower())
         found.append(stem)
     return found
 

@@ -35,7 +35,7 @@ def described(jobs: Sequence[FoundJob], choices: Choices, now_s: float) -> Disco
     Returns:
         The files, not yet on disk; a job that no job file can describe is named with the reason.
     """
-    stems = file_stems([(job.name, job.job_id) for job in jobs])
+    stems = file_stems([(job.name, _whose(job)) for job in jobs])
     files, refused = [], []
     for job, stem in zip(jobs, stems, strict=True):
         try:
@@ -45,13 +45,25 @@ def described(jobs: Sequence[FoundJob], choices: Choices, now_s: float) -> Disco
     return Discovered(tuple(files), tuple(refused), tuple(_shared(jobs, stems)))
 
 
+def _whose(job: FoundJob) -> str:
+    """Name what tells a job from others of its name, for the name of its file.
+
+    Jobs of application clusters may all have one id, and their resource outlives an id.
+    """
+    if job.resource is None:
+        return job.job_id[:12]
+    return job.resource.rpartition("/")[2]
+
+
 def _shared(jobs: Sequence[FoundJob], stems: Sequence[str]) -> list[str]:
     by_name: dict[str, list[str]] = {}
     for job, stem in zip(jobs, stems, strict=True):
-        by_name.setdefault(job.name, []).append(f"{stem}.yaml ({shown(job.job_id)})")
+        told = f"id {shown(job.job_id)}"
+        if job.resource is not None:
+            told = f"{shown(job.resource)}, {told}"
+        by_name.setdefault(job.name, []).append(f"{stem}.yaml ({told})")
     return [
-        f"{len(found)} jobs are named '{shown(name)}': {', '.join(found)}; give each a name of its "
-        "own before dsp-gym shadow follows one"
+        f"{len(found)} jobs are named '{shown(name)}': {', '.join(found)}"
         for name, found in by_name.items()
         if len(found) > 1
     ]

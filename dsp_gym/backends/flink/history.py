@@ -213,5 +213,6 @@ def _refuse_two_jobs(spans: Spans, url: str, job_name: str) -> None:
                 f"{ended_s - began_s:.0f} s from {moment(began_s)} on",
                 api="prometheus",
                 reason="Conflict",
-                remedy="Give each job its own name, or choose a time in which only one ran.",
+                remedy="Choose a time in which only one ran, or one of them by a label of its "
+                f'series: cluster="NAME" or job_id="{one}" in labels.',
             )

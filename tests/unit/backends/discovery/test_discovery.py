@@ -246,7 +246,11 @@ def test_a_name_becomes_a_safe_file_name(name, stem):
 
 def test_no_two_jobs_share_a_file():
     jobs = [("a", "1"), ("A", "2"), ("../a", "3"), ("a-2", "4")]
-    assert file_stems(jobs) == ["a", "A-2", "a-3", "a-2-4"]
+    assert file_stems(jobs) == ["a-1", "A-2-2", "a-3", "a-2"]
+    of_resources = [("orders", "orders-eu"), ("orders", "orders-us"), ("orders", "orders-us")]
+    assert file_stems(of_resources) == [
+        "orders-orders-eu", "orders-orders-us", "orders-orders-us-2",
+    ]  # fmt: skip
 
 
 def test_a_vertex_is_named_after_an_operator_that_no_other_task_has():
