@@ -47,6 +47,8 @@ class Needs(NamedTuple):
     demand: bool  # without those upstream there is no decision, only a lower bound of it
     rows: Ints  # all of them, and further ones for which last known values stand in
     place: Ints  # (metrics,) of each metric among these, -1: it is not one of them
+    optional: Ints  # places among these that not every vertex, nor every source, shall report
+    sources_only: Bools  # (rows,) of a source alone
 
 
 by_address(Needs)
@@ -81,6 +83,7 @@ def needs(
     place = np.full(len(VERTEX_FLOATS), -1)
     place[rows] = np.arange(len(rows))
     of_all = _rows(dict.fromkeys((*of_vertex, *of_inputs)))
+    is_of_all, is_of_source = np.isin(rows, of_all), np.isin(rows, _rows(of_source))
     return Needs(
         _rows(of_vertex),
         _rows(of_source),
@@ -90,6 +93,8 @@ def needs(
         demand,
         rows,
         place,
+        np.flatnonzero(~is_of_all & ~is_of_source),
+        is_of_source & ~is_of_all,
     )
 
 

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.compiling import njit
-from dsp_gym.loop.lacking import COUNTERS, Lacked, Needs, find_lacking, is_among, is_complete
+from dsp_gym.loop.known_values import (
+    KnownValues,
+    copy_waiting,
+    fill_gaps,
+    find_gaps,
+    look,
+    look_closely,
+)
+from dsp_gym.loop.lacking import Lacked, Needs
 from dsp_gym.loop.per_job_state import Kept, Per, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import (
-    JOB,
-    RUNNING,
     VERTEX_FLOATS,
     MetricsSnapshot,
     SnapshotArrays,
@@ -31,24 +36,10 @@ from dsp_gym.loop.snapshot import (
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, Handles, direct
 
-LONGEST_S = 600.0
-"""Age in seconds beyond which a last known value no longer stands in for one that is lacking."""
-
 _NAMED = 3
 """Most values that a sentence names."""
 
 _LACKED = "unknown"
-
-
-class KnownValues(NamedTuple):
-    """What decisions need, the last known values of it, and how old they are; for compiled code."""
-
-    asked: Needs
-    value: Floats  # (J, V, `Needs.rows`); NaN: never reported
-    # When every vertex last reported all that is needed, and under which configuration, (J, V).
-    known_s: Floats
-    parallelism: Ints
-    level: Ints
 
 
 _FIELDS: dict[str, tuple[Per, bool | int | float]] = {
@@ -62,32 +53,66 @@ _FIELDS: dict[str, tuple[Per, bool | int | float]] = {
 class LastKnown(Kept):
     """The last known metrics of every vertex, in the place of those that it lacks.
 
+    The values of a job that reports all that is needed wait in its snapshot until a later one lacks
+    some: to copy them each time would take longer than many a decision.
+
     Args:
         asked: What a decision on a vertex needs.
     """
 
     def __init__(self, asked: Needs) -> None:
         self._kept = self._memory = RowMemory(_FIELDS, depth={"value": len(asked.rows)})
-        self._table = partial(KnownValues, asked)
+        self._asked = asked
+        self._is_shared = False
+        self._start(0)
+
+    def _start(self, jobs: int) -> None:
+        self._waits, self._doubtful = np.zeros((2, jobs), np.bool_)
+        self._table = partial(KnownValues, self._asked, self._waits, self._doubtful)
+        self._recent: MetricsSnapshot | None = None  # in which values wait
         self._last: tuple[MetricsSnapshot, MetricsSnapshot] | None = None
 
     def reset(self, jobs: Topology, mask: Mask | None = None) -> None:
         """Forget all rows, or only those where the mask is True."""
         self._memory.reset(jobs, mask)
-        self._last = None
+        if mask is None or len(self._waits) != len(jobs):
+            self._start(len(jobs))
+        else:
+            self._waits[mask], self._last = False, None
+
+    def state(self) -> State:
+        """Return everything that later answers depend on.
+
+        Returns:
+            JSON values; `restore` of them continues exactly.
+        """
+        self._settle()
+        return super().state()
 
     def restore(self, state: State) -> None:
         """Continue from the values of `state()`."""
         super().restore(state)
-        self._last = None
+        self._start(len(self._memory["known_s"]) if state else len(self._waits))
 
     def memories(self) -> tuple[RowMemory, ...]:
-        """Return the whole memory.
+        """Return the whole memory, which holds all values from now on: its rows may be moved.
 
         Returns:
             Memories by rows.
         """
+        self._settle()
+        self._is_shared = True
         return (self._memory,)
+
+    def _settle(self) -> None:
+        """Copy all values that wait."""
+        if self._recent is not None:
+            self._doubtful[:] = True
+            copy_waiting(self._recent.topology.handle, self._recent.arrays, self._known)
+
+    @property
+    def _known(self) -> Handle[KnownValues]:
+        return self._memory.handle(self._table)
 
     def filled(self, snapshot: MetricsSnapshot, *, remember: bool = True) -> MetricsSnapshot:
         """Return the snapshot with last known values where vertices lack what decisions need.
@@ -102,9 +127,13 @@ class LastKnown(Kept):
         """
         if self._last is not None and self._last[0] is snapshot:
             return self._last[1]
-        found = _looked(snapshot, self._memory.handle(self._table), remember)
+        found, known, recent = snapshot, self._known, self._recent or snapshot
+        facts, seen, waits = snapshot.topology.handle, snapshot.arrays, not self._is_shared
+        if look(facts, seen, recent.arrays.vertex, known, remember, waits):
+            copy_waiting(facts, recent.arrays, known)
+            found = _looked(snapshot, known, self._doubtful, remember)
         if remember:
-            self._last = snapshot, found
+            self._last, self._recent = (snapshot, found), snapshot
         return found
 
 
@@ -118,7 +147,8 @@ def marked(snapshot: MetricsSnapshot, asked: Needs) -> MetricsSnapshot:
     Returns:
         The snapshot itself where nothing is lacking.
     """
-    return _looked(snapshot, _NOTHING_KNOWN.of(id(asked), lambda: _nothing_known(asked)), False)
+    known = _NOTHING_KNOWN.of(id(asked), lambda: _nothing_known(asked))
+    return _looked(snapshot, known, np.ones(len(snapshot), np.bool_), False)
 
 
 _NOTHING_KNOWN = Handles()
@@ -126,21 +156,22 @@ _NOTHING_KNOWN = Handles()
 
 
 def _nothing_known(asked: Needs) -> KnownValues:
-    return RowMemory.of_none(_FIELDS, {"value": 0}).arrays(partial(KnownValues, asked))
+    none = np.zeros(0, np.bool_)
+    return RowMemory.of_none(_FIELDS, {"value": 0}).arrays(partial(KnownValues, asked, none, none))
 
 
 def _looked(
-    snapshot: MetricsSnapshot, known: Handle[KnownValues], remember: bool
+    snapshot: MetricsSnapshot, known: Handle[KnownValues], doubtful: Bools, remember: bool
 ) -> MetricsSnapshot:
-    """Return the snapshot, or a copy with last known values where something is lacking."""
+    """Return the snapshot, or a copy with last known values where a doubtful job lacks some."""
     facts, seen = snapshot.topology.handle, snapshot.arrays
-    if not _look(facts, seen, known, remember):
+    if not look_closely(facts, seen, known, doubtful, remember):
         return snapshot
     lacked = Lacked.room(seen.parallelism.shape)
-    if not _find(facts, seen, known, remember, lacked):
+    if not find_gaps(facts, seen, known, doubtful, remember, lacked):
         return snapshot
     copy = seen._replace(vertex=seen.vertex.copy())
-    _fill(facts, copy, known, lacked)
+    fill_gaps(facts, copy, known, lacked)
     found = snapshot_of_arrays(snapshot.topology, copy)
     found.keep(_LACKED, lacked)
     return found
@@ -221,109 +252,6 @@ def unknown_values(snapshot: MetricsSnapshot, job: int, among: Bools | None = No
     more = f" and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
     verb = "is" if len(values) == 1 else "are"
     return f"kept: {', '.join(values[:_NAMED])}{more} {verb} unknown" if values else ""
-
-
-@njit(cache=True, nogil=True, borrows=True, forceinline=True)
-def _remember(t: JobFacts, seen: SnapshotArrays, known: KnownValues, j: int) -> None:
-    """Remember the configuration and the metrics of all vertices v of job j, if it runs."""
-    if not _is_seen(seen, j):
-        return
-    # Compiled code copies several vertices at once only where each array is looked up beforehand.
-    n, rows, vertex, value = t.n[t.row[j]], known.asked.rows, seen.vertex, known.value
-    now, now_level, before, before_level = (
-        seen.parallelism,
-        seen.memory_level,
-        known.parallelism,
-        known.level,
-    )
-    moved = False
-    for v in range(n):
-        moved |= (now[j, v] != before[j, v]) | (now_level[j, v] != before_level[j, v])
-    if moved:
-        for v in range(n):
-            if now[j, v] != before[j, v] or now_level[j, v] != before_level[j, v]:
-                # Shares of time say nothing about another configuration.
-                before[j, v], before_level[j, v] = now[j, v], now_level[j, v]
-                known.known_s[j, v] = -1e18
-    for i in range(rows.shape[0]):
-        m = rows[i]
-        for v in range(n):
-            if vertex[m, j, v] == vertex[m, j, v]:  # a NaN differs from itself
-                value[j, v, i] = vertex[m, j, v]
-
-
-@njit(cache=True, nogil=True, borrows=True, forceinline=True)
-def _is_seen(seen: SnapshotArrays, j: int) -> bool:
-    """Return whether job j runs and its metrics window holds something."""
-    return bool(seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] > 0.0)
-
-
-@direct
-@njit(cache=True, nogil=True)
-def _look(
-    facts: Handle[JobFacts], seen: SnapshotArrays, known: Handle[KnownValues], remember: bool
-) -> bool:
-    """Remember all jobs that report all that is needed; return whether one does not."""
-    t, last, some = facts.arrays, known.arrays, False
-    known_s = last.known_s
-    for j in range(seen.status.shape[0]):
-        if not is_complete(t, seen, last.asked, last.value, j):
-            some = True
-        elif remember:
-            _remember(t, seen, last, j)
-            if _is_seen(seen, j):
-                for v in range(t.n[t.row[j]]):
-                    known_s[j, v] = seen.job[JOB.t_s, j]
-    return some
-
-
-@direct
-@njit(cache=True, nogil=True)
-def _find(
-    facts: Handle[JobFacts],
-    seen: SnapshotArrays,
-    known: Handle[KnownValues],
-    remember: bool,
-    lacked: Lacked,
-) -> bool:
-    """Find what is lacking of the other jobs, and remember the rest of them."""
-    t, last, some = facts.arrays, known.arrays, False
-    for j in range(seen.status.shape[0]):
-        if is_complete(t, seen, last.asked, last.value, j):
-            continue
-        if find_lacking(t, seen, last.asked, last.value, j, lacked):
-            some = True
-        if remember:
-            _remember(t, seen, last, j)
-            for v in range(t.n[t.row[j]]):
-                if _is_seen(seen, j) and not lacked.own[j, v]:
-                    last.known_s[j, v] = seen.job[JOB.t_s, j]
-    return some
-
-
-@direct
-@njit(cache=True, nogil=True)
-def _fill(
-    facts: Handle[JobFacts], room: SnapshotArrays, known: Handle[KnownValues], lacked: Lacked
-) -> None:
-    """Write last known values where vertices v of jobs j lack some, unless they are too old."""
-    t, last = facts.arrays, known.arrays
-    for j in range(last.value.shape[0]):
-        for v in range(t.n[t.row[j]]):
-            same = (
-                room.parallelism[j, v] == last.parallelism[j, v]
-                and room.memory_level[j, v] == last.level[j, v]
-            )
-            fresh = room.job[JOB.t_s, j] - last.known_s[j, v] <= LONGEST_S
-            if lacked.own[j, v] and same and fresh:
-                for i, m in enumerate(last.asked.rows):
-                    # A counter goes on: its last value says nothing about now.
-                    if np.isnan(room.vertex[m, j, v]) and not is_among(COUNTERS, m):
-                        room.vertex[m, j, v] = last.value[j, v, i]
-    for j in range(room.status.shape[0]):
-        for v in range(t.n[t.row[j]]):
-            u = lacked.holder[j, v]
-            lacked.filled[j, v] = u >= 0 and not np.isnan(room.vertex[lacked.metric[j, v], j, u])
 
 
 @direct

@@ -312,6 +312,6 @@ def distinct(histories: Sequence[JobHistory]) -> tuple[JobHistory, ...]:
         if names.count(name) > 1:
             raise MetricsError(
                 f"two jobs are called '{name}': their histories cannot be told apart",
-                remedy="Select one of them, by its namespace or by its own journal.",
+                remedy="Replay each in a backtest of its own.",
             )
     return tuple(histories)

@@ -12,7 +12,7 @@ from dsp_gym.guardrails.freeze import Freeze
 from dsp_gym.guardrails.out_of_distribution import quantile_box
 from dsp_gym.guardrails.step_limit import StepLimit
 from dsp_gym.loop.decision import ScalingDecision
-from dsp_gym.loop.unknown import LONGEST_S
+from dsp_gym.loop.known_values import LONGEST_S
 from tests.guarded_job import NAN, TOPOLOGY, allowed, chain, snapshot, wanted
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.loop.lacking import DEMANDED, SIZED
+from dsp_gym.loop.known_values import LONGEST_S
+from dsp_gym.loop.lacking import DEMANDED, OBSERVED, SIZED
 from dsp_gym.loop.per_job import per_job
 from dsp_gym.loop.unknown import (
     ALL,
-    LONGEST_S,
     NONE,
     UNFILLED,
     LastKnown,
@@ -19,6 +19,7 @@ from dsp_gym.loop.unknown import (
 )
 from dsp_gym.policies import make
 from tests.guarded_job import NAN, TOPOLOGY, snapshot
+from tests.strategies import random_snapshot, random_topology
 
 ONE_MORE, ONE_LESS = np.array([[2, 5, 5, 1]]), np.array([[2, 3, 3, 1]])
 LEVEL = np.array([[-1, -1, 1, -1]])
@@ -137,3 +138,30 @@ def test_a_hit_rate_is_unknown_where_lookups_were_counted():
         totals = {"cache_hits_total": 100.0 + gained, "cache_misses_total": 100.0}
         seen = last.filled(snapshot(t_s=660.0, hit=NAN, **totals))
         assert (seen.cache_hit_rate[0, 2] == 0.7) == is_lacking
+
+
+@pytest.mark.parametrize(
+    "asked", [DEMANDED, SIZED, OBSERVED], ids=["demanded", "sized", "observed"]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_values_that_wait_in_their_snapshot_are_as_good_as_copies(asked, seed):
+    rng = np.random.default_rng(seed)
+    topology = random_topology(rng, 5)
+    waiting, copied = LastKnown(asked), LastKnown(asked)
+    for one in (waiting, copied):
+        one.reset(topology)
+    copied.memories()
+    seen = None
+    for minute in range(40):
+        unknown = rng.choice([0.0, 0.0, 0.02])
+        seen = random_snapshot(rng, topology, 60.0 * minute, unknown=unknown, previous=seen)
+        remember = bool(rng.integers(4))
+        found = [one.filled(seen, remember=remember) for one in (waiting, copied)]
+        assert (found[0] is seen) == (found[1] is seen)
+        np.testing.assert_array_equal(found[0].arrays.vertex, found[1].arrays.vertex)
+        if minute % 9 == 8:
+            assert waiting.state() == copied.state()
+        if minute % 7 == 6:
+            mask = rng.integers(2, size=5) == 1
+            for one in (waiting, copied):
+                one.reset(topology, mask)
