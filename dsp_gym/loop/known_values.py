@@ -97,8 +97,13 @@ def _is_plain(
         for v in range(n):
             lost |= vertex[m, j, v] != vertex[m, j, v]
     for m in asked.of_source:
+        is_missing = False
         for v in range(n):
-            lost |= (kind[k, v] == SOURCE) & (vertex[m, j, v] != vertex[m, j, v])
+            is_missing |= (kind[k, v] == SOURCE) & (vertex[m, j, v] != vertex[m, j, v])
+        if is_missing:  # a job without a log reports no backlog, and never did
+            for v in range(n):
+                before = recent[m, j, v] if waits else value[j, v, asked.place[m]]
+                lost |= (vertex[m, j, v] == vertex[m, j, v]) | (before == before)
     if lost:
         return False
     if asked.state:

@@ -110,7 +110,10 @@ class RowMemory:
         Returns:
             The handle of `arrays(table)`, as long as that stays the same.
         """
-        return self._handles.of(table, lambda: self.arrays(table))
+        held = self._handles.get(table)  # a call less than `of`, once per decision and more
+        if held is None:
+            held = self._handles.of(table, lambda: self.arrays(table))
+        return cast("Handle[T]", held)
 
     @classmethod
     def of_none(
