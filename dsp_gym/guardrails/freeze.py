@@ -114,7 +114,7 @@ def _growth(
     DS2's linear model: at the load that keeps the busiest vertex busy all the time, vertex v
     carries p / (needed tasks) of it. Less memory may slow a vertex down by any factor, so that it
     carries nothing for sure; more memory may speed it up, so that it limits nothing. Nor does a
-    vertex that could have more tasks, and keeps those that it has because it does not report.
+    vertex that could have more tasks or memory, and keeps what it has because it does not report.
     """
     busiest, reports = 0.0, is_reported(t, known, j, VERTEX.busy_ms_per_s)
     for v in range(t.n[t.row[j]]):
@@ -130,7 +130,8 @@ def _growth(
         # A sum with NaN is NaN: one test for both metrics.
         evidence = seen.vertex[VERTEX.busy_ms_per_s, j, v]
         evidence += seen.vertex[VERTEX.records_in_per_s, j, v]
-        is_held = np.isnan(evidence) and p[j, v] == now < t.max_parallelism[t.row[j], v] and reports
+        may_grow = now < t.max_parallelism[t.row[j], v] or now_level < t.levels[t.row[j]] - 1
+        is_held = np.isnan(evidence) and p[j, v] == now and may_grow and reports
         if share > 0.0 and level[j, v] == now_level and not is_held:
             least = min(least, p[j, v] / (now * share))
     return least
