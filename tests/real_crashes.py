@@ -35,7 +35,7 @@ from dsp_gym.records.journal import read
 from tests.nemesis.replicas import INTERVAL_S, ROOT, Replica
 from tests.real_flink import WORD_COUNT
 
-__all__ = ["Crash", "Fate", "Load", "run"]
+__all__ = ["PARKED_US", "Crash", "Fate", "Load", "run"]
 
 QUIET_S, RISEN_S, LONGEST_S = 30, 60, 240
 """When the load rises; for how long a run goes on from there, at least and at most, s."""
