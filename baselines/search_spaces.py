@@ -119,6 +119,54 @@ def keda(pick: Pick) -> Params:
     }
 
 
+def aws_managed_flink(pick: Pick) -> Params:
+    """Pick CPU loads and patience; the lower load as a share of the higher one.
+
+    Returns:
+        Parameters of the policy `aws-managed-flink`, by name.
+    """
+    high = pick.real("scale_up_cpu", 0.4, 0.95)
+    return {
+        "scale_up_cpu": high,
+        "scale_up_s": pick.one("scale_up_s", [60.0, 300.0, 900.0]),
+        # Half the tasks have twice the load, which must not double them again.
+        "scale_down_cpu": round(high * pick.real("scale_down_share", 0.05, 0.45), 4),
+        "scale_down_s": pick.one("scale_down_s", [900.0, 3600.0, 21_600.0]),
+    }
+
+
+def dataflow(pick: Pick) -> Params:
+    """Pick target or hint, and the backlog that counts, lasts and is cleared.
+
+    Returns:
+        Parameters of the policy `dataflow`, by name.
+    """
+    aim = "worker_utilization_hint" if pick.one("hinted", [False, True]) else "target_cpu"
+    return {
+        aim: pick.real("target_cpu", 0.3, 0.9),
+        "backlog_s": pick.real("backlog_s", 1.0, 60.0, log=True),
+        "lasting_s": pick.one("lasting_s", [60.0, 120.0, 300.0]),
+        "clear_s": pick.real("clear_s", 30.0, 900.0, log=True),
+    }
+
+
+def beam_flink(pick: Pick) -> Params:
+    """Pick CPU loads, the backlog that counts and is cleared, and the rest.
+
+    Returns:
+        Parameters of the policy `beam-flink`, by name.
+    """
+    return {
+        "backlog_s": pick.real("backlog_s", 10.0, 300.0, log=True),
+        "high_cpu": pick.real("high_cpu", 0.8, 1.0),
+        "clear_s": pick.real("clear_s", 30.0, 900.0, log=True),
+        "low_cpu": pick.real("low_cpu", 0.3, 0.8),
+        "caught_up_s": pick.real("caught_up_s", 1.0, 10.0, log=True),
+        "wanted_cpu": pick.real("wanted_cpu", 0.3, 0.8),
+        "rest_s": pick.one("rest_s", [60.0, 120.0, 300.0]),
+    }
+
+
 def _behavior(pick: Pick) -> Params:
     up = pick.one("scale_up.stabilization_window_s", [0.0, 60.0, 180.0])
     down = pick.one("scale_down.stabilization_window_s", [60.0, 300.0, 900.0, 1800.0, 3600.0])

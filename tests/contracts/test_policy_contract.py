@@ -24,6 +24,18 @@ POLICIES = {
     "hpa-varga-per-vertex": {},
     "keda": {},
     "keda-100k": {},
+    "aws-managed-flink": {},
+    "aws-managed-flink-quick": {
+        "policy": "aws-managed-flink",
+        "params": {"scale_up_s": 60.0, "scale_down_cpu": 0.3, "scale_down_s": 60.0},
+    },
+    "dataflow": {},
+    "dataflow-hinted": {
+        "policy": "dataflow",
+        "params": {"worker_utilization_hint": 0.5, "lasting_s": 30.0},
+    },
+    "beam-flink": {},
+    "beam-flink-quick": {"policy": "beam-flink", "params": {"rest_s": 0.0, "backlog_s": 10.0}},
     "dhalion": {},
     "dhalion-forgiving": {
         "policy": "dhalion",

@@ -24,9 +24,10 @@ from dsp_gym.loop.turn import take_turn
 from dsp_gym.policies import make
 from tests.strategies import random_snapshot, random_topology
 
+SERVICES = ("aws-managed-flink", "dataflow", "beam-flink")
 RULES = ("hpa-cpu", "hpa-varga", "keda", "dhalion", "ds2", "ds2-justin", "flink-autoscaler")
 TRAINED = ("learned", "learned-ppo", "learned-q11", "mdp", "mdp-no-file")
-POLICIES = (*RULES, "justin-paper", "justin-artifact", "static", *TRAINED)
+POLICIES = (*RULES, *SERVICES, "justin-paper", "justin-artifact", "static", *TRAINED)
 BEFORE, AFTER = 6, 3
 
 BOUNDED = {n: c for n, _, c in SNAPSHOT_METRICS if np.isfinite(c.least) or np.isfinite(c.most)}

@@ -19,6 +19,9 @@ NAMES = [field.name for field in fields(Capabilities)]
 CAN = {
     "static": set(),
     "keda": set(),
+    "aws-managed-flink": {"memories"},
+    "dataflow": {"memories"},
+    "beam-flink": {"memories"},
     "ds2": {"memories", "capacity"},
     "justin-paper": {"memories", "capacity"},
     "flink-autoscaler": {"answer"},

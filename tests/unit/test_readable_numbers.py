@@ -14,7 +14,11 @@ from dsp_gym.pages import percent
 from dsp_gym.policies import make
 
 
-@pytest.mark.parametrize("policy", ["ds2", "flink-autoscaler", "hpa-varga", "justin-paper", "keda"])
+CHANGE = ("ds2", "flink-autoscaler", "hpa-varga", "justin-paper", "keda")
+SERVICES = ("aws-managed-flink", "dataflow", "beam-flink")
+
+
+@pytest.mark.parametrize("policy", [*CHANGE, *SERVICES])
 def test_a_reason_of_a_change_has_no_exponent(policy):
     jobs = SimulatedJobs(Topology.of([load_job("nexmark-q11")]))
     jobs.reset(np.arange(1), np.full((1, 3600), 50_000.0))
