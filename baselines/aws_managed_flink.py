@@ -88,9 +88,7 @@ class AwsManagedFlink(Kept, ExplainingPolicy):
     def __init__(self, config: AwsManagedFlinkConfig | None = None) -> None:
         self.name = "aws-managed-flink"
         self.config = c = config or AwsManagedFlinkConfig()
-        self._spans = Spans(
-            ("high", "low"), longest_gap_s=c.longest_gap_s, sample_s=DATA_POINT_S
-        )
+        self._spans = Spans(("high", "low"), longest_gap_s=c.longest_gap_s, sample_s=DATA_POINT_S)
         self._last_known = LastKnown(NEEDS)
         self._kept = Parts(spans=self._spans, last_known=self._last_known)
 

@@ -131,8 +131,9 @@ class BeamFlink(Kept, ExplainingPolicy):
         def why(job: int, v: int) -> str:
             load = f"CPU {cpu[job]:.0%}, backlog {reasons.amount(backlog.time_s[job])} s"
             if down[job]:
-                return f"{load}: {fewer[job]:.0f} workers have {c.wanted_cpu:.0%}"
-            return f"{load}, growing by {backlog.growth[job]:.0%} of the throughput"
+                return f"{load}: {fewer[job]:.0f} workers for {c.wanted_cpu:.0%}"
+            verb = "growing" if backlog.growth[job] > 0 else "shrinking"
+            return f"{load}, {verb} by {abs(backlog.growth[job]):.0%} of the throughput"
 
         return reasons.decision(
             snapshot, tasks, snapshot.memory_level, why if self.explain else None

@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from baselines import reasons
 from baselines.spans import Spans, are_over
 from baselines.workers import job_backlog, mean_cpu, whole, with_workers, workers
-from dsp_gym.arrays import Ints
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import BACKLOG, needs
@@ -120,18 +120,17 @@ class Dataflow(Kept, ExplainingPolicy):
         return (*self._spans.memories(), *self._last_known.memories())
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
-        c, spans, now = self.config, self._spans, snapshot.t_s
+        c = self.config
         snapshot = self._last_known.filled(snapshot)
-        spans.changed_s(snapshot)
+        self._spans.changed_s(snapshot)
         cpu, backlog, running = mean_cpu(snapshot), job_backlog(snapshot), workers(snapshot)
-        waits, reads_all = backlog.time_s >= c.backlog_s, backlog.time_s < c.backlog_s
+        waits, is_short = backlog.time_s >= c.backlog_s, backlog.time_s < c.backlog_s
+        works, idles = cpu > c.least_cpu, cpu <= c.least_cpu
+        over, under = cpu > c.aim, cpu < c.aim
+        behind = self._lasts("behind", snapshot, waits & works, is_short | idles)
         hinted = c.worker_utilization_hint is not None
-        idle = cpu <= c.least_cpu
-        behind = spans.since_s("behind", snapshot, waits & (cpu > c.least_cpu), reads_all | idle)
-        busy = spans.since_s("busy", snapshot, (cpu > c.aim) & hinted, cpu <= c.aim)
-        spare = spans.since_s("spare", snapshot, reads_all & (cpu < c.aim), waits | (cpu >= c.aim))
-        behind, busy, spare = (are_over(now, since, c.lasting_s) for since in (behind, busy, spare))
-
+        busy = self._lasts("busy", snapshot, over & hinted, cpu <= c.aim)
+        spare = self._lasts("spare", snapshot, is_short & under, waits | (cpu >= c.aim))
         # The throughput of a worker stays: so many read what comes and, in time, the backlog.
         to_clear = whole(running * (1 + backlog.growth + backlog.time_s / c.clear_s))
         to_use = whole(running * cpu / c.aim)
@@ -143,11 +142,17 @@ class Dataflow(Kept, ExplainingPolicy):
         tasks = with_workers(snapshot, up | down, count)
 
         def why(job: int, v: int) -> str:
-            load, waiting = f"CPU {cpu[job]:.0%}", f"backlog {reasons.amount(backlog.time_s[job])} s"
+            load = f"CPU {cpu[job]:.0%}"
+            waiting = f"backlog {reasons.amount(backlog.time_s[job])} s"
             if up[job] and behind[job]:
                 return f"{waiting}, {load}: {count[job]:.0f} workers read it in {c.clear_s:g} s"
-            return f"{load}, {waiting}: {count[job]:.0f} workers use {c.aim:.0%}"
+            return f"{load}, {waiting}: {count[job]:.0f} workers for {c.aim:.0%}"
 
         return reasons.decision(
             snapshot, tasks, snapshot.memory_level, why if self.explain else None
         )
+
+    def _lasts(self, name: str, snapshot: MetricsSnapshot, holds: Bools, fails: Bools) -> Bools:
+        """Return where a condition has held for long enough, (J,)."""
+        since = self._spans.since_s(name, snapshot, holds, fails)
+        return are_over(snapshot.t_s, since, self.config.lasting_s)

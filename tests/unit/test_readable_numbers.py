@@ -13,7 +13,6 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.pages import percent
 from dsp_gym.policies import make
 
-
 CHANGE = ("ds2", "flink-autoscaler", "hpa-varga", "justin-paper", "keda")
 SERVICES = ("aws-managed-flink", "dataflow", "beam-flink")
 

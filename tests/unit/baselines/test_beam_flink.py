@@ -120,8 +120,10 @@ def test_a_known_backlog_needs_no_load():
 def test_the_reason_names_load_backlog_and_growth():
     (reason,) = decided(backlog_s=150.0, growth=0.5).reasons
     assert "(CPU 50%, backlog 150 s, growing by 50% of the throughput)" in reason
+    (reason,) = decided(backlog_s=150.0, growth=-0.1).reasons
+    assert "shrinking by 10% of the throughput)" in reason
     (reason,) = decided(p=(10, 10), cpu=0.42).reasons
-    assert "(CPU 42%, backlog 0 s: 6 workers have 70%)" in reason
+    assert "(CPU 42%, backlog 0 s: 6 workers for 70%)" in reason
 
 
 @pytest.mark.parametrize(

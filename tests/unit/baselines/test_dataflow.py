@@ -147,7 +147,7 @@ def test_the_reason_names_backlog_load_and_workers():
     policy = dataflow()
     for t_s in (0.0, 60.0, 120.0):
         (reason,) = decided(policy, t_s, (10, 10), cpu=0.45).reasons
-    assert "(CPU 45%, backlog 0 s: 6 workers use 75%)" in reason
+    assert "(CPU 45%, backlog 0 s: 6 workers for 75%)" in reason
 
 
 @pytest.mark.parametrize(
