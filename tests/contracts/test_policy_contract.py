@@ -9,11 +9,13 @@ import pytest
 
 from agents.learned import LearnedConfig, LearnedPolicy
 from agents.planning.policy import MdpConfig, MdpPolicy
+from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.protocols import Policy
+from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig, available, make
 from dsp_gym.policies.capabilities import FutureLoad, capabilities_of, without_reasons
 from tests.recurrent import recurrent_folder
-from tests.strategies import random_snapshot, random_topology
+from tests.strategies import random_snapshot, random_spec, random_topology
 
 POLICIES = {
     "static": {},
@@ -206,6 +208,42 @@ def test_without_explanations_it_decides_the_same(name):
     for quiet, loud in zip(decisions(silent, taken), decisions(made(name), taken), strict=True):
         assert quiet.reasons == ("",) * 5
         np.testing.assert_array_equal(quiet.parallelism, loud.parallelism)
+
+
+@pytest.mark.parametrize(
+    "name", ["ds2-careful", "aws-managed-flink-quick", "dataflow-hinted", "beam-flink-quick"]
+)
+def test_rows_of_its_memory_decide_in_another_batch_as_at_home(name):
+    rng, jobs = np.random.default_rng(8), 3
+    topology = Topology.of([random_spec(rng)], [0] * jobs)
+    taken, previous = [], None
+    for minute in range(6):
+        previous = random_snapshot(rng, topology, 600.0 + 60.0 * minute, previous=previous)
+        taken.append(previous)
+    home = decisions(made(name), taken)
+    batch, alone = made(name), [made(name) for _ in range(jobs)]
+    batch.reset(topology, np.arange(jobs))
+    for policy in alone:
+        policy.reset(topology.take([0]), np.array([0]))
+    blocks = [RowBlock(rows_of(policy), 1) for policy in alone]
+    block = RowBlock(rows_of(batch), jobs)
+    for minute, (snapshot, expected) in enumerate(zip(taken, home, strict=True)):
+        if minute % 2:
+            found = [policy.decide(snapshot.take(np.array([j]))) for j, policy in enumerate(alone)]
+            tasks = np.concatenate([decision.parallelism for decision in found])
+        else:
+            block.load(blocks)
+            tasks = batch.decide(snapshot).parallelism
+            block.store(blocks)
+        np.testing.assert_array_equal(tasks, expected.parallelism)
+
+
+def rows_of(policy: Policy):
+    memories = capabilities_of(policy).memories
+    assert memories is not None
+    found = memories()
+    assert found is not None
+    return found
 
 
 def test_every_shipped_policy_says_what_it_is():

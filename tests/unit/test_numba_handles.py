@@ -91,7 +91,15 @@ def test_direct_functions_meet_the_same_types_whoever_calls(watched):
         vector.step(np.asfortranarray(vector.action_space.sample()))
         vector.reset(options={"reset_mask": np.array([turn == 0, turn > 0])})
     read = snapshot_from_json([snapshot_to_json(vector.batch.snapshot.job(0))])
-    for name in ("ds2", "justin-paper", "justin-artifact", "dhalion", "hpa-cpu", "keda"):
+    for name in (
+        "ds2",
+        "justin-paper",
+        "justin-artifact",
+        "dhalion",
+        "hpa-cpu",
+        "keda",
+        "dataflow",
+    ):
         for snapshot in (vector.batch.snapshot, vector.batch.snapshot.take(np.array([1])), read):
             policy, chain = make(name), vector.batch.guardrails
             policy.reset(snapshot.topology, np.zeros(len(snapshot), np.int64))
