@@ -10,8 +10,8 @@ TaskManager: all vertices have as many tasks as there are TaskManagers, at most 
 
 Not published: the desired load, here the 70 % below which a job is scaled down; rounding, here up;
 how often the autoscaler decides, and its rest after a rescale, here the two minutes of Dataflow,
-which the authors name as their model. By the formula, a load above 90 % alone calls for no
-TaskManager: there must be some backlog or growth.
+which the authors cite. A shrinking backlog counts as a constant one. By the formula, a load above
+90 % alone calls for no TaskManager: there must be some backlog or growth.
 """
 
 from __future__ import annotations
