@@ -212,6 +212,8 @@ class ResubmitActuator(OneJobActuator):
                 f"the job did not come back with the new configuration: {error}",
                 status=ActuatorStatus.TIMED_OUT if late else ActuatorStatus.FAILED,
             ) from error
+        with contextlib.suppress(FlinkError):
+            self._standing()  # as it was submitted, before anybody asks for something else
         self._emit("running", {"job_id": job_id, "outage_s": self._outage_s(job.id, job_id)})
         self._needs(location)
 

@@ -208,6 +208,14 @@ def test_requirements_that_somebody_else_has_put_stop_this_process(rig):
     assert len(rig.cluster.asked) == asked
 
 
+def test_requirements_put_right_after_a_resubmission_are_somebody_elses(rig):
+    rig.cluster.scheduler = "adaptive"
+    rig.actuator._is_adaptive = None
+    assert rig.rescale() == ActuatorStatus.REACHED
+    rig.cluster.alive()[0].asked_tasks["map"] = 7  # before this process looks again
+    assert rig.actuator.interference() is not None
+
+
 def test_nothing_is_submitted_beside_a_job_that_somebody_else_has_started(rig):
     stopped = rig.actuator._wait_for_end
 
