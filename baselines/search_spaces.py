@@ -233,3 +233,35 @@ def streambed(pick: Pick) -> Params:
         "above": pick.real("above", 1.0, 1.1),
         "below": pick.real("below", 0.2, 0.95),
     }
+
+
+def daedalus(pick: Pick) -> Params:
+    """Pick the longest recovery, patience, and what the model and its forecast are fitted to.
+
+    Returns:
+        Parameters of the policy `daedalus`, by name.
+    """
+    rest = pick.one("rest_s", [60.0, 180.0, 300.0])
+    return {
+        "rest_s": rest,
+        "hold_s": rest + pick.one("hold_beyond_rest_s", [0.0, 420.0, 1200.0]),
+        "target_recovery_s": pick.real("target_recovery_s", 60.0, 1800.0, log=True),
+        "horizon_s": pick.one("horizon_s", [300.0, 900.0, 1800.0, 3600.0]),
+        "trusted_error": pick.real("trusted_error", 0.02, 0.5, log=True),
+        "order": pick.whole("order", 1, 5),
+        "min_cpu_spread": pick.real("min_cpu_spread", 0.005, 0.2, log=True),
+    }
+
+
+def conttune(pick: Pick) -> Params:
+    """Pick the trust in the process, the step of the Big phase, and the DS2 inside.
+
+    Returns:
+        Parameters of the policy `conttune`, those of its DS2 under `ds2`.
+    """
+    return {
+        "ds2": ds2(pick),
+        "alpha": pick.real("alpha", 0.0, 6.0),
+        "backpressure_ms_per_s": pick.real("backpressure_ms_per_s", 20.0, 500.0, log=True),
+        "big_factor": pick.real("big_factor", 1.1, 3.0),
+    }
