@@ -14,6 +14,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "bounds_and_quota": {"max_parallelism": 12, "cores": 20, "memory_mib": 8000},
     "step_limit": {},
     "cool_down": {"scale_up_s": 60},
+    "settle": {"unchanged_s": 120.0},
     "freeze": {},
     "stale_metrics": {},
     "out_of_distribution": {"bounds": BOX, "action": "hold"},
@@ -29,7 +30,7 @@ CHAINS: dict[str, GuardrailsConfig | str] = {
             "guardrails": [
                 {"kind": kind, **params}
                 for kind, params in PARTS.items()
-                if kind not in ("out_of_distribution", "stale_metrics")
+                if kind not in ("out_of_distribution", "settle", "stale_metrics")
             ]
             + [
                 {"kind": "out_of_distribution", "bounds": BOX},

@@ -30,6 +30,7 @@ from dsp_gym.guardrails.out_of_distribution import (
     OutOfDistributionConfig,
 )
 from dsp_gym.guardrails.restriction import Restriction, copied, is_coupled
+from dsp_gym.guardrails.settle import Settle, SettleConfig
 from dsp_gym.guardrails.shadow import Shadows
 from dsp_gym.guardrails.shipped import ShippedPass
 from dsp_gym.guardrails.stale_metrics import StaleMetrics, StaleMetricsConfig
@@ -44,6 +45,7 @@ from dsp_gym.policies import capabilities_of
 ORDER = (
     "step_limit",
     "cool_down",
+    "settle",
     "out_of_distribution",
     "capacity_floor",
     "fallback",
@@ -67,6 +69,7 @@ _SHIPPED = frozenset(
         Fallback,
         Freeze,
         OutOfDistribution,
+        Settle,
         StaleMetrics,
         StepLimit,
     }
@@ -384,6 +387,8 @@ def _make(
             return Freeze(part)
         case OutOfDistributionConfig():
             return OutOfDistribution(part, features)
+        case SettleConfig():
+            return Settle(part)
         case StaleMetricsConfig():
             return StaleMetrics(part)
         case StepLimitConfig():

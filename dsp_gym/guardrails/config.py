@@ -22,6 +22,7 @@ from dsp_gym.guardrails.excess_budget import ExcessBudgetConfig
 from dsp_gym.guardrails.fallback import FallbackConfig
 from dsp_gym.guardrails.freeze import FreezeConfig
 from dsp_gym.guardrails.out_of_distribution import OutOfDistributionConfig
+from dsp_gym.guardrails.settle import SettleConfig
 from dsp_gym.guardrails.stale_metrics import StaleMetricsConfig
 from dsp_gym.guardrails.step_limit import StepLimitConfig
 from dsp_gym.policies import PolicyConfig
@@ -40,6 +41,7 @@ _Shipped = (
     | FallbackConfig
     | FreezeConfig
     | OutOfDistributionConfig
+    | SettleConfig
     | StaleMetricsConfig
     | StepLimitConfig
 )

@@ -117,7 +117,15 @@ def test_its_state_as_json_continues_where_it_stopped(name, seed):
             other = before
 
 
-WITHOUT_QUOTA = ("default", "strict", "excess_budget", "freeze", "cool_down", "step_limit")
+WITHOUT_QUOTA = (
+    "default",
+    "strict",
+    "excess_budget",
+    "freeze",
+    "cool_down",
+    "settle",
+    "step_limit",
+)
 
 
 @pytest.mark.parametrize("name", WITHOUT_QUOTA)

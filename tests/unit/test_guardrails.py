@@ -67,6 +67,71 @@ def test_a_vertex_does_not_move_against_its_last_move():
     assert allowed(guards, over, wanted(4, 2))[0] == (4, 2, 1)
 
 
+HOUR = 3600.0
+
+
+def watched(guards, *seen):
+    """Watch a job with so many tasks of its first vertex at so many hours."""
+    for hours, tasks in seen:
+        guards.watch(snapshot(hours * HOUR, p=(tasks, 4)))
+
+
+def test_a_job_settles_after_a_day_without_a_change():
+    guards = chain(settle={})
+    watched(guards, (0, 4), (5, 8), (20, 8))
+    assert allowed(guards, snapshot(28.9 * HOUR, p=(8, 4)), wanted(9, 2))[0] == (9, 2, 1)
+    late = snapshot(29.0 * HOUR, p=(8, 4))  # a day after the change at five hours
+    assert allowed(guards, late, wanted(9, 2)) == (
+        (8, 4, 1), "settle: the job has settled: unchanged for 24.0 h"
+    )  # fmt: skip
+    assert guards.allow(late, wanted(9, 2)).interventions[0].kind == "held"
+
+
+def test_a_job_settles_after_three_days_however_often_it_was_changed():
+    changed = [(h, 4 + h % 24 // 12) for h in range(0, 73, 12)]
+    guards, patient = chain(settle={}), chain(settle={"at_most_s": None})
+    for one in (guards, patient):
+        watched(one, *changed[:-1])
+    before, at = (snapshot(h * HOUR, p=(5, 4)) for h in (71.9, 72.0))
+    assert allowed(guards, before, wanted(9, 2))[0] == (9, 2, 1)
+    assert allowed(guards, at, wanted(9, 2)) == (
+        (5, 4, 1), "settle: the job has settled: watched for 72.0 h"
+    )  # fmt: skip
+    assert allowed(patient, at, wanted(9, 2))[0] == (9, 2, 1)
+
+
+def test_a_change_of_a_settled_job_by_somebody_else_begins_both_times_anew():
+    guards = chain(settle={})
+    watched(guards, (0, 4), (24, 4))
+    assert allowed(guards, snapshot(25 * HOUR), wanted(9, 2))[0] == (4, 4, 1)
+    by_owner = snapshot(26 * HOUR, p=(6, 4))
+    assert allowed(guards, by_owner, wanted(9, 2))[0] == (9, 2, 1)
+    watched(guards, (26, 6))
+    assert allowed(guards, snapshot(49.9 * HOUR, p=(6, 4)), wanted(9, 2))[0] == (9, 2, 1)
+    assert allowed(guards, snapshot(50 * HOUR, p=(6, 4)), wanted(9, 2))[0] == (6, 4, 1)
+
+
+def test_a_restart_is_no_change_and_a_clock_set_forward_settles_nothing():
+    guards = chain(settle={})
+    watched(guards, (0, 4))
+    guards.watch(snapshot(10 * HOUR, p=(0, 0), status=[2]))
+    guards.set_forward(20 * HOUR)
+    restarted = {"running_since_s": [40 * HOUR]}
+    assert allowed(guards, snapshot(43.9 * HOUR, **restarted), wanted(9, 2))[0] == (9, 2, 1)
+    assert allowed(guards, snapshot(44 * HOUR, **restarted), wanted(9, 2))[0] == (4, 4, 1)
+
+
+def test_what_the_capacity_floor_requires_a_settled_job_still_gets():
+    floor = {"policy": {"policy": "ds2", "params": {"target_utilization": 1.0}}}
+    guards = chain(settle={}, capacity_floor=floor)
+    watched(guards, (0, 4))
+    growing = {"pending_growth_per_s": [[1900.0, NAN, NAN, NAN]]}
+    loaded = snapshot(30 * HOUR, p=(1, 4), busy=(1000.0, 500.0), **growing)
+    watched(guards, (1, 1))
+    guarded, _ = allowed(guards, loaded, wanted(9, 2))
+    assert guarded == (20, 24, 1)  # 24 is the most that the window may have
+
+
 def test_a_clock_that_is_set_forward_ends_no_rest_after_a_move():
     guards = chain(cool_down={"scale_down_s": 0.0, "reversal_s": 600.0})
     first, grown = snapshot(600.0), snapshot(720.0, p=(8, 4), running_since_s=[700.0])
