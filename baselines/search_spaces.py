@@ -262,6 +262,6 @@ def conttune(pick: Pick) -> Params:
     return {
         "ds2": ds2(pick),
         "alpha": pick.real("alpha", 0.0, 6.0),
-        "backpressure_ms_per_s": pick.real("backpressure_ms_per_s", 20.0, 500.0, log=True),
+        "backpressure_ms_per_s": pick.real("backpressure_ms_per_s", 50.0, 900.0),
         "big_factor": pick.real("big_factor", 1.1, 3.0),
     }

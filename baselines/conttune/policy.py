@@ -13,6 +13,7 @@ from baselines.ds2 import Ds2, Ds2Config, Ds2Rules, manage, plan_anew
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
+from dsp_gym.loop.backlog import backlog_of
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import needs
 from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
@@ -63,11 +64,11 @@ class ContTuneConfig(ConfigModel):
         True, description="the marginal likelihood chooses the length; false: it stays"
     )
     backpressure_ms_per_s: float = Field(
-        100.0,
+        500.0,
         ge=0,
         lt=1000,
         description="time under backpressure above which a vertex counts as backpressured "
-        "(assumption: Flink's web UI calls up to 10 % of the time OK)",
+        "(assumption: what Flink's web UI calls high)",
     )
     big_factor: float = Field(
         2.0,
@@ -176,6 +177,13 @@ def is_backpressured(t: JobFacts, seen: SnapshotArrays, j: int, bound_ms_per_s: 
     for v in range(t.n[t.row[j]]):
         found = found or seen.vertex[VERTEX.backpressured_ms_per_s, j, v] > bound_ms_per_s
     return found
+
+
+@njit(cache=True, nogil=True, borrows=True)
+def catches_up(t: JobFacts, seen: SnapshotArrays, j: int) -> bool:
+    """Return whether job j works off a backlog: then some vertex is the limit whatever it has."""
+    waiting, _, growing = backlog_of(t, seen, j)
+    return waiting > 0.0 and growing < 0.0
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -304,8 +312,9 @@ def _plan(
     plan_anew(t, seen, rates, known, c.ds2, wanted)
     is_full = seen.job[JOB.window_fill] >= c.ds2.triggers.min_fill - ROUND_OFF
     for j in range(wanted.shape[0]):
-        k, is_big = t.row[j], is_backpressured(t, seen, j, c.backpressure_ms_per_s)
-        if seen.status[j] == RUNNING and is_full[j] and not is_big:
+        k, waits = t.row[j], is_backpressured(t, seen, j, c.backpressure_ms_per_s)
+        is_big = waits and not catches_up(t, seen, j)
+        if seen.status[j] == RUNNING and is_full[j] and not waits:
             _observe(t, reported, kept, j)
         for v in range(t.n[k]):
             low = t.min_parallelism[k, v]

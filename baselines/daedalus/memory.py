@@ -46,7 +46,7 @@ class DaedalusMemory(NamedTuple):
     # Expected downtimes, and the rescale whose recovery is watched.
     up_s: Floats
     down_s: Floats
-    predicted_s: Floats  # recovery predicted for the last decision
+    predicted_s: Floats  # recovery predicted for the last decision, NaN: beyond the forecast
     is_open: Bools  # a rescale whose recovery has not been seen
     is_up: Bools  # that rescale added workers
 

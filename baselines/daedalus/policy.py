@@ -234,12 +234,13 @@ def _decide(
         m.evaluated_s[j] = t_s[j]
         _learn(seen, j, workers, now, c, m)
         ahead = _forecast(j, now.load, c, m)
-        if t_s[j] - m.moved_s[j] < c.rest_s:
+        if not is_due(t_s[j], m.moved_s[j], c.rest_s):
             continue
         wanted = _choose(j, workers, (least, most), now, ahead, t_s[j], c, m, said)
         if wanted == workers:
             continue
-        m.asked[j], m.predicted_s[j] = wanted, said.recovery_s[j]
+        takes_s = said.recovery_s[j]
+        m.asked[j], m.predicted_s[j] = wanted, takes_s if takes_s < np.inf else np.nan
         k = t.row[j]
         for v in range(t.n[k]):
             low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
@@ -270,7 +271,7 @@ def _notice(j: int, now: float, since: float, workers: int, m: DaedalusMemory) -
     if m.running[j] >= 0 and m.running[j] != workers:
         m.moved_s[j] = since if since > m.seen_s[j] else now
         # Only a rescale that was asked for has a prediction to compare with.
-        m.is_open[j] = workers == m.asked[j]
+        m.is_open[j] = workers == m.asked[j] and not np.isnan(m.predicted_s[j])
         m.is_up[j] = workers > m.running[j]
     elif since > m.moved_s[j]:  # a start, or a restart without a rescale
         m.moved_s[j] = since
@@ -322,7 +323,8 @@ def _learn(
     add_growth(m, j, growth)
     # The metrics are means over the window, which must not reach into the warm-up.
     window_s = seen.job[JOB.window_s, j] * seen.job[JOB.window_fill, j]
-    if workers == 0 or t_s - since - window_s < c.warm_up_s:
+    is_warm = np.isnan(since) or is_due(t_s - window_s, since, c.warm_up_s)
+    if workers == 0 or not is_warm:
         return
     add_sample(m, j, now.cpu, now.read / workers)
     # Section 4.2: skew keeps the mean worker below full CPU when the busiest one is at it.
@@ -395,7 +397,8 @@ def _choose(
     if np.isnan(running):
         return workers
     step_s, highest = c.interval_s, _highest(ahead, np.inf, c.interval_s)
-    if t_s - m.moved_s[j] < c.hold_s and running > max(now.load, ahead[0]):
+    is_held = not is_due(t_s, m.moved_s[j], c.hold_s)
+    if is_held and running > max(now.load, ahead[0]):
         return workers
     waiting = now.load * c.checkpoint_s + now.lag
     said.load[j], said.highest[j] = now.load, highest

@@ -43,6 +43,20 @@ POLICIES = {
         "policy": "dhalion",
         "params": {"wait_s": 0.0, "blacklist_ratio": 0.0, "blacklist_s": 120.0},
     },
+    "daedalus": {},
+    "daedalus-hasty": {
+        "policy": "daedalus",
+        "params": {"warm_up_s": 0.0, "rest_s": 0.0, "hold_s": 0.0, "min_cpu_spread": 0.0},
+    },
+    "conttune": {},
+    "conttune-trusting": {
+        "policy": "conttune",
+        "params": {
+            "alpha": 100.0,
+            "backpressure_ms_per_s": 999.0,
+            "ds2": {"min_window_fill": 0.0, "min_down": 1, "roll_back": True},
+        },
+    },
     "ds2": {},
     "ds2-justin": {},
     "ds2-careful": {

@@ -25,7 +25,10 @@ from dsp_gym.policies import make
 from tests.strategies import random_snapshot, random_topology
 
 SERVICES = ("aws-managed-flink", "dataflow", "beam-flink")
-RULES = ("hpa-cpu", "hpa-varga", "keda", "dhalion", "ds2", "ds2-justin", "flink-autoscaler")
+RULES = (
+    "hpa-cpu", "hpa-varga", "keda", "dhalion", "daedalus", "conttune", "ds2", "ds2-justin",
+    "flink-autoscaler",
+)  # fmt: skip
 TRAINED = ("learned", "learned-ppo", "learned-q11", "mdp", "mdp-no-file")
 POLICIES = (*RULES, *SERVICES, "justin-paper", "justin-artifact", "static", *TRAINED)
 BEFORE, AFTER = 6, 3

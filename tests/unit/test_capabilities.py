@@ -22,6 +22,8 @@ CAN = {
     "aws-managed-flink": {"memories"},
     "dataflow": {"memories"},
     "beam-flink": {"memories"},
+    "daedalus": set(),
+    "conttune": set(),
     "ds2": {"memories", "capacity"},
     "justin-paper": {"memories", "capacity"},
     "flink-autoscaler": {"answer"},

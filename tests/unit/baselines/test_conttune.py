@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 
 import numpy as np
@@ -97,14 +98,26 @@ def test_big_raises_all_vertices_until_nothing_is_backpressured():
     found = decided(policy, (4, 3), (1000.0, 300.0), 600.0, back=(900.0, 0.0, 0.0))
     assert found.parallelism[0].tolist() == [2, 8, 6, 1]
     assert "Big: a vertex is backpressured 900 ms/s" in found.reasons[0]
-    assert tasks(policy, (40, 3), (1000.0, 300.0), 660.0, back=(101.0, 0.0, 0.0)) == (64, 6)
+    assert tasks(policy, (40, 3), (1000.0, 300.0), 660.0, back=(501.0, 0.0, 0.0)) == (64, 6)
     assert tasks(conttune(big_factor=1.5), (4, 3), (1e3, 300.0), 600.0, back=(900.0, 0, 0)) == (
         6,
         5,
     )
-    # 10 % is not backpressured, and without observations DS2 answers: 500/s of 2,000/s.
-    quiet = tasks(conttune(), (4, 3), (500.0, 500.0), 600.0, back=(100.0, 0.0, 0.0))
+    # Half of the time does not count. Half busy with 1,000/s, four tasks process 2,000/s, and
+    # without other observations DS2 answers: 1,000/s over 500/s a task.
+    quiet = tasks(conttune(), (4, 3), (500.0, 500.0), 600.0, back=(500.0, 0.0, 0.0))
     assert quiet == (2, 2)
+
+
+def test_a_job_that_works_off_a_backlog_is_not_raised_for_the_backpressure_of_that():
+    # 700/s are offered of 1,000/s that four busy tasks process: three suffice. 1,300/s are more.
+    for growth, wanted in ((-300.0, 3), (300.0, 8)):
+        backlog = {
+            "pending_records": [[5000.0] + [np.nan] * 3],
+            "pending_growth_per_s": [[growth] + [np.nan] * 3],
+        }
+        found = tasks(conttune(), (4, 4), (1e3, 1e3), 600.0, back=(900.0, 0.0, 0.0), **backlog)
+        assert found[0] == wanted
 
 
 def test_nothing_is_observed_under_backpressure():
@@ -174,3 +187,43 @@ def test_headroom_of_the_ds2_inside_is_that_of_the_process():
     )
     for policy, wanted in ((plain, 4), (roomy, 5)):
         assert tasks(policy, (8, 8), (400.0, 250.0), 1200.0, rate=1690.0)[0] == wanted
+
+
+def measured(data_folder):
+    """Parallelisms and mean abilities of the map of Nexmark Q1, as ContTune's authors measured."""
+    trials = {}
+    with (data_folder / "nexmark_q1_mapper_scaling.csv").open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            ability = float(row["processing_ability_events_per_s"])
+            trials.setdefault(float(row["parallelism"]), []).append(ability)
+    at = np.array(sorted(trials))
+    return at, np.array([np.mean(trials[tasks]) for tasks in at])
+
+
+def test_for_four_million_records_it_recommends_the_published_eleven_tasks(data_folder):
+    points = list(zip(*measured(data_folder), strict=True))
+    policy = learned(conttune(), *((int(count), ability) for count, ability in points))
+    busy = 1000.0 * 4e6 / points[-1][1]
+    found = decided(policy, (26, 4), (busy, 500.0), 1800.0, rate=4e6)
+    assert found.parallelism[0, 1] == 11  # one task from ten, so trusted for any alpha from 1 on
+    assert "by observations" in found.reasons[0]
+    strict = learned(conttune(alpha=0.5), *((int(count), ability) for count, ability in points))
+    found = decided(strict, (26, 4), (busy, 500.0), 1800.0, rate=4e6)
+    assert found.parallelism[0, 1] == math.ceil(4e6 / (points[-1][1] / 26))  # DS2: 14
+
+
+def test_next_to_what_was_observed_the_process_is_closer_than_a_line_from_one_task(data_folder):
+    """Each measured parallelism beside another one is left out in turn, and predicted."""
+    at, ability = measured(data_folder)
+    errors = []
+    for i in range(1, len(at) - 1):
+        rest = np.delete(at, i)
+        if np.abs(rest - at[i]).min() > 1:
+            continue
+        known = np.delete(ability, i)
+        length = fit_length(rest, known, 4.37)
+        found = mean_at(at[i], rest, weigh(rest, known, length)[0], length)
+        errors.append([abs(expected / ability[i] - 1) for expected in (found, at[i] * ability[0])])
+    process, line = np.mean(errors, axis=0)
+    assert process < 0.16  # 15 %
+    assert line > 0.45  # 49 %

@@ -24,6 +24,8 @@ ACTS_EACH_MINUTE = {
     "aws-managed-flink": {"scale_up_s": 300.0},
     "dataflow": {"lasting_s": 120.0},
     "beam-flink": {"rest_s": 120.0},
+    "daedalus": {"interval_s": 60.0, "rest_s": 0.0, "hold_s": 0.0},
+    "conttune": {"ds2": {"interval_s": 60.0, "activation": 5, "warm_up_s": 0.0}},
 }
 
 
