@@ -327,7 +327,7 @@ def _learn(
     if workers == 0 or not is_warm:
         return
     add_sample(m, j, now.cpu, now.read / workers)
-    # Section 4.2: skew keeps the mean worker below full CPU when the busiest one is at it.
+    # Skew keeps the mean worker below full CPU when the busiest one is at it.
     of_worker = rate_at(m, j, 1.0 - (now.highest_cpu - now.cpu), c.min_cpu_spread)
     if of_worker > 0.0:
         keep_capacity(m, j, t_s, workers, of_worker * workers)
@@ -377,7 +377,7 @@ def _choose(
     m: DaedalusMemory,
     said: ChoiceFigures,
 ) -> int:
-    """Choose the number of workers of job j: section 4.5, candidates from the smallest on.
+    """Choose the number of workers of job j: candidates from the smallest on.
 
     Args:
         j: Row of the job.

@@ -1,7 +1,7 @@
 """Recovery after a rescale: how long it would take, and how long it took.
 
-Sections 4.4 and 4.5 of the paper. A job has recovered once it has worked off what it fell behind
-by: the records since the last checkpoint, those of the downtime, and the backlog before.
+A job has recovered once it has worked off what it fell behind by: the records since the last
+checkpoint, those of the downtime, and the backlog before.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_usual(m: DaedalusMemory, j: int, growth: float) -> bool:
         growth: Records/s by which it reads less than is offered.
 
     Returns:
-        False for what the paper calls an anomaly: the job has not recovered.
+        False for what the repository calls an anomaly: the job has not recovered.
     """
     if m.loops[j] == 0:
         return True
