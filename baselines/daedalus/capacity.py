@@ -1,7 +1,7 @@
-"""Capacity of a job by its number of workers: a line from CPU to throughput, and what was m.
+"""Capacity of a job by its number of workers: a line from CPU to throughput, and what was seen.
 
-The line of a worker is evaluated at full CPU, or at less where the skew of the data keeps the worker
-below the busiest one; the capacity of the job is the sum over the workers.
+The line of a worker is evaluated at full CPU, or at less where the skew of the data keeps the
+worker below the busiest one; the capacity of the job is the sum over the workers.
 """
 
 from __future__ import annotations
