@@ -90,12 +90,13 @@ class ContTuneRules(NamedTuple):
 
 
 class Abilities(NamedTuple):
-    """Observed processing abilities of every vertex, (J, V, OBSERVED) each."""
+    """Observed processing abilities of every vertex, (J, V, OBSERVED) each but the last."""
 
     tasks: Ints  # 0: free
     ability: Floats  # records/s of all tasks, mean
-    count: Ints  # observations in the mean, at most AVERAGED
+    averaged: Ints  # observations in the mean, at most AVERAGED
     at_s: Floats  # time of the last one
+    length: Floats  # (J, V) tasks over which the process is correlated
 
 
 class Answers(NamedTuple):
@@ -126,10 +127,11 @@ class ContTune(Kept, ExplainingPolicy):
             {
                 "tasks": ("vertex", 0),
                 "ability": ("vertex", 0.0),
-                "count": ("vertex", 0),
+                "averaged": ("vertex", 0),
                 "at_s": ("vertex", -1e18),
+                "length": ("vertex", c.length),
             },
-            depth=OBSERVED,
+            depth=dict.fromkeys(("tasks", "ability", "averaged", "at_s"), OBSERVED),
         )
         self._kept = Parts(ds2=self._ds2, abilities=self._abilities)
 
@@ -189,7 +191,7 @@ def catches_up(t: JobFacts, seen: SnapshotArrays, j: int) -> bool:
 @njit(cache=True, nogil=True, borrows=True)
 def keep_ability(
     kept: Abilities, at: tuple[int, int], now: float, tasks: int, ability: float
-) -> None:
+) -> bool:
     """Remember what a parallelism processes: the mean of the last observations of it.
 
     Args:
@@ -198,6 +200,9 @@ def keep_ability(
         now: Time, s.
         tasks: Running parallelism.
         ability: Records/s that all tasks would process without idle time.
+
+    Returns:
+        Whether this parallelism was not remembered before.
     """
     j, v = at
     place, oldest = -1, 0
@@ -206,24 +211,16 @@ def keep_ability(
             place = i
         if kept.at_s[j, v, i] < kept.at_s[j, v, oldest]:
             oldest = i
-    if place < 0:
+    is_new = place < 0
+    if is_new:
         place = oldest
         kept.tasks[j, v, place], kept.ability[j, v, place] = tasks, 0.0
-        kept.count[j, v, place] = 0
-    kept.count[j, v, place] = min(kept.count[j, v, place] + 1, AVERAGED)
+        kept.averaged[j, v, place] = 0
+    kept.averaged[j, v, place] = min(kept.averaged[j, v, place] + 1, AVERAGED)
     off = ability - kept.ability[j, v, place]
-    kept.ability[j, v, place] += off / kept.count[j, v, place]
+    kept.ability[j, v, place] += off / kept.averaged[j, v, place]
     kept.at_s[j, v, place] = now
-
-
-@njit(cache=True, nogil=True, borrows=True)
-def _observe(t: JobFacts, reported: SnapshotArrays, kept: Abilities, j: int) -> None:
-    """Observe every vertex v of job j, which runs without backpressure."""
-    for v in range(t.n[t.row[j]]):
-        busy = reported.vertex[VERTEX.busy_ms_per_s, j, v] / 1000.0
-        arriving, tasks = reported.vertex[VERTEX.records_in_per_s, j, v], reported.parallelism[j, v]
-        if busy > 0.0 and arriving > 0.0 and tasks > 0:
-            keep_ability(kept, (j, v), reported.job[JOB.t_s, j], tasks, arriving / busy)
+    return is_new
 
 
 @njit(cache=True, nogil=True)
@@ -242,6 +239,25 @@ def observations(kept: Abilities, of: tuple[int, int]) -> tuple[Floats, Floats]:
     for i in range(n):
         at[i], ability[i] = kept.tasks[j, v, i], kept.ability[j, v, i]
     return at, ability
+
+
+@njit(cache=True, nogil=True)
+def _observe(
+    t: JobFacts, reported: SnapshotArrays, c: ContTuneRules, kept: Abilities, j: int
+) -> None:
+    """Observe every vertex v of job j, which runs without backpressure.
+
+    The length is fitted again when a parallelism is observed for the first time: it takes as long
+    as twenty decisions.
+    """
+    for v in range(t.n[t.row[j]]):
+        busy = reported.vertex[VERTEX.busy_ms_per_s, j, v] / 1000.0
+        arriving, tasks = reported.vertex[VERTEX.records_in_per_s, j, v], reported.parallelism[j, v]
+        if busy > 0.0 and arriving > 0.0 and tasks > 0:
+            is_new = keep_ability(kept, (j, v), reported.job[JOB.t_s, j], tasks, arriving / busy)
+            if is_new and c.fits:
+                at, ability = observations(kept, (j, v))
+                kept.length[j, v] = fit_length(at, ability, c.length)
 
 
 @njit(cache=True, nogil=True)
@@ -268,7 +284,7 @@ def smallest(
     at, ability = observations(kept, of)
     if at.shape[0] == 0:
         return 0, np.nan
-    length = fit_length(at, ability, c.length) if c.fits else c.length
+    length = kept.length[of[0], of[1]]
     weights, likelihood = weigh(at, ability, length)
     if np.isinf(likelihood):
         return 0, np.nan
@@ -315,7 +331,7 @@ def _plan(
         k, waits = t.row[j], is_backpressured(t, seen, j, c.backpressure_ms_per_s)
         is_big = waits and not catches_up(t, seen, j)
         if seen.status[j] == RUNNING and is_full[j] and not waits:
-            _observe(t, reported, kept, j)
+            _observe(t, reported, c, kept, j)
         for v in range(t.n[k]):
             low = t.min_parallelism[k, v]
             high = min(t.max_parallelism[k, v], c.ds2.sizing.cap)

@@ -34,6 +34,8 @@ RULES = (
     "dataflow",
     "beam-flink",
     "dhalion",
+    "daedalus",
+    "conttune",
     "ds2",
     "flink-autoscaler",
     "justin-paper",

@@ -162,7 +162,7 @@ def test_an_ability_is_the_mean_of_the_last_observations():
     kept = policy.state()["abilities"]
     assert kept["ability"][0][1][0] == pytest.approx(1500.0)
     learned(policy, *[(4, 1500.0)] * 10)
-    assert policy.state()["abilities"]["count"][0][1][0] == AVERAGED
+    assert policy.state()["abilities"]["averaged"][0][1][0] == AVERAGED
 
 
 def test_the_parallelism_seen_longest_ago_is_forgotten():
