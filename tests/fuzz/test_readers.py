@@ -43,13 +43,10 @@ def test_whatever_comes_in_there_is_a_result_or_an_error_of_ours(reader: Reader)
 
 OFTEN = (
     "snapshot",
-    "journal",
     "memory.json",
-    "recording manifest.json",
     "policy.json of q11",
     "answer of Prometheus",
     "resource of Kubernetes",
-    "jobs",
 )
 """Readers whose bounds `make test` measures; `make fuzz` measures all."""
 

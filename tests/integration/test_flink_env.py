@@ -82,7 +82,9 @@ def test_gymnasium_finds_nothing_wrong(cluster, config, make):
     assert alive(cluster) == []
 
 
-@pytest.mark.parametrize("action_space", ["vertex", "capacity"])
+@pytest.mark.parametrize(
+    "action_space", ["vertex", pytest.param("capacity", marks=pytest.mark.validate)]
+)
 def test_five_steps_scale_the_real_job(cluster, config, make, action_space):
     env = make({**config, "env": {**config["env"], "action": action_space}})
     column = env.unwrapped.batch.topology.names(0).index("flatmap")

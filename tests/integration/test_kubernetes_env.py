@@ -106,7 +106,9 @@ def test_gymnasium_finds_nothing_wrong(make, cluster):
     wait_until_it_runs(cluster)
 
 
-@pytest.mark.parametrize("action_space", ["vertex", "capacity"])
+@pytest.mark.parametrize(
+    "action_space", [pytest.param("vertex", marks=pytest.mark.validate), "capacity"]
+)
 def test_five_steps_scale_the_job_through_its_resource(make, cluster, fake, spec, action_space):
     env = make(action_space)
     column = env.unwrapped.batch.topology.names(0).index("flatmap")

@@ -81,9 +81,9 @@ def test_whatever_is_picked_for_an_agent_is_accepted():
 
 def test_every_policy_of_the_papers_can_be_tuned():
     assert {
-        AGENT, "aws-managed-flink", "beam-flink", "conttune", "daedalus", "dataflow", "dhalion", "ds2",
-        "flink-autoscaler", "hpa-cpu", "hpa-varga", "justin-artifact", "justin-paper", "keda",
-        "streambed",
+        AGENT, "aws-managed-flink", "beam-flink", "conttune", "daedalus", "dataflow", "dhalion",
+        "ds2", "flink-autoscaler", "hpa-cpu", "hpa-varga", "justin-artifact", "justin-paper",
+        "keda", "streambed",
     } <= TUNABLE  # fmt: skip
 
 
