@@ -28,6 +28,7 @@ __all__ = [
     "RivalWrite",
     "check_stopped",
     "has_named",
+    "other_than",
 ]
 
 Document = dict[str, Any]
@@ -191,7 +192,8 @@ class DirectRival(Rival):
     def _change(self, tasks: int) -> Mapping[str, int]:
         job = RunningJob.find(self._rest, self._spec.job, self._spec)
         wanted = self._rest.resource_requirements(job.id)
-        wanted[job.vertex_ids[VERTEX]]["parallelism"]["upperBound"] = tasks
+        bounds = wanted[job.vertex_ids[VERTEX]]["parallelism"]
+        bounds["upperBound"] = other_than(bounds["upperBound"], tasks)
         self._rest.set_resource_requirements(job.id, wanted)
         return {
             name: int(wanted[vertex_id]["parallelism"]["upperBound"])
@@ -221,7 +223,8 @@ class OperatedRival(Rival):
             options = old["spec"]["flinkConfiguration"]
             before = Override.of(options).values
             for vertex_id, name in self._names.items():
-                written[vertex_id] = tasks if name == VERTEX else before.get(vertex_id, 1)
+                stands = before.get(vertex_id, 1)
+                written[vertex_id] = other_than(stands, tasks) if name == VERTEX else stands
             return {
                 **old,
                 "spec": {**old["spec"], "flinkConfiguration": {**options, KEY: text_of(written)}},
@@ -230,6 +233,11 @@ class OperatedRival(Rival):
         resource = self._server.resources["flinkdeployments"]
         self._server.store.change(resource, "jobs", "operated", change, MANAGER, of_status=False)
         return {self._names[vertex_id]: number for vertex_id, number in written.items()}
+
+
+def other_than(stands: int, tasks: int) -> int:
+    """A number of tasks that is a change: after a change of its own that still stands, one more."""
+    return tasks + 1 if stands == tasks else tasks
 
 
 def has_named(steps: Sequence[Body]) -> bool:

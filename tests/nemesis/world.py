@@ -283,6 +283,7 @@ def _replicas(
             "guardrails": None, "interval_s": 5, "decide_timeout_s": 10, "max_slots": 7,
             "window": {"window_s": 10, "stabilization_s": 0}, "stop_file": str(pause),
             "roll_back": {"return_s": 60, "watch_s": 60, "slo_share": 1, "cool_down_s": 0},
+            "restraint": {"changes_per_hour": 3600, "vain_increases": 100},  # else it soon rests
         }  # fmt: skip
         replicas[name] = Replica(name, folder / name, document, job, path)
     return replicas
