@@ -91,7 +91,7 @@ class Checks:
 
     def begin(self) -> None:
         """A round begins: what is in the journals now was before."""
-        self._errors, self._began_s = self._counted("error"), time.time()
+        self._errors, self._began_s = self._said(), time.time()
         self._exits = self._ends()
 
     def healed(self) -> None:
@@ -127,7 +127,7 @@ class Checks:
 
     def told(self, replica: str) -> bool:
         """Whether a process has written down, in this round, that something was out of reach."""
-        return self._counted("error")[replica] > self._errors[replica]
+        return self._said()[replica] > self._errors[replica]
 
     def ended_by_itself(self, replica: str) -> bool:
         """Whether a process has ended in this round, and nobody killed it."""
@@ -146,6 +146,13 @@ class Checks:
         for tail in self.journals.values():
             tail.take_in()
         return Counter({name: tail.kinds[kind] for name, tail in self.journals.items()})
+
+    def _said(self) -> Counter[str]:
+        """Errors of looks, and changes that failed."""
+        said = self._counted("error")
+        for name, tail in self.journals.items():
+            said[name] += sum(step["event"] == "failed" for step in tail.steps)
+        return said
 
     def _look_at_logs(self) -> None:
         for name, replica in self.world.replicas.items():
