@@ -76,7 +76,7 @@ def theme(scheme: Scheme = "dark") -> Theme:
     """
     light, _, dark = STYLE.partition("@media (prefers-color-scheme: dark)")
     style = dark if scheme == "dark" else light
-    found = dict(re.findall(r"--([\w-]+): #([0-9a-f]{3,6})\b", style.partition("* {")[0]))
+    found = dict(re.findall(r"(?<![\w-])--([\w-]+): #([0-9a-f]{3,6})\b", style.partition("* {")[0]))
     colours = {name: _colour(value) for name, value in found.items()}
     return Theme(
         **{name: colours[name] for name in ("paper", "sunk", "faint", "grey", "quiet", "ink")},
