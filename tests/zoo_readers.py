@@ -134,9 +134,14 @@ class Watched:
         """Find every job in some ways, and look at it by the job files that are written."""
         with ThreadPoolExecutor(4) as pool:
             for reader in readers:
-                for look in pool.map(self._look, self._found(reader)):
-                    self.looks += [look] if isinstance(look, Look) else []
-                    self.troubles += [look] if isinstance(look, str) else []
+                for _ in range(TRIES):
+                    found = list(pool.map(self._look, self._found(reader)))
+                    troubles = [look for look in found if isinstance(look, str)]
+                    if not any(trouble.startswith(f"{FAILING}, ") for trouble in troubles):
+                        break
+                    time.sleep(AGAIN_S)
+                self.looks += [look for look in found if isinstance(look, Look)]
+                self.troubles += troubles
 
     def _found(self, reader: str) -> Iterator[tuple[str, str, FoundJob | str]]:
         """Kind, reader, and the job or its id."""
@@ -239,6 +244,9 @@ class Watched:
             found += compared(look, seen, recent, truth, job, self.most_off_true)
         return found
 
+
+TRIES, AGAIN_S = 3, 10.0
+"""How often jobs are looked for where the one that restarts every minute was in the middle of it."""
 
 FOUND_S, MOST_OFF_FOUND = 30.0, 0.1
 """Of the rates in job files: seconds of truth, and the relative error; Flink averages over 60 s."""

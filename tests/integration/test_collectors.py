@@ -160,11 +160,12 @@ def test_every_metric_of_the_table_is_found(seen, source):
     samples = getattr(seen, source).samples(now_s - 40, now_s)
     assert {metric.name for metric in FLINK_METRICS} - set(samples.metric.tolist()) == set()
     assert samples.vertices() == ["bids", "session", "sink"]
-    assert set(samples.grid("session", "records_in_total")[1].tolist()) == {0, 1}
-    gaps = np.diff(samples.grid("session", "records_in_total")[0])
-    polls = [t_s for t_s in seen.polls if t_s >= now_s - 40]  # late ones are made up for
-    expected = SAMPLE_S if source == "scraped" else np.median(np.diff(polls))
-    assert np.median(gaps) == pytest.approx(expected, abs=1)
+    _, subtasks, values = samples.grid("session", "records_in_total")
+    assert subtasks.tolist() == [0, 1]
+    polls = [t_s for t_s in seen.polls if t_s >= now_s - 40]
+    most = 40 / SAMPLE_S if source == "scraped" else len(polls)
+    for taken in np.isfinite(values).sum(axis=0):  # some come too late on a busy machine
+        assert most / 2 <= taken <= most + 1
 
 
 def test_the_discovered_file_describes_the_job_and_shadow_takes_it(seen, tmp_path):
