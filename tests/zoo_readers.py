@@ -246,7 +246,7 @@ class Watched:
 
 
 TRIES, AGAIN_S = 3, 10.0
-"""How often jobs are looked for where the one that restarts every minute was in the middle of it."""
+"""How often jobs are looked for while one of them is in the middle of a restart."""
 
 FOUND_S, MOST_OFF_FOUND = 30.0, 0.1
 """Of the rates in job files: seconds of truth, and the relative error; Flink averages over 60 s."""
