@@ -6,32 +6,25 @@ parallelism of the application; 360 below 10 % halve it, rounded up, but not bel
 own `Parallelism`.
 
 Not published: what happens when the parallelism cannot be doubled, and what a rescale or a missing
-data point does to the count. Here vertices rise to their maximum, and the count begins anew. The
+data point does to the count. Here vertices rise to their maximum, and the count restarts. The
 service scales all operators, unless the application's code fixes their parallelism; here every
 vertex that can be scaled changes by the same factor.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from pydantic import Field, model_validator
 
 from baselines import reasons
 from baselines.replicas import can_scale
-from baselines.spans import Spans, are_over
+from baselines.spans import SpanPolicy, Spans, are_over
 from baselines.workers import highest_cpu
 from dsp_gym.arrays import Bools, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import needs
-from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
-from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import LastKnown
-from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 NEEDS = needs(
     ("busy_ms_per_s", "records_in_per_s"), (), demand=False, besides=("busy_max_ms_per_s",)
@@ -65,8 +58,7 @@ class AwsManagedFlinkConfig(ConfigModel):
     longest_gap_s: float = Field(
         300.0,
         ge=0,
-        description="time without a known CPU load after which a duration begins anew, s "
-        "(assumption)",
+        description="time without a known CPU load after which a duration restarts, s (assumption)",
     )
 
     @model_validator(mode="after")
@@ -80,7 +72,7 @@ class AwsManagedFlinkConfig(ConfigModel):
         return self
 
 
-class AwsManagedFlink(Kept, ExplainingPolicy):
+class AwsManagedFlink(SpanPolicy):
     """Amazon Managed Service for Apache Flink: doubles at 75 % CPU, halves below 10 %."""
 
     Config = AwsManagedFlinkConfig
@@ -88,19 +80,9 @@ class AwsManagedFlink(Kept, ExplainingPolicy):
     def __init__(self, config: AwsManagedFlinkConfig | None = None) -> None:
         self.name = "aws-managed-flink"
         self.config = c = config or AwsManagedFlinkConfig()
-        self._spans = Spans(("high", "low"), longest_gap_s=c.longest_gap_s, sample_s=DATA_POINT_S)
-        self._last_known = LastKnown(NEEDS)
-        self._kept = Parts(spans=self._spans, last_known=self._last_known)
-
-    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        self._spans.reset(jobs, mask)
-        self._last_known.reset(jobs, mask)
-
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), memories=self.memories)
-
-    def memories(self) -> tuple[RowMemory, ...]:
-        return (*self._spans.memories(), *self._last_known.memories())
+        super().__init__(
+            Spans(("high", "low"), longest_gap_s=c.longest_gap_s, sample_s=DATA_POINT_S), NEEDS
+        )
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c, spans = self.config, self._spans

@@ -16,24 +16,16 @@ which the authors cite. A shrinking backlog counts as a constant one. By the for
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from pydantic import Field, model_validator
 
 from baselines import reasons
-from baselines.spans import Spans, are_over
+from baselines.spans import SpanPolicy, Spans, are_over
 from baselines.workers import job_backlog, mean_cpu, whole, with_workers, workers
-from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import BACKLOG, needs
-from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
-from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import LastKnown
-from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 NEEDS = needs(("busy_ms_per_s", "records_in_per_s"), BACKLOG, demand=False)
 """The metrics that a decision on a vertex needs: those of its tasks, and the backlog."""
@@ -89,7 +81,7 @@ class BeamFlinkConfig(ConfigModel):
         return self
 
 
-class BeamFlink(Kept, ExplainingPolicy):
+class BeamFlink(SpanPolicy):
     """Beam on Flink at Palo Alto Networks: keeps up and catches up in 60 s; down by CPU load."""
 
     Config = BeamFlinkConfig
@@ -97,19 +89,7 @@ class BeamFlink(Kept, ExplainingPolicy):
     def __init__(self, config: BeamFlinkConfig | None = None) -> None:
         self.name = "beam-flink"
         self.config = config or BeamFlinkConfig()
-        self._spans = Spans()
-        self._last_known = LastKnown(NEEDS)
-        self._kept = Parts(spans=self._spans, last_known=self._last_known)
-
-    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        self._spans.reset(jobs, mask)
-        self._last_known.reset(jobs, mask)
-
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), memories=self.memories)
-
-    def memories(self) -> tuple[RowMemory, ...]:
-        return (*self._spans.memories(), *self._last_known.memories())
+        super().__init__(Spans(), NEEDS)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c = self.config

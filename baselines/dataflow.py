@@ -17,24 +17,17 @@ scale-downs are dampened, here not at all.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from pydantic import Field, model_validator
 
 from baselines import reasons
-from baselines.spans import Spans, are_over
+from baselines.spans import SpanPolicy, Spans, are_over
 from baselines.workers import job_backlog, mean_cpu, whole, with_workers, workers
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import BACKLOG, needs
-from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
-from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
-from dsp_gym.loop.unknown import LastKnown
-from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 NEEDS = needs(("busy_ms_per_s", "records_in_per_s"), BACKLOG, demand=False)
 """The metrics that a decision on a vertex needs: those of its tasks, and the backlog."""
@@ -75,7 +68,7 @@ class DataflowConfig(ConfigModel):
     longest_gap_s: float = Field(
         300.0,
         ge=0,
-        description="time without known metrics after which a duration begins anew, s (assumption)",
+        description="time without known metrics after which a duration restarts, s (assumption)",
     )
 
     @property
@@ -97,7 +90,7 @@ class DataflowConfig(ConfigModel):
         return self
 
 
-class Dataflow(Kept, ExplainingPolicy):
+class Dataflow(SpanPolicy):
     """Google Cloud Dataflow: workers that read a lasting backlog in 150 s, or that use 75 % CPU."""
 
     Config = DataflowConfig
@@ -105,19 +98,7 @@ class Dataflow(Kept, ExplainingPolicy):
     def __init__(self, config: DataflowConfig | None = None) -> None:
         self.name = "dataflow"
         self.config = c = config or DataflowConfig()
-        self._spans = Spans(("behind", "busy", "spare"), longest_gap_s=c.longest_gap_s)
-        self._last_known = LastKnown(NEEDS)
-        self._kept = Parts(spans=self._spans, last_known=self._last_known)
-
-    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        self._spans.reset(jobs, mask)
-        self._last_known.reset(jobs, mask)
-
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), memories=self.memories)
-
-    def memories(self) -> tuple[RowMemory, ...]:
-        return (*self._spans.memories(), *self._last_known.memories())
+        super().__init__(Spans(("behind", "busy", "spare"), longest_gap_s=c.longest_gap_s), NEEDS)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c = self.config

@@ -1,23 +1,27 @@
 """How long conditions have lasted, on the clock of the snapshots.
 
-A rule such as "above 75 % for 15 minutes" needs to know since when something holds. A span begins
-anew after a restart, in another configuration, and after a gap in what is known: nobody has seen
-what happened meanwhile.
+A rule such as "above 75 % for 15 minutes" needs to know since when something holds. A span restarts
+with the job, in another configuration, and after a gap in what is known: nobody has seen what
+happened meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Floats
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.loop.due import is_due
-from dsp_gym.loop.per_job_state import Kept, Per, RowMemory
+from dsp_gym.loop.lacking import Needs
+from dsp_gym.loop.per_job_state import Kept, Parts, Per, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.unknown import LastKnown
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 
 class Spans(Kept):
@@ -93,6 +97,40 @@ class Spans(Kept):
         last[holds] = now[holds]
         begin[fails] = np.nan
         return np.where(holds, begin, np.nan)
+
+
+class SpanPolicy(Kept, ExplainingPolicy):
+    """A policy that remembers since when conditions hold, and last known metrics.
+
+    Args:
+        spans: The conditions.
+        needs: The metrics that a decision on a vertex needs.
+    """
+
+    def __init__(self, spans: Spans, needs: Needs) -> None:
+        self._spans, self._last_known = spans, LastKnown(needs)
+        self._kept = Parts(spans=spans, last_known=self._last_known)
+
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        """Forget all rows, or only those where the mask is True."""
+        self._spans.reset(jobs, mask)
+        self._last_known.reset(jobs, mask)
+
+    def capabilities(self) -> Capabilities:
+        """Say that requests may share a batch.
+
+        Returns:
+            Those of a policy that explains itself, and its memories.
+        """
+        return replace(super().capabilities(), memories=self.memories)
+
+    def memories(self) -> tuple[RowMemory, ...]:
+        """Return the whole memory.
+
+        Returns:
+            That of the conditions, and that of the metrics.
+        """
+        return (*self._spans.memories(), *self._last_known.memories())
 
 
 def _begin(name: str) -> str:

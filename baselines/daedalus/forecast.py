@@ -1,7 +1,7 @@
 """Forecasts of a load: an autoregression of its differences, and a straight line beside it.
 
 Daedalus fits ARIMA models whose orders a library searches, up to 5. Here the order is fixed: least
-squares on the first differences, ARIMA(p, 1, 0), fitted anew in every loop.
+squares on the first differences, ARIMA(p, 1, 0), fitted again in every loop.
 """
 
 from __future__ import annotations

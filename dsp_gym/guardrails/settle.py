@@ -47,7 +47,7 @@ class _Times(NamedTuple):
 class Settle(Restriction):
     """Hold a job for good that has gone a day without a change, or is watched for three days.
 
-    Both times begin anew with a change of a settled job, by its owner or by a guardrail that lets
+    Both times restart with a change of a settled job, by its owner or by a guardrail that lets
     another policy decide.
     """
 
