@@ -125,6 +125,7 @@ def autoscaler(classes: Classes, folder: Path) -> Iterator[Autoscaler]:
         str(found.path),
         *found.flags,
         "-Xmx256m",
+        "-XX:TieredStopAtLevel=1",  # beside other tests, time for better code is time for answers
         "-Dorg.apache.logging.log4j.level=WARN",
         "-cp",
         path,

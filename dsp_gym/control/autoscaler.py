@@ -84,6 +84,8 @@ class JobAutoscaler:
     def warm_up(self, seen: MetricsSnapshot) -> None:
         """Warm up the policies, see `PolicyEvaluator.warm_up`; then restore what was stored."""
         self._evaluator.warm_up(seen)
+        if self.permission.is_acting:
+            self.roll_back.carried.warm_up(seen)
         if self._store is not None:
             self._store.restore(self.backend.now_s())
 

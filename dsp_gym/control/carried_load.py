@@ -25,6 +25,12 @@ class CarriedLoad:
         self._model = ServiceModel()
         self._jobs: Topology | None = None
 
+    def warm_up(self, seen: MetricsSnapshot) -> None:
+        """Learn from a snapshot on a model of its own: compiled code is loaded before it counts."""
+        other = CarriedLoad()
+        other.observe(seen)
+        other._model.capacity_per_s(seen.topology, seen.parallelism, seen.memory_level)
+
     def observe(self, seen: MetricsSnapshot) -> None:
         """Learn from a snapshot, (1, V)."""
         if self._jobs is not seen.topology:

@@ -65,7 +65,14 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Classes:
 
 @pytest.fixture(scope="module")
 def loop(classes: Classes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Autoscaler]:
-    with autoscaler(classes, tmp_path_factory.mktemp("operator")) as running:
+    folder = tmp_path_factory.mktemp("operator")
+    with autoscaler(classes, folder) as running, fake_gym() as gym:
+        gym.answer = deciding({MAP: 9}, **forecast(24_000))
+        token = written_token(folder)
+        # On a busy machine the first cycles of a JVM, which load classes, take longer than a second.
+        for k, mode in enumerate(("observe", "forecast", "policy") * 3):
+            at_s = 1_700_000_000.0 + 60 * k
+            running.run(cycle(options(gym.url, token, mode), job=f"flink/first-{mode}", t_s=at_s))
         yield running
 
 
@@ -77,7 +84,11 @@ def gym() -> Iterator[FakeGym]:
 
 @pytest.fixture
 def token(tmp_path) -> Path:
-    file = tmp_path / "token"
+    return written_token(tmp_path)
+
+
+def written_token(folder: Path) -> Path:
+    file = folder / "token"
     file.write_text(f"operator {TOKEN}\n")
     return file
 

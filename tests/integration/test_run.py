@@ -18,9 +18,11 @@ from dsp_gym.backends.flink.rest import ENDED
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.config.files import parse
 from dsp_gym.control.autoscaler import JobAutoscaler
+from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.start import started
 from dsp_gym.errors import FlinkError
+from dsp_gym.guardrails.slots import bounded
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.journal import read
@@ -56,6 +58,23 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
 @pytest.fixture(scope="module")
 def job_file(tmp_path_factory) -> Path:
     return write_job(tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(job_file, tmp_path_factory) -> None:
+    """Compile what decides before a job runs: that takes up to a minute, and loads end."""
+    as_beside_flink = bounded(None, load_job(str(job_file)), 40)
+    given = {
+        "job": str(job_file),
+        "policy": QUICK_DS2,
+        "guardrails": as_beside_flink.model_dump(mode="json"),
+        "journal": str(tmp_path_factory.mktemp("compiled")),
+    }
+    simulated = Substitute(load="diurnal", duration_s=600)
+    config = parse(RunConfig, given, "run.yaml")
+    with started(config, mode="active", substitute=simulated) as run:
+        run.turn()
+        run.turn()
 
 
 @pytest.fixture
