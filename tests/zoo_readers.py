@@ -204,10 +204,10 @@ class Watched:
         error = _error(rate_per_s, true_per_s, true_per_s, 0.0)
         yield look.compared("", "source rate", rate_per_s, true_per_s, error, MOST_OFF_FOUND)
 
-    def differences(self) -> list[Difference]:
-        """Look at every job in every way, and compare with what it did meanwhile."""
+    def differences(self, kinds: Iterable[str] | None = None) -> list[Difference]:
+        """Look at jobs in every way (default: at all), and compare with what they did meanwhile."""
         with ThreadPoolExecutor(4) as pool:
-            compared = list(pool.map(self._compared, self.zoo.jobs))
+            compared = list(pool.map(self._compared, self.zoo.jobs if kinds is None else kinds))
         found = [one for of_job in compared for one in of_job]
         for one in found:
             self.errors[one.metric].append((one.error, one.most))

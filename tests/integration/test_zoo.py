@@ -1,7 +1,8 @@
 """Jobs of the kinds that people run, read by REST and by six Prometheus servers.
 
 Each job writes down what it really does (flink-jobs/zoo). What is read must agree with it: rates
-and selectivities within 3 %, records per busy second within 5 %, parallelism exactly.
+and selectivities within 3 %, records per busy second within 5 %, parallelism exactly. Beside other
+tests a task waits for a processor while it is busy: there, records per busy second within 35 %.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ LOOKS = 3
 RESCALED = ("chained-filter", "join", "partitioners")
 
 VERSIONS = ("1.18.1", "1.19.3", "1.20.3", "2.0.1", "2.1.0", "2.2.0", "2.3.0")
-MOST_OFF_TRUE = 0.05
+MOST_OFF_TRUE, MOST_OFF_TRUE_BESIDE_OTHERS = 0.05, 0.35
 MOST_OFF_TRUE_OF = {"1.18.1": 0.35}
 """Until FLINK-35764, a task was idle twice where its metrics were updated meanwhile (every 5 s)."""
 VALIDATED = WindowConfig(window_s=60, stabilization_s=10)
@@ -67,7 +68,10 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    with open_zoo(tmp_path_factory.mktemp("zoo")) as zoo, Watched(zoo, WINDOW) as watched:
+    with (
+        open_zoo(tmp_path_factory.mktemp("zoo")) as zoo,
+        Watched(zoo, WINDOW, MOST_OFF_TRUE_BESIDE_OTHERS) as watched,
+    ):
         wait_until_all_run(zoo)
         watched.discover([REST])
         time.sleep(WINDOW.window_s + WINDOW.stabilization_s)
@@ -77,10 +81,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         for kind in RESCALED:
             rescale(zoo, kind, 1)
         time.sleep(WINDOW.window_s + WINDOW.stabilization_s)
-        yield Seen(before, lasting(watched), discovered, watched.troubles)
+        yield Seen(before, lasting(watched, RESCALED), discovered, watched.troubles)
 
 
-def lasting(watched: Watched) -> list[Difference]:
+def lasting(watched: Watched, kinds: Sequence[str] | None = None) -> list[Difference]:
     """What is read wrong at every one of several looks.
 
     Another program can take the processor for a second, which a window then lacks or has twice. In
@@ -88,7 +92,7 @@ def lasting(watched: Watched) -> list[Difference]:
     """
     looks = []
     for _ in range(LOOKS):
-        looks.append(watched.differences())
+        looks.append(watched.differences(kinds))
         time.sleep(1.0)
     others = [{one.what for one in look} for look in looks[1:]]
     return [one for one in looks[0] if all(one.what in other for other in others)]
