@@ -67,6 +67,7 @@ def test_its_observations_are_those_of_the_recording(both):
         assert o.read_us == pytest.approx(seen[run].read_us, rel=0.01)
 
 
+@pytest.mark.validate
 def test_what_is_fitted_predicts_the_same_capacity(both):
     from_recording, from_dataset = both
     one = calibrate(from_recording, refit=False)

@@ -107,6 +107,7 @@ def test_the_split_of_a_decision_is_computed_once(spark, tmp_path, monkeypatch):
     assert len(rows) == 7
 
 
+@pytest.mark.validate
 def test_a_mixed_dataset_has_one_unit_of_cost(spark, tmp_path):
     """A journal and a recording of one configuration cost the same, whatever the headroom is."""
     sources = [

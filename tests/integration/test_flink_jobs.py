@@ -23,6 +23,8 @@ pytestmark = REAL_FLINK
 
 QUERIES = ("q1", "q2", "q3", "q5", "q8", "q11")
 OTHERS = ("wordcount", "micro-read", "micro-write", "micro-update")
+QUICK = ("q3", "q5", "wordcount", "micro-update")
+"""A join, windows, a flat map and every access to state; the others wait for `make validate`."""
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,17 @@ def now_ms() -> int:
 
 
 @MEASURED
-@pytest.mark.parametrize("job", QUERIES + OTHERS)
+@pytest.mark.parametrize(
+    "job",
+    [
+        *QUICK,
+        *(
+            pytest.param(job, marks=pytest.mark.validate)
+            for job in QUERIES + OTHERS
+            if job not in QUICK
+        ),
+    ],
+)
 def test_a_job_has_the_vertices_of_its_file_and_results_arrive(cluster, job):
     spec = load_job(f"flink-{job}")
     windows = {"window_s": 2, "slide_s": 1, "gap_s": 1}

@@ -97,6 +97,7 @@ def make(cluster, fake, job_file, tmp_path) -> Iterator[Callable[..., gymnasium.
         env.close()
 
 
+@pytest.mark.validate
 def test_gymnasium_finds_nothing_wrong(make, cluster):
     env = make()
     with warnings.catch_warnings():

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "notebooks"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.ipynb"))
-QUICK = ("backtest", "first-environment")
+QUICK = ("first-environment",)
 """The others train, calibrate or start Spark, and wait for `make validate`."""
 
 

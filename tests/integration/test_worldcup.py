@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 COMMAND = (sys.executable, "-c", "from dsp_gym.cli import main; main()")
 
 
+@pytest.mark.validate
 def test_an_agent_learns_on_one_day_and_is_compared_on_another(tmp_path, data_folder):
     config = read_yaml(find("experiments", "q11-worldcup"))
     config["agent"] |= {
