@@ -181,6 +181,8 @@ class Watched:
 
     def discovered(self) -> list[Difference]:
         """Find every job again, and compare the rates in the job files with what it did."""
+        began = [self.zoo.truth(kind).began_s() for kind in self.zoo.jobs if kind != FAILING]
+        time.sleep(max(0.0, max(began) + AVERAGED_S + CATCH_UP_S - time.time()))
         found: list[Difference] = []
         with ThreadPoolExecutor(4) as pool:
             for reader in READERS:
@@ -249,7 +251,10 @@ TRIES, AGAIN_S = 3, 10.0
 """How often jobs are looked for while one of them is in the middle of a restart."""
 
 FOUND_S, MOST_OFF_FOUND = 30.0, 0.1
-"""Of the rates in job files: seconds of truth, and the relative error; Flink averages over 60 s."""
+"""Of the rates in job files: seconds of truth, and the relative error."""
+
+AVERAGED_S, CATCH_UP_S = 60.0, 15.0
+"""Seconds over which Flink averages, and those in which a source that starts reads what it owes."""
 
 MOST_OFF = 0.03
 """Relative error of rates and selectivities."""

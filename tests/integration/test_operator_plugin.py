@@ -69,7 +69,7 @@ def loop(classes: Classes, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with autoscaler(classes, folder) as running, fake_gym() as gym:
         gym.answer = deciding({MAP: 9}, **forecast(24_000))
         token = written_token(folder)
-        # On a busy machine the first cycles of a JVM, which load classes, take longer than a second.
+        # Beside other tests, the first cycles of a JVM, which load classes, take over a second.
         for k, mode in enumerate(("observe", "forecast", "policy") * 3):
             at_s = 1_700_000_000.0 + 60 * k
             running.run(cycle(options(gym.url, token, mode), job=f"flink/first-{mode}", t_s=at_s))

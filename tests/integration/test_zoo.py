@@ -39,7 +39,7 @@ WINDOW = WindowConfig(window_s=30, stabilization_s=10)
 LOOKS = 3
 RESCALED = ("chained-filter", "join", "partitioners")
 QUICK = (*RESCALED, "bounded", "same-names", "unicode", "window", FAILING, "sql")
-"""Kinds of which each reads wrong in a way of its own; `make validate` reads all, of every version."""
+"""Kinds of which each could be read wrong in its own way; `make validate` reads all."""
 
 VERSIONS = ("1.18.1", "1.19.3", "1.20.3", "2.0.1", "2.1.0", "2.2.0", "2.3.0")
 MOST_OFF_TRUE, MOST_OFF_TRUE_BESIDE_OTHERS = 0.05, 0.35
