@@ -21,8 +21,8 @@ def test_memory_stays_below_its_bar_and_every_figure_is_there():
     heavy = figures.pop("heavy modules")
     assert heavy.value == 0, heavy.method
     assert all(figure.value > 0 for figure in figures.values())
-    # SciPy, which numba imports where it is installed, and caches of tests take the rest.
-    assert figures["memory"].value < 1.35 * BARS["memory"]
+    # Python's and numba's own caches differ a little from one machine to the next.
+    assert figures["memory"].value < 1.2 * BARS["memory"]
     assert figures["threads"].value <= BARS["threads"]
 
 
