@@ -22,6 +22,13 @@ class PlaceConfig(ConfigModel):
     rest_url: Url | None = Field(
         None, description="Flink's REST interface; none: that of the local cluster"
     )
+    job_id: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{32}$",
+        description="Flink's id of the job where several bear its name; once it has ended, the job "
+        "is the one of that name that did not run beside it. A process that acts needs a name that "
+        "is the job's alone",
+    )
     prometheus_url: Url | None = Field(
         None, description="a Prometheus that scrapes it; none: that of the local cluster"
     )
@@ -94,6 +101,8 @@ class PlaceConfig(ConfigModel):
             raise ValueError(
                 "kubernetes names the job, its rest_url and prometheus_url; no other may"
             )
+        if self.kubernetes is not None and self.job_id is not None:
+            raise ValueError("a resource on Kubernetes has one job; job_id tells jobs of one name")
         if self.lease is not None:
             self._check_lease(self.lease)
         if self.rest_url is None:

@@ -112,10 +112,13 @@ def connect(
     clock = clock or Clock()
     if apply:
         check_version(place.rest, _WAYS[place.config.actuator])
-    found = place.rest.find_job(job_name)
+    own_id = place.config.job_id
+    if apply:
+        place.rest.find_job(job_name)  # what acts knows the job by its name alone
+    job_id = FlinkJob(place.rest, job_name, spec, own_id).job_id
     if place.config.actuator == "adaptive":  # policies know memory and rescales as they are there
-        spec = found_in_place(spec, running_levels(place.rest, found.id, spec))
-    job = FlinkJob(place.rest, job_name, spec)
+        spec = found_in_place(spec, running_levels(place.rest, job_id, spec))
+    job = FlinkJob(place.rest, job_name, spec, own_id)
     job.vertex_ids(job.job_id)  # a file of another job is refused
     source = _source(place, job, spec, window)
     now_s = clock.now()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer, vertices_of
-from dsp_gym.backends.flink.rest import ENDED, FlinkRest, bearing
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, bearing
 from dsp_gym.backends.flink.source import RealJob
 from dsp_gym.backends.flink.submission import all_running, running_levels
 from dsp_gym.backends.upstream.timed_calls import deadline
@@ -29,13 +29,18 @@ class FlinkJob(RealJob):
 
     Args:
         rest: The cluster's REST interface.
-        name: Name of the job; only one of that name may run.
+        name: Name of the job.
         spec: Its job file.
+        own_id: Its id now, where several jobs bear the name; None: only one may.
     """
 
-    def __init__(self, rest: FlinkRest, name: str, spec: JobSpec) -> None:
+    def __init__(
+        self, rest: FlinkRest, name: str, spec: JobSpec, own_id: str | None = None
+    ) -> None:
         super().__init__(name, spec)
         self.rest = rest
+        self._own_id = own_id
+        self._others: frozenset[str] = frozenset()  # ids that have run beside it
         self._run: tuple[str, float] | None = None  # id and running since, of the run seen last
         self._seen_running_s = UNKNOWN
         self._outage_s = self._resumed_from_s = UNKNOWN
@@ -53,7 +58,33 @@ class FlinkJob(RealJob):
         Raises:
             FlinkError: None or several do, or Flink does not answer.
         """
-        return self._remembered(self.rest.find_job(self.name).id)
+        running = [job for job in self.rest.jobs() if job.state not in ENDED]
+        own = self._own(bearing(self.name, running))
+        if own is None:
+            raise self.rest.missing(self.name, running)
+        return self._remembered(own)
+
+    def _own(self, named: Sequence[JobSummary]) -> str | None:
+        """Choose this job among those of its name that have not ended.
+
+        A job that is submitted again has another id: it is the one that did not run beside the
+        former.
+
+        Returns:
+            Its id; None where it does not run.
+
+        Raises:
+            FlinkError: It may be one or another.
+        """
+        ids = {job.id for job in named}
+        candidates = ids if self._own_id is None else ids & {self._own_id} or ids - self._others
+        if len(candidates) > 1:
+            raise self.rest.ambiguous(self.name, named)
+        for own in candidates:
+            if self._own_id is not None:
+                self._own_id, self._others = own, frozenset(ids - candidates)
+            return own
+        return None
 
     def vertex_ids(self, job_id: str) -> dict[str, str]:
         """Flink's ids of the vertices of the job file.
@@ -86,14 +117,13 @@ class FlinkJob(RealJob):
             self.trouble = error
             return self._known(now_s, Status.RESTARTING)
         mine = bearing(self.name, jobs)
-        named = [job.id for job in mine if job.state not in ENDED]
-        if not named:
+        job_id = self._own([job for job in mine if job.state not in ENDED])
+        if job_id is None:
             # A JobManager that lost its leadership suspends a job; the next one runs it.
             is_suspended = any(job.state == "SUSPENDED" for job in mine)
             return self._known(now_s, Status.RESTARTING if is_suspended else Status.FAILED)
-        job_id = self._remembered(named[0]) if len(named) == 1 else self.job_id
         try:
-            return self._known(now_s, self._look(job_id, now_s))
+            return self._known(now_s, self._look(self._remembered(job_id), now_s))
         except FlinkError as error:
             self.trouble = error
             return self._known(now_s, Status.RESTARTING)

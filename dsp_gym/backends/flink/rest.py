@@ -177,17 +177,27 @@ class FlinkRest:
         if len(named) == 1:
             return named[0]
         if named:
-            ids = ", ".join(job.id for job in named)
-            raise FlinkError(
-                f"{self.url}: {len(named)} jobs are named {name!r}: {ids}",
-                remedy="Stop all but one: dsp-gym flink down --job JOB_ID",
-            )
-        running = ", ".join(sorted({job.name for job in jobs})) or "none"
-        raise FlinkError(
-            f"{self.url}: no job named {name!r} runs; running: {running}",
+            raise self.ambiguous(name, named)
+        raise self.missing(name, jobs)
+
+    def missing(self, name: str, running: Sequence[JobSummary]) -> FlinkError:
+        """Make the error of a job that does not run."""
+        names = ", ".join(sorted({job.name for job in running})) or "none"
+        return FlinkError(
+            f"{self.url}: no job named {name!r} runs; running: {names}",
             reason="NotFound",
             remedy="Submit it: dsp-gym flink submit JOB; a job that has run before needs "
             "--savepoint PATH, or its state starts empty.",
+        )
+
+    def ambiguous(self, name: str, named: Sequence[JobSummary]) -> FlinkError:
+        """Make the error of a name that several running jobs bear."""
+        ids = ", ".join(job.id for job in named)
+        return FlinkError(
+            f"{self.url}: {len(named)} jobs are named {name!r}: {ids}",
+            remedy="Say which one by its id: where.job_id in a configuration, the id in place of "
+            "the name on the command line. To act on one, stop the others: dsp-gym flink down "
+            "--job JOB_ID",
         )
 
     def job(self, job_id: str) -> JobAnswer:

@@ -167,7 +167,29 @@ def test_an_id_the_cluster_forgot_ended_when_it_was_last_seen_running(cluster, j
 def test_two_jobs_of_one_name_are_an_error(cluster, job):
     tell(cluster)
     tell(cluster, job_id="b2")
-    with pytest.raises(FlinkError, match=r"2 jobs are named 'mine'.*Stop all but one"):
+    with pytest.raises(FlinkError, match=r"2 jobs are named 'mine'.*where.job_id"):
+        job.observe(1500.0)
+
+
+def test_one_of_several_jobs_of_a_name_is_followed_by_its_id_and_then_by_what_is_new(cluster):
+    tell(cluster)
+    tell(cluster, job_id="b2")
+    job = FlinkJob(FlinkRest(cluster.url, timeout_s=2.0), "mine", line(), own_id="b2")
+    assert (job.observe(1500.0).status, job.job_id) == (Status.RUNNING, "b2")
+    tell(cluster, job_id="b2", state="FINISHED", running={}, ended_ms=START_MS + 550_000)
+    assert job.observe(1560.0).status == Status.FAILED  # a1 has run beside it, and is another
+    with pytest.raises(FlinkError, match="no job named 'mine' runs"):
+        _ = job.job_id
+    tell(cluster, job_id="c3", since_ms=START_MS + 562_000)
+    assert (job.observe(1600.0).status, job.job_id) == (Status.RUNNING, "c3")
+    assert job.ids == ("b2", "c3")
+
+
+def test_an_id_that_none_of_several_jobs_has_is_an_error(cluster):
+    tell(cluster)
+    tell(cluster, job_id="b2")
+    job = FlinkJob(FlinkRest(cluster.url, timeout_s=2.0), "mine", line(), own_id="d4")
+    with pytest.raises(FlinkError, match=r"2 jobs are named 'mine': a1, b2"):
         job.observe(1500.0)
 
 

@@ -57,7 +57,7 @@ def test_the_one_job_that_has_not_ended_is_found_by_name(
     rest = serve({"/jobs/overview": (200, answer)})
     found = rest.find_job("q5")
     assert (found.id, found.state, found.start_s) == ("2", "RESTARTING", 1.5)
-    with pytest.raises(FlinkError, match=r"2 jobs are named 'q8': 3, 4\. Stop all but one"):
+    with pytest.raises(FlinkError, match=r"2 jobs are named 'q8': 3, 4\. Say which one by its id"):
         rest.find_job("q8")
     with pytest.raises(FlinkError, match=r"no job named 'q1' runs; running: q5, q8") as none:
         rest.find_job("q1")
