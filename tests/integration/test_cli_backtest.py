@@ -143,6 +143,7 @@ def test_the_path_of_a_shipped_journal_is_as_good_as_its_name(tmp_path):
     assert found[0]["jobs"] == found[1]["jobs"]
 
 
+@pytest.mark.validate
 def test_tables_may_be_parquet(exported, tmp_path):
     from pyarrow import csv, parquet
 

@@ -131,7 +131,7 @@ def test_ctrl_c_keeps_what_was_found_and_resume_goes_on(benchmark, tmp_path):
     assert load_model(PolicyConfig, "policies", file).provenance["trials"] == before + 2
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_an_agent_is_tuned_on_its_experiment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     document = read_yaml(find("experiments", "q11-quickstart"))

@@ -51,6 +51,7 @@ def test_a_run_is_read_back_as_it_was_recorded(store, tmp_path):
     assert (record.folder / "policy" / "policy.json").is_file()
 
 
+@pytest.mark.validate
 def test_a_store_named_by_a_relative_path_is_that_of_the_folder_one_is_in(tmp_path, monkeypatch):
     runs = {}
     for name in ("one", "other"):

@@ -22,7 +22,7 @@ from tests.dataset_reference import Raw, Result, reference
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 QUALITY = QualityConfig()
-INPUTS, MANY_INPUTS = 10, 25
+INPUTS, MANY_INPUTS = 6, 25
 """Per example: those of the first have no faults, those of the second have."""
 
 METRICS = (
@@ -202,7 +202,7 @@ def by_cell(grid) -> dict[tuple, dict[str, Any]]:
     return {tuple(row[key] for key in keys): row.asDict() for row in grid.collect()}
 
 
-@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("files", [pytest.param(1, marks=pytest.mark.validate), 3])
 def test_workers_make_of_files_the_grid_that_spark_makes_of_rows(spark, tmp_path, files):
     from spark_pipelines.quality.checks import judge
     from spark_pipelines.schema import RAW
