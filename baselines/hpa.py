@@ -1,14 +1,17 @@
-"""Kubernetes' horizontal pod autoscaler on the busy share of a vertex's subtasks.
+"""Kubernetes' horizontal pod autoscaler on the busy share of a vertex's subtasks, or on CPU.
 
 Semantics of autoscaling/v2: the ratio with its tolerance, conservative treatment of missing
 metrics; stabilisation windows and behaviour policies are in `replicas`. A subtask counts as a pod
-and its busy time as CPU, as in Varga et al., "Towards autoscaling of Apache Flink jobs".
+and its busy time as CPU, as in Varga et al., "Towards autoscaling of Apache Flink jobs"; or a
+TaskManager with one slot is a pod and has a CPU load, as in Flink's reactive mode.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from baselines import reasons
 from baselines.replicas import Behavior, HorizontalController, can_scale, recommend_all
@@ -33,6 +36,11 @@ class HpaCpuConfig(ConfigModel):
     target_utilization: float = Field(
         0.8, gt=0, le=1, description="busy share to aim at (Kubernetes: 80 % when not given)"
     )
+    metric: Literal["busy", "cpu"] = Field(
+        "busy",
+        description="busy: busy time of the subtasks, each a pod; cpu: CPU load of the "
+        "TaskManagers, which is one for the job",
+    )
     tolerance: float = Field(0.1, ge=0, description="|metric / target - 1| that is left alone")
     per_vertex: bool = Field(
         True,
@@ -43,9 +51,23 @@ class HpaCpuConfig(ConfigModel):
     readiness_s: float = Field(
         60.0, ge=0, description="seconds after a start in which pods have no usable CPU metric"
     )
+    restarts_pods: bool = Field(
+        True,
+        description="true: a rescale starts all pods anew, and the controller waits for their "
+        "metrics; false: it adds or removes pods and the others keep theirs, as in reactive mode",
+    )
     behavior: Behavior = Field(
         default_factory=Behavior, description="stabilisation and limits of the change"
     )
+
+    @model_validator(mode="after")
+    def _one_count_for_cpu(self) -> HpaCpuConfig:
+        if self.metric == "cpu" and self.per_vertex:
+            raise ValueError(
+                "metric: cpu is the load of TaskManagers, which tasks of all vertices share; "
+                "set per_vertex: false, or use metric: busy"
+            )
+        return self
 
 
 class HpaCpu(Kept, ExplainingPolicy):
@@ -61,6 +83,7 @@ class HpaCpu(Kept, ExplainingPolicy):
             sync_period_s=c.sync_period_s,
             per_vertex=c.per_vertex,
             readiness_s=c.readiness_s,
+            restarts_pods=c.restarts_pods,
         )
         self._last_known = LastKnown(NEEDS)
         self._kept = Parts(controller=self._controller, last_known=self._last_known)
@@ -76,12 +99,17 @@ class HpaCpu(Kept, ExplainingPolicy):
         # One count for the job: the mean over all tasks stands for every vertex.
         if not c.per_vertex:
             share = _of_job(snapshot, share)
+        if c.metric == "cpu":
+            share = np.broadcast_to(snapshot.tm_cpu_load[:, None], share.shape)
         # The HPA formula: replicas x metric / target, within the tolerance unchanged.
         current = self._controller.current(snapshot)
-        wanted = recommend_all(current, share / c.target_utilization, c.tolerance)
+        without = self._controller.without_metrics(snapshot, current)
+        wanted = recommend_all(current, share / c.target_utilization, c.tolerance, without)
         pods = self._controller.replicas(snapshot, current, wanted)
 
         def why(job: int, v: int) -> str:
+            if c.metric == "cpu":
+                return f"CPU {share[job, v]:.0%}, target {c.target_utilization:.0%}"
             busy, target = 1000 * share[job, v], 1000 * c.target_utilization
             return f"busy {busy:.0f} ms/s, target {target:.0f} ms/s"
 

@@ -120,6 +120,7 @@ class Rules(NamedTuple):
 
     sync_s: float  # time between evaluations
     readiness_s: float  # time after a start without usable metrics
+    restarts_pods: bool  # a rescale starts all pods anew
     up_window_s: float
     down_window_s: float
     up: BehaviourLimits
@@ -154,13 +155,20 @@ class HorizontalController(Kept):
     """
 
     def __init__(
-        self, behavior: Behavior, *, sync_period_s: float, per_vertex: bool, readiness_s: float = 0
+        self,
+        behavior: Behavior,
+        *,
+        sync_period_s: float,
+        per_vertex: bool,
+        readiness_s: float = 0,
+        restarts_pods: bool = True,
     ) -> None:
         self._per_vertex = per_vertex
         up, down = behavior.scale_up, behavior.scale_down
         self._rules = Rules(
             sync_period_s,
             float(readiness_s),
+            restarts_pods,
             up.stabilization_window_s,
             down.stabilization_window_s,
             _limits(up.policies, up.select_policy),
@@ -169,6 +177,8 @@ class HorizontalController(Kept):
         longest_s = max(up.stabilization_window_s, down.stabilization_window_s)
         kept = math.ceil(longest_s / sync_period_s) + 2
         period = max(policy.period_s for policy in (*up.policies, *down.policies))
+        if not restarts_pods:
+            period = max(period, readiness_s)  # the age of added pods is read from the changes
         events = math.ceil(period / sync_period_s) + 2
         self._now = RowMemory(
             {
@@ -218,23 +228,47 @@ class HorizontalController(Kept):
             (J, V) parallelism.
         """
         pods = snapshot.parallelism.copy()
-        memory = Remembered(
-            self._now.arrays(Now),
-            self._recommended["replicas"],
-            self._recommended_s["at_s"],
-            self._events["change"],
-            self._events["at_s"],
-        )
         _normalise(
             snapshot.topology.facts,
             snapshot.arrays,
             np.ascontiguousarray(current),
             recommended,
             self._rules,
-            memory,
+            self._remembered,
             pods,
         )
         return pods
+
+    def without_metrics(self, snapshot: MetricsSnapshot, current: Ints) -> Ints:
+        """Count the replicas that were added too recently to have metrics.
+
+        Args:
+            snapshot: The metrics.
+            current: (J, V) replicas as `current` returns them.
+
+        Returns:
+            (J, V); none where a rescale starts all pods anew, since the controller waits then.
+        """
+        fresh = np.zeros(current.shape, np.int64)
+        if not self._rules.restarts_pods:
+            _count_fresh(
+                snapshot.arrays,
+                np.ascontiguousarray(current),
+                self._rules.readiness_s,
+                self._remembered,
+                fresh,
+            )
+        return fresh
+
+    @property
+    def _remembered(self) -> Remembered:
+        return Remembered(
+            self._now.arrays(Now),
+            self._recommended["replicas"],
+            self._recommended_s["at_s"],
+            self._events["change"],
+            self._events["at_s"],
+        )
 
 
 def can_scale(jobs: Topology) -> Bools:
@@ -249,24 +283,35 @@ def can_scale(jobs: Topology) -> Bools:
 
 
 @njit(cache=True, nogil=True)
-def recommend(current: int, ratio: float, tolerance: float) -> int:
+def recommend(current: int, ratio: float, tolerance: float, without: int = 0) -> int:
     """Scale replicas by the ratio of a metric to its target.
+
+    Replicas without a metric count as idle where the others call for more, and as on target where
+    they call for fewer; if that turns the answer around, the replicas stay (Kubernetes'
+    `calcPlainMetricReplicas`).
 
     >>> recommend(4, 1.5, 0.1), recommend(4, 1.05, 0.1), recommend(4, float("nan"), 0.1)
     (6, 4, -1)
+    >>> recommend(4, 1.5, 0.1, 1), recommend(4, 2.0, 0.1, 1), recommend(4, 0.2, 0.1, 1)
+    (5, 6, 2)
 
     Returns:
         ceil(current * ratio): `current` within the tolerance, `NOTHING` where the ratio is NaN.
     """
     if np.isnan(ratio):
         return NOTHING
+    if 0 < without < current:
+        others = ratio * (current - without) + (without if ratio < 1.0 else 0)
+        known, ratio = ratio, others / current
+        if (known - 1.0) * (ratio - 1.0) <= 0.0:
+            return current
     if abs(ratio - 1.0) <= tolerance:
         return current
     return int(min(max(np.ceil(current * ratio - ROUND_OFF), 0.0), MOST))
 
 
 @njit(cache=True, nogil=True)
-def recommend_all(current: Ints, ratio: Floats, tolerance: float) -> Ints:
+def recommend_all(current: Ints, ratio: Floats, tolerance: float, without: Ints) -> Ints:
     """Recommend replicas for every vertex of every job, see `recommend`.
 
     Returns:
@@ -275,7 +320,7 @@ def recommend_all(current: Ints, ratio: Floats, tolerance: float) -> Ints:
     wanted = np.empty(current.shape, dtype=np.int64)
     for j in range(current.shape[0]):
         for v in range(current.shape[1]):
-            wanted[j, v] = recommend(current[j, v], ratio[j, v], tolerance)
+            wanted[j, v] = recommend(current[j, v], ratio[j, v], tolerance, without[j, v])
     return wanted
 
 
@@ -329,6 +374,41 @@ def _note(j: int, current: Ints, when: float, m: Remembered) -> None:
 
 
 @njit(cache=True, nogil=True)
+def _notice(seen: SnapshotArrays, j: int, current: Ints, m: Remembered) -> None:
+    """Remember the replicas of a running job, row j.
+
+    A rescale first seen now took place when the job came up, if that is since the last snapshot.
+    """
+    now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
+    _note(j, current, since if since > m.now.seen_s[j] else now, m)
+    m.now.seen_s[j] = now
+
+
+@njit(cache=True, nogil=True)
+def _count_fresh(
+    seen: SnapshotArrays, current: Ints, readiness_s: float, m: Remembered, fresh: Ints
+) -> None:
+    """Count the replicas of every running job (row j) that were added within a time.
+
+    Args:
+        seen: The snapshot.
+        current: (J, V) replicas.
+        readiness_s: The time.
+        m: Memory, changed in place.
+        fresh: (J, V) set to the count.
+    """
+    for j in range(current.shape[0]):
+        if seen.status[j] != RUNNING:
+            continue
+        _notice(seen, j, current, m)
+        for v in range(current.shape[1]):
+            for e in range(m.change.shape[2]):
+                if seen.job[JOB.t_s, j] - m.change_s[j, v, e] < readiness_s:
+                    # Fewer replicas take away those added last.
+                    fresh[j, v] = max(0, fresh[j, v] + m.change[j, v, e])
+
+
+@njit(cache=True, nogil=True)
 def _stabilised(fresh: int, now: float, kept: Ints, kept_s: Floats, c: Rules) -> tuple[int, int]:
     """Return the lowest recommendation of the up window and the highest of the down window."""
     lowest = highest = fresh
@@ -370,11 +450,9 @@ def _normalise(
         k, now, since = t.row[j], seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
         if seen.status[j] != RUNNING:
             continue
-        # A rescale first seen now took place when the job came up, if that is since the last
-        # snapshot.
-        _note(j, current, since if since > m.now.seen_s[j] else now, m)
-        m.now.seen_s[j] = now
-        if now - since < c.readiness_s or not is_due(now, m.now.evaluated_s[j], c.sync_s):
+        _notice(seen, j, current, m)
+        wait_s = c.readiness_s if c.restarts_pods else 0.0
+        if now - since < wait_s or not is_due(now, m.now.evaluated_s[j], c.sync_s):
             continue
         m.now.evaluated_s[j] = now
         if m.now.written[j] == 0:  # the controller starts with the current count

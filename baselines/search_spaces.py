@@ -98,6 +98,9 @@ def hpa_varga(pick: Pick) -> Params:
         "utilization_target": pick.real("utilization_target", 0.3, 1.0),
         "lag_target": pick.real("lag_target", 0.5, 1.0),
         "lag_threshold_records": pick.real("lag_threshold_records", 1e3, 1e6, log=True),
+        "threshold_per_replica": pick.one("threshold_per_replica", [False, True]),
+        "counts_sources": pick.one("counts_sources", [False, True]),
+        "rest_s": pick.one("rest_s", [0.0, 60.0, 120.0]),
         "tolerance": pick.real("tolerance", 0.0, 0.4),
         "per_vertex": pick.one("per_vertex", [False, True]),
         "behavior": _behavior(pick),
@@ -195,6 +198,42 @@ def dhalion(pick: Pick) -> Params:
         "idle_ms_per_s": idle,
         "scale_down_share": round(most * pick.real("scale_down_boldness", 0.1, 0.95), 4),
     }
+
+
+def dhalion_reactive(pick: Pick) -> Params:
+    """Pick the latency that calls for workers, their head-room, and what frees them.
+
+    Returns:
+        Parameters of the policy `dhalion-reactive`, by name.
+    """
+    return {
+        "rest_s": pick.one("rest_s", [60.0, 120.0, 240.0, 600.0]),
+        "latency_s": pick.real("latency_s", 0.5, 20.0, log=True),
+        "over_provisioning": pick.real("over_provisioning", 0.0, 1.0),
+        "backpressure_ms_per_s": pick.real("backpressure_ms_per_s", 20.0, 500.0, log=True),
+        "lag_s": pick.real("lag_s", 0.05, 5.0, log=True),
+        "low_cpu": pick.real("low_cpu", 0.3, 0.9),
+        "scale_down_share": pick.real("scale_down_share", 0.05, 0.5),
+    }
+
+
+def ds2_reactive(pick: Pick) -> Params:
+    """Pick head-room, rest, and the latencies between which the job keeps its workers.
+
+    Returns:
+        Parameters of the policy `ds2-reactive`, by name.
+    """
+    params: Params = {
+        "rest_s": pick.one("rest_s", [60.0, 120.0, 240.0, 600.0]),
+        "over_provisioning": pick.real("over_provisioning", 0.0, 1.5),
+        "up_latency_s": None,
+        "down_latency_s": None,
+    }
+    if pick.one("gated", [False, True]):
+        up = pick.real("up_latency_s", 0.5, 20.0, log=True)
+        params["up_latency_s"] = up
+        params["down_latency_s"] = round(up * pick.real("down_latency_share", 0.05, 1.0), 4)
+    return params
 
 
 def flink_autoscaler(pick: Pick) -> Params:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from baselines import reasons
 from baselines.replicas import Behavior, HorizontalController
+from baselines.spans import are_over
 from baselines.varga_equations import (
     desired_replicas,
     lag_metric,
@@ -20,6 +21,7 @@ from baselines.varga_equations import (
     source_lag,
     utilization,
 )
+from baselines.worker_changes import WorkerChanges
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
@@ -62,6 +64,24 @@ class HpaVargaConfig(ConfigModel):
         description="backlog up to which equation 4 leaves scaling down to utilisation, records "
         "(the paper gives no number)",
     )
+    threshold_per_replica: bool = Field(
+        False,
+        description="true: the threshold is that of one replica, whose own lag an adapter reports; "
+        "false: of the job",
+    )
+    lag_max_s: float = Field(
+        0.0,
+        ge=0,
+        le=300,
+        description="the lag is the highest of this time, s, as Kafka's records-lag-max is of two "
+        "samples of 30 s; 0: the lag of now",
+    )
+    spans_restarts: bool = Field(
+        False,
+        description="true: the minute of equation 3 goes on through a restart, as a query of "
+        "Prometheus does; false: it begins anew",
+    )
+    counts_sources: bool = Field(False, description="equation 5 counts the tasks of sources, too")
     backpressured_is_idle: bool = Field(
         True,
         description="equation 5 counts waiting for output as idle, as Flink 1.12 of the paper did; "
@@ -76,6 +96,19 @@ class HpaVargaConfig(ConfigModel):
         0.1, ge=0, lt=1, description="|metric / target - 1| that is left alone (Kubernetes)"
     )
     sync_period_s: float = Field(15.0, gt=0, description="time between evaluations, s (Kubernetes)")
+    rest_s: float = Field(
+        0.0,
+        ge=0,
+        description="time after a change of the replicas in which both metrics are 0, s",
+    )
+    readiness_s: float = Field(
+        0.0, ge=0, description="seconds after a start in which pods have no metrics"
+    )
+    restarts_pods: bool = Field(
+        True,
+        description="true: a rescale starts all pods anew, and the controller waits for their "
+        "metrics; false: it adds or removes pods and the others keep theirs, as in reactive mode",
+    )
     behavior: Behavior = Field(
         default_factory=Behavior, description="stabilisation and limits of the change"
     )
@@ -87,6 +120,10 @@ class Targets(NamedTuple):
     busy: float  # desired value of equation 5
     lag: float  # desired value of equation 4
     lag_threshold: float  # records
+    threshold_per_replica: bool
+    lag_max_s: float
+    spans_restarts: bool
+    counts_sources: bool
     backpressured_is_idle: bool
     per_vertex: bool
     tolerance: float
@@ -110,7 +147,8 @@ class LagSamples(NamedTuple):
 
     written: Ints  # (J,) samples written so far
     at_s: Floats  # (J, S)
-    lag: Floats  # (J, S) records
+    lag: Floats  # (J, S) records, the highest of the configured time
+    lag_now: Floats  # (J, S) records
     taken: Floats  # (J, S) records read since the start
 
 
@@ -142,24 +180,40 @@ class HpaVarga(Kept, ExplainingPolicy):
         self.name = "hpa-varga"
         self.config = c = config or HpaVargaConfig()
         self._controller = HorizontalController(
-            c.behavior, sync_period_s=c.sync_period_s, per_vertex=c.per_vertex
+            c.behavior,
+            sync_period_s=c.sync_period_s,
+            per_vertex=c.per_vertex,
+            readiness_s=c.readiness_s,
+            restarts_pods=c.restarts_pods,
         )
+        self._changes = WorkerChanges()
         self._targets = Targets(
             c.utilization_target,
             c.lag_target,
             c.lag_threshold_records,
+            c.threshold_per_replica,
+            c.lag_max_s,
+            c.spans_restarts,
+            c.counts_sources,
             c.backpressured_is_idle,
             c.per_vertex,
             c.tolerance,
         )
-        depth = int(PERIOD_S / SCRAPE_S) + 2
+        depth = int(max(PERIOD_S, c.lag_max_s) / SCRAPE_S) + 2
         self._written = RowMemory({"written": ("job", 0)})
         self._samples = RowMemory(
-            {"at_s": ("job", -1e18), "lag": ("job", 0.0), "taken": ("job", 0.0)}, depth=depth
+            {
+                "at_s": ("job", -1e18),
+                "lag": ("job", 0.0),
+                "lag_now": ("job", 0.0),
+                "taken": ("job", 0.0),
+            },
+            depth=depth,
         )
         self._last_known = LastKnown(NEEDS)
         self._kept = Parts(
             controller=self._controller,
+            changes=self._changes,
             written=self._written,
             samples=self._samples,
             last_known=self._last_known,
@@ -167,6 +221,7 @@ class HpaVarga(Kept, ExplainingPolicy):
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
+        self._changes.reset(jobs, mask)
         self._written.reset(jobs, mask)
         self._samples.reset(jobs, mask)
         self._last_known.reset(jobs, mask)
@@ -181,16 +236,22 @@ class HpaVarga(Kept, ExplainingPolicy):
             snapshot.topology.facts,
             snapshot.arrays,
             current,
+            self._controller.without_metrics(snapshot, current),
             self._targets,
             LagSamples(
                 self._written["written"],
                 self._samples["at_s"],
                 self._samples["lag"],
+                self._samples["lag_now"],
                 self._samples["taken"],
             ),
             seen,
             wanted,
         )
+        if c.rest_s > 0:
+            rested = are_over(snapshot.t_s, self._changes.changed_s(snapshot), c.rest_s)
+            # Metrics of 0 call for no replicas, which the stabilisation window overrules.
+            wanted[~rested] = 0
         pods = self._controller.replicas(snapshot, current, wanted)
 
         def why(job: int, v: int) -> str:
@@ -231,6 +292,7 @@ def _recommend(
     t: JobFacts,
     seen: SnapshotArrays,
     current: Ints,
+    without: Ints,
     c: Targets,
     m: LagSamples,
     metrics: Metrics,
@@ -251,7 +313,8 @@ def _recommend(
         lag = growth = rate = taken = 0.0
         for v in range(vertices):
             source = v < t.n[k] and t.kind[k, v] == SOURCE
-            tasks[v] = 0 if source or v >= t.n[k] else seen.parallelism[j, v]
+            counts = v < t.n[k] and (c.counts_sources or not source)
+            tasks[v] = seen.parallelism[j, v] if counts else 0
             idle[v] = _idle(seen, j, v, c.backpressured_is_idle)
             if source:  # one unknown source makes the sum unknown
                 lag += source_lag(
@@ -264,12 +327,19 @@ def _recommend(
         # from samples of backlog and counters; until there are any, the window's means count.
         if seen.status[j] == RUNNING and not (np.isnan(lag) or np.isnan(taken)):
             now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
-            fresh, fresh_rate = _minute(j, now, since, lag, taken, m)
+            lag = _sample(j, now, since, c.lag_max_s, lag, taken, m)
+            # Counters restart with the job.
+            begin = -np.inf if c.spans_restarts else since
+            fresh, fresh_rate = _minute(j, now, begin, m)
             long = seen.job[JOB.window_s, j] > PERIOD_S or np.isnan(growth) or np.isnan(rate)
-            if long and not np.isnan(fresh):
+            if (long or c.spans_restarts or c.lag_max_s > 0.0) and not np.isnan(fresh):
                 growth, rate = fresh, fresh_rate
         relative = relative_lag_change_rate(growth, rate)
-        guarded = lag_metric(lag, c.lag_threshold, relative)
+        replicas = 1
+        for v in range(vertices if c.threshold_per_replica else 0):
+            if t.min_parallelism[k, v] < t.max_parallelism[k, v]:
+                replicas = max(replicas, current[j, v])
+        guarded = lag_metric(lag, c.lag_threshold * replicas, relative)
         metrics.lag[j], metrics.relative[j], metrics.guarded[j] = lag, relative, guarded
         # A job without a log has no lag to watch; an unknown lag of a log is a fault.
         by_lag = guarded / c.lag if t.has_log[k] > 0 else -1.0
@@ -278,22 +348,52 @@ def _recommend(
             if c.per_vertex:
                 busy = 1.0 - idle[v] / 1000.0
             metrics.utilization[j, v] = busy
-            wanted[j, v] = desired_replicas(current[j, v], by_lag, busy / c.busy, c.tolerance)
+            wanted[j, v] = desired_replicas(
+                current[j, v], by_lag, busy / c.busy, c.tolerance, without[j, v]
+            )
 
 
 @njit(cache=True, nogil=True)
-def _minute(
-    j: int, now: float, since: float, lag: float, taken: float, m: LagSamples
-) -> tuple[float, float]:
-    """Keep a sample of row j; compute PromQL's deriv (least squares) and the mean rate.
+def _sample(
+    j: int, now: float, since: float, lag_max_s: float, lag: float, taken: float, m: LagSamples
+) -> float:
+    """Keep a sample of row j, at most one per scrape.
 
     Args:
         j: Row of the job.
         now: Time, s.
         since: Time at which the job came up, s.
+        lag_max_s: Time of which the highest lag counts, s.
         lag: Backlog, records.
         taken: Records read since the start.
         m: Samples, changed in place.
+
+    Returns:
+        The lag that counts, records.
+    """
+    size = m.at_s.shape[1]
+    highest = lag
+    for i in range(size if lag_max_s > 0.0 else 0):
+        # A consumer starts with the job, and knows no lag from before.
+        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= lag_max_s:
+            highest = max(highest, m.lag_now[j, i])
+    if m.written[j] == 0 or is_due(now, m.at_s[j, (m.written[j] - 1) % size], SCRAPE_S):
+        newest = m.written[j] % size
+        m.at_s[j, newest], m.lag[j, newest], m.taken[j, newest] = now, highest, taken
+        m.lag_now[j, newest] = lag
+        m.written[j] += 1
+    return highest
+
+
+@njit(cache=True, nogil=True)
+def _minute(j: int, now: float, begin: float, m: LagSamples) -> tuple[float, float]:
+    """Compute PromQL's deriv (least squares) and the mean rate of row j.
+
+    Args:
+        j: Row of the job.
+        now: Time, s.
+        begin: Time before which no sample counts, s.
+        m: Samples.
 
     Returns:
         Growth of the backlog and rate of reading over the last minute, records/s; NaN while the
@@ -301,29 +401,38 @@ def _minute(
     """
     size = m.at_s.shape[1]
     newest = (m.written[j] - 1) % size
-    if m.written[j] == 0 or is_due(now, m.at_s[j, newest], SCRAPE_S):
-        newest = m.written[j] % size
-        m.at_s[j, newest], m.lag[j, newest], m.taken[j, newest] = now, lag, taken
-        m.written[j] += 1
     count, oldest = 0, newest
     mean_t = mean_lag = 0.0
     for i in range(size):
-        # Counters restart with the job.
-        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + EARLY_S:
+        if m.at_s[j, i] >= begin and now - m.at_s[j, i] <= PERIOD_S + EARLY_S:
             count += 1
             mean_t += m.at_s[j, i] - now
             mean_lag += m.lag[j, i]
             if m.at_s[j, i] < m.at_s[j, oldest]:
                 oldest = i
     span = m.at_s[j, newest] - m.at_s[j, oldest]
-    if count < 2 or span < LEAST_S or m.taken[j, newest] < m.taken[j, oldest]:
+    restarted, read = _read(m.taken[j], oldest, newest)
+    if count < 2 or span < LEAST_S or (restarted and begin > -np.inf):
         return np.nan, np.nan
     mean_t, mean_lag = mean_t / count, mean_lag / count
     # Slope by least squares: sum (t - mean t)(lag - mean lag) / sum (t - mean t)^2.
     above = below = 0.0
     for i in range(size):
-        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= PERIOD_S + EARLY_S:
+        if m.at_s[j, i] >= begin and now - m.at_s[j, i] <= PERIOD_S + EARLY_S:
             t = m.at_s[j, i] - now - mean_t
             above += t * (m.lag[j, i] - mean_lag)
             below += t * t
-    return above / below, (m.taken[j, newest] - m.taken[j, oldest]) / span
+    return above / below, read / span
+
+
+@njit(cache=True, nogil=True)
+def _read(taken: Floats, oldest: int, newest: int) -> tuple[bool, float]:
+    """Return whether a counter restarted between two slots of its ring, and what it counted."""
+    restarted, size = False, len(taken)
+    read = taken[newest] - taken[oldest]
+    for step in range((newest - oldest) % size):
+        before = taken[(oldest + step) % size]
+        # A restarted counter began at 0: what it had counted before is not lost.
+        if taken[(oldest + step + 1) % size] < before:
+            restarted, read = True, read + before
+    return restarted, read

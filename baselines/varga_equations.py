@@ -10,7 +10,9 @@ from dsp_gym.compiling import njit
 
 
 @njit(cache=True, nogil=True)
-def desired_replicas(current: int, lag_ratio: float, busy_ratio: float, tolerance: float) -> int:
+def desired_replicas(
+    current: int, lag_ratio: float, busy_ratio: float, tolerance: float, without: int = 0
+) -> int:
     """Apply equation 1: the larger of ceil(current * metric / desired) over both metrics.
 
     As in Kubernetes, a missing metric is passed over when the other scales up, and keeps the
@@ -19,11 +21,18 @@ def desired_replicas(current: int, lag_ratio: float, busy_ratio: float, toleranc
     >>> desired_replicas(4, -1.2, 1.5, 0.1), desired_replicas(4, 1.3, 0.5, 0.1)
     (6, 6)
 
+    Args:
+        current: Replicas.
+        lag_ratio: Metric over desired value, of equation 4.
+        busy_ratio: The same, of equation 5.
+        tolerance: |ratio - 1| that is left alone.
+        without: Replicas that have no metrics yet.
+
     Returns:
         Replicas; `NOTHING` where a metric is missing and the other does not scale up.
     """
-    by_lag = recommend(current, lag_ratio, tolerance)
-    by_busy = recommend(current, busy_ratio, tolerance)
+    by_lag = recommend(current, lag_ratio, tolerance, without)
+    by_busy = recommend(current, busy_ratio, tolerance, without)
     largest = max(by_lag, by_busy)
     # Kubernetes scales up on the metrics it has, and down only if it has all.
     missing = by_lag == NOTHING or by_busy == NOTHING
@@ -87,11 +96,11 @@ def lag_metric(lag: float, threshold: float, relative: float) -> float:
 
 @njit(cache=True, nogil=True)
 def utilization(idle_ms_per_s: Floats, tasks: Ints) -> float:
-    """Apply equation 5: 1 - mean idle share over the tasks that are not sources.
+    """Apply equation 5: 1 - mean idle share over the tasks that count.
 
     Args:
         idle_ms_per_s: (V,) mean over a vertex's tasks.
-        tasks: (V,) tasks that count; 0 for sources.
+        tasks: (V,) tasks that count; 0 for sources, if they do not.
 
     Returns:
         0..1; NaN without such tasks.

@@ -22,8 +22,11 @@ POLICIES = {
     "static-given": {"policy": "static", "params": {"parallelism": 3, "memory_level": 1}},
     "hpa-cpu": {},
     "hpa-job": {"policy": "hpa-cpu", "params": {"per_vertex": False}},
+    "espa-hpa": {},
     "hpa-varga": {},
     "hpa-varga-per-vertex": {},
+    "espa-varga1": {},
+    "espa-varga2": {},
     "keda": {},
     "keda-100k": {},
     "aws-managed-flink": {},
@@ -43,6 +46,11 @@ POLICIES = {
         "policy": "dhalion",
         "params": {"wait_s": 0.0, "blacklist_ratio": 0.0, "blacklist_s": 120.0},
     },
+    "dhalion-reactive": {},
+    "dhalion-reactive-quick": {
+        "policy": "dhalion-reactive",
+        "params": {"rest_s": 0.0, "latency_s": 0.1, "low_cpu": 1.0, "lag_s": 1e6},
+    },
     "daedalus": {},
     "daedalus-hasty": {
         "policy": "daedalus",
@@ -58,6 +66,12 @@ POLICIES = {
         },
     },
     "ds2": {},
+    "ds2-reactive": {},
+    "ds2-reactive-quick": {
+        "policy": "ds2-reactive",
+        "params": {"interval_s": 5.0, "rest_s": 0.0, "window_s": 10.0, "over_provisioning": 0.5},
+    },
+    "espa-ds2-updated": {},
     "ds2-justin": {},
     "ds2-careful": {
         "policy": "ds2",
