@@ -14,12 +14,13 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from baselines import reasons
+from baselines.own_window import OwnWindow
 from baselines.replicas import Behavior, HorizontalController, can_scale, recommend_all
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import needs
-from dsp_gym.loop.per_job_state import Kept, Parts
+from dsp_gym.loop.per_job_state import Kept, Parts, Restorable
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -41,6 +42,13 @@ class HpaCpuConfig(ConfigModel):
         description="busy: busy time of the subtasks, each a pod; cpu: CPU load of the "
         "TaskManagers, which is one for the job",
     )
+    cpu_window_s: float | None = Field(
+        None,
+        gt=0,
+        le=600,
+        description="time over which the CPU load is averaged, s (metrics-server: between two "
+        "scrapes); none: as the collector reports it",
+    )
     tolerance: float = Field(0.1, ge=0, description="|metric / target - 1| that is left alone")
     per_vertex: bool = Field(
         True,
@@ -61,12 +69,14 @@ class HpaCpuConfig(ConfigModel):
     )
 
     @model_validator(mode="after")
-    def _one_count_for_cpu(self) -> HpaCpuConfig:
+    def _fits_the_metric(self) -> HpaCpuConfig:
         if self.metric == "cpu" and self.per_vertex:
             raise ValueError(
                 "metric: cpu is the load of TaskManagers, which tasks of all vertices share; "
                 "set per_vertex: false, or use metric: busy"
             )
+        if self.cpu_window_s is not None and self.metric != "cpu":
+            raise ValueError("cpu_window_s averages the CPU load; set metric: cpu")
         return self
 
 
@@ -86,14 +96,25 @@ class HpaCpu(Kept, ExplainingPolicy):
             restarts_pods=c.restarts_pods,
         )
         self._last_known = LastKnown(NEEDS)
-        self._kept = Parts(controller=self._controller, last_known=self._last_known)
+        parts: dict[str, Restorable] = {
+            "controller": self._controller,
+            "last_known": self._last_known,
+        }
+        self._window = None if c.cpu_window_s is None else OwnWindow(c.cpu_window_s)
+        if self._window is not None:
+            parts["window"] = self._window
+        self._kept = Parts(**parts)
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         self._controller.reset(jobs, mask)
         self._last_known.reset(jobs, mask)
+        if self._window is not None:
+            self._window.reset(jobs, mask)
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         c = self.config
+        if self._window is not None:
+            snapshot = self._window.seen(snapshot)
         snapshot = self._last_known.filled(snapshot)
         share = snapshot.busy_now_ms_per_s / 1000
         # One count for the job: the mean over all tasks stands for every vertex.

@@ -32,7 +32,7 @@ SCRAPE_S = 5.0
 """Least distance of samples, s, as Prometheus scrapes."""
 
 
-class Samples(NamedTuple):
+class WindowSamples(NamedTuple):
     """The last S samples of every job, as a ring."""
 
     written: Ints  # (J,) samples written so far
@@ -49,7 +49,8 @@ class OwnWindow(Kept):
     """Means of a policy's own window, in the place of the collector's.
 
     Rates come from counters, shares of time and CPU load are means of gauges. The window empties at
-    a restart, where counters begin anew. What has no samples yet keeps the collector's mean.
+    a restart, where counters begin anew; only that of the CPU load goes on, as TaskManagers survive
+    a restart of the job. What has no samples yet keeps the collector's mean.
 
     Args:
         window_s: Length of the window, s.
@@ -99,12 +100,14 @@ class OwnWindow(Kept):
             found.job.copy(),
             found.vertex.copy(),
         )
-        _take_means(snapshot.topology.facts, self._window_s, self._memory.arrays(Samples), own)
+        _take_means(
+            snapshot.topology.facts, self._window_s, self._memory.arrays(WindowSamples), own
+        )
         return snapshot_of_arrays(snapshot.topology, own)
 
 
 @njit(cache=True, nogil=True)
-def _take_means(t: JobFacts, window_s: float, m: Samples, seen: SnapshotArrays) -> None:
+def _take_means(t: JobFacts, window_s: float, m: WindowSamples, seen: SnapshotArrays) -> None:
     """Sample every running job and replace its means in `seen`.
 
     j is a job's row, k its job file, v a vertex, i a slot of the ring.
@@ -119,17 +122,13 @@ def _take_means(t: JobFacts, window_s: float, m: Samples, seen: SnapshotArrays) 
             m.written[j] += 1
         newest = (m.written[j] - 1) % size
         # Slots from the oldest of the window to the newest, of this start of the job.
-        first = newest
-        for back in range(1, min(size, m.written[j])):
-            i = (newest - back) % size
-            if m.at_s[j, i] < since or now - m.at_s[j, i] > window_s + EARLY_S:
-                break
-            first = i
+        first = _oldest(m.at_s[j], newest, m.written[j], max(since, now - window_s - EARLY_S))
         count = (newest - first) % size + 1
         seen.job[JOB.window_s, j] = window_s
         span = m.at_s[j, newest] - m.at_s[j, first]
         seen.job[JOB.window_fill, j] = min(1.0, span / window_s)
-        load = _mean(m.cpu[j], first, count)
+        oldest = _oldest(m.at_s[j], newest, m.written[j], now - window_s - EARLY_S)
+        load = _mean(m.cpu[j], oldest, (newest - oldest) % size + 1)
         if not np.isnan(load):
             seen.job[JOB.tm_cpu_load, j] = load
         for v in range(t.n[k]):
@@ -146,7 +145,7 @@ def _take_means(t: JobFacts, window_s: float, m: Samples, seen: SnapshotArrays) 
 
 
 @njit(cache=True, nogil=True)
-def _sample(seen: SnapshotArrays, m: Samples, j: int, i: int) -> None:
+def _sample(seen: SnapshotArrays, m: WindowSamples, j: int, i: int) -> None:
     """Write the counters and gauges of row j into slot i."""
     m.at_s[j, i] = seen.job[JOB.t_s, j]
     m.cpu[j, i] = seen.job[JOB.tm_cpu_load, j]
@@ -156,6 +155,18 @@ def _sample(seen: SnapshotArrays, m: Samples, j: int, i: int) -> None:
         m.pending[j, v, i] = seen.vertex[VERTEX.pending_records, j, v]
         m.busy[j, v, i] = seen.vertex[VERTEX.busy_now_ms_per_s, j, v]
         m.back[j, v, i] = seen.vertex[VERTEX.backpressured_now_ms_per_s, j, v]
+
+
+@njit(cache=True, nogil=True)
+def _oldest(at_s: Floats, newest: int, written: int, begin_s: float) -> int:
+    """Return the slot of the oldest sample that is not older than a time."""
+    oldest = newest
+    for back in range(1, min(len(at_s), written)):
+        i = (newest - back) % len(at_s)
+        if at_s[i] < begin_s:
+            break
+        oldest = i
+    return oldest
 
 
 @njit(cache=True, nogil=True)

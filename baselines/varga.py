@@ -311,10 +311,15 @@ def _recommend(
     for j in range(jobs):
         k = t.row[j]
         lag = growth = rate = taken = 0.0
+        replicas = 1
+        for v in range(t.n[k]):
+            if t.min_parallelism[k, v] < t.max_parallelism[k, v]:
+                replicas = max(replicas, current[j, v])
         for v in range(vertices):
             source = v < t.n[k] and t.kind[k, v] == SOURCE
-            counts = v < t.n[k] and (c.counts_sources or not source)
-            tasks[v] = seen.parallelism[j, v] if counts else 0
+            tasks[v] = 0 if source or v >= t.n[k] else seen.parallelism[j, v]
+            if source and c.counts_sources:  # a replica has at most one task of each vertex
+                tasks[v] = min(seen.parallelism[j, v], replicas)
             idle[v] = _idle(seen, j, v, c.backpressured_is_idle)
             if source:  # one unknown source makes the sum unknown
                 lag += source_lag(
@@ -335,11 +340,8 @@ def _recommend(
             if (long or c.spans_restarts or c.lag_max_s > 0.0) and not np.isnan(fresh):
                 growth, rate = fresh, fresh_rate
         relative = relative_lag_change_rate(growth, rate)
-        replicas = 1
-        for v in range(vertices if c.threshold_per_replica else 0):
-            if t.min_parallelism[k, v] < t.max_parallelism[k, v]:
-                replicas = max(replicas, current[j, v])
-        guarded = lag_metric(lag, c.lag_threshold * replicas, relative)
+        threshold = c.lag_threshold * (replicas if c.threshold_per_replica else 1)
+        guarded = lag_metric(lag, threshold, relative)
         metrics.lag[j], metrics.relative[j], metrics.guarded[j] = lag, relative, guarded
         # A job without a log has no lag to watch; an unknown lag of a log is a fault.
         by_lag = guarded / c.lag if t.has_log[k] > 0 else -1.0

@@ -15,7 +15,7 @@ from baselines import reasons
 from baselines.reactive.policy import (
     ReactiveConfig,
     ReactivePolicy,
-    Wanted,
+    WantedWorkers,
     emit_lag_s,
     offered_per_s,
 )
@@ -77,7 +77,7 @@ class DhalionReactive(ReactivePolicy):
         self.config = config or DhalionReactiveConfig()
         super().__init__(self.config, NEEDS)
 
-    def wanted(self, snapshot: MetricsSnapshot, running: Ints) -> Wanted:
+    def wanted(self, snapshot: MetricsSnapshot, running: Ints) -> WantedWorkers:
         """Apply the rule: up if late and falling behind, otherwise down if idle in all respects.
 
         Returns:
@@ -105,7 +105,7 @@ class DhalionReactive(ReactivePolicy):
                 return f"latency {latency[job]:.2g} s and growing, {rates}/s reach the sink"
             return f"CPU {cpu[job]:.0%}, backpressure {waits[job]:.0f} ms/s, no lag"
 
-        return Wanted(wanted, why)
+        return WantedWorkers(wanted, why)
 
 
 def throughput_per_s(snapshot: MetricsSnapshot) -> Floats:

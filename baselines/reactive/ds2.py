@@ -14,7 +14,7 @@ from baselines import reasons
 from baselines.reactive.policy import (
     ReactiveConfig,
     ReactivePolicy,
-    Wanted,
+    WantedWorkers,
     emit_lag_s,
     offered_per_s,
 )
@@ -73,7 +73,7 @@ class Ds2Reactive(ReactivePolicy):
         self.config = config or Ds2ReactiveConfig()
         super().__init__(self.config, DEMANDED)
 
-    def wanted(self, snapshot: MetricsSnapshot, running: Ints) -> Wanted:
+    def wanted(self, snapshot: MetricsSnapshot, running: Ints) -> WantedWorkers:
         """Apply DS2, and the bounds on latency.
 
         Returns:
@@ -94,7 +94,7 @@ class Ds2Reactive(ReactivePolicy):
             load = f"arrivals {reasons.amount(offered[job])}/s"
             return f"{load} need {tasks[job]:.0f} workers, latency {latency[job]:.2g} s"
 
-        return Wanted(wanted, why)
+        return WantedWorkers(wanted, why)
 
 
 def largest_vertex(snapshot: MetricsSnapshot, optimal: Floats, demand: Floats) -> Floats:

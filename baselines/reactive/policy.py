@@ -38,7 +38,7 @@ class ReactiveConfig(ConfigModel):
     )
 
 
-class Wanted(NamedTuple):
+class WantedWorkers(NamedTuple):
     """Numbers of workers that a rule wants."""
 
     workers: Floats  # (J,) whole numbers; NaN where the rule wants no change
@@ -88,7 +88,7 @@ class ReactivePolicy(Kept, ExplainingPolicy):
         return (self._memory, *(memory for part in parts for memory in part.memories()))
 
     @abstractmethod
-    def wanted(self, snapshot: MetricsSnapshot, running: Ints) -> Wanted:
+    def wanted(self, snapshot: MetricsSnapshot, running: Ints) -> WantedWorkers:
         """Apply the rule to the means of the policy's own window.
 
         Args:

@@ -16,7 +16,7 @@ REACTIVE = "-reactive"
 """Ending of the names of DS2 in the second repeat; the first has it in none."""
 
 
-class Rule(NamedTuple):
+class EspaRule(NamedTuple):
     """A policy of ours, and what the setting of a run is there."""
 
     policy: str  # a policy, or a file of configs/policies
@@ -25,12 +25,12 @@ class Rule(NamedTuple):
 
 
 RULES = {
-    "hpa": Rule("espa-hpa", "target_utilization", 0.01),
-    "dhalion": Rule("dhalion-reactive", "latency_s", 1.0),
-    "ds2-original": Rule("ds2-reactive", "over_provisioning", 0.01),
-    "ds2-updated": Rule("espa-ds2-updated", "over_provisioning", 0.01),
-    "varga1": Rule("espa-varga1", "utilization_target", 1.0),
-    "varga2": Rule("espa-varga2", "utilization_target", 1.0),
+    "hpa": EspaRule("espa-hpa", "target_utilization", 0.01),
+    "dhalion": EspaRule("dhalion-reactive", "latency_s", 1.0),
+    "ds2-original": EspaRule("ds2-reactive", "over_provisioning", 0.01),
+    "ds2-updated": EspaRule("espa-ds2-updated", "over_provisioning", 0.01),
+    "varga1": EspaRule("espa-varga1", "utilization_target", 1.0),
+    "varga2": EspaRule("espa-varga2", "utilization_target", 1.0),
 }
 """By the names of the table of runs."""
 

@@ -99,3 +99,45 @@ def test_it_never_touches_memory():
 def test_a_target_above_one_is_refused():
     with pytest.raises(ValueError, match="target_utilization"):
         HpaCpuConfig(target_utilization=80)
+
+
+def cpu(policy, p, load, t_s=600.0, **values):
+    """Tasks of map and window where TaskManagers have a CPU load and tasks are idle."""
+    return tasks(policy, (p, p), (0.0, 0.0), t_s, tm_cpu_load=[load], **values)
+
+
+ON_CPU = {"metric": "cpu", "per_vertex": False, "restarts_pods": False}
+
+
+def test_on_cpu_one_count_follows_the_load_of_taskmanagers():
+    assert cpu(hpa(**ON_CPU), 4, 0.7) == (6, 6)
+    assert cpu(hpa(**ON_CPU), 4, np.nan) == (4, 4)
+
+
+def test_the_cpu_load_may_be_a_mean_that_goes_on_through_a_restart():
+    policy = hpa(**ON_CPU, cpu_window_s=60.0)
+    for step in range(9):
+        assert cpu(policy, 4, 0.5, 600.0 + 5 * step) == (4, 4)
+    # After a restart of the job; nine samples of 0.5 and four of 0.9 are a mean of 0.62.
+    found = [cpu(policy, 4, 0.9, 645.0 + t, running_since_s=[643.0]) for t in (0, 5, 10, 15)]
+    assert found == [(4, 4), (4, 4), (4, 4), (5, 5)]
+
+
+def test_an_added_pod_counts_as_idle_until_it_is_ready():
+    policy = hpa(**ON_CPU, readiness_s=60.0)
+    assert cpu(policy, 4, 0.6, 600.0) == (5, 5)
+    # Four of five at 0.6 and one at nothing: 0.48 of 0.5.
+    assert cpu(policy, 5, 0.6, 630.0, running_since_s=[620.0]) == (5, 5)
+    assert cpu(policy, 5, 0.6, 690.0, running_since_s=[620.0]) == (6, 6)
+
+
+def test_cpu_is_of_the_job_and_its_window_of_cpu():
+    with pytest.raises(ValueError, match="set per_vertex: false"):
+        HpaCpuConfig(metric="cpu")
+    with pytest.raises(ValueError, match="set metric: cpu"):
+        HpaCpuConfig(cpu_window_s=60.0)
+
+
+def test_the_reason_on_cpu_names_the_load():
+    seen = blank_snapshot(TOPOLOGY, parallelism=[[2, 4, 4, 1]], tm_cpu_load=[0.7])
+    assert "CPU 70%, target 50%" in hpa(**ON_CPU).decide(seen).reasons[0]

@@ -158,3 +158,67 @@ def test_a_period_beyond_kubernetes_half_hour_is_refused():
         make(
             PolicyConfig(policy="hpa-cpu", params={"behavior": {"scale_up": {"policies": [rule]}}})
         )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [
+        (2.0, 6),  # three at twice the target and one at nothing: ceil(4 * 1.5)
+        (1.5, 5),
+        (1.2, 4),  # 0.9 of all four: the other way round
+        (1.05, 4),
+        (0.2, 2),  # three at a fifth and one on target: ceil(4 * 0.4)
+        (0.8, 4),  # 0.85: ceil(3.4)
+        (np.nan, -1),
+    ],
+)
+def test_kubernetes_counts_pods_without_metrics_against_the_change(ratio, expected):
+    assert recommend(4, ratio, 0.1, 1) == expected
+
+
+def test_where_no_pod_or_every_pod_lacks_metrics_the_ratio_stands():
+    assert recommend(4, 2.0, 0.1, 0) == recommend(4, 2.0, 0.1, 4) == 8
+
+
+def surviving(**params):
+    made = HorizontalController(
+        Behavior(), sync_period_s=15.0, per_vertex=True, restarts_pods=False, **params
+    )
+    made.reset(TOPOLOGY)
+    return made
+
+
+def without(made, running, t_s, since=0.0):
+    seen = blank_snapshot(TOPOLOGY, t_s, parallelism=[[2, running, 4, 1]], running_since_s=[since])
+    return made.without_metrics(seen, made.current(seen))[0].tolist()
+
+
+def test_where_pods_survive_a_rescale_only_added_ones_lack_metrics_for_a_while():
+    made = surviving(readiness_s=60.0)
+    assert without(made, 4, 600.0) == [0, 0, 0, 0]
+    assert without(made, 7, 630.0, since=620.0) == [0, 3, 0, 0]
+    assert without(made, 7, 675.0, since=620.0) == [0, 3, 0, 0]
+    assert without(made, 7, 680.0, since=620.0) == [0, 0, 0, 0]
+
+
+def test_pods_taken_away_are_those_added_last():
+    made = surviving(readiness_s=60.0)
+    without(made, 4, 600.0)
+    without(made, 7, 630.0)
+    assert without(made, 5, 645.0) == [0, 1, 0, 0]
+    assert without(made, 2, 650.0) == [0, 0, 0, 0]
+
+
+def test_where_pods_survive_a_rescale_the_controller_goes_on_after_it():
+    made = surviving(readiness_s=60.0)
+    assert pods(made, 4, 8, 600.0) == 8
+    assert pods(made, 8, 16, 630.0, since=614.0) == 16
+    waiting = HorizontalController(Behavior(), sync_period_s=15.0, per_vertex=True, readiness_s=60)
+    waiting.reset(TOPOLOGY)
+    assert pods(waiting, 8, 16, 630.0, since=614.0) == 8
+
+
+def test_where_all_pods_start_anew_none_is_told_apart():
+    made = controller()
+    without(made, 4, 600.0)
+    assert without(made, 7, 630.0) == [0, 0, 0, 0]

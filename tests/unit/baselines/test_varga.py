@@ -210,3 +210,73 @@ def test_two_sources_add_up():
 def test_wrong_parameters_are_refused(params, message):
     with pytest.raises(ConfigError, match=message):
         make(PolicyConfig(policy="hpa-varga", params=params))
+
+
+def over_a_minute(policy, lags, *, busy=400.0, begin_s=600.0, since_s=0.0, taken_per_s=1000.0):
+    """The decision after samples of the lag, 5 s apart, whose tasks read 1000/s."""
+    for step, lag in enumerate(lags):
+        t_s = begin_s + 5 * step
+        found = tasks(
+            policy,
+            t_s=t_s,
+            busy=busy,
+            lag=lag,
+            records_in_total=taken_per_s * (t_s - since_s),
+            running_since_s=[since_s],
+        )
+    return found
+
+
+def test_espa_counts_the_lag_of_each_replica_against_the_threshold():
+    growing = {"lag": 150_000.0, "growth": 500.0, "busy": 100.0}
+    # 150,000 are above 50,000 of the job, but not above 200,000 of four replicas.
+    assert tasks(varga(lag_threshold_records=50_000.0), **growing) == (6, 6)
+    assert tasks(varga(lag_threshold_records=50_000.0, threshold_per_replica=True), **growing) == (
+        1,
+        1,
+    )
+
+
+def test_espa_counts_sources_which_have_one_task_per_replica():
+    # Two sources always busy, 4 + 4 + 1 tasks at 400 ms/s, target 0.4: (2 + 3.6) / 11 = 0.51.
+    assert tasks(varga(utilization_target=0.4), busy=400.0) == (4, 4)
+    assert tasks(varga(utilization_target=0.4, counts_sources=True), busy=400.0) == (6, 6)
+
+
+def test_kafkas_records_lag_max_is_the_highest_of_a_minute():
+    # The lag is gone, yet for a minute Kafka's consumers report it, here as a rise.
+    lags = [0.0] * 6 + [500_000.0] + [0.0] * 6
+    assert over_a_minute(varga(), lags) == (2, 2)
+    assert over_a_minute(varga(lag_max_s=60.0), lags) == (8, 8)
+    # When it is past, equation 4 turns the sign of its fall, which calls for tasks once more.
+    assert over_a_minute(varga(lag_max_s=60.0), lags + [0.0] * 9) == (8, 8)
+    assert over_a_minute(varga(lag_max_s=60.0), lags + [0.0] * 24) == (2, 2)
+
+
+def test_a_query_of_a_minute_goes_on_through_a_restart():
+    def after_restart(policy):
+        over_a_minute(policy, [0.0] * 13)
+        return over_a_minute(policy, [300_000.0] * 4, begin_s=680.0, since_s=670.0)
+
+    # The lag of the outage is a rise over the minute; since the new start alone it is none.
+    assert after_restart(varga(lag_threshold_records=50_000.0)) == (4, 4)
+    assert after_restart(varga(lag_threshold_records=50_000.0, spans_restarts=True)) == (8, 8)
+
+
+def test_espa_the_mended_rule_rests_two_minutes_after_a_change():
+    late = {"lag": 500_000.0, "growth": 500.0}
+    policy = varga(rest_s=120.0, behavior={})
+    assert tasks(policy, 4, 600.0, **late) == (6, 6)
+    since = {"running_since_s": [625.0], "outage_s": 15.0}  # it began at 610 s
+    assert tasks(policy, 6, 630.0, **since, **late) == (6, 6)
+    assert tasks(policy, 6, 720.0, **since, **late) == (6, 6)
+    assert tasks(policy, 6, 735.0, **since, **late) == (9, 9)
+
+
+def test_espa_replicas_that_were_just_added_have_no_metrics():
+    late = {"lag": 500_000.0, "growth": 500.0, "busy": 100.0}
+    policy = varga(restarts_pods=False, readiness_s=30.0)
+    assert tasks(policy, 4, 600.0, **late) == (6, 6)
+    # Four of six at 1.5 and two at nothing are on target.
+    assert tasks(policy, 6, 630.0, running_since_s=[620.0], **late) == (6, 6)
+    assert tasks(policy, 6, 660.0, running_since_s=[620.0], **late) == (9, 9)
