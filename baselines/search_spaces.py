@@ -232,7 +232,7 @@ def ds2_reactive(pick: Pick) -> Params:
     if pick.one("gated", [False, True]):
         up = pick.real("up_latency_s", 0.5, 20.0, log=True)
         params["up_latency_s"] = up
-        params["down_latency_s"] = round(up * pick.real("down_latency_share", 0.05, 1.0), 4)
+        params["down_latency_s"] = up * pick.real("down_latency_share", 0.05, 1.0)
     return params
 
 

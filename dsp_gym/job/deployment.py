@@ -51,7 +51,7 @@ def deployed(spec: JobSpec, scheduler: Scheduler, level: int | None = None) -> J
     if spec.rescale.mode == "redeploy":
         return spec
     # Outages of the default scheduler are those of a job file that gives none.
-    costs = {"outage_s": Rescale().outage_s, "mode": "redeploy"}
+    costs = {"outage_s": Rescale().outage_s, "mode": "redeploy", "preset": None}
     return spec.model_copy(update={"rescale": spec.rescale.model_copy(update=costs)})
 
 
@@ -157,7 +157,7 @@ def rescaled_in_place(spec: JobSpec) -> JobSpec:
     if spec.rescale.mode == "in_place":
         return spec
     shorter = tuple(min(pair) for pair in zip(spec.rescale.outage_s, IN_PLACE_S, strict=True))
-    changes = {"mode": "in_place", "outage_s": shorter}
+    changes = {"mode": "in_place", "outage_s": shorter, "preset": None}
     return spec.model_copy(update={"rescale": spec.rescale.model_copy(update=changes)})
 
 

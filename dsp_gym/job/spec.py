@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.job.evidence import Evidence
+from dsp_gym.job.rescale_presets import RescalePreset, with_preset
 
 CURRENCY = "USD"
 """Currency of prices that name none."""
@@ -296,6 +297,13 @@ class TaskManager(ConfigModel):
 class Rescale(ConfigModel):
     """The cost of a change of configuration."""
 
+    preset: RescalePreset | None = Field(
+        None,
+        # Left out of dumps, so that the hash of a job without it stays the same.
+        exclude_if=lambda value: value is None,
+        description="mode and outage_s by name, where they are not given: as measured or reported "
+        "by others",
+    )
     mode: Literal["redeploy", "in_place"] = Field("redeploy", description="how Flink rescales")
     outage_s: tuple[float, float, float] = Field(
         (56.0, 76.0, 93.0),
@@ -306,6 +314,11 @@ class Rescale(ConfigModel):
         105.0, gt=0, description="savepoint rate to shared storage (Varga et al.: EFS 105 MB/s)"
     )
     restore_mib_per_s: Number = Field(105.0, gt=0, description="restore rate, total state")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_preset(cls, section: object) -> object:
+        return with_preset(section)
 
     @model_validator(mode="after")
     def _quantiles_rise(self) -> Rescale:

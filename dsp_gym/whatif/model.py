@@ -88,5 +88,6 @@ def with_outages(spec: JobSpec, history: JobHistory) -> JobSpec:
     if not outages:
         return spec
     low, middle, high = np.quantile(outages, (0.1, 0.5, 0.9)).tolist()
-    rescale = spec.rescale.model_copy(update={"outage_s": (low, middle, high)})
+    observed = {"outage_s": (low, middle, high), "preset": None}
+    rescale = spec.rescale.model_copy(update=observed)
     return spec.model_copy(update={"rescale": rescale})

@@ -21,6 +21,8 @@ ACTS_EACH_MINUTE = {
     "hpa-cpu": {"sync_period_s": 60.0},
     "hpa-varga": {"sync_period_s": 60.0},
     "dhalion": {"interval_s": 60.0},
+    "dhalion-reactive": {"interval_s": 60.0, "rest_s": 0.0, "latency_s": 0.0},
+    "ds2-reactive": {"interval_s": 60.0, "rest_s": 0.0},
     "aws-managed-flink": {"scale_up_s": 300.0},
     "dataflow": {"lasting_s": 120.0},
     "beam-flink": {"rest_s": 120.0},
