@@ -18,6 +18,7 @@ from dsp_gym.cli.options import (
     OverwriteOption,
     ResumeOption,
     WorkersOption,
+    refuse_given,
     shipped,
 )
 from dsp_gym.cli.output import print_table
@@ -38,6 +39,8 @@ Examples:
   dsp-gym backtest recordings/flink-q11-day --interval 10 --policies ds2,learned
 
   dsp-gym backtest runs/live/orders --out report/         what a shadow run watched
+
+  dsp-gym backtest runs/live/orders --incumbent aws-managed-flink --policies ds2,learned
 
   dsp-gym backtest runs/live --follow                     beside dsp-gym shadow, until Ctrl-C
 
@@ -78,6 +81,15 @@ PoliciesOption = Annotated[
         f"{POLICIES}.",
     ),
 ]
+IncumbentOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POLICY",
+        help="Policy that the others would replace, such as a provider's default: "
+        "aws-managed-flink, dataflow, beam-flink; without guardrails. Default: the deployed "
+        "configurations.",
+    ),
+]
 GuardrailsOption = Annotated[
     str,
     typer.Option(
@@ -104,6 +116,7 @@ def backtest(
     labels: LabelsOption = None,
     account: AccountOption = None,
     policies: PoliciesOption = None,
+    incumbent: IncumbentOption = None,
     guardrails: GuardrailsOption = "default",
     days: Annotated[
         float | None,
@@ -139,20 +152,30 @@ def backtest(
 
     sources = Sources(source or (), prometheus, jobs or (), labels, account, interval, days)
     if follow:
+        refuse_given({"--incumbent": incumbent}, "does not belong to --follow")
         _follow(sources, as_json=as_json)
         return
+    if register is not None:
+        refuse_given({"--incumbent": incumbent}, "a version is judged against what was deployed")
+    base = _incumbent(incumbent)
     entrants = _named(policies, guardrails)  # a wrong name is refused before hours of reading
     read = read_histories(sources)
     if entrants is None and any(one.watched is None for one in read.found):
         entrants = _named(POLICIES, guardrails)
     folder = out or (None if as_json else Path("runs/backtests") / read.name)
-    found = _run(read, entrants, folder, resume, overwrite, master, workers)
+    found = _run(read, entrants, base, folder, resume, overwrite, master, workers)
     if register is not None:
         _register(found, register)
     if folder is not None:
         _write(found, folder, as_json)
     if as_json:
         typer.echo(found.to_json(), nl=False)
+
+
+def _incumbent(named: str | None) -> ReplayedPolicy | None:
+    from dsp_gym.whatif.policies import ReplayedPolicy
+
+    return None if named is None else ReplayedPolicy.of(None, named, None)
 
 
 def _named(policies: str | None, guardrails: str) -> Sequence[ReplayedPolicy] | None:
@@ -171,6 +194,7 @@ def _named(policies: str | None, guardrails: str) -> Sequence[ReplayedPolicy] | 
 def _run(
     read: Histories,
     entrants: Sequence[ReplayedPolicy] | None,
+    incumbent: ReplayedPolicy | None,
     folder: Path | None,
     resume: bool,
     overwrite: bool,
@@ -182,7 +206,9 @@ def _run(
     from dsp_gym.whatif.kept import KeptReplays
 
     with kept_beside(folder, resume, overwrite, "{} replays") as kept:
-        decisions = decisions_of([work_of(one, entrants)[0] for one in read.found])
+        decisions = decisions_of(
+            [work_of(one, entrants, incumbent=incumbent)[0] for one in read.found]
+        )
         with (
             open_engine("dsp-gym backtest", master, workers, decisions) as engine,
             cells_bar("replays") as told,
@@ -191,6 +217,7 @@ def _run(
                 read.found,
                 read.source,
                 entrants=entrants,
+                incumbent=incumbent,
                 engine=engine,
                 told=told,
                 kept=None if kept is None else KeptReplays(kept),
@@ -210,6 +237,7 @@ def _write(found: Backtest, folder: Path, as_json: bool) -> None:
         job_rows,
         write_report,
     )
+    from dsp_gym.whatif.job_page import BESIDE_COLUMNS, beside_rows
 
     written = write_report(found, folder)
     if as_json:
@@ -219,6 +247,9 @@ def _write(found: Backtest, folder: Path, as_json: bool) -> None:
     typer.echo()
     print_table(JOB_COLUMNS, job_rows(found), right=JOB_COLUMNS[1:])
     for job in found.jobs:
+        if job.incumbent is not None:
+            typer.echo(f"\n{job.name}, leaving {job.incumbent.policy}:\n")
+            print_table(BESIDE_COLUMNS, beside_rows(job), right=BESIDE_COLUMNS[1:])
         _print_verdicts(job)
     for text in found.left_out:
         typer.echo(f"note: left out: {text}")

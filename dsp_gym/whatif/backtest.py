@@ -17,7 +17,7 @@ from dsp_gym.evaluation.batch_of_runs import versions
 from dsp_gym.evaluation.shipped_work import ShippedWork, ship
 from dsp_gym.job.cost import one_currency
 from dsp_gym.whatif.blocks import JobReplay, job_replay, shown_slots, thinned
-from dsp_gym.whatif.claims import fleet_saving, model_errors
+from dsp_gym.whatif.claims import fleet_saving, model_errors, replayed_incumbent
 from dsp_gym.whatif.history import JobHistory, distinct
 from dsp_gym.whatif.kept import KeptReplays
 from dsp_gym.whatif.model import fitted
@@ -34,35 +34,52 @@ OnReplays = Callable[[str, float, int], None]
 
 
 def work_of(
-    history: JobHistory, named: Sequence[ReplayedPolicy] | None, seeds: int = SEEDS
+    history: JobHistory,
+    named: Sequence[ReplayedPolicy] | None,
+    seeds: int = SEEDS,
+    incumbent: ReplayedPolicy | None = None,
 ) -> tuple[JobWork, dict[str, str]]:
     """Choose the policies of a history: those that are named, else those watched beside the job.
+
+    The incumbent, if a policy takes the place of the deployed configurations, comes first.
 
     Returns:
         The work, and by name why a watched policy cannot be made here.
 
     Raises:
-        ConfigError: No policy is named and none was watched.
+        ConfigError: No policy is named and none was watched; or one is the incumbent, too.
     """
+    failures: dict[str, str] = {}
     if named is not None:
-        return JobWork(history, tuple(named), seeds), {}
-    if history.watched is None:
+        entrants = tuple(named)
+    elif history.watched is None:
         raise ConfigError(
             f"job '{history.name}': no policy was watched beside it",
             remedy="Name the policies: --policies ds2,learned",
         )
-    entrants, failures = entrants_of_run(history.watched.config)
+    else:
+        entrants, failures = entrants_of_run(history.watched.config)
+    if incumbent is not None:
+        if incumbent.label in (one.label for one in entrants):
+            raise ConfigError(
+                "is one of the policies, which cannot replace itself",
+                key="incumbent",
+                value=incumbent.label,
+                remedy="Name the other policies alone: --policies ds2,learned",
+            )
+        entrants = (incumbent, *entrants)
     return JobWork(history, entrants, seeds), failures
 
 
-def terms_of(history: JobHistory) -> VerdictTerms:
+def terms_of(history: JobHistory, incumbent: str = INCUMBENT) -> VerdictTerms:
     """The bounds under which a job's policies are judged: those of its run, else the defaults.
 
     Returns:
         Bounds of the evidence and of the model's error.
     """
     watched = history.watched
-    return VerdictTerms(GateConfig() if watched is None else watched.config.gate, Trust())
+    gate = GateConfig() if watched is None else watched.config.gate
+    return VerdictTerms(gate, Trust(), incumbent)
 
 
 def decisions_of(work: Sequence[JobWork]) -> int:
@@ -79,6 +96,7 @@ def backtest(
     source: str,
     *,
     entrants: Sequence[ReplayedPolicy] | None = None,
+    incumbent: ReplayedPolicy | None = None,
     seeds: int = SEEDS,
     engine: Engine = HERE,
     told: OnReplays = lambda label, done, total: None,
@@ -91,6 +109,7 @@ def backtest(
         histories: one for each job.
         source: where the histories come from, for readers.
         entrants: the policies; None: those that were watched beside each job.
+        incumbent: the policy that they would replace; None: the deployed configurations.
         seeds: predictions of each policy.
         engine: where models are fitted and histories replayed; the result does not depend on it.
         told: hears how many replays are done.
@@ -105,7 +124,9 @@ def backtest(
         MetricsError: Two jobs have the same name.
     """
     currency = one_currency(history.spec for history in histories)
-    chosen = [work_of(one, entrants, seeds) for one in sorted(distinct(histories), key=_name)]
+    base = INCUMBENT if incumbent is None else incumbent.label
+    jobs_by_name = sorted(distinct(histories), key=_name)
+    chosen = [work_of(one, entrants, seeds, incumbent) for one in jobs_by_name]
     found = _played([work for work, _ in chosen], engine, told, kept)
     missing, jobs, replays = list(left_out), [], []
     for (work, failures), outcome in zip(chosen, found, strict=True):
@@ -113,9 +134,12 @@ def backtest(
             missing.append(f"{work.history.name}: {outcome}")
             continue
         history, replay = outcome
+        if base in replay.failures:
+            missing.append(f"{history.name}: {base} is not replayed: {replay.failures[base]}")
+            continue
         replay = replay.model_copy(update={"failures": failures | replay.failures})
         replays.append(replay)
-        jobs.append(job_result(history, replay, terms_of(history)))
+        jobs.append(job_result(history, replay, terms_of(history, base)))
     if not jobs:
         raise ConfigError(
             "no job has a usable history" + "".join(f"\n  {one}" for one in missing),
@@ -126,7 +150,8 @@ def backtest(
         source=source,
         currency=currency,
         trust=Trust(),
-        fleet=tuple(_fleet(label, jobs, replays) for label in labels),
+        incumbent=None if incumbent is None else base,
+        fleet=tuple(_fleet(label, jobs, replays, base) for label in labels),
         jobs=tuple(jobs),
         left_out=tuple(missing),
         versions=versions(()),
@@ -214,7 +239,7 @@ def job_result(history: JobHistory, replay: JobReplay, terms: VerdictTerms) -> J
         The job's part of the document.
     """
     kinds = np.array([v.kind != "source" for v in history.spec.topological_order()])
-    starts = shown_slots(history)
+    starts, base = shown_slots(history), terms.incumbent
     seen: dict[str, Floats] = {
         "load_per_s": history.load_per_s,
         "subtasks": history.parallelism[:, kinds].sum(axis=1).astype(float),
@@ -236,8 +261,11 @@ def job_result(history: JobHistory, replay: JobReplay, terms: VerdictTerms) -> J
         slo_latency_s=float(history.spec.slo.latency_s),
         observed=replay.observed,
         distrust=model_errors(replay.observed, terms.trust),
+        incumbent=None if base == INCUMBENT else replayed_incumbent(replay, base),
         claims=tuple(
-            judged(history, replay, name, terms) for name in replay.policies if name != INCUMBENT
+            judged(history, replay, name, terms)
+            for name in replay.policies
+            if name not in (INCUMBENT, base)
         ),
         failures=replay.failures,
         notes=(*history.notes, *beyond, *failed),
@@ -248,13 +276,18 @@ def job_result(history: JobHistory, replay: JobReplay, terms: VerdictTerms) -> J
     )
 
 
-def _fleet(label: str, jobs: Sequence[JobResult], replays: Sequence[JobReplay]) -> FleetClaim:
+def _fleet(
+    label: str,
+    jobs: Sequence[JobResult],
+    replays: Sequence[JobReplay],
+    incumbent: str = INCUMBENT,
+) -> FleetClaim:
     own = [one for one in replays if label in one.policies]
     claims = [claim for job in jobs for claim in job.claims if claim.policy == label]
     return FleetClaim(
         policy=label,
         jobs=len(claims),
-        saving_per_month=fleet_saving(own, label),
+        saving_per_month=fleet_saving(own, label, incumbent),
         claimed_per_month=sum(one.claimed_per_month for one in claims),
         jobs_claimed=sum(one.claimed_per_month > 0 for one in claims),
         jobs_late=sum(one.is_late for one in claims),

@@ -1,7 +1,8 @@
 """What a policy would have saved, with intervals, from the replays of one job or of a fleet.
 
-A policy's saving is the difference of two predictions of one model, that of the deployed
-configurations and that of the policy, on the same load: an error common to both cancels. Each draw
+A policy's saving is the difference of two predictions of one model, that of the incumbent and that
+of the policy, on the same load: an error common to both cancels. The incumbent is the deployed
+configurations, or a policy that might have decided in their place. Each draw
 takes days with replacement, the same for both, and one of the model's seeds; the interval is
 widened by the model's error on the deployed configurations.
 """
@@ -16,7 +17,8 @@ from dsp_gym.arrays import Floats, Ints
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.whatif.blocks import JobReplay, PolicyReplay
-from dsp_gym.whatif.result import ObservedJob, Ranged, Trust
+from dsp_gym.whatif.history import DAY_S
+from dsp_gym.whatif.result import ObservedJob, Ranged, ReplayedIncumbent, Trust
 
 DRAWS = 2000
 
@@ -56,17 +58,18 @@ def model_errors(found: ObservedJob, trust: Trust) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def figures_of(replay: JobReplay, policy: str) -> Figures:
+def figures_of(replay: JobReplay, policy: str, incumbent: str = INCUMBENT) -> Figures:
     """What a policy would have saved on a job, and how late it would have been.
 
     Args:
         replay: of the job.
         policy: its label.
+        incumbent: label of what it would replace.
 
     Returns:
         Figures with 95 % intervals; money per month of 730 hours.
     """
-    base, own = replay.policies[INCUMBENT], replay.policies[policy]
+    base, own = replay.policies[incumbent], replay.policies[policy]
     drawn = _drawn(len(replay.blocks)), _seeds(replay.seeds)
     saved = base.of("cost") - own.of("cost")
     seconds, off = base.of("seconds"), replay.observed.cost_error
@@ -83,7 +86,28 @@ def figures_of(replay: JobReplay, policy: str) -> Figures:
     }
 
 
-def fleet_saving(replays: Sequence[JobReplay], policy: str) -> Ranged:
+def replayed_incumbent(replay: JobReplay, policy: str) -> ReplayedIncumbent:
+    """What a job would have cost, and how late it would have been, under the incumbent policy.
+
+    Returns:
+        Its figures with 95 % intervals, widened by the model's error on the deployed
+        configurations; money per month of 730 hours.
+    """
+    own, seen = replay.policies[policy], replay.observed
+    drawn, seconds = (_drawn(len(replay.blocks)), _seeds(replay.seeds)), own.of("seconds")
+    cost = _ratio(own.of("cost"), seconds, drawn).times(PER_MONTH)
+    late = _ratio(own.of("slo_s"), seconds, drawn)
+    return ReplayedIncumbent(
+        policy=policy,
+        cost_per_month=_within(_widened(cost, seen.cost_error * cost.value), 0.0, np.inf),
+        late=_within(_widened(late, seen.late_error), 0.0, 1.0),
+        lag_s=own.lag_s,
+        latency_p95_s=own.latency_p95_s,
+        rescales_per_day=float(DAY_S * own.of("rescales").sum() / seconds.sum()),
+    )
+
+
+def fleet_saving(replays: Sequence[JobReplay], policy: str, incumbent: str = INCUMBENT) -> Ranged:
     """The sum of what a policy would have saved on several jobs.
 
     Days are drawn once for all jobs: on a busy day of the year they are busy together. A seed is
@@ -92,6 +116,7 @@ def fleet_saving(replays: Sequence[JobReplay], policy: str) -> Ranged:
     Args:
         replays: of the jobs.
         policy: its label.
+        incumbent: label of what it would replace.
 
     Returns:
         Money per month of 730 hours.
@@ -100,7 +125,7 @@ def fleet_saving(replays: Sequence[JobReplay], policy: str) -> Ranged:
     drawn = _drawn(len(blocks))
     total, mean, off = np.zeros(DRAWS), 0.0, []
     for number, one in enumerate(replays):
-        base, own = (_laid(one, one.policies[name], blocks) for name in (INCUMBENT, policy))
+        base, own = (_laid(one, one.policies[name], blocks) for name in (incumbent, policy))
         saved, seconds = base["cost"] - own["cost"], base["seconds"]
         own_mean = float(saved.sum() / seconds.sum())
         seed = _seeds(one.seeds, number)[:, None]

@@ -57,13 +57,14 @@ def headline(found: Backtest) -> str:
     if len(found.jobs) == 1:
         return job_page.headline(found.jobs[0])
     jobs = f"{len(found.jobs)} jobs"
+    against = "" if found.incumbent is None else f" against {found.incumbent}"
     # A policy whose lateness forbids it somewhere is named for what may be claimed elsewhere alone.
     claimed = max(found.fleet, key=lambda one: one.claimed_per_month, default=None)
     if claimed is not None and claimed.claimed_per_month > 0:
         return (
             f"{claimed.policy} would have saved at least "
-            f"{money(claimed.claimed_per_month, currency)} a month on {claimed.jobs_claimed} of "
-            f"{jobs}."
+            f"{money(claimed.claimed_per_month, currency)} a month{against} on "
+            f"{claimed.jobs_claimed} of {jobs}."
         )
     good = [one for one in found.fleet if not one.jobs_late]
     if not good:
@@ -72,12 +73,12 @@ def headline(found: Backtest) -> str:
     saved = best.saving_per_month
     return (
         f"Nothing may be claimed on {jobs} yet; for {best.policy} the model says "
-        f"{span(saved.value, saved.low, saved.high)} {currency} a month."
+        f"{span(saved.value, saved.low, saved.high)} {currency} a month{against}."
     )
 
 
 def fleet_rows(found: Backtest) -> list[tuple[str, ...]]:
-    """One row for the deployed configurations and one for each policy.
+    """One row for the deployed configurations, the incumbent if it is a policy, and each other.
 
     Returns:
         Cells in the order of `FLEET_COLUMNS`; money per month of 730 hours.
@@ -91,6 +92,11 @@ def fleet_rows(found: Backtest) -> list[tuple[str, ...]]:
     now = [(job.observed.late, job.observed.days) for job in found.jobs]
     rescales = sum(job.observed.rescales_per_day for job in found.jobs)
     rows: list[tuple[str, ...]] = [("now", "", "", "", share(mean(now)), number(rescales))]
+    bases = [(job.incumbent, job) for job in found.jobs if job.incumbent is not None]
+    if found.incumbent is not None:
+        late = share(mean([(base.late.value, job.observed.days) for base, job in bases]))
+        often = number(sum(base.rescales_per_day for base, _ in bases))
+        rows.append((f"{found.incumbent}, incumbent", "", "", "", late, often))
     for one in found.fleet:
         claims = [(claim, job) for job in found.jobs for claim in job.claims]
         own = [(claim, job) for claim, job in claims if claim.policy == one.policy]
@@ -118,8 +124,9 @@ def job_rows(found: Backtest) -> list[tuple[str, ...]]:
 
 
 def _job_row(job: JobResult, name: str) -> tuple[str, ...]:
-    best, seen = job.best, job.observed
-    days, cost = number(seen.days), number(seen.cost_per_month)
+    best = job.best
+    cost_now, late_now, rescales_now = job.present
+    days, cost = number(job.observed.days), number(cost_now)
     if best is None:
         return (name, days, cost, "–", "–", "–", "–", "–", "–")
     saved = best.saving_per_month
@@ -131,8 +138,8 @@ def _job_row(job: JobResult, name: str) -> tuple[str, ...]:
         best.verdict,
         span(saved.value, saved.low, saved.high),
         number(best.claimed_per_month),
-        then(seen.late, best.late.value),
-        f"{number(seen.rescales_per_day)} → {number(best.rescales_per_day)}",
+        then(late_now, best.late.value),
+        f"{number(rescales_now)} → {number(best.rescales_per_day)}",
     )
 
 
@@ -182,6 +189,11 @@ def _parts(found: Backtest, files: Sequence[str]) -> Iterator[str]:
         "configurations."
     )
     yield _cost_and_lateness(found)
+    if found.incumbent is not None:
+        yield (
+            f"Savings are counted against {found.incumbent}, which was not observed: the model "
+            "replays it in place of the deployed configurations."
+        )
     yield section("Policies", table(FLEET_COLUMNS, fleet_rows(found)))
     rows = [
         (link(job.name, file), *_job_row(job, job.name)[1:])
@@ -209,15 +221,20 @@ def _parts(found: Backtest, files: Sequence[str]) -> Iterator[str]:
 
 def _cost_and_lateness(found: Backtest) -> Html:
     """Now and every policy by their late share and cost, summed over the jobs."""
-    cost = sum(job.observed.model_cost_per_month for job in found.jobs)
+    deployed = sum(job.observed.model_cost_per_month for job in found.jobs)
+    bases = [job.incumbent for job in found.jobs if job.incumbent is not None]
+    cost = sum(base.cost_per_month.value for base in bases) if bases else deployed
     days = sum(job.observed.days for job in found.jobs) or 1.0
     points = []
-    for label in (INCUMBENT, *(one.policy for one in found.fleet)):
-        late, cost_now = 0.0, cost
+    policies = [one.policy for one in found.fleet]
+    for label in (INCUMBENT, *filter(None, [found.incumbent]), *policies):
+        late, cost_now = 0.0, deployed if label == INCUMBENT else cost
         for job in found.jobs:
             weight = job.observed.days / days
             claim = next((one for one in job.claims if one.policy == label), None)
-            if claim is None:
+            if job.incumbent is not None and label == job.incumbent.policy:
+                late += 100 * weight * job.incumbent.late.value
+            elif claim is None:
                 late += 100 * weight * (job.observed.model_late or 0.0)
             else:
                 late += 100 * weight * claim.late.value

@@ -45,6 +45,8 @@ CLAIM_COLUMNS = (
     "agrees",
 )
 
+BESIDE_COLUMNS = ("", "costs a month", "late", "rescales/day", "saves a month")
+
 HOW: Mapping[str, Judgement] = {
     "promote": "good",
     "rescue": "good",
@@ -107,15 +109,17 @@ def headline(job: JobResult) -> str:
     if best is None:
         return f"{job.name}: no policy is sure to keep its lateness within the bound."
     saved, later, currency = best.saving_per_month, 100 * best.later.value, job.currency
+    against = "" if job.incumbent is None else f" against {job.incumbent.policy}"
     amount = f"save {money(saved.value, currency)} a month"
     ends = saved.low, saved.high
     if saved.value < 0:
         amount, ends = f"cost {money(-saved.value, currency)} a month more", (-ends[1], -ends[0])
+        against = against.replace("against", "than")
     low, high = map(number, ends)
     between = "" if low == high else f" ({low} to {high})"
-    said = f"{best.policy} would {amount}{between}, late {signed(round(later, 2))} points"
-    against = [one for one in best.reasons if one.speaks_against and not one.holds]
-    wanting = against or [one for one in best.reasons if not one.holds]
+    said = f"{best.policy} would {amount}{against}{between}, late {signed(round(later, 2))} points"
+    bad = [one for one in best.reasons if one.speaks_against and not one.holds]
+    wanting = bad or [one for one in best.reasons if not one.holds]
     why = [f"{one.subject}: {one.found} ({one.needed} needed)" for one in wanting]
     assumed = [f"not measured: {assumption_text(one)}" for one in best.assumed if one.decides]
     words = "; ".join([", ".join([best.verdict, *why]), *assumed])
@@ -147,12 +151,24 @@ def _parts(job: JobResult, trust: Trust) -> Iterator[str]:
     for text in (*job.distrust, *job.notes):
         yield note(text)
     yield section("Verdicts", *_verdicts(job))
+    if job.incumbent is not None:
+        yield section(
+            f"What leaving {job.incumbent.policy} would save",
+            f"Cost and lateness under the observed load, in {job.currency} per month of "
+            f"{HOURS_A_MONTH} hours; in brackets: 95 % intervals. {job.incumbent.policy} was not "
+            "observed: it starts from the configuration that was deployed first, without "
+            "guardrails, and its rescales last as long as those of the job.",
+            table(BESIDE_COLUMNS, beside_rows(job)),
+        )
     yield section("Over time", *_over_time(job))
+    columns = list(CLAIM_COLUMNS)
+    if job.incumbent is not None:
+        columns[5] = f"late, points vs. {job.incumbent.policy}"
     yield section(
         "What each policy would have saved",
         f"Amounts in {job.currency} per month of {HOURS_A_MONTH} hours. In brackets: 95 % "
         "intervals.",
-        table(CLAIM_COLUMNS, [_claim_row(one) for one in job.claims]),
+        table(columns, [_claim_row(one) for one in job.claims]),
         *_trips(job),
     )
     yield section(
@@ -162,6 +178,43 @@ def _parts(job: JobResult, trust: Trust) -> Iterator[str]:
         table(("", "model", "observed"), _error_rows(job)),
     )
     yield section("Decisions", *_decisions(job))
+
+
+def beside_rows(job: JobResult) -> list[tuple[str, ...]]:
+    """The deployed configurations, the policy that the others would replace, and the others.
+
+    Returns:
+        Cells in the order of `BESIDE_COLUMNS`; empty if the deployed configurations are what the
+        policies would replace.
+    """
+    base, seen = job.incumbent, job.observed
+    if base is None:
+        return []
+    cost, late = base.cost_per_month, base.late
+    rows: list[tuple[str, ...]] = [
+        (OBSERVED, number(seen.cost_per_month), share(seen.late), number(seen.rescales_per_day), "")
+    ]
+    rows.append(
+        (
+            base.policy,
+            span(cost.value, cost.low, cost.high),
+            f"{span(100 * late.value, 100 * late.low, 100 * late.high)} %",
+            number(base.rescales_per_day),
+            "",
+        )
+    )
+    for one in job.ranked():
+        late, saved = one.late, one.saving_per_month
+        rows.append(
+            (
+                one.policy,
+                number(cost.value - saved.value),
+                f"{span(100 * late.value, 100 * late.low, 100 * late.high)} %",
+                number(one.rescales_per_day),
+                span(saved.value, saved.low, saved.high),
+            )
+        )
+    return rows
 
 
 def _verdicts(job: JobResult) -> Iterator[str]:
@@ -253,7 +306,7 @@ def _over_time(job: JobResult) -> Iterator[str]:
     ]
     marks.sort(key=lambda one: one.x)
     best = job.best
-    shown = () if best is None else (best.policy,)
+    shown = {one.policy for one in (best, job.incumbent) if one is not None}
     hidden = [REPLAYED, *(one.policy for one in job.claims if one.policy not in shown)]
     said = f"{job.name}: load, tasks, latency, backlog and cost, observed and under each policy."
     time: Literal["date", "elapsed"] = "date" if job.is_dated else "elapsed"

@@ -94,8 +94,10 @@ class Reason(ConfigModel):
 class Assumption(ConfigModel):
     """A number behind the verdict that nothing in the history shows."""
 
-    of: Literal["outage_s", "parameters"] = Field(description="of a rescale, or of the model")
-    names: tuple[str, ...] = Field((), description="of the model's parameters")
+    of: Literal["outage_s", "parameters", "incumbent"] = Field(
+        description="of a rescale, of the model, or of a policy in place of what was deployed"
+    )
+    names: tuple[str, ...] = Field((), description="of the model's parameters, or of the policy")
     values: tuple[float, ...] = Field((), description="of an outage its 10, 50 and 90 %, s")
     late: float = Field(0.0, description="late share of the time that rests on it")
     decides: bool = Field(description="whether another value would change the verdict")
@@ -131,6 +133,17 @@ class PolicyClaim(ConfigModel):
         return not all(one.holds for one in self.reasons if one.subject == "SLO")
 
 
+class ReplayedIncumbent(ConfigModel):
+    """The policy that the others would replace, in charge of one job in place of what ran."""
+
+    policy: str = Field(description="label of the policy")
+    cost_per_month: Ranged = Field(description="price of what it would have requested, 730 hours")
+    late: Ranged = Field(description="late share of the time")
+    lag_s: float = Field(description="mean backlog, s of arrivals")
+    latency_p95_s: float = Field(description="mean p95 latency, s")
+    rescales_per_day: float = Field(description="mean")
+
+
 class JobResult(ConfigModel):
     """One job."""
 
@@ -144,6 +157,9 @@ class JobResult(ConfigModel):
     currency: str = Field(description="of its amounts of money, an ISO 4217 code")
     slo_latency_s: float = Field(description="bound on latency, s")
     observed: ObservedJob = Field(description="the deployed configurations")
+    incumbent: ReplayedIncumbent | None = Field(
+        None, description="the policy that savings are counted against; none: what was deployed"
+    )
     distrust: tuple[str, ...] = Field(description="the model's errors beyond their bounds")
     claims: tuple[PolicyClaim, ...] = Field(description="one for each policy")
     failures: dict[str, str] = Field(description="policies that could not be replayed, and why")
@@ -171,6 +187,15 @@ class JobResult(ConfigModel):
         """The policy to look at; None where lateness forbids every one."""
         return next((one for one in self.ranked() if not one.is_late), None)
 
+    @property
+    def present(self) -> tuple[float, float | None, float]:
+        """What the policies would replace: cost a month, late share, rescales a day."""
+        base = self.incumbent
+        if base is not None:
+            return base.cost_per_month.value, base.late.value, base.rescales_per_day
+        seen = self.observed
+        return seen.cost_per_month, seen.late, seen.rescales_per_day
+
 
 _ORDER = ("promote", "rescue", "keep watching", "reject")
 
@@ -195,6 +220,9 @@ class Backtest(ConfigModel):
     source: str = Field(description="where the history comes from")
     currency: str = Field(description="of every amount of money, an ISO 4217 code")
     trust: Trust = Field(description="bounds of the model's error")
+    incumbent: str | None = Field(
+        None, description="the policy that savings are counted against; none: what was deployed"
+    )
     fleet: tuple[FleetClaim, ...] = Field(description="one for each policy")
     jobs: tuple[JobResult, ...] = Field(description="by name")
     left_out: tuple[str, ...] = Field((), description="jobs without a usable history, and why")

@@ -25,6 +25,8 @@ class VerdictTerms:
 
     gate: GateConfig
     trust: Trust
+    incumbent: str = INCUMBENT
+    """Label of what a policy would replace: the deployed configurations, or another policy."""
 
 
 def judged(history: JobHistory, replay: JobReplay, policy: str, terms: VerdictTerms) -> PolicyClaim:
@@ -39,7 +41,11 @@ def judged(history: JobHistory, replay: JobReplay, policy: str, terms: VerdictTe
     Returns:
         Its figures, the verdict with every reason, and what that assumes.
     """
-    figures, seen, own = figures_of(replay, policy), replay.observed, replay.policies[policy]
+    figures, seen, own = (
+        figures_of(replay, policy, terms.incumbent),
+        replay.observed,
+        replay.policies[policy],
+    )
     watched = history.watched
     decided = None if watched is None else watched.decided.get(policy)
     word, reasons = judge(figures, seen, decided, terms)
@@ -78,7 +84,10 @@ def judge(
         The recommendation, with one reason per condition.
     """
     gate, wrong = terms.gate, model_errors(seen, terms.trust)
-    rescues = not wrong and _rescues(figures, seen, gate)
+    late = seen.late or 0.0
+    if terms.incumbent != INCUMBENT:
+        late = figures["late"].value - figures["later"].value
+    rescues = not wrong and _rescues(figures, late, gate)
     reasons = [_days(seen, gate), _coverage(seen, gate)]
     if decided is not None:
         reasons += [_guard(seen, decided, gate), _failures(decided, gate)]
@@ -100,7 +109,7 @@ def _assumed(
     terms: VerdictTerms,
 ) -> Iterator[Assumption]:
     """What the figures of a policy rest on that nothing in the history shows."""
-    base, own = replay.policies[INCUMBENT], replay.policies[policy]
+    base, own = replay.policies[terms.incumbent], replay.policies[policy]
     if not history.drawn_outages_s and own.of("rescales").sum() > 0:
         down_s = own.of("down_s").sum() - base.of("down_s").sum()
         late = max(0.0, float(down_s / own.of("seconds").sum()))
@@ -109,9 +118,11 @@ def _assumed(
         decides = len({one <= most for one in (high - late, high, high + late)}) > 1
         values = tuple(float(s) for s in history.spec.rescale.outage_s)
         yield Assumption(of="outage_s", values=values, late=late, decides=decides)
+    acts = word in ("promote", "rescue")
     if history.assumed:
-        decides = word in ("promote", "rescue")
-        yield Assumption(of="parameters", names=history.assumed, decides=decides)
+        yield Assumption(of="parameters", names=history.assumed, decides=acts)
+    if terms.incumbent != INCUMBENT:
+        yield Assumption(of="incumbent", names=(terms.incumbent,), decides=acts)
 
 
 def assumption_text(one: Assumption) -> str:
@@ -124,6 +135,8 @@ def assumption_text(one: Assumption) -> str:
     'an outage of 5 to 12 s for each rescale, which decides the verdict'
     """
     what = f"the model's {', '.join(one.names)}"
+    if one.of == "incumbent":
+        what = f"the cost and lateness of {one.names[0]}, which the model predicts"
     if one.of == "outage_s":
         low, high = number(one.values[0]), number(one.values[-1])
         what = f"an outage of {_range(low, high)} s for each rescale"
@@ -210,9 +223,9 @@ def _model(seen: ObservedJob, wrong: tuple[str, ...]) -> Reason:
     )
 
 
-def _rescues(figures: Figures, seen: ObservedJob, gate: GateConfig) -> bool:
+def _rescues(figures: Figures, late: float, gate: GateConfig) -> bool:
     """Whether a policy cuts the lateness of an incumbent that is late too often."""
-    late, rescue = seen.late or 0.0, gate.rescue
+    rescue = gate.rescue
     cuts = late >= rescue.late and -figures["later"].high >= rescue.cut * late
     return cuts and 1.0 - figures["saving"].low <= rescue.max_cost
 

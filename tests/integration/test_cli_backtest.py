@@ -49,6 +49,21 @@ def test_a_journal_that_ships_gives_pages_and_a_verdict(tmp_path):
     assert "demand" in page
 
 
+def test_leaving_a_provider_s_default_is_answered_with_pages(tmp_path):
+    out, default = tmp_path / "report", "aws-managed-flink"
+    chosen = (JOURNAL, "--policies", "static", "--guardrails", "none", "--incumbent", default)
+    said = invoke(*chosen, "--out", out)
+    assert f"flink-q11-day, leaving {default}:" in said
+    assert f"assumed         not measured: the cost and lateness of {default}" in said
+    page = (out / "job-1-flink-q11-day.html").read_text(encoding="utf-8")
+    assert f"What leaving {default} would save" in page
+    found = json.loads((out / "backtest.json").read_text())
+    assert found["incumbent"] == found["jobs"][0]["incumbent"]["policy"] == default
+    for words in (("--register", "models:/q11/1"), ("--follow",)):
+        assert "--incumbent" in invoke(*chosen, *words, code=2)
+    assert "Did you mean 'dataflow'" in invoke(JOURNAL, "--incumbent", "datflow", code=2)
+
+
 def test_json_alone_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chosen = ("recordings/flink-q11-day", "--interval", 10, "--policies", "static")

@@ -10,6 +10,7 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.kept import KeptResults
 from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.blocks import job_replay
+from dsp_gym.whatif.job_page import beside_rows
 from dsp_gym.whatif.kept import KeptReplays
 from dsp_gym.whatif.model import fitted
 from dsp_gym.whatif.policies import named_entrants
@@ -124,3 +125,52 @@ def test_an_outage_that_was_assumed_and_decides_is_data_of_the_verdict():
     outage_s[5] = 10.0
     (job,) = run([history(days=0.5, tasks=40, outage_s=outage_s)]).jobs
     assert job.claims[0].assumed == ()
+
+
+AWS = named_entrants(("aws-managed-flink",), None)[0]
+
+
+def test_savings_are_counted_against_a_provider_s_default_in_place_of_what_was_deployed():
+    """The service leaves a job at 25 % CPU alone: leaving it is leaving the 40 tasks it began on."""
+    jobs = [history(days=0.25, tasks=40)]
+    found = run(jobs, incumbent=AWS)
+    (job,) = found.jobs
+    assert found.incumbent == "aws-managed-flink"
+    assert job.incumbent is not None
+    assert job.incumbent.rescales_per_day == 0
+    assert job.incumbent.cost_per_month.value == pytest.approx(job.observed.model_cost_per_month)
+    (claim,) = job.claims
+    (deployed,) = run(jobs).jobs[0].claims
+    assert claim.policy == "ds2"
+    assert claim.saving_per_month == deployed.saving_per_month
+    assert claim.assumed[-1].of == "incumbent"
+    assert claim.assumed[-1].names == ("aws-managed-flink",)
+    assert beside_rows(job)[1][0] == "aws-managed-flink"
+
+
+def test_lateness_is_counted_against_the_incumbent_policy():
+    """Two tasks are far too few: the service doubles them every 15 minutes, DS2 at once."""
+    (job,) = run([history(days=0.25, tasks=2)], incumbent=AWS).jobs
+    assert job.incumbent is not None
+    assert job.incumbent.rescales_per_day > 0
+    (claim,) = job.claims
+    late = job.incumbent.late.value
+    assert 0 < late < 1
+    assert claim.later.value == pytest.approx(claim.late.value - late, abs=1e-3)
+
+
+def test_a_policy_cannot_replace_itself():
+    with pytest.raises(ConfigError, match="cannot replace itself"):
+        run([history(days=0.25)], incumbent=DS2[0])
+
+
+def test_a_job_whose_incumbent_fails_is_left_out(monkeypatch):
+    from baselines.aws_managed_flink import AwsManagedFlink
+    from dsp_gym.errors import MetricsError
+
+    def fails(self, snapshot):
+        raise MetricsError("no CPU load")
+
+    monkeypatch.setattr(AwsManagedFlink, "decide", fails)
+    with pytest.raises(ConfigError, match="orders: aws-managed-flink is not replayed: .*no CPU"):
+        run([history(days=0.25)], incumbent=AWS)

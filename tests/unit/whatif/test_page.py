@@ -11,8 +11,15 @@ from dsp_gym.control.gate import GateConfig
 from dsp_gym.whatif.fleet_page import headline as fleet_headline
 from dsp_gym.whatif.fleet_page import page_names, write_report
 from dsp_gym.whatif.history import Decided
-from dsp_gym.whatif.job_page import headline, job_page, verdict_rows
-from dsp_gym.whatif.result import Assumption, JobResult, PolicyClaim, Ranged, Trust
+from dsp_gym.whatif.job_page import beside_rows, headline, job_page, verdict_rows
+from dsp_gym.whatif.result import (
+    Assumption,
+    JobResult,
+    PolicyClaim,
+    Ranged,
+    ReplayedIncumbent,
+    Trust,
+)
 from dsp_gym.whatif.verdict import VerdictTerms, judge
 from tests.unit.whatif.histories import document, observed
 
@@ -113,6 +120,29 @@ def test_what_decides_the_verdict_and_was_assumed_is_named_in_it():
     subject, mark, text = verdict_rows(named)[-1]
     assert (subject, mark) == ("not measured", "assumed")
     assert "5 to 12 s" in text
+
+
+def test_the_page_names_the_policy_that_the_others_would_replace():
+    base = ReplayedIncumbent(
+        policy="dataflow",
+        cost_per_month=ranged(MONTH, MONTH, MONTH),
+        late=ranged(0.02, 0.01, 0.03),
+        lag_s=1.0,
+        latency_p95_s=1.0,
+        rescales_per_day=9.0,
+    )
+    one = job({"ds2": GOOD, "worse": WORSE}).model_copy(update={"incumbent": base})
+    assert headline(one).startswith(
+        "ds2 would save 212 USD a month against dataflow (180 to 239), late +0.1 points;"
+    )
+    rows = beside_rows(one)
+    assert [row[0] for row in rows] == ["now, observed", "dataflow", "ds2", "worse"]
+    assert rows[2][1] == "1,248"  # of 1,460 a month, 212 are saved
+    page = job_page(one, Trust())
+    assert "What leaving dataflow would save" in page
+    assert "late, points vs. dataflow" in page
+    worse = one.model_copy(update={"claims": one.claims[1:]})
+    assert "would cost 17,286 USD a month more than dataflow (" in headline(worse)
 
 
 def test_policies_are_ranked_by_verdict_then_by_what_they_save_at_least():
