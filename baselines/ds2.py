@@ -102,7 +102,10 @@ class Ds2Config(ConfigModel):
 
     @property
     def headroom(self) -> float:
-        """Capacity requested over demand: Flink's target/u + target * restart / catch_up."""
+        """Capacity requested over demand: Flink's target/u + target * restart / catch_up.
+
+        The question of `work_off_s` turned round: the spare for a given time.
+        """
         share = 1 / self.target_utilization + self.restart_s / self.catch_up_s
         return (1 + self.scaling_factor) * share
 

@@ -1,7 +1,8 @@
 """Recovery after a rescale: how long it would take, and how long it took.
 
 A job has recovered once it has worked off what it fell behind by: the records since the last
-checkpoint, those of the downtime, and the backlog before.
+checkpoint, those of the downtime, and the backlog before. This is `dsp_gym.sizing.recovery` for a
+load that changes meanwhile, as the paper has it: step by step of the forecast.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 from baselines.daedalus.memory import DaedalusMemory
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
+from dsp_gym.loop.backlog import work_off_s
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -36,7 +38,7 @@ def recovery_s(
         waiting += ahead[s] * down
         spare = max(0.0, capacity - ahead[s])
         if spare > 0.0 and waiting <= spare * (step_s - down):
-            return float(begin + down + waiting / spare)
+            return float(begin + down + work_off_s(waiting, spare))
         waiting -= spare * (step_s - down)
     return np.inf
 

@@ -154,6 +154,9 @@ def catch_up_s(
 ) -> Floats:
     """Compute how long the log takes to be read after outages.
 
+    Second by second: the fit is of a warm-up, in which the capacity rises with what has been read,
+    so that `dsp_gym.sizing.recovery`, with its one capacity, does not apply.
+
     Returns:
         Seconds of each, in whole seconds; `CATCH_UP_S` if it is not read by then.
     """

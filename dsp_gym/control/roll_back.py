@@ -27,7 +27,7 @@ _LEAST_OUTCOMES = 3
 
 _CATCH_UP = 3.0
 """Late seconds that are forgiven for each second of work that waited: a job that is busy three
-quarters of its time works off the backlog of one second in three.
+quarters of its time works off the backlog of one second in three (`work_off_s(0.75, 0.25)`).
 """
 
 _LONGEST_REST_S = 86_400.0

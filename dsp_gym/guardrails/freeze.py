@@ -11,7 +11,7 @@ from dsp_gym.arrays import Bools, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, hold
-from dsp_gym.loop.backlog import backlog_of
+from dsp_gym.loop.backlog import backlog_of, work_off_s
 from dsp_gym.loop.lacking import Needs, is_complete, is_reported, needs
 from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Mask
@@ -19,6 +19,7 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, Snapsho
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.loop.unknown import LastKnown
 from dsp_gym.numba_handles import direct
+from dsp_gym.sizing.recovery import caught_up_s
 
 _WEIGHED = needs(of_inputs=())
 """The metrics by which a catch-up is weighed."""
@@ -165,13 +166,13 @@ def find_frozen(
         frozen[j] = growing < 0.0 and waiting > rule.catching_up_s * arriving
         if not frozen[j]:
             continue
-        left_s, more = waiting / -growing, _growth(t, seen, known, p, level, j)
+        left_s, more = work_off_s(waiting, -growing), _growth(t, seen, known, p, level, j)
         outage_s = seen.job[JOB.outage_s, j]
         if not outage_s > 0.0:
             outage_s = t.outage_s[t.row[j], 1]
         # Arrivals of the outage have to be caught up with, too.
         spare = more * (arriving - growing) - arriving
-        sooner = spare > 0.0 and outage_s + (waiting + outage_s * arriving) / spare < left_s
+        sooner = caught_up_s(waiting, arriving, spare, outage_s) < left_s
         frozen[j] = not (sooner or (left_s > rule.catch_up_s and more > 1.0))
         some = some or frozen[j]
     return some

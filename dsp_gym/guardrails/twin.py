@@ -14,6 +14,7 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
+from dsp_gym.loop.backlog import work_off_s
 from dsp_gym.loop.per_job_state import Per
 from dsp_gym.loop.rates import RATES, ds2_rates
 from dsp_gym.loop.snapshot import (
@@ -26,6 +27,7 @@ from dsp_gym.loop.snapshot import (
 )
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, direct
+from dsp_gym.sizing.recovery import caught_up_s
 
 LEAST_SPARE = 0.5
 """Least spare capacity of a twin that catches up, share of the load: at full load none does."""
@@ -138,7 +140,7 @@ def catch_up_s(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int) -> 
         return 0.0
     # The twin is late by its own backlog; only the rest is the policy's.
     behind_s -= own.backlog[j] / (offered * spare)
-    return float(max(0.0, behind_s) / max(spare - 1.0, LEAST_SPARE))
+    return float(work_off_s(max(0.0, behind_s), max(spare - 1.0, LEAST_SPARE)))
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -157,10 +159,9 @@ def gets_by(t: JobFacts, seen: SnapshotArrays, own: FallbackRuns, j: int, rescal
     spare, late_s = _spare(own, seen.parallelism, j), seen.job[JOB.latency_p95_s, j]
     if not late_s > t.slo_s[t.row[j]]:
         return bool(spare >= 1.0)
-    # Catching up L seconds of load with spare capacity c takes L / (c - 1): compare late_s / (spare
-    # - 1) with rescale_s + (late_s + rescale_s) / (twin's spare - 1).
+    # In seconds of the load, which is 1.
     twin = max(_spare(own, own.parallelism, j) - 1.0, LEAST_SPARE)
-    return bool(late_s <= (spare - 1.0) * (rescale_s + (late_s + rescale_s) / twin))
+    return bool(work_off_s(late_s, spare - 1.0) <= caught_up_s(late_s, 1.0, twin, rescale_s))
 
 
 @njit(cache=True, nogil=True, borrows=True)
@@ -190,7 +191,8 @@ def flow(
     if np.isnan(offered + spare):
         return 0.0
     # A fluid queue: it grows by the load that exceeds the capacity, and drains by the spare. It is
-    # late where draining it takes longer than the latency objective.
+    # late where its newest record waits longer than the latency objective: that record leaves at
+    # the whole capacity, so that this is not the time until the job has caught up.
     own.backlog[j] = max(0.0, own.backlog[j] + offered * (1.0 - spare) * seconds)
     return seconds if own.backlog[j] > t.slo_s[k] * offered * spare else 0.0
 

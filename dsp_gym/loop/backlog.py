@@ -17,6 +17,22 @@ LONGEST_WAIT_S = 60.0
 """Age of the work at a source, s, from which on nothing is to be taken from a job."""
 
 
+@njit(cache=True, nogil=True)
+def work_off_s(waiting: float, spare: float) -> float:
+    """Return how long waiting work takes to be worked off, s.
+
+    Every catch-up of this project is measured with it; `dsp_gym.sizing.recovery` adds an outage.
+
+    Args:
+        waiting: Records, or seconds of the load.
+        spare: Capacity that the load leaves for them, records/s or multiples of the load.
+
+    Returns:
+        Seconds; infinite without spare capacity.
+    """
+    return waiting / spare if spare > 0.0 else np.inf
+
+
 @njit(cache=True, nogil=True, borrows=True)
 def backlog_of(t: JobFacts, seen: SnapshotArrays, j: int) -> tuple[float, float, float]:
     """Add up the sources of job j that report their backlog.
@@ -46,7 +62,7 @@ def _behind(
     for j in range(waits.shape[0]):
         waiting, arriving, growing = backlog_of(t, seen, j)
         waits[j] = waiting / arriving if arriving > 0.0 else (np.inf if waiting > 0.0 else 0.0)
-        drains[j] = waiting / -growing if growing < 0.0 and waiting > 0.0 else np.inf
+        drains[j] = work_off_s(waiting, -growing) if waiting > 0.0 else np.inf
         is_late = seen.job[JOB.latency_p95_s, j] > t.slo_s[t.row[j]]
         behind[j] = is_late or waits[j] > LONGEST_WAIT_S
 

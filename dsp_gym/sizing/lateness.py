@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from dsp_gym.compiling import njit
+from dsp_gym.loop.backlog import work_off_s
 
 IN_TIME = 0.8
 """Share of the latency bound that waiting records may take; the rest is for hops and queues."""
@@ -70,10 +71,10 @@ def catch_up_s(
         return 0.0
     spare = COLD_SPEED * capacity - load
     if spare * lost_s >= above * (1.0 - COLD_SPEED):  # done before the caches are warm
-        return min(LONGEST_S, above / max(spare, 1e-300))
+        return min(LONGEST_S, work_off_s(above, spare))
     # Warm later: the loss of the cold phase is worked off at full speed, like backlog.
     spare = max(capacity - load, _LEAST_SPARE * capacity)
-    return min(LONGEST_S, (above + lost_s * capacity) / max(spare, 1e-300))
+    return min(LONGEST_S, work_off_s(above + lost_s * capacity, spare))
 
 
 @njit(cache=True, nogil=True)
