@@ -151,13 +151,10 @@ def backtest(
     from dsp_gym.cli.histories import Sources, read_histories
 
     sources = Sources(source or (), prometheus, jobs or (), labels, account, interval, days)
+    base = _incumbent(incumbent, follow, register)
     if follow:
-        refuse_given({"--incumbent": incumbent}, "does not belong to --follow")
         _follow(sources, as_json=as_json)
         return
-    if register is not None:
-        refuse_given({"--incumbent": incumbent}, "a version is judged against what was deployed")
-    base = _incumbent(incumbent)
     entrants = _named(policies, guardrails)  # a wrong name is refused before hours of reading
     read = read_histories(sources)
     if entrants is None and any(one.watched is None for one in read.found):
@@ -172,10 +169,16 @@ def backtest(
         typer.echo(found.to_json(), nl=False)
 
 
-def _incumbent(named: str | None) -> ReplayedPolicy | None:
+def _incumbent(named: str | None, follow: bool, register: str | None) -> ReplayedPolicy | None:
     from dsp_gym.whatif.policies import ReplayedPolicy
 
-    return None if named is None else ReplayedPolicy.of(None, named, None)
+    if named is None:
+        return None
+    if follow:
+        refuse_given({"--incumbent": named}, "does not belong to --follow")
+    if register is not None:
+        refuse_given({"--incumbent": named}, "a version is judged against what was deployed")
+    return ReplayedPolicy.of(None, named, None)
 
 
 def _named(policies: str | None, guardrails: str) -> Sequence[ReplayedPolicy] | None:

@@ -131,7 +131,7 @@ AWS = named_entrants(("aws-managed-flink",), None)[0]
 
 
 def test_savings_are_counted_against_a_provider_s_default_in_place_of_what_was_deployed():
-    """The service leaves a job at 25 % CPU alone: leaving it is leaving the 40 tasks it began on."""
+    """The service leaves a job at 25 % CPU alone: what one leaves are the 40 tasks it began on."""
     jobs = [history(days=0.25, tasks=40)]
     found = run(jobs, incumbent=AWS)
     (job,) = found.jobs
@@ -172,5 +172,5 @@ def test_a_job_whose_incumbent_fails_is_left_out(monkeypatch):
         raise MetricsError("no CPU load")
 
     monkeypatch.setattr(AwsManagedFlink, "decide", fails)
-    with pytest.raises(ConfigError, match="orders: aws-managed-flink is not replayed: .*no CPU"):
+    with pytest.raises(ConfigError, match=r"orders: aws-managed-flink is not replayed: .*no CPU"):
         run([history(days=0.25)], incumbent=AWS)
