@@ -31,6 +31,8 @@ class ClosedLoopRun:
 
     path: tuple[tuple[float, TasksAndLevels], ...]
     sustained: float  # processed over offered in the last ten minutes
+    tasks: float  # mean, sources left out
+    latency_s: float  # mean of the intervals' 95th percentiles
 
     @property
     def steps(self) -> int:
@@ -103,7 +105,10 @@ def closed_loop(
         if not path or running != path[-1][1]:
             path.append((float(seen.t_s[0]), running))
     last = Outcome.joined([step.outcome for step in steps[-max(1, 600 // interval_s) :]])
-    return ClosedLoopRun(tuple(path), float(last.processed[0] / last.arrived[0]))
+    tasks = float(np.mean([step.snapshot.parallelism[0, scaled].sum() for step in steps]))
+    latency_s = float(np.nanmean([step.outcome.latency_p95_s[0] for step in steps]))
+    sustained = float(last.processed[0] / last.arrived[0])
+    return ClosedLoopRun(tuple(path), sustained, tasks, latency_s)
 
 
 def apart(configuration: TasksAndLevels) -> tuple[dict[str, int], dict[str, int]]:

@@ -92,6 +92,14 @@ STUDIES = {
         "dsp_gym.studies.reproduce.ds2:dhalion_word_count",
         "DS2, section 5.2: Dhalion on the Heron word count, beside DS2's one step",
     ),
+    "daedalus": Study(
+        "dsp_gym.studies.reproduce.since_2022:daedalus",
+        "Daedalus: resources and latency beside a static deployment and HPA, in kind",
+    ),
+    "conttune": Study(
+        "dsp_gym.studies.reproduce.since_2022:conttune",
+        "ContTune: reconfigurations after steps of the load beside DS2's, in kind",
+    ),
     "streambed": Study(
         "dsp_gym.studies.reproduce.streambed:streambed",
         "StreamBed: throughput by slots and memory of q1, q5, q11, each slot count left out",
