@@ -207,10 +207,12 @@ class Checks:
                 asked = body
             elif body["event"] == "reached":
                 expected = body["configuration"]["parallelism"]
-            elif body["event"] == "restored":
+            elif body["event"] == "restored" and asked:  # else the journal took no request
                 expected = asked["from"]["parallelism"]
             elif body["event"] == "recovered":
                 expected = body["runs"]
+            if body["event"] in ("reached", "restored", "recovered"):
+                asked = {}
         expected = rivals.get(len(steps), expected)
         running = self._running("direct")
         if running == start and self.world.people["direct"].restarts:
