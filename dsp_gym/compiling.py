@@ -18,14 +18,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-import numba
 import numpy as np
-from numba import types
-from numba.core.caching import FunctionCache
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import Dispatcher
+
+COMPILES = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+"""Whether functions are compiled; where numba is switched off it is not even imported."""
+
+if TYPE_CHECKING or COMPILES:
+    import numba
+    from numba import types
+    from numba.core.caching import FunctionCache
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.dispatcher import Dispatcher
+
+    COMPILES = not vars(numba.config)["DISABLE_JIT"]  # a file of settings may say it, too
+else:
+    FunctionCache = object
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,6 +69,8 @@ def njit(
     """
 
     def compiled(function: _F) -> _F:
+        if not COMPILES:
+            return function
         made = numba.njit(  # type: ignore[call-overload]  # numba's types leave `_nrt` out  # noqa: TID251  # the one place
             nogil=nogil,
             inline=inline,
@@ -68,7 +79,7 @@ def njit(
             forceinline=forceinline,
             no_cfunc_wrapper=True,  # a second entry point, for C, that nothing calls
         )(function)
-        if isinstance(made, Dispatcher):  # a plain function where numba is switched off
+        if isinstance(made, Dispatcher):
             kept = None
             if cache:
                 kept = _Cache(function)  # type: ignore[no-untyped-call]  # numba's

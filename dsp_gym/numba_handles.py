@@ -21,11 +21,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
-from numba import config, typeof, types
-from numba.core import cgutils
-from numba.core.imputils import lower_getattr, lower_getattr_generic
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import NativeValue, models, register_model, typeof_impl, unbox
+
+from dsp_gym.compiling import COMPILES
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -76,7 +73,7 @@ if TYPE_CHECKING:
             table: A class of `NamedTuple`s, registered before compiled code gets one.
         """
 
-elif config.DISABLE_JIT:  # plain Python, for debuggers
+elif not COMPILES:  # plain Python, for debuggers and small processes
 
     class Handle:
         """A plain holder of the table."""
@@ -96,6 +93,12 @@ elif config.DISABLE_JIT:  # plain Python, for debuggers
         return function
 
 else:
+    from numba import typeof, types
+    from numba.core import cgutils
+    from numba.core.imputils import lower_getattr, lower_getattr_generic
+    from numba.core.typing.templates import AttributeTemplate, infer_getattr
+    from numba.extending import NativeValue, models, register_model, typeof_impl, unbox
+
     _KEPT = 16
     """Number of handles kept for tables that Python passes directly; the oldest one goes first."""
 

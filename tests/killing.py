@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dsp_gym.backends.base import INTENTS, Clock
+from dsp_gym.backends.flink.rescale.finisher import Finisher, StepJournal
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.config.files import parse
@@ -19,6 +20,7 @@ from dsp_gym.control.config import RunConfig
 from dsp_gym.control.journal_writer import JournalWriter
 from dsp_gym.control.recovery import Recovery
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records.finishing import wait_until_finished
 from dsp_gym.records.journal import Journal, read
 from dsp_gym.records.rescales import Unfinished
 from tests.simulating import wanted
@@ -57,8 +59,12 @@ class Stage:
     def notes(self, journal: Journal) -> JournalWriter:
         return JournalWriter(journal, self.spec.job, "test")
 
+    def finisher(self, rest: FlinkRest) -> Finisher:
+        kept = StepJournal(self.journal, "test")
+        return Finisher(kept, rest, self.spec.job, self.spec, self.timeout_s)
 
-def rescale(stage: Stage, tasks: tuple[int, ...], point: str) -> None:
+
+def rescale(stage: Stage, tasks: tuple[int, ...], point: str, attended: bool = False) -> None:
     """Ask for so many tasks per vertex, and be killed at that point."""
     with Journal(stage.journal) as journal:
         notes = stage.notes(journal)
@@ -71,14 +77,16 @@ def rescale(stage: Stage, tasks: tuple[int, ...], point: str) -> None:
                 die()
 
         _die_while_asking(point)
+        rest = FlinkRest(stage.url)
         actuator = ResubmitActuator(
-            FlinkRest(stage.url),
+            rest,
             stage.spec.job,
             stage.spec,
             stage.savepoints,
             timeout_s=stage.timeout_s,
             poll_s=stage.poll_s,
             on_event=step,
+            finisher=stage.finisher(rest) if attended else None,
         )
         levels = np.array([list(actuator._known.memory_level.values())])
         actuator.apply(wanted(np.array([tasks]), levels))
@@ -102,11 +110,18 @@ def _die_while_asking(point: str) -> None:
         FlinkRest.run_jar = submitted
 
 
-def killed(stage: Stage, tasks: tuple[int, ...], point: str) -> None:
-    """Rescale in a process that ends by kill -9 at the point."""
+def killed(stage: Stage, tasks: tuple[int, ...], point: str, *, attended: bool = False) -> None:
+    """Rescale in a process that ends by kill -9 at the point.
+
+    Args:
+        stage: the job.
+        tasks: what is asked for.
+        point: one of `POINTS`.
+        attended: whether a second process stands by.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    child = context.Process(target=rescale, args=(stage, tasks, point))
+    child = context.Process(target=rescale, args=(stage, tasks, point, attended))
     child.start()
     child.join(120)
     assert child.exitcode == -signal.SIGKILL
@@ -126,6 +141,7 @@ def recovery_of(stage: Stage, mode: str, journal: Journal, url: str | None = Non
 
 def restarted(stage: Stage, mode: str = "active", url: str | None = None) -> Unfinished | None:
     """What a run does before it connects to the job."""
+    wait_until_finished(stage.journal, lambda: False)
     with Journal(stage.journal) as journal:
         return recovery_of(stage, mode, journal, url).before_connecting(stage.journal)
 

@@ -21,6 +21,7 @@ import yaml
 
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
+from dsp_gym.backends.flink.rescale.finishing import BY
 from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.submission import (
     Configuration,
@@ -35,7 +36,7 @@ from dsp_gym.records.journal import read
 from tests.nemesis.replicas import INTERVAL_S, ROOT, Replica
 from tests.real_flink import WORD_COUNT
 
-__all__ = ["PARKED_US", "Crash", "Fate", "Load", "run"]
+__all__ = ["Crash", "Fate", "Load", "run"]
 
 QUIET_S, RISEN_S, LONGEST_S = 30, 60, 240
 """When the load rises; for how long a run goes on from there, at least and at most, s."""
@@ -86,6 +87,7 @@ class Fate:
         steps: how often each step of an actuation is in the journal.
         rests_while_late: decisions that a rest held while the job was late.
         crashed_in: the last step in the journal when the process was killed; none without a crash.
+        finished: whether a second process has finished the rescale that was under way.
     """
 
     late_s: float
@@ -93,6 +95,7 @@ class Fate:
     steps: dict[str, int]
     rests_while_late: int
     crashed_in: str | None
+    finished: bool
 
 
 def job_document(name: str) -> dict[str, Any]:
@@ -153,6 +156,7 @@ def run(cluster: LocalCluster, folder: Path, name: str, load: Load, crash: Crash
         dict(Counter(entry.body["event"] for entry in steps)),
         sum(_rests(entry.body) and int(entry.t_s) in late for entry in steps),
         crashed_in,
+        any(entry.body.get("by") == BY and entry.body["event"] == "reached" for entry in steps),
     )
 
 

@@ -68,6 +68,8 @@ def connected(
     *,
     substitute: Substitute | None = None,
     followed: Followed | None = None,
+    journal: Path | None = None,
+    acting: str | None = None,
 ) -> Backend:
     """Connect to the job of a run.
 
@@ -79,6 +81,8 @@ def connected(
         on_event: receives every step of the actuator.
         substitute: a recording or a simulation in place of the configuration's cluster.
         followed: an API server that other jobs share; None: it is connected to here.
+        journal: folder where those steps are written; None: nowhere.
+        acting: name of the policy that acts, for the journal.
 
     Returns:
         The job as a backend; it has an actuator only in a mode that acts.
@@ -105,10 +109,19 @@ def connected(
             interval_s=config.interval_s,
         )
     from dsp_gym.backends.flink import connection as flink
+    from dsp_gym.backends.flink.rescale.finisher import StepJournal
 
+    steps = None if journal is None else StepJournal(journal, acting)
     place, name = flink.reach(config.where), config.job_name or spec.job
     return flink.connect(
-        place, spec, name, config.window, apply=apply, on_event=on_event, clock=clock
+        place,
+        spec,
+        name,
+        config.window,
+        apply=apply,
+        on_event=on_event,
+        clock=clock,
+        journal=steps,
     )
 
 

@@ -36,6 +36,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.pins import split_pin
 from dsp_gym.policies.registry import is_pinned, make
+from dsp_gym.records.finishing import wait_until_finished
 from dsp_gym.records.journal import Journal
 from dsp_gym.records.rescales import unfinished
 
@@ -202,6 +203,8 @@ def started(
     acting, clock, hooks = acting_name(config), clock or Clock(), hooks or Hooks()
     folder, is_real = journal or journal_folder(config), substitute is None
     with ExitStack() as stack:
+        if is_real:
+            wait_until_finished(folder, clock.stop.is_set)
         written = Journal(
             folder, max_mib=config.journal_max_mib, durable=is_real if durable is None else durable
         )
@@ -214,7 +217,15 @@ def started(
         begun = unfinished(folder) if is_real else None
         left = None if begun is None else recovery.before_connecting(folder)
         backend = connected(
-            config, spec, mode, clock, step, substitute=substitute, followed=followed
+            config,
+            spec,
+            mode,
+            clock,
+            step,
+            substitute=substitute,
+            followed=followed,
+            journal=folder,
+            acting=acting,
         )
         stack.callback(backend.close)
         writer.clock = backend.now_s

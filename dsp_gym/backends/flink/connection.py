@@ -13,6 +13,7 @@ from dsp_gym.backends.flink.backend import FlinkBackend, FlinkCollector
 from dsp_gym.backends.flink.job import FlinkJob
 from dsp_gym.backends.flink.local.cluster import LocalCluster
 from dsp_gym.backends.flink.prometheus_api import Labels
+from dsp_gym.backends.flink.rescale.finisher import Finisher, StepJournal
 from dsp_gym.backends.flink.rescale.in_place import AdaptiveActuator
 from dsp_gym.backends.flink.rescale.justin import JustinActuator
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
@@ -90,6 +91,7 @@ def connect(
     apply: bool,
     on_event: OnEvent = ignored,
     clock: Clock | None = None,
+    journal: StepJournal | None = None,
 ) -> FlinkBackend:
     """A running job as a backend.
 
@@ -101,6 +103,8 @@ def connect(
         apply: False: the backend has no actuator, so nothing can be asked of the job.
         on_event: receives every step of the actuator.
         clock: Unix seconds, and how it waits.
+        journal: where those steps are written, so that a second process can finish a resubmission
+            that this one leaves undone by dying; None: nowhere.
 
     Returns:
         The backend; close it to wait for a rescale under way.
@@ -127,7 +131,7 @@ def connect(
     if len(seen) == 0 and place.config.metrics == "prometheus":
         instead = ", or read metrics over REST: metrics: rest"
         refuse_silence(place.prometheus_url, job, window, now_s, or_else=instead)
-    actuator = _actuator(place, job_name, spec, on_event) if apply else None
+    actuator = _actuator(place, job_name, spec, on_event, journal) if apply else None
     collector = FlinkCollector(spec, job, source, window, clock, is_rescaling(actuator))
     return FlinkBackend(collector, actuator, clock, _Cluster(place.rest, spec, actuator))
 
@@ -168,13 +172,15 @@ _WAYS: Mapping[str, Way] = {"adaptive": "in_place", "resubmit": "redeploy", "jus
 """What must have been tested for an actuator."""
 
 
-def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> OneJobActuator:
+def _actuator(
+    place: Place, job_name: str, spec: JobSpec, on_event: OnEvent, journal: StepJournal | None
+) -> OneJobActuator:
     """An actuator of a job that can be acted on, under the lease of the place if it has one."""
     lease = lease_of(place.config, job_name)
     try:
         if lease is not None:
             lease.try_acquire()  # so that the first decision knows whether it may act
-        actuator = _made(place, job_name, spec, on_event, lease)
+        actuator = _made(place, job_name, spec, on_event, lease, journal)
     except BaseException:
         if lease is not None:
             lease.release()
@@ -188,7 +194,12 @@ def _actuator(place: Place, job_name: str, spec: JobSpec, on_event: OnEvent) -> 
 
 
 def _made(
-    place: Place, job_name: str, spec: JobSpec, on_event: OnEvent, lease: RenewedLease | None
+    place: Place,
+    job_name: str,
+    spec: JobSpec,
+    on_event: OnEvent,
+    lease: RenewedLease | None,
+    journal: StepJournal | None,
 ) -> OneJobActuator:
     timeout_s, rest = place.config.rescale_timeout_s, place.rest
     if place.config.actuator != "resubmit":
@@ -200,6 +211,9 @@ def _made(
             key="savepoints",
             remedy="Name one that the cluster can write to.",
         )
+    finisher = None
+    if journal is not None:
+        finisher = Finisher(journal, rest, job_name, spec, timeout_s)
     return ResubmitActuator(
         rest,
         job_name,
@@ -208,6 +222,7 @@ def _made(
         timeout_s=timeout_s,
         on_event=on_event,
         lease=lease,
+        finisher=finisher,
     )
 
 

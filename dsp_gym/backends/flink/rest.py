@@ -82,7 +82,7 @@ class FlinkRest:
     ) -> None:
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
-        self._access = access
+        self.access = access
 
     @cached_property
     def session(self) -> BoundedSession:
@@ -92,7 +92,7 @@ class FlinkRest:
         except ImportError as error:
             raise MissingExtraError("flink", "talking to Flink") from error
         # A connection each: one that was kept may be dead by the time that a rescale needs it.
-        return BoundedSession(self._access, "rest_account", keeps=False)
+        return BoundedSession(self.access, "rest_account", keeps=False)
 
     @contextmanager
     def reading(self) -> Iterator[None]:

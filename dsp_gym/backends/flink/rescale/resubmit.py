@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
+from dsp_gym.backends.flink.rescale.finisher import Finisher
 from dsp_gym.backends.flink.rescale.in_place import as_asked, mark_of
 from dsp_gym.backends.flink.rescale.preflight import (
     check_memory,
@@ -64,6 +65,7 @@ class ResubmitActuator(OneJobActuator):
         on_event: called with every step, from the thread of the request.
         lease: what a process must hold to stop the job; None: this one acts alone. A job that it
             has stopped it submits again in any case, unless another of that name runs.
+        finisher: has a second process stand by while the job is stopped; None: nobody does.
     """
 
     def __init__(
@@ -78,7 +80,9 @@ class ResubmitActuator(OneJobActuator):
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
         lease: RenewedLease | None = None,
+        finisher: Finisher | None = None,
     ) -> None:
+        self._finisher = finisher
         self.directory = str(savepoints)
         self.folder = local_folder(self.directory, rest.url)
         self.retry_s = retry_s
@@ -100,6 +104,13 @@ class ResubmitActuator(OneJobActuator):
             lease=lease,
         )
 
+    def _handle(self, wanted: Configuration) -> None:
+        try:
+            super()._handle(wanted)
+        finally:
+            if self._finisher is not None:
+                self._finisher.end()
+
     def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
         self._stop = self._savepoint = None
         self._ended_s = 0.0
@@ -107,6 +118,8 @@ class ResubmitActuator(OneJobActuator):
         self._stop = Stop(self.rest, job.id, self.directory, self.folder)
         self._checkpoint = newest_checkpoint(self.rest, job.id)
         self._next_id = uuid.uuid4().hex
+        if self._finisher is not None:
+            self._finisher.begin(self._next_id, job.submission.arguments)
         try:
             self._intend("stopping", self._intent(job))
         except Unreached:

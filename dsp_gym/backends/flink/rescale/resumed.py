@@ -14,7 +14,7 @@ from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator, by_hand
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.savepoints import Savepoint, Stop, newest_checkpoint
 from dsp_gym.backends.flink.rescale.worker import Unreached
-from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.rescales import Unfinished
@@ -41,6 +41,7 @@ class ResumedRescale(ResubmitActuator):
         savepoints: directory for savepoints, as Flink takes it.
         left: what the journal says of the rescale; the job was to be stopped.
         timeout_s: seconds for the savepoint, for coming up, and for being brought back, each.
+        heard_within_s: seconds in which a request to stop, made just now, may still arrive.
         poll_s: seconds between two looks at the cluster.
         on_event: called with every step, from the thread of the rescale.
     """
@@ -54,9 +55,11 @@ class ResumedRescale(ResubmitActuator):
         left: Unfinished,
         *,
         timeout_s: float = 120.0,
+        heard_within_s: float = 0.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
     ) -> None:
+        self._heard_within_s = heard_within_s
         self._left = left
         self._recorded = _job(job_name, spec, left)
         self._spared: str | None = None  # a job that runs, and is left alone
@@ -163,7 +166,7 @@ class ResumedRescale(ResubmitActuator):
     def _is_heard(self, stop: Stop) -> bool:
         """Whether Flink, which answers, has heard of the stop."""
         self.rest.state(stop.job_id)
-        return stop.is_known()
+        return any(stop.is_known() for _ in until_timeout(self._heard_within_s, self.poll_s))
 
     def _recover(self, job: RunningJob, wanted: Configuration) -> None:
         if self._spared is None:
