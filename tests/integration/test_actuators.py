@@ -30,7 +30,7 @@ from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.metrics.flink import BY_NAME
 from tests.acting import acting
 from tests.fakes.breakable import BreakableLink
-from tests.killing import POINTS, Stage, killed, restarted
+from tests.killing import POINTS, Stage, killed, restarted, steps
 from tests.real_flink import (
     PATIENCE_S,
     QUICK_DS2,
@@ -363,6 +363,18 @@ def test_killed_in_the_middle_the_next_start_finishes_and_no_record_is_lost_or_m
     assert runs(cluster.rest, configuration(2, 0))
     move_and_be_killed(cluster, stage, 1, "submission under way")
     assert runs(cluster.rest, configuration(1, 0))
+    check_counts(cluster, 10_000)
+
+
+@acting("redeploy")
+def test_killed_in_the_middle_a_second_process_finishes_at_once(cluster, stage):
+    killed(stage, (1, 2, 1), "stop was sent", attended=True)
+    began_s = time.monotonic()
+    while steps(stage)[-1] != "reached":
+        assert time.monotonic() < began_s + PATIENCE_S
+        time.sleep(0.1)
+    assert runs(cluster.rest, configuration(2, 0))
+    assert restarted(stage) is None
     check_counts(cluster, 10_000)
 
 

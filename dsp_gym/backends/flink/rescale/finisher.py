@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pydantic import ConfigDict
+
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.config.model import ConfigModel
@@ -52,6 +54,8 @@ class StepJournal:
 
 class Order(ConfigModel):
     """What the second process is told; it goes through a pipe, for it may hold credentials."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     journal: Path
     policy: str | None

@@ -111,15 +111,17 @@ class ResubmitActuator(OneJobActuator):
             if self._finisher is not None:
                 self._finisher.end()
 
+    def _prepare(self, job: RunningJob) -> None:
+        self._next_id = uuid.uuid4().hex
+        if self._finisher is not None:
+            self._finisher.begin(self._next_id, job.submission.arguments)
+
     def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
         self._stop = self._savepoint = None
         self._ended_s = 0.0
         self._check(job, wanted)
         self._stop = Stop(self.rest, job.id, self.directory, self.folder)
         self._checkpoint = newest_checkpoint(self.rest, job.id)
-        self._next_id = uuid.uuid4().hex
-        if self._finisher is not None:
-            self._finisher.begin(self._next_id, job.submission.arguments)
         try:
             self._intend("stopping", self._intent(job))
         except Unreached:

@@ -256,6 +256,9 @@ class JobActuator(ABC):
     ) -> None:
         self.close()
 
+    def _prepare(self, job: RunningJob) -> None:  # noqa: B027  # most need nothing
+        """Do what has to be done before a change is asked for; nothing is written down yet."""
+
     @abstractmethod
     def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
         """Bring the job from its configuration to the wanted one, or raise `Unreached`."""
@@ -327,6 +330,7 @@ class JobActuator(ABC):
                 return
             if (foreign := self.interference()) is not None:
                 raise Unreached(foreign.reason)
+            self._prepare(found)
             job = found
             change = {"from": as_words(job.configuration), "to": as_words(wanted)}
             self._intend("asked", {"job_id": job.id, **change})

@@ -273,8 +273,6 @@ def test_it_stands_by_before_the_stop_is_small_keeps_secrets_and_ends_with_the_r
     pids, shown = set[int](), {}
 
     def seen(kind: str, pid: int) -> None:
-        if kind == "asked":
-            return
         pids.add(pid)
         if kind == "stopping":
             shown.update({name: Path(f"/proc/{pid}/{name}").read_bytes()
