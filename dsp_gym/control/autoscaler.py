@@ -148,7 +148,7 @@ class JobAutoscaler:
 
     def _scale(self, began_s: float, seen: MetricsSnapshot) -> Turn:
         if self._collector.set_back_s:  # policies and guardrails remember times
-            self._evaluator.reset()
+            self._evaluator.start_over()
             self.permission.set_back(self._collector.set_back_s)
             self.roll_back.set_back(self._collector.set_back_s)
             self.restraint.set_back(self._collector.set_back_s)

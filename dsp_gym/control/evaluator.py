@@ -34,11 +34,18 @@ class PolicyEvaluator:
         for policy in self._policies:
             policy.reset(self._backend.collector.topology, self._seeds)
 
+    def start_over(self) -> None:
+        """Start every policy over in a turn; whatever is late or fails is reported."""
+        for policy in self._policies:
+            failure = policy.start_over(self._backend.collector.topology, self._seeds)
+            if failure is not None:
+                failed = TurnFailure("policy", failure.reason)
+                self._events.fail(failed, policy.name, cause=failure.cause)
+
     def set_forward(self, seconds: float) -> None:
         """Let what the guardrails hold back be held back as long, though the clock was set."""
         for policy in self._policies:
-            if policy.chain is not None:
-                policy.chain.set_forward(seconds)
+            policy.set_forward(seconds)
 
     def warm_up(self, seen: MetricsSnapshot) -> None:
         """Decide once and forget it: compiled code is loaded before a time limit holds.

@@ -22,7 +22,7 @@ import numpy as np
 from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.backends.upstream.timed_calls import LateError, Worker, Workers
 from dsp_gym.control.allowed_range import allowed_range, each_alone
-from dsp_gym.errors import DspGymError
+from dsp_gym.errors import DspGymError, PolicyError
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.guardrails.fallback import Fallback
 from dsp_gym.guardrails.shadow import ShadowPolicy
@@ -30,7 +30,7 @@ from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.forecast import Forecast
 from dsp_gym.loop.per_job_state import RowMemory, all_of
 from dsp_gym.loop.plausible import plausible
-from dsp_gym.loop.protocols import Policy
+from dsp_gym.loop.protocols import Policy, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.turn import guarded_turn, settle_turn
@@ -45,6 +45,9 @@ BESIDE_S = 0.25
 """Least time for fallback, guardrails and what they are told afterwards, each, s. So a turn ends
 within a second of the time limit, however late its policy was."""
 
+START_S = 120.0
+"""Longest wait for a policy, or its guardrails, to start on a job, s; code is compiled then."""
+
 Cause = Literal["raised", "late", "invalid", "guardrails"]
 
 
@@ -57,7 +60,7 @@ class Failure(NamedTuple):
 
 
 class FaultCounts:
-    """Failures beside decisions, which stand: of `forecast` and of `plan`, by policy."""
+    """Failures beside decisions, which stand: of `forecast`, `plan` and `memory`, by policy."""
 
     def __init__(self) -> None:
         self._times: Counter[tuple[str, str]] = Counter()
@@ -82,7 +85,7 @@ class FaultCounts:
         """Count how often each failed.
 
         Returns:
-            Number by policy and by `forecast` or `plan`.
+            Number by policy and by `forecast`, `plan` or `memory`.
         """
         with self._lock:
             return dict(self._times)
@@ -190,14 +193,96 @@ class GuardedPolicy:
         self._guarding = self._beside_worker(" and ".join(slow), workers)
         own = "" if replacement is None else replacement.name
         self._replacing = self._beside_worker(own, workers)
+        self._remembered: State | None = None
 
-    def reset(self, jobs: Topology, seeds: Ints) -> None:
-        """Start over; an error says that the policy does not fit the job."""
-        self.policy.reset(jobs, seeds)
-        if self.chain is not None:
-            self.chain.reset(jobs, seeds)
-        if self._own is not None:
-            self._own.reset(jobs, seeds)
+    def reset(self, jobs: Topology, seeds: Ints, within_s: float = START_S) -> None:
+        """Start over; an error says that the policy does not fit the job.
+
+        Args:
+            jobs: the job.
+            seeds: of policies that draw.
+            within_s: longest wait for the policy, and for what stands beside it, s.
+
+        Raises:
+            PolicyError: One of them is late.
+        """
+        chain, own = self.chain, self._own
+        self._start(self._worker, lambda: self.policy.reset(jobs, seeds), within_s)
+        if chain is not None:
+            self._start(self._guarding, lambda: chain.reset(jobs, seeds), within_s)
+        if own is not None:
+            self._start(self._replacing, lambda: own.reset(jobs, seeds), within_s)
+
+    def start_over(self, jobs: Topology, seeds: Ints) -> Failure | None:
+        """Reset within the time limit of a turn; never raises.
+
+        Returns:
+            What went wrong, if anything did. Who is late or has failed is asked again at the next
+            decision, and replaced until it answers.
+        """
+        try:
+            self.reset(jobs, seeds, BESIDE_S if self._turn_s is None else self._turn_s)
+        except Exception as error:
+            said = redacted(f"{type(error).__name__}: {error}")
+            return Failure("raised", f"it did not start over: {said}", None)
+        return None
+
+    def set_forward(self, seconds: float) -> None:
+        """Tell the guardrails that remember times that the clock was set forward; never raises."""
+        chain = self.chain
+        if chain is not None:
+            self._in_a_moment("memory", lambda: chain.set_forward(seconds))
+
+    def remembered(self) -> State | None:
+        """Ask what the guardrails must remember over a restart; never raises.
+
+        Returns:
+            Their state, that of the last time where they are late or fail; None where there is
+            none.
+        """
+        chain = self.chain
+
+        def ask(chain: Chain) -> None:
+            self._remembered = chain.state()
+
+        if chain is not None:
+            self._in_a_moment("memory", lambda: ask(chain))
+        return self._remembered
+
+    def recall(self, state: State) -> None:
+        """Have the guardrails continue from what they remembered.
+
+        Raises:
+            PolicyError: They are late.
+        """
+        chain = self.chain
+        if chain is not None:
+            self._start(self._guarding, lambda: chain.restore(state), START_S)
+
+    def _in_a_moment(self, what: str, function: Callable[[], None]) -> None:
+        """Ask the guardrails for something beside decisions."""
+        try:
+            _within(self._guarding, function, 0.0)
+        except Exception as error:
+            FAULTS.add(self.name, what, error)
+
+    def _start(self, worker: Worker | None, function: Callable[[], T], within_s: float) -> T:
+        try:
+            return _within(worker, function, time.perf_counter() + within_s)
+        except LateError as error:
+            raise self._late(worker, error) from error
+
+    def _late(self, worker: Worker | None, error: LateError) -> PolicyError:
+        """Name who does not start."""
+        who = f"the policy {self.name}"
+        if worker is self._guarding:
+            who = self._who_guards()
+        elif worker is self._replacing:
+            who = f"the fallback of {self.name}"
+        return PolicyError(
+            f"{who} does not start: {error}",
+            remedy="Look at what it waits for in reset, state, restore or its first decision.",
+        )
 
     def memories(self) -> tuple[RowMemory, ...] | None:
         """List the per-job memories of policy, guardrails and replacement.
@@ -223,18 +308,23 @@ class GuardedPolicy:
         return all_of(chain, own)
 
     def warm_up(self, snapshot: MetricsSnapshot) -> None:
-        """Decide without a time limit; to be reset afterwards.
+        """Decide with time to compile; to be reset afterwards.
 
         Raises:
-            DspGymError: The policy or a guardrail does not fit the job.
+            DspGymError: The policy or a guardrail does not fit the job, or is late.
         """
+        chain, own = self.chain, self._own
+
+        def allowed(chain: Chain, decision: ScalingDecision) -> None:
+            guarded = chain.allow(snapshot, decision)
+            allowed_range(chain, snapshot, guarded, self._alone)
+
         try:
-            decision = self.policy.decide(snapshot)
-            if self._own is not None:
-                self._own.decided(snapshot)
-            if self.chain is not None:
-                guarded = self.chain.allow(snapshot, decision)
-                allowed_range(self.chain, snapshot, guarded, self._alone)
+            decision = self._start(self._worker, lambda: self.policy.decide(snapshot), START_S)
+            if own is not None:
+                self._start(self._replacing, lambda: own.decided(snapshot), START_S)
+            if chain is not None:
+                self._start(self._guarding, lambda: allowed(chain, decision), START_S)
         except DspGymError:
             raise
         except Exception:
@@ -364,10 +454,14 @@ class GuardedPolicy:
         """Say which guardrail is late, or what one raised."""
         if not isinstance(error, LateError):
             return redacted(f"the guardrails failed: {type(error).__name__}: {error}")
+        who = self._who_guards()
+        return f"{who} {'are' if who.endswith('s') else 'is'} late: {error}"
+
+    def _who_guards(self) -> str:
+        """Name the guardrail that is being asked."""
         under_way = [one.under_way for one in (self.chain, self._alone) if one is not None]
         name = next(filter(None, under_way), None)
-        who = "the guardrails are" if name is None else f"the guardrail '{name}' is"
-        return f"{who} late: {error}"
+        return "the guardrails" if name is None else f"the guardrail '{name}'"
 
     def _asked(self, snapshot: MetricsSnapshot) -> ScalingDecision:
         if self._worker is None or self._timeout_s is None:

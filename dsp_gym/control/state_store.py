@@ -21,7 +21,7 @@ from dsp_gym.control.guarded_policy import GuardedPolicy
 from dsp_gym.control.permission import Permission
 from dsp_gym.control.restraint import Restraint
 from dsp_gym.control.roll_back import RollBack
-from dsp_gym.errors import SchemaError, StorageError
+from dsp_gym.errors import PolicyError, SchemaError, StorageError
 from dsp_gym.loop.protocols import State
 from dsp_gym.loop.topology import Topology
 
@@ -104,9 +104,9 @@ class StateStore:
             "roll_back": self._roll_back.state(),
             "restraint": self._restraint.state(),
             "guardrails": {
-                policy.name: policy.chain.state()
+                policy.name: remembered
                 for policy in self._policies
-                if policy.chain is not None
+                if (remembered := policy.remembered()) is not None
             },
         }
 
@@ -190,8 +190,7 @@ class StateStore:
         self._permission.set_back(seconds)
         self._roll_back.set_back(seconds)
         for policy in self._policies:
-            if policy.chain is not None:
-                policy.chain.set_forward(-seconds)
+            policy.set_forward(-seconds)
 
 
 def problem_of(folder: Path) -> str | None:
@@ -234,13 +233,15 @@ def _restored(policy: GuardedPolicy, state: State | None) -> str | None:
         return None
     if state is None:
         return f"the guardrails of {policy.name} start over: nothing was kept of them"
-    fresh = policy.chain.state()
-    if not fits(fresh, state):
+    fresh = policy.remembered()
+    if fresh is None or not fits(fresh, state):
         return f"the guardrails of {policy.name} start over: they are configured otherwise now"
     try:
-        policy.chain.restore(state)
+        policy.recall(state)
+    except PolicyError as error:
+        return f"the guardrails of {policy.name} start over: {error}"
     except MISFITS as error:
-        policy.chain.restore(fresh)
+        policy.recall(fresh)
         return f"the guardrails of {policy.name} start over: {error!r}"
     return None
 

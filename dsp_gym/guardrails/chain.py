@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -118,7 +118,7 @@ class Chain:
         )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        for guardrail in self.guardrails:
+        for guardrail in self._told():
             guardrail.reset(jobs, seeds, mask)
 
     def allow(self, snapshot: MetricsSnapshot, decision: ScalingDecision) -> GuardedDecision:
@@ -169,7 +169,7 @@ class Chain:
 
     def set_forward(self, seconds: float) -> None:
         """Tell the guardrails that remember times that the clock was set forward."""
-        for guardrail in self.guardrails:
+        for guardrail in self._told():
             if isinstance(guardrail, RemembersTimes):
                 guardrail.set_forward(seconds)
 
@@ -187,7 +187,7 @@ class Chain:
         return tuple(g.name for g in self.guardrails if _memories(g) is None)
 
     def state(self) -> State:
-        return {guardrail.name: guardrail.state() for guardrail in self.guardrails}
+        return {guardrail.name: guardrail.state() for guardrail in self._told()}
 
     def restore(self, state: State) -> None:
         if set(state) != set(self.names):
@@ -196,8 +196,15 @@ class Chain:
                 f"this chain has {', '.join(self.names) or 'none'}",
                 remedy="Build the chain from the configuration the state was saved with.",
             )
-        for guardrail in self.guardrails:
+        for guardrail in self._told():
             guardrail.restore(state[guardrail.name])
+
+    def _told(self) -> Iterator[Guardrail]:
+        """List the guardrails; the one that is being asked is `under_way` meanwhile."""
+        for guardrail in self.guardrails:
+            self.under_way = guardrail.name
+            yield guardrail
+        self.under_way = None
 
     def _passed(
         self,

@@ -34,8 +34,7 @@ from dsp_gym.control.serve.client_memory import ClientMemory, KeptClient, Key
 from dsp_gym.control.serve.sizes import size_of
 from dsp_gym.control.serve.snapshot_decoder import DecodedSnapshot, SnapshotDecoder, decode
 from dsp_gym.control.state_store import fits
-from dsp_gym.errors import ConfigError, MetricsError, did_you_mean
-from dsp_gym.guardrails.chain import Chain
+from dsp_gym.errors import ConfigError, MetricsError, PolicyError, did_you_mean
 from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.snapshot import JobSnapshot, MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import ReadRow, snapshot_of_rows
@@ -59,6 +58,9 @@ and jobs that ask together should not be weighed together."""
 
 WAIT_S = 0.5
 """Longest wait for the decision before on the same job, s."""
+
+_START_S = 10.0
+"""Longest wait for a policy to start on the job of a client, s."""
 
 
 MOST_JOBS = 4096
@@ -297,11 +299,12 @@ class Decisions:
 
     def _keep(self, key: Key, job: _Job) -> None:
         """Remember what must not be lost of a history; to be called with its lock."""
-        chain, job.is_kept = job.policy.chain, True
+        job.is_kept = True
         if not math.isfinite(job.history.t_s):
             return  # it has not decided yet
         try:
-            guardrails = None if chain is None else json.dumps(chain.state())
+            remembered = job.policy.remembered()
+            guardrails = None if remembered is None else json.dumps(remembered)
         except Exception as error:  # of somebody's own guardrail
             WATCHER_FAILURES.add("clients", error)
             guardrails = None
@@ -422,9 +425,9 @@ class Decisions:
                 )
             self._make_room(key)
             copy = self._policies[policy]()
-            copy.reset(snapshot.topology, np.array([self._seed], np.int64))
-            if kept is not None and copy.chain is not None:
-                _continue(copy.chain, kept)
+            copy.reset(snapshot.topology, np.array([self._seed], np.int64), _START_S)
+            if kept is not None:
+                _continue(copy, kept)
             history = RequestHistory(snapshot, "Send the snapshots of a job in order, each once.")
             if kept is not None:
                 history.t_s = kept.t_s
@@ -504,17 +507,19 @@ def _moves(judged: Judgement, snapshot: MetricsSnapshot) -> Bools:
     return np.asarray((tasks | (guarded.memory_level != snapshot.memory_level)).any(axis=1))
 
 
-def _continue(chain: Chain, kept: KeptClient) -> None:
+def _continue(policy: GuardedPolicy, kept: KeptClient) -> None:
     """Continue the guardrails' cool-downs; those of another configuration start over."""
     if kept.guardrails is None:
         return
-    fresh, state = chain.state(), parse_json(kept.guardrails)
-    if not fits(fresh, state):
+    fresh, state = policy.remembered(), parse_json(kept.guardrails)
+    if fresh is None or not fits(fresh, state):
         return
     try:
-        chain.restore(state)
+        policy.recall(state)
+    except PolicyError:
+        return  # a guardrail that hangs; the next decision says so
     except MISFITS:
-        chain.restore(fresh)
+        policy.recall(fresh)
 
 
 def _document(judged: Judgement, job: JobSnapshot, name: str) -> Document:

@@ -117,7 +117,7 @@ class Exporter:
             yield self._family(
                 {},
                 "faults_beside_decisions",
-                "Forecasts and plans that failed; the decisions beside them stand",
+                "Forecasts, plans and memories that failed; the decisions beside them stand",
                 ["policy", "what"],
                 times.items(),
                 counted=True,

@@ -16,7 +16,7 @@ import numpy as np
 
 from dsp_gym.arrays import Ints
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.control.guarded_policy import Failure, GuardedPolicy, Judgement
+from dsp_gym.control.guarded_policy import START_S, Failure, GuardedPolicy, Judgement
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job.spec import JobSpec, Vertex
 from dsp_gym.loop.decision import ScalingDecision
@@ -145,9 +145,9 @@ class SlowGuardedPolicy(GuardedPolicy):
         self._times, self._origin_s = times, origin_s
         self._job = Topology.of([slowed(spec, times)])
 
-    def reset(self, jobs: Topology, seeds: Ints) -> None:
+    def reset(self, jobs: Topology, seeds: Ints, within_s: float = START_S) -> None:
         """Start again on the job's file, slowed, whatever is known of `jobs`."""
-        super().reset(self._job, seeds)
+        super().reset(self._job, seeds, within_s)
 
     def warm_up(self, snapshot: MetricsSnapshot) -> None:
         """Decide on a snapshot, slowed; to be reset afterwards."""

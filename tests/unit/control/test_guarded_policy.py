@@ -11,6 +11,7 @@ import pytest
 
 from dsp_gym.backends.upstream.timed_calls import LateError, Worker, Workers
 from dsp_gym.control.guarded_policy import FAULTS, GuardedPolicy
+from dsp_gym.errors import PolicyError
 from dsp_gym.guardrails.chain import Chain, build, build_for
 from dsp_gym.guardrails.config import GuardrailsConfig
 from dsp_gym.guardrails.out_of_distribution import OutOfDistribution, OutOfDistributionConfig
@@ -207,6 +208,20 @@ class Hangs(Restriction):
     def watch(self, snapshot):
         self._at("watch")
 
+    def reset(self, jobs, seeds, mask=None):
+        self._at("reset")
+        super().reset(jobs, seeds, mask)
+
+    def state(self):
+        self._at("state")
+        return {}
+
+    def restore(self, state):
+        self._at("restore")
+
+    def set_forward(self, seconds):
+        self._at("set_forward")
+
 
 @pytest.fixture
 def let_go():
@@ -241,6 +256,65 @@ def test_a_guardrail_that_hangs_costs_its_turn_a_time_limit_and_is_named(seen, l
     while made.decide(seen).failure is not None:
         assert time.monotonic() < deadline
     assert made.decide(seen).guarded.parallelism[0, 1] == 3
+
+
+def hung(seen, let_go, where: str, monkeypatch) -> GuardedPolicy:
+    """A policy whose guardrail hangs in one of its methods, and not while it is made."""
+    monkeypatch.setattr("dsp_gym.control.guarded_policy.START_S", 0.05)
+    guardrail = Hangs("", let_go)
+    made = seat(Answers(decision), seen, Chain([guardrail]), timeout_s=0.05, workers=Workers())
+    guardrail.where = where
+    return made
+
+
+@pytest.mark.parametrize("where", ["reset", "restrict", "restore"])
+def test_a_guardrail_that_hangs_does_not_keep_a_process_from_ending_at_its_start(
+    seen, let_go, where, monkeypatch
+):
+    made = hung(seen, let_go, where, monkeypatch)
+    seeds = np.zeros(1, np.int64)
+    begin = {
+        "reset": lambda: made.reset(seen.topology, seeds, 0.05),
+        "restrict": lambda: made.warm_up(seen),
+        "restore": lambda: made.recall({"hangs": {}}),
+    }[where]
+    begun = time.monotonic()
+    with pytest.raises(
+        PolicyError, match="the guardrail 'hangs' does not start: it did not answer"
+    ):
+        begin()
+    assert time.monotonic() - begun < 1.0
+
+
+def test_a_policy_that_hangs_in_its_reset_is_named(seen, let_go):
+    policy = Answers(decision)
+    made = seat(policy, seen, timeout_s=0.05, workers=Workers())
+    policy.reset = lambda jobs, seeds: let_go.wait(10)
+    with pytest.raises(PolicyError, match="the policy answers does not start"):
+        made.reset(seen.topology, np.zeros(1, np.int64), 0.05)
+
+
+def test_a_guardrail_that_hangs_in_a_reset_on_the_way_is_asked_again(seen, let_go, monkeypatch):
+    made = hung(seen, let_go, "reset", monkeypatch)
+    failure = made.start_over(seen.topology, np.zeros(1, np.int64))
+    assert "the guardrail 'hangs' does not start" in failure.reason
+    assert made.decide(seen).failure.cause == "guardrails"
+    let_go.set()
+    deadline = time.monotonic() + 10
+    while made.decide(seen).failure is not None:
+        assert time.monotonic() < deadline
+
+
+def test_a_guardrail_that_hangs_in_its_state_leaves_the_one_before(seen, let_go, monkeypatch):
+    made = hung(seen, let_go, "", monkeypatch)
+    assert made.remembered() == {"hangs": {}}
+    before = FAULTS.times().get((made.name, "memory"), 0)
+    made.chain.guardrails[0].where = "state"
+    begun = time.monotonic()
+    assert made.remembered() == {"hangs": {}}
+    made.set_forward(5.0)  # it is still at work
+    assert time.monotonic() - begun < 1.0
+    assert FAULTS.times()[made.name, "memory"] == before + 2
 
 
 def test_a_late_policy_with_guardrails_and_a_fallback_that_hang_ends_its_turn_in_time(seen, let_go):
