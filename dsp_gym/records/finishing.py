@@ -45,6 +45,23 @@ def stood_by(folder: Path) -> IO[bytes]:
         time.sleep(_LOOK_S / 10)
 
 
+def is_stood_by(folder: Path) -> bool:
+    """Find out whether a second process stands by, or finishes a rescale.
+
+    Args:
+        folder: of the journal.
+
+    Returns:
+        False also where none ever has.
+    """
+    if not (folder / _FILE).exists():
+        return False
+    file = _taken(folder)
+    if file is not None:
+        file.close()
+    return file is None
+
+
 def wait_until_finished(folder: Path, stopped: Callable[[], bool]) -> None:
     """Wait while a second process finishes a rescale; it has its time limits.
 
@@ -52,16 +69,12 @@ def wait_until_finished(folder: Path, stopped: Callable[[], bool]) -> None:
         folder: of the journal.
         stopped: whether to wait no longer.
     """
-    if not (folder / _FILE).exists():
-        return
     is_told = False
-    while (file := _taken(folder)) is None and not stopped():
+    while is_stood_by(folder) and not stopped():
         if not is_told:
             _LOG.warning("%s: a second process finishes the last rescale; waiting", folder)
             is_told = True
         time.sleep(_LOOK_S)
-    if file is not None:
-        file.close()
 
 
 def _taken(folder: Path) -> IO[bytes] | None:

@@ -16,6 +16,7 @@ from dsp_gym.backends.kubernetes.overrides import Override
 from dsp_gym.backends.kubernetes.resources import Stamp
 from dsp_gym.cli.errors import USER_ERROR
 from dsp_gym.records.base import Body
+from dsp_gym.records.finishing import is_stood_by
 from dsp_gym.records.rescales import unfinished
 from tests.nemesis.rivals import MANAGER
 from tests.nemesis.sinks import Violation
@@ -197,6 +198,8 @@ class Checks:
         if unfinished(folder) is not None:
             yield "direct: a rescale is under way"
             return
+        if is_stood_by(folder):
+            yield "direct: a second process is there, and no rescale is under way"
         expected = start = {vertex.name: 1 for vertex in self.world.specs["direct"].vertices}
         asked: Body = {}
         rivals = {one.steps["direct"]: one.tasks for one in self.world.rivals["direct"].writes}
