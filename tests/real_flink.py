@@ -44,6 +44,7 @@ __all__ = [
     "WORD_COUNT",
     "at_once",
     "cancel_all",
+    "children",
     "command",
     "has_jdk",
     "operated",
@@ -242,9 +243,18 @@ def command(
 
 
 def signalled(
-    verb: str, document: Mapping[str, Any], folder: Path, *options: str, name: str, at: str
+    verb: str,
+    document: Mapping[str, Any],
+    folder: Path,
+    *options: str,
+    name: str,
+    at: str,
+    and_children: bool = False,
 ) -> tuple[int, str]:
-    """The same, sent a signal when it has printed a line that matches; exit code, what follows."""
+    """The same, sent a signal when it has printed a line that matches; exit code, what follows.
+
+    With `and_children` its own processes are killed first, as where a machine goes away.
+    """
     process = subprocess.Popen(
         _line(verb, document, folder, options), stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -253,10 +263,21 @@ def signalled(
     with process, process.stdout:
         for said in process.stdout:
             if re.search(at, said):
+                if and_children:
+                    found = children(process.pid)
+                    assert found
+                    for pid in found:
+                        os.kill(pid, signal.SIGKILL)
                 process.send_signal(signal.Signals[name])
                 break
         follows = process.stdout.read()
         return process.wait(PATIENCE_S), follows
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started, and that run."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 def _line(

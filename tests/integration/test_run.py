@@ -169,12 +169,14 @@ def test_ctrl_c_in_the_middle_of_a_rescale_leaves_the_job_running(
     assert flatmap(cluster) > 1
 
 
-def test_killed_between_stop_and_submission_the_job_comes_back_with_its_state(
+def test_killed_with_its_second_process_the_job_comes_back_with_its_state(
     cluster, submit, job_file, tmp_path
 ):
     submit(600.0)
     given = document(cluster, job_file, tmp_path)
-    code, _ = signalled("shadow", given, tmp_path, *ACTS, name="SIGKILL", at=r"  stopped$")
+    code, _ = signalled(
+        "shadow", given, tmp_path, *ACTS, name="SIGKILL", at=r"  stopped$", and_children=True
+    )
     assert code == -9
     assert [job for job in cluster.rest.jobs() if job.state not in ENDED] == []
     dry = command("shadow", given, tmp_path, "--steps", "1")
