@@ -22,10 +22,11 @@ from baselines.reactive.policy import (
 from baselines.replicas import ROUND_OFF
 from baselines.workers import whole
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.lacking import BACKLOG, needs
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
+from dsp_gym.loop.topology import JobFacts, Topology
 
 NEEDS = needs(("records_in_per_s", "backpressured_ms_per_s"), BACKLOG, demand=False)
 """The metrics that a decision on a vertex needs."""
@@ -114,12 +115,27 @@ def throughput_per_s(snapshot: MetricsSnapshot) -> Floats:
     Returns:
         (J,) records/s; NaN where one does not report.
     """
-    jobs = snapshot.topology
-    upstream = jobs.tables.upstream
-    feeds = np.zeros((upstream.shape[0], upstream.shape[1] + 1), np.bool_)
-    # The last column takes the -1 of an unused place.
-    feeds[np.arange(len(upstream))[:, None, None], upstream] = True
-    return _of(jobs.mask & ~feeds[:, :-1][jobs.row], snapshot.records_in_per_s)
+    finished = np.empty(len(snapshot))
+    _add_ends(snapshot.topology.facts, snapshot.records_in_per_s, finished)
+    return finished
+
+
+@njit(cache=True, nogil=True)
+def _add_ends(t: JobFacts, records_in: Floats, finished: Floats) -> None:
+    """Fill `finished`, (J,); j is a job's row, k its job file, u an input of vertex v."""
+    feeds = np.empty(records_in.shape[1], np.bool_)
+    for j in range(len(finished)):
+        k = t.row[j]
+        feeds[:] = False
+        for v in range(t.n[k]):
+            for i in range(t.upstream.shape[2]):
+                u = t.upstream[k, v, i]
+                if u >= 0:
+                    feeds[u] = True
+        finished[j] = 0.0
+        for v in range(t.n[k]):
+            if not feeds[v]:
+                finished[j] += records_in[j, v]
 
 
 def _partitions(jobs: Topology) -> Ints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -114,7 +115,8 @@ class ReactivePolicy(Kept, ExplainingPolicy):
         wanted = self.wanted(snapshot, running)
         moves = due & rested & ~np.isnan(wanted.workers) & (wanted.workers != running)
         tasks = with_workers(snapshot, moves, wanted.workers)
-        why = (lambda job, _: wanted.why(job)) if self.explain else None
+        said = cache(wanted.why)  # one reason for all vertices of a job
+        why = (lambda job, _: said(job)) if self.explain else None
         return reasons.decision(snapshot, tasks, snapshot.memory_level, why)
 
 

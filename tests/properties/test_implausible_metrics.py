@@ -27,7 +27,7 @@ from tests.strategies import random_snapshot, random_topology
 SERVICES = ("aws-managed-flink", "dataflow", "beam-flink")
 RULES = (
     "hpa-cpu", "hpa-varga", "keda", "dhalion", "daedalus", "conttune", "ds2", "ds2-justin",
-    "flink-autoscaler",
+    "flink-autoscaler", "dhalion-reactive", "ds2-reactive",
 )  # fmt: skip
 TRAINED = ("learned", "learned-ppo", "learned-q11", "mdp", "mdp-no-file")
 POLICIES = (*RULES, *SERVICES, "justin-paper", "justin-artifact", "static", *TRAINED)

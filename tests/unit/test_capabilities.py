@@ -24,6 +24,8 @@ CAN = {
     "beam-flink": {"memories"},
     "daedalus": set(),
     "conttune": set(),
+    "dhalion-reactive": {"memories"},
+    "ds2-reactive": {"memories"},
     "ds2": {"memories", "capacity"},
     "justin-paper": {"memories", "capacity"},
     "flink-autoscaler": {"answer"},

@@ -82,8 +82,8 @@ def test_whatever_is_picked_for_an_agent_is_accepted():
 def test_every_policy_of_the_papers_can_be_tuned():
     assert {
         AGENT, "aws-managed-flink", "beam-flink", "conttune", "daedalus", "dataflow", "dhalion",
-        "ds2", "flink-autoscaler", "hpa-cpu", "hpa-varga", "justin-artifact", "justin-paper",
-        "keda", "streambed",
+        "dhalion-reactive", "ds2", "ds2-reactive", "flink-autoscaler", "hpa-cpu", "hpa-varga",
+        "justin-artifact", "justin-paper", "keda", "streambed",
     } <= TUNABLE  # fmt: skip
 
 
