@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 
 from dsp_gym.calibration.evidence import (
+    PER_DOUBLING,
+    PER_MEMORY_DOUBLING,
     SeenRate,
     error_of,
     folds,
     predictions_left_out,
     ranges_of,
+    run_folds,
     what_folds_leave_out,
 )
 from dsp_gym.calibration.mst_fit import MstFit, refit
@@ -198,7 +201,9 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def evidence_of(fit: MstFit, spec: JobSpec, command: str) -> Evidence:
+def evidence_of(
+    fit: MstFit, spec: JobSpec, command: str, per_doubling: float = PER_DOUBLING
+) -> Evidence:
     """The ranges of the measured runs, and the error of fits that left some of them out.
 
     Runs with too little memory for the job's state are beyond the ranges: what they carried is
@@ -208,6 +213,7 @@ def evidence_of(fit: MstFit, spec: JobSpec, command: str) -> Evidence:
         fit: the fit to all of them.
         spec: the job file made from it.
         command: what made it.
+        per_doubling: least growth of half the interval per doubling beyond the ranges.
 
     Returns:
         The section `fitted` of the job file.
@@ -220,7 +226,9 @@ def evidence_of(fit: MstFit, spec: JobSpec, command: str) -> Evidence:
         return lambda i: model.mst_per_s(runs[i].parallelism, runs[i].memory_mib)
 
     predictions = predictions_left_out(spec, seen, predict_from, folds(seen))
-    error = error_of(predictions, what_folds_leave_out(seen))
+    predictions += predictions_left_out(spec, seen, predict_from, run_folds(seen), by_run=True)
+    growth = per_doubling, PER_MEMORY_DOUBLING
+    error = error_of(predictions, what_folds_leave_out(seen), growth)
     return ranges_of(spec, seen, command).model_copy(update={"error": error})
 
 

@@ -14,6 +14,7 @@ from dsp_gym.calibration.evidence import (
     folds,
     predictions_left_out,
     ranges_of,
+    run_folds,
     what_folds_leave_out,
 )
 from dsp_gym.calibration.fit import fit
@@ -61,6 +62,7 @@ def evidence_of(
         folded = what_folds_leave_out(seen)
         what = f"{what}; {folded}" if predictions else folded
         predictions += predictions_left_out(spec, seen, predict_from, folds(seen))
+        predictions += predictions_left_out(spec, seen, predict_from, run_folds(seen), by_run=True)
     return ranges.model_copy(update={"error": error_of(predictions, what, fitted=fitted)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from dsp_gym.job.capacity import MstResult
     from dsp_gym.job.spec import JobSpec
     from dsp_gym.job.validity import Validity
+
+
+ROUND_OFF = 1e-9
+"""Relative difference of two rates that is arithmetic."""
 
 
 def show_mst(
@@ -50,6 +55,7 @@ def show_mst(
         )
     else:
         result = place(spec, slots).result
+    lifted = None if slots is None else _without_quota(spec, slots, result)
     tasks = {v.name: v.parallelism for v in result.vertices}
     levels = {v.name: v.memory_level for v in result.vertices}
     used = slots_of(
@@ -57,13 +63,23 @@ def show_mst(
         shared=spec.slot_sharing,
     )
     found = validity_of(spec, tasks, levels, result.rate_per_s)
+    quota = spec.max_parallelism_per_vertex
+    if lifted is not None:
+        # What the quota allows is no prediction for the slots that were asked for.
+        found = replace(found, half_width=None)
     if as_json:
         document = {"job": spec.job, "slots": used, "slots_asked": slots, "mst": result}
+        document["quota"] = None if lifted is None else {"tasks": quota, "lifted": lifted.to_json()}
         print_json({**document, "validity": found.to_json(result.rate_per_s)})
         return
     _print(spec.job, result)
     print_validity(found, result.rate_per_s)
-    if slots is not None and used < slots:
+    if lifted is not None:
+        typer.echo(
+            f"\nThe quota of {quota:,} tasks per vertex binds: this is the rate of {used:,} slots, "
+            f"and no answer for {slots:,}.\nWithout it {slots:,} slots carry {lifted.said}."
+        )
+    elif slots is not None and used < slots:
         typer.echo(
             f"\n{used:,} of {slots:,} slots are used: more carry no more while "
             f"'{result.bottleneck}' is the limit."
@@ -74,6 +90,40 @@ def show_mst(
                 f"\n'{v.name}' takes nothing in for {v.blocked:.0%} of the time: the results of "
                 "its window find no room in the buffers after it."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifted:
+    """What slots carry without the quota of tasks per vertex."""
+
+    rate_per_s: float
+    validity: Validity
+
+    @property
+    def said(self) -> str:
+        """The rate and its interval in words."""
+        ends = self.validity.interval(self.rate_per_s)
+        known = "" if ends is None else f" (90 % interval: {ends[0]:,.0f} to {ends[1]:,.0f})"
+        return f"{self.rate_per_s:,.0f} records/s{known}"
+
+    def to_json(self) -> dict[str, object]:
+        return {"rate_per_s": self.rate_per_s, "validity": self.validity.to_json(self.rate_per_s)}
+
+
+def _without_quota(spec: JobSpec, slots: int, result: MstResult) -> _Lifted | None:
+    """What the slots carry without the quota of tasks per vertex; None where it does not bind."""
+    from dsp_gym.job.placement import place
+    from dsp_gym.job.validity import validity_of
+
+    if slots <= int(spec.max_parallelism_per_vertex):
+        return None
+    wide = spec.model_copy(update={"max_parallelism_per_vertex": slots})
+    found = place(wide, slots).result
+    if found.rate_per_s <= result.rate_per_s * (1 + ROUND_OFF):
+        return None  # key groups, or a vertex that is not scaled
+    tasks = {v.name: v.parallelism for v in found.vertices}
+    levels = {v.name: v.memory_level for v in found.vertices}
+    return _Lifted(found.rate_per_s, validity_of(wide, tasks, levels, found.rate_per_s))
 
 
 def _print(job: str, result: MstResult) -> None:

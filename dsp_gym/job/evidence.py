@@ -34,7 +34,8 @@ CountRange = Annotated[tuple[int, int], AfterValidator(_rises)]
 class FitError(ConfigModel):
     """Error of predictions of measured rates that the fit had not seen, by distance.
 
-    Median and p90 are over predictions whose memory lies in the range of their fit. Errors are
+    Median and p90 are over predictions whose memory lies in the range of their fit, and of those
+    over the ones of which one number of tasks, one memory or runs were left out. Errors are
     absolute natural logarithms of predicted over measured: 0.1 is about 10 %.
     """
 

@@ -27,6 +27,7 @@ from dsp_gym.calibration.evidence import (
     folds,
     predictions_left_out,
     ranges_of,
+    run_folds,
     what_folds_leave_out,
 )
 from dsp_gym.calibration.mst_job import job_spec
@@ -201,9 +202,9 @@ def evidence_of(query: Query, runs: Sequence[MstRun], text: str) -> Evidence:
         model = QueryModel(query, fold)
         return lambda i: model.predict(StreambedCell((measured[i],)))
 
-    error = error_of(
-        predictions_left_out(spec, seen, predict_from, folds(seen)), what_folds_leave_out(seen)
-    )
+    predictions = predictions_left_out(spec, seen, predict_from, folds(seen))
+    predictions += predictions_left_out(spec, seen, predict_from, run_folds(seen), by_run=True)
+    error = error_of(predictions, what_folds_leave_out(seen))
     beyond = production_cell(query, fed)
     if beyond is not None and query.production is not None:
         placed = _seen_rate(spec, beyond.runs[0], query.operators)

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from dsp_gym.calibration.evidence import (
-    LEAST_GROWTH,
+    LEAST_WITHIN,
+    PER_DOUBLING,
     LeftOut,
     SeenRate,
     error_of,
     folds,
     predictions_left_out,
     ranges_of,
+    run_folds,
     with_section,
 )
 from dsp_gym.config import files
@@ -103,7 +105,35 @@ def test_memory_beyond_its_range_has_a_slope_of_its_own():
 
 def test_an_error_that_did_not_grow_is_no_proof_of_the_next_doubling():
     made = [LeftOut(far, 0.0, 0.05) for far in (0.0, 1.0, 2.0) for _ in range(10)]
-    assert error_of(made, "runs").per_doubling == LEAST_GROWTH
+    assert error_of(made, "runs").per_doubling == PER_DOUBLING
+
+
+def test_no_interval_is_narrower_than_the_tail_of_what_was_left_out():
+    """Inside the fit all is well by luck; one number of tasks left out is off by 10 %."""
+    made = [LeftOut(0.0, 0.0, 0.01)] * 20 + [LeftOut(0.5, 0.0, 0.1, is_near=True)] * 20
+    found = error_of(made, "numbers of tasks")
+    assert found.within == found.p90 == pytest.approx(0.1)
+    # What lies above a cut tells how the error grows, not what it is nearby.
+    cut = [LeftOut(0.0, 0.0, 0.01)] * 20 + [LeftOut(2.0, 0.0, 0.5)] * 20
+    assert error_of(cut, "numbers of tasks").within == LEAST_WITHIN
+
+
+def test_runs_are_left_out_whatever_they_ran_on():
+    seen = [at(1), at(1), at(2), at(2), at(4), at(4), at(8)]
+    kept = run_folds(seen)
+    assert [sorted(set(range(7)) - set(rows)) for rows in kept] == [[0, 5], [1, 6], [2], [3], [4]]
+    found = predictions_left_out(job(), seen, lambda rows: lambda i: 1000.0, kept, by_run=True)
+    assert len(found) == 7
+    assert all(one.is_near for one in found)
+    assert run_folds([at(2)] * 3) == []  # each is left out already
+
+
+def test_a_fold_is_near_where_it_leaves_out_one_number_or_one_memory():
+    seen = [at(1), at(2), at(4), at(4, 256.0)]
+    found = predictions_left_out(
+        job(), seen, lambda rows: lambda i: 1000.0, [(0, 1), (0, 1, 2), (1, 2), (0,)]
+    )
+    assert [one.is_near for one in found] == [True] * 3 + [False] * 5
 
 
 def test_few_predictions_take_the_largest_error():

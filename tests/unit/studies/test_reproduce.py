@@ -91,6 +91,22 @@ def test_mst_places_a_job_on_slots():
     assert found["slots"] == 12
 
 
+def test_the_interval_of_a_quota_is_no_answer_for_more_slots():
+    found = json.loads(call("plan", "streambed-q11", "--slots", "200", "--json").stdout)
+    assert found["slots"] < 200
+    assert found["validity"]["interval"] is None
+    lifted = found["quota"]["lifted"]
+    assert found["quota"]["tasks"] == 64
+    assert lifted["rate_per_s"] > 2 * found["mst"]["rate_per_s"]
+    assert lifted["validity"]["interval"]["high_per_s"] > lifted["rate_per_s"]
+    said = call("plan", "streambed-q11", "--slots", "200").stdout
+    assert "The quota of 64 tasks per vertex binds" in said
+    assert "no answer for 200" in said
+    few = json.loads(call("plan", "streambed-q11", "--slots", "12", "--json").stdout)
+    assert few["quota"] is None
+    assert few["validity"]["interval"] is not None
+
+
 def test_mst_as_a_table_names_the_limit():
     assert "limited by 'state'" in call("plan", "justin-read").stdout
 
