@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -56,7 +57,8 @@ class LeftOut:
     far: float  # doublings of slots, tasks, rate and skew beyond what the fit had seen
     memory: float  # doublings of managed memory
     log_error: float  # natural logarithm of predicted over measured
-    is_near: bool = False  # left out were one number of tasks, one memory, or runs of any
+    left_out: Literal["span", "value", "runs"] = "span"
+    """Everything above or below a value; one number of tasks, or one memory; runs of any."""
 
 
 Refit = Callable[[Sequence[int]], Callable[[int], float]]
@@ -182,13 +184,15 @@ def predictions_left_out(
     for rows in kept:
         predict = refit(rows)
         others = [i for i in range(len(seen)) if i not in set(rows)]
-        is_near = by_run or _is_one_value(seen, others)
+        left_out: Literal["span", "value", "runs"] = "span"
+        if by_run or _is_one_value(seen, others):
+            left_out = "runs" if by_run else "value"
         predicted = [predict(i) for i in others]
         distance = distances_from(
             spec, [seen[i] for i in rows], [seen[i] for i in others], predicted
         )
         found += [
-            LeftOut(float(far), float(memory), math.log(rate / seen[i].rate_per_s), is_near)
+            LeftOut(float(far), float(memory), math.log(rate / seen[i].rate_per_s), left_out)
             for i, rate, far, memory in zip(
                 others, predicted, distance.far, distance.memory, strict=True
             )
@@ -232,7 +236,9 @@ def error_of(
     error = np.abs([one.log_error for one in predictions])
     far = np.array([one.far for one in predictions])
     memory = np.array([one.memory for one in predictions])
-    inside = (far == 0) & (memory == 0)
+    kind = np.array([one.left_out for one in predictions])
+    # Runs that are like others of the fit are predicted well: they would make the rest look so.
+    inside = (far == 0) & (memory == 0) & (kind != "runs")
     fed = memory == 0 if (memory == 0).any() else memory >= 0
     # With none inside, those nearest to it: the distance is to explain nothing of them.
     nearest = far + memory == (far + memory).min()
@@ -244,11 +250,10 @@ def error_of(
     if beyond.any():
         growths = np.maximum(error[beyond] - near, 0.0) / far[beyond]
         per_doubling = max(per_doubling, _quantile(growths))
-    tail = fed & np.array([one.is_near for one in predictions])
-    within = near
-    if tail.any():
-        within = max(near, float(np.quantile(error[tail], LEVEL)))
-    told = tail if tail.any() else fed
+    tails = [error[fed & (kind == one)] for one in ("value", "runs")]
+    p90 = max([float(np.quantile(tail, LEVEL)) for tail in tails if len(tail)], default=None)
+    within = near if p90 is None else max(near, p90)
+    told = error[fed] if p90 is None else np.concatenate(tails)
     starved = memory > 0
     if starved.any():
         rest = error[starved] - within - per_doubling * far[starved]
@@ -257,8 +262,8 @@ def error_of(
     return FitError(
         left_out=what,
         predictions=len(predictions),
-        median=_rounded(float(np.median(error[told]))),
-        p90=_rounded(float(np.quantile(error[told], LEVEL))),
+        median=_rounded(float(np.median(told))),
+        p90=_rounded(float(np.quantile(told, LEVEL)) if p90 is None else p90),
         within=_rounded(within),
         per_doubling=_rounded(per_doubling),
         per_memory_doubling=_rounded(per_memory_doubling),

@@ -110,9 +110,12 @@ def test_an_error_that_did_not_grow_is_no_proof_of_the_next_doubling():
 
 def test_no_interval_is_narrower_than_the_tail_of_what_was_left_out():
     """Inside the fit all is well by luck; one number of tasks left out is off by 10 %."""
-    made = [LeftOut(0.0, 0.0, 0.01)] * 20 + [LeftOut(0.5, 0.0, 0.1, is_near=True)] * 20
+    made = [LeftOut(0.0, 0.0, 0.01)] * 20 + [LeftOut(0.5, 0.0, 0.1, "value")] * 20
     found = error_of(made, "numbers of tasks")
     assert found.within == found.p90 == pytest.approx(0.1)
+    # Runs like others of the fit make no interval narrower.
+    like = [LeftOut(0.0, 0.0, 0.001, "runs")] * 200
+    assert error_of([*made, *like], "numbers of tasks").within == found.within
     # What lies above a cut tells how the error grows, not what it is nearby.
     cut = [LeftOut(0.0, 0.0, 0.01)] * 20 + [LeftOut(2.0, 0.0, 0.5)] * 20
     assert error_of(cut, "numbers of tasks").within == LEAST_WITHIN
@@ -124,7 +127,7 @@ def test_runs_are_left_out_whatever_they_ran_on():
     assert [sorted(set(range(7)) - set(rows)) for rows in kept] == [[0, 5], [1, 6], [2], [3], [4]]
     found = predictions_left_out(job(), seen, lambda rows: lambda i: 1000.0, kept, by_run=True)
     assert len(found) == 7
-    assert all(one.is_near for one in found)
+    assert {one.left_out for one in found} == {"runs"}
     assert run_folds([at(2)] * 3) == []  # each is left out already
 
 
@@ -133,7 +136,7 @@ def test_a_fold_is_near_where_it_leaves_out_one_number_or_one_memory():
     found = predictions_left_out(
         job(), seen, lambda rows: lambda i: 1000.0, [(0, 1), (0, 1, 2), (1, 2), (0,)]
     )
-    assert [one.is_near for one in found] == [True] * 3 + [False] * 5
+    assert [one.left_out for one in found] == ["value"] * 3 + ["span"] * 5
 
 
 def test_few_predictions_take_the_largest_error():
