@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dsp_gym.backends.flink.rescale.finishing import BY
 from dsp_gym.errors import DspGymError, FlinkError
 from tests.nemesis import faults
 from tests.nemesis.checks import Checks
@@ -204,11 +205,14 @@ def _counts(made: World, checks: Checks) -> Counter[str]:
     found["resubmissions"] = sum(
         step["event"] == "submitted" for step in checks.journals["direct"].steps
     )
-    found["finished by a restart"] = sum(
-        step["event"] in ("resumed", "recovered")
+    taken_up = [
+        step.get("by") == BY
         for tail in checks.journals.values()
         for step in tail.steps
-    )
+        if step["event"] in ("resumed", "recovered")
+    ]
+    found["finished by a second process"] = sum(taken_up)
+    found["finished by a restart"] = len(taken_up) - sum(taken_up)
     found["writes to the resource"] = sum(map(len, checks.writes.of_decision.values()))
     found["epochs"] = len(checks.writes.epochs)
     found["restarts of dsp-gym"] = sum(len(one.exits) for one in made.replicas.values())

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from dsp_gym.config.files import parse
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.start import started as started_run
 from dsp_gym.errors import FlinkError
+from dsp_gym.records.finishing import stood_by
 from dsp_gym.records.journal import Journal, read
 from tests.fakes.justin_endpoint import served
 from tests.fakes.resubmitting import Pace, ResubmittingCluster, check_exactly_once
@@ -113,6 +118,25 @@ def test_without_the_right_to_act_the_state_and_the_command_are_named(stage, clu
     assert cluster.alive() == []
     assert restarted(stage) is None
     check_exactly_once(cluster)
+
+
+def test_a_run_that_starts_waits_for_the_second_process_of_the_one_before(tmp_path):
+    where = {"rest_url": "http://127.0.0.1:9", "metrics": "rest"}
+    job = {"job": "flink-wordcount", "policy": "static", "where": where}
+    config = parse(RunConfig, job, "run.yaml")
+    ended = threading.Event()
+
+    def start() -> None:
+        with pytest.raises(FlinkError), started_run(config, journal=tmp_path):
+            pass
+        ended.set()
+
+    with stood_by(tmp_path):
+        thread = threading.Thread(target=start)
+        thread.start()
+        assert not ended.wait(0.2)
+    thread.join()
+    assert ended.is_set()
 
 
 def test_an_intent_of_an_earlier_release_is_named(stage, cluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -21,8 +22,9 @@ from dsp_gym.backends.flink.rescale.finisher import ENDED, LOADED, STANDS_BY, Or
 from dsp_gym.backends.flink.rescale.finishing import BY, attend, finish
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 from dsp_gym.backends.flink.rest import FlinkRest
+from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.config.files import names
-from dsp_gym.errors import StorageError
+from dsp_gym.errors import ConfigError, StorageError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
@@ -154,75 +156,100 @@ def test_an_order_arrives_as_it_was_given(stage, name):
     assert isinstance(found.spec, JobSpec)
 
 
-class TestFinishing:
-    def test_a_stopped_job_is_submitted_with_the_arguments_that_a_journal_hides(
-        self, stage, cluster
-    ):
-        stopped(stage)
+@pytest.mark.parametrize(
+    "access",
+    [
+        {"file": "account"},
+        {"ca_file": "ca.pem", "cert_file": "c.pem", "key_file": "k.pem", "proxy": "http://proxy:3"},
+    ],
+)
+def test_credentials_are_named_by_their_files_and_read_by_the_second_process(
+    stage, tmp_path, access
+):
+    given = {key: value if key == "proxy" else tmp_path / value for key, value in access.items()}
+    order = order_of(stage, access=AccessConfig(**given))
+    line = order.model_dump_json(by_alias=True).encode() + b"\n"
+    assert Order.model_validate_json(line) == order
+    with pytest.raises(ConfigError, match="there is no such file"):
+        attend(io.BytesIO(line), io.BytesIO())
+
+
+def test_an_order_that_cannot_be_read_is_not_repeated():
+    with pytest.raises(ValueError, match="validation error") as raised:
+        attend(io.BytesIO(b'{"arguments": "%b"}\n' % SECRET.encode()), io.BytesIO())
+    assert SECRET not in str(raised.value)
+
+
+def test_a_stopped_job_is_submitted_with_the_arguments_that_a_journal_hides(stage, cluster):
+    stopped(stage)
+    finish(order_of(stage))
+    assert runs(cluster, 3)
+    assert cluster.alive()[0].id == NEXT
+    assert cluster.alive()[0].arguments["password"] == SECRET
+    assert unfinished(stage.journal) is None
+    mine = [entry.body for entry in read(stage.journal) if entry.body.get("by") == BY]
+    assert [body["event"] for body in mine] == [
+        "resumed", "savepoint", "stopped", "submitted", "running", "reached",
+    ]  # fmt: skip
+    assert SECRET not in (stage.journal / "journal-000000000000.jsonl").read_text()
+
+
+def test_a_request_to_stop_that_arrives_late_is_waited_for(stage, cluster):
+    trigger, rest = begun(stage), FlinkRest(stage.url)
+    late = threading.Timer(0.1, rest.stop_with_savepoint, (FIRST, str(stage.savepoints), trigger))
+    late.start()
+    finish(order_of(stage, timeout_s=5.0))
+    late.join()
+    assert runs(cluster, 3)
+
+
+def test_a_job_that_was_never_told_to_stop_is_left_alone(stage, cluster):
+    begun(stage)
+    finish(order_of(stage))
+    assert [job.id for job in cluster.alive()] == [FIRST]
+    assert steps(stage)[-1] == "restored"
+
+
+@pytest.mark.parametrize("other", [{"next_id": "cd" * 16}, {"journal": "nothing"}])
+def test_another_rescale_is_left_alone(stage, cluster, tmp_path, other):
+    stopped(stage)
+    if "journal" in other:
+        other = {"journal": tmp_path / "nothing"}
+    finish(order_of(stage, **other))
+    assert submissions(cluster) == 0
+
+
+def test_while_the_journal_is_written_nothing_is_taken_over(stage, cluster, monkeypatch):
+    monkeypatch.setattr(finishing, "_RELEASED_S", 0.0)
+    stopped(stage)
+    with Journal(stage.journal):
         finish(order_of(stage))
-        assert runs(cluster, 3)
-        assert cluster.alive()[0].id == NEXT
-        assert cluster.alive()[0].arguments["password"] == SECRET
-        assert unfinished(stage.journal) is None
-        mine = [entry.body for entry in read(stage.journal) if entry.body.get("by") == BY]
-        assert [body["event"] for body in mine] == [
-            "resumed", "savepoint", "stopped", "submitted", "running", "reached",
-        ]  # fmt: skip
-        assert SECRET not in (stage.journal / "journal-000000000000.jsonl").read_text()
+    assert submissions(cluster) == 0
 
-    def test_a_request_to_stop_that_arrives_late_is_waited_for(self, stage, cluster):
-        trigger, rest = begun(stage), FlinkRest(stage.url)
-        late = threading.Timer(
-            0.1, rest.stop_with_savepoint, (FIRST, str(stage.savepoints), trigger)
-        )
-        late.start()
-        finish(order_of(stage, timeout_s=5.0))
-        late.join()
-        assert runs(cluster, 3)
 
-    def test_a_job_that_was_never_told_to_stop_is_left_alone(self, stage, cluster):
-        begun(stage)
-        finish(order_of(stage))
-        assert [job.id for job in cluster.alive()] == [FIRST]
-        assert steps(stage)[-1] == "restored"
+def test_a_disk_that_takes_nothing_keeps_no_job_stopped(stage, cluster, monkeypatch):
+    def full(folder: Path) -> Journal:
+        raise OSError("No space left on device")
 
-    @pytest.mark.parametrize("other", [{"next_id": "cd" * 16}, {"journal": "nothing"}])
-    def test_another_rescale_is_left_alone(self, stage, cluster, tmp_path, other):
-        stopped(stage)
-        if "journal" in other:
-            other = {"journal": tmp_path / "nothing"}
-        finish(order_of(stage, **other))
-        assert submissions(cluster) == 0
+    stopped(stage, "in the open")
+    monkeypatch.setattr(finishing, "Journal", full)
+    finish(order_of(stage))
+    assert runs(cluster, 3)
+    assert restarted(stage) is None  # which finds it running, and says so
+    assert submissions(cluster) == 1
 
-    def test_while_the_journal_is_written_nothing_is_taken_over(self, stage, cluster, monkeypatch):
-        monkeypatch.setattr(finishing, "_RELEASED_S", 0.0)
-        stopped(stage)
-        with Journal(stage.journal):
-            finish(order_of(stage))
-        assert submissions(cluster) == 0
 
-    def test_a_disk_that_takes_nothing_keeps_no_job_stopped(self, stage, cluster, monkeypatch):
-        def full(folder: Path) -> Journal:
-            raise OSError("No space left on device")
-
-        stopped(stage, "in the open")
-        monkeypatch.setattr(finishing, "Journal", full)
-        finish(order_of(stage))
-        assert runs(cluster, 3)
-        assert restarted(stage) is None  # which finds it running, and says so
-        assert submissions(cluster) == 1
-
-    def test_two_at_once_start_one_job(self, stage, cluster, tmp_path):
-        stopped(stage)
-        shutil.copytree(stage.journal, tmp_path / "copy")  # as if no lock kept them apart
-        orders = [order_of(stage), order_of(stage, journal=tmp_path / "copy")]
-        threads = [threading.Thread(target=finish, args=(order,)) for order in orders]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert runs(cluster, 3)
-        check_exactly_once(cluster)
+def test_two_at_once_start_one_job(stage, cluster, tmp_path):
+    stopped(stage)
+    shutil.copytree(stage.journal, tmp_path / "copy")  # as if no lock kept them apart
+    orders = [order_of(stage), order_of(stage, journal=tmp_path / "copy")]
+    threads = [threading.Thread(target=finish, args=(order,)) for order in orders]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert runs(cluster, 3)
+    check_exactly_once(cluster)
 
 
 def test_a_restarted_process_waits_until_the_rescale_is_finished(tmp_path, monkeypatch):
@@ -298,11 +325,8 @@ def test_it_stands_by_before_the_stop_is_small_keeps_secrets_and_ends_with_the_r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["stop was sent", "submission under way"])
-def test_when_the_first_process_is_killed_the_second_one_finishes_the_rescale(
-    stage, cluster, point
-):
-    killed(stage, (4, 3, 1), point, attended=True)
+def test_when_the_first_process_is_killed_the_second_one_finishes_the_rescale(stage, cluster):
+    killed(stage, (4, 3, 1), "submission under way", attended=True)
     until(lambda: runs(cluster, 3))
     assert restarted(stage) is None  # it waits, and finds the rescale ended
     assert [b.body["event"] for b in read(stage.journal) if b.body.get("by") == BY][-1] == "reached"
