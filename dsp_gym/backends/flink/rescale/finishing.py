@@ -99,11 +99,13 @@ def finish(order: Order) -> None:
 def _finish(order: Order, journal: Journal | None) -> None:
     step = _steps(order, journal)
     until_s = time.monotonic() + _STEPS * order.rescale_timeout_s
-    while (left := _left(order)) is not None and not left.has_alarmed:
+    left = _left(order)
+    if left is not None:
         _LOG.warning(
             "job %s: the process that rescales it has died; a second one finishes the rescale",
             order.job_name,
         )
+    while left is not None:
         rest = _reached(order)
         _wait_for(rest, until_s)
         with ResumedRescale(
@@ -118,7 +120,8 @@ def _finish(order: Order, journal: Journal | None) -> None:
         ) as actuator:
             actuator.resume()
             actuator.wait(max(0.0, until_s - time.monotonic()))
-        if journal is None or time.monotonic() > until_s:
+        left = _left(order)
+        if journal is None or time.monotonic() > until_s or (left and left.has_alarmed):
             return
 
 

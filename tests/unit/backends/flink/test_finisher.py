@@ -194,6 +194,17 @@ def test_a_stopped_job_is_submitted_with_the_arguments_that_a_journal_hides(stag
     assert SECRET not in (stage.journal / "journal-000000000000.jsonl").read_text()
 
 
+def test_a_job_that_a_person_was_called_for_is_submitted_all_the_same(stage, cluster):
+    stopped(stage)
+    with Journal(stage.journal) as journal:
+        for event in ("failed", "alarm"):
+            body = {"event": event, "reason": "no slots"}
+            journal.append("actuation", time.time(), "line", "test", body)
+    finish(order_of(stage))
+    assert runs(cluster, 3)
+    assert steps(stage)[-1] == "reached"
+
+
 def test_a_request_to_stop_that_arrives_late_is_waited_for(stage, cluster):
     trigger, rest = begun(stage), FlinkRest(stage.url)
     late = threading.Timer(0.1, rest.stop_with_savepoint, (FIRST, str(stage.savepoints), trigger))
