@@ -73,13 +73,13 @@ class HpaVargaConfig(ConfigModel):
         0.0,
         ge=0,
         le=300,
-        description="the lag is the highest of this time, s, as Kafka's records-lag-max is of two "
-        "samples of 30 s; 0: the lag of now",
+        description="the lag is the highest of this time, s, from the first fetch after a start "
+        "on, as Kafka's records-lag-max is of two samples of 30 s; 0: the lag of now",
     )
     spans_restarts: bool = Field(
         False,
-        description="true: the minute of equation 3 goes on through a restart, as a query of "
-        "Prometheus does; false: it begins anew",
+        description="true: the minute of equation 3 goes on through a restart, and the last lag "
+        "stands until there is another, as in a query of Prometheus; false: it begins anew",
     )
     counts_sources: bool = Field(False, description="equation 5 counts the tasks of sources, too")
     backpressured_is_idle: bool = Field(
@@ -146,6 +146,7 @@ class LagSamples(NamedTuple):
     """The last samples of backlog and counters, S per job, as a ring."""
 
     written: Ints  # (J,) samples written so far
+    arriving: Floats  # (J,) records/s, as last known
     at_s: Floats  # (J, S)
     lag: Floats  # (J, S) records, the highest of the configured time
     lag_now: Floats  # (J, S) records
@@ -200,7 +201,7 @@ class HpaVarga(Kept, ExplainingPolicy):
             c.tolerance,
         )
         depth = int(max(PERIOD_S, c.lag_max_s) / SCRAPE_S) + 2
-        self._written = RowMemory({"written": ("job", 0)})
+        self._written = RowMemory({"written": ("job", 0), "arriving": ("job", np.nan)})
         self._samples = RowMemory(
             {
                 "at_s": ("job", -1e18),
@@ -240,6 +241,7 @@ class HpaVarga(Kept, ExplainingPolicy):
             self._targets,
             LagSamples(
                 self._written["written"],
+                self._written["arriving"],
                 self._samples["at_s"],
                 self._samples["lag"],
                 self._samples["lag_now"],
@@ -328,17 +330,8 @@ def _recommend(
                 growth += growing[j, v]
                 rate += per_s[j, v]
                 taken += total[j, v]
-        # A metrics window of up to a minute has the minute's means. With a longer one, they come
-        # from samples of backlog and counters; until there are any, the window's means count.
-        if seen.status[j] == RUNNING and not (np.isnan(lag) or np.isnan(taken)):
-            now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
-            lag = _sample(j, now, since, c.lag_max_s, lag, taken, m)
-            # Counters restart with the job.
-            begin = -np.inf if c.spans_restarts else since
-            fresh, fresh_rate = _minute(j, now, begin, m)
-            long = seen.job[JOB.window_s, j] > PERIOD_S or np.isnan(growth) or np.isnan(rate)
-            if (long or c.spans_restarts or c.lag_max_s > 0.0) and not np.isnan(fresh):
-                growth, rate = fresh, fresh_rate
+        if seen.status[j] == RUNNING:
+            lag, growth, rate = _of_a_minute(seen, j, c, m, lag, taken, growth, rate)
         relative = relative_lag_change_rate(growth, rate)
         threshold = c.lag_threshold * (replicas if c.threshold_per_replica else 1)
         guarded = lag_metric(lag, threshold, relative)
@@ -353,6 +346,56 @@ def _recommend(
             wanted[j, v] = desired_replicas(
                 current[j, v], by_lag, busy / c.busy, c.tolerance, without[j, v]
             )
+
+
+@njit(cache=True, nogil=True)
+def _of_a_minute(
+    seen: SnapshotArrays,
+    j: int,
+    c: Targets,
+    m: LagSamples,
+    lag: float,
+    taken: float,
+    growth: float,
+    rate: float,
+) -> tuple[float, float, float]:
+    """Return lag, its growth and the rate of reading that count for row j, a running job.
+
+    A metrics window of up to a minute has the minute's means. With a longer one, they come from
+    samples of backlog and counters; until there are any, the window's means count.
+
+    Args:
+        seen: The snapshot.
+        j: Row of the job.
+        c: Of which time lag and growth count.
+        m: Samples, changed in place.
+        lag: Backlog of now, records.
+        taken: Records read since the start.
+        growth: Growth of the backlog over the metrics window, records/s.
+        rate: Rate of reading over the metrics window, records/s.
+
+    Returns:
+        Records, and twice records/s; NaN where unknown.
+    """
+    now, since = seen.job[JOB.t_s, j], seen.job[JOB.running_since_s, j]
+    is_known = not (np.isnan(lag) or np.isnan(taken))
+    if is_known:
+        lag = _sample(j, now, since, c.lag_max_s, lag, taken, m)
+        # A young job's window shows what it catches up with.
+        if now - since >= PERIOD_S and not (np.isnan(growth) or np.isnan(rate)):
+            m.arriving[j] = growth + rate
+    elif not c.spans_restarts:
+        return lag, growth, rate
+    # Counters restart with the job.
+    fresh, fresh_rate = _minute(j, now, -np.inf if c.spans_restarts else since, m)
+    if np.isnan(fresh):
+        return lag, growth, rate
+    if not is_known:  # a query shows the last sample until there is another
+        lag = m.lag[j, (m.written[j] - 1) % m.lag.shape[1]]
+    long = seen.job[JOB.window_s, j] > PERIOD_S or np.isnan(growth) or np.isnan(rate)
+    if long or c.spans_restarts or c.lag_max_s > 0.0:
+        return lag, fresh, fresh_rate
+    return lag, growth, rate
 
 
 @njit(cache=True, nogil=True)
@@ -374,15 +417,21 @@ def _sample(
         The lag that counts, records.
     """
     size = m.at_s.shape[1]
-    highest = lag
+    highest, is_first = lag, True
     for i in range(size if lag_max_s > 0.0 else 0):
         # A consumer starts with the job, and knows no lag from before.
-        if m.at_s[j, i] >= since and now - m.at_s[j, i] <= lag_max_s:
-            highest = max(highest, m.lag_now[j, i])
+        if m.at_s[j, i] >= since:
+            is_first = False
+            if now - m.at_s[j, i] <= lag_max_s:
+                highest = max(highest, m.lag_now[j, i])
+    if lag_max_s > 0.0 and is_first and now - since <= lag_max_s and not np.isnan(m.arriving[j]):
+        # Its first fetch saw the whole backlog of the outage: what waits and what was read since,
+        # but for what has arrived since.
+        highest = max(highest, lag + taken - m.arriving[j] * (now - since))
     if m.written[j] == 0 or is_due(now, m.at_s[j, (m.written[j] - 1) % size], SCRAPE_S):
         newest = m.written[j] % size
         m.at_s[j, newest], m.lag[j, newest], m.taken[j, newest] = now, highest, taken
-        m.lag_now[j, newest] = lag
+        m.lag_now[j, newest] = highest if is_first else lag
         m.written[j] += 1
     return highest
 

@@ -263,6 +263,29 @@ def test_a_query_of_a_minute_goes_on_through_a_restart():
     assert after_restart(varga(lag_threshold_records=50_000.0, spans_restarts=True)) == (8, 8)
 
 
+def test_a_query_shows_the_last_sample_until_there_is_another():
+    def just_restarted(policy):
+        over_a_minute(policy, [0.0] * 6 + [300_000.0] * 7)
+        unknown = {"lag": np.nan, "rate": np.nan, "growth": np.nan, "busy_now_ms_per_s": np.nan}
+        return tasks(policy, t_s=675.0, running_since_s=[674.0], window_fill=[0.0], **unknown)
+
+    assert just_restarted(varga()) == (4, 4)
+    assert just_restarted(varga(spans_restarts=True)) == (8, 8)
+
+
+def test_the_first_fetch_of_a_consumer_saw_the_whole_backlog_of_an_outage():
+    def first_lag(policy, taken):
+        over_a_minute(policy, [0.0] * 13, begin_s=600.0)
+        tasks(policy, t_s=690.0, records_in_total=taken, running_since_s=[680.0])
+        samples = policy.state()["samples"]["lag"][0]
+        return samples[policy.state()["written"]["written"][0] - 1]
+
+    # 10 s after the start 30,000 records were read, 10,000 of which have arrived since.
+    assert first_lag(varga(lag_max_s=60.0), 30_000.0) == pytest.approx(20_000.0)
+    assert first_lag(varga(lag_max_s=60.0), 8_000.0) == 0.0
+    assert first_lag(varga(), 30_000.0) == 0.0
+
+
 def test_espa_the_mended_rule_rests_two_minutes_after_a_change():
     late = {"lag": 500_000.0, "growth": 500.0}
     policy = varga(rest_s=120.0, behavior={})
