@@ -74,16 +74,27 @@ def show_mst(
         return
     _print(spec.job, result)
     print_validity(found, result.rate_per_s)
+    if slots is not None:
+        _print_slots(result, used, slots, int(quota), lifted)
+    _print_blocked(result)
+
+
+def _print_slots(
+    result: MstResult, used: int, slots: int, quota: int, lifted: _Lifted | None
+) -> None:
     if lifted is not None:
         typer.echo(
             f"\nThe quota of {quota:,} tasks per vertex binds: this is the rate of {used:,} slots, "
             f"and no answer for {slots:,}.\nWithout it {slots:,} slots carry {lifted.said}."
         )
-    elif slots is not None and used < slots:
+    elif used < slots:
         typer.echo(
             f"\n{used:,} of {slots:,} slots are used: more carry no more while "
             f"'{result.bottleneck}' is the limit."
         )
+
+
+def _print_blocked(result: MstResult) -> None:
     for v in result.vertices:
         if v.blocked >= 0.01:
             typer.echo(
