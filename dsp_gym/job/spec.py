@@ -6,6 +6,7 @@ A number is bare or `{value, source, ci}`; the source is kept beside the value i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -314,6 +315,29 @@ class Rescale(ConfigModel):
         105.0, gt=0, description="savepoint rate to shared storage (Varga et al.: EFS 105 MB/s)"
     )
     restore_mib_per_s: Number = Field(105.0, gt=0, description="restore rate, total state")
+    checkpoint_interval_s: Number = Field(
+        0.0,
+        ge=0,
+        le=3600,
+        # Left out of dumps, so that the hash of a job without it stays the same.
+        exclude_if=lambda value: value == 0.0,
+        description="in place: the job resumes from its last checkpoint, up to this many seconds "
+        "old, and reads what came since again; 0: nothing is read again",
+    )
+    cold_s: Number = Field(
+        0.0,
+        ge=0,
+        le=600,
+        # Left out of dumps, so that the hash of a job without it stays the same.
+        exclude_if=lambda value: value == 0.0,
+        description="seconds after a rescale in which the tasks it adds process nothing: their "
+        "TaskManagers load and compile code, and their share of the log waits",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_preset(cls, section: object) -> object:
+        return with_preset(section)
 
     @model_validator(mode="before")
     @classmethod
@@ -325,6 +349,40 @@ class Rescale(ConfigModel):
         if not 0 <= self.outage_s[0] <= self.outage_s[1] <= self.outage_s[2]:
             raise ValueError("outage_s must be p10 <= p50 <= p90, none negative")
         return self
+
+
+Response = tuple[Number, Number, Number, Number, Number]
+"""A gauge in a load of 0..1 and a number of tasks: the factors of 1, load, load squared and, times
+ln(tasks), of load and load squared. It is at least 0, a share of time at most 1."""
+
+
+class VertexSignals(ConfigModel):
+    """The time gauges of a vertex that shares its core with others."""
+
+    busy: Response = Field(
+        (0.0, 0.0, 0.0, 0.0, 0.0), description="share of time that it is busy (Response)"
+    )
+    backpressured: Response = Field(
+        (0.0, 0.0, 0.0, 0.0, 0.0), description="share of time that it is backpressured (Response)"
+    )
+
+
+class Signals(ConfigModel):
+    """The gauges of a job whose load they do not show: records of a task over those it does alone.
+
+    Operators that share a core are idle at saturation, and a TaskManager at rest uses CPU. A
+    response has the factors of 1, load, load squared, load * ln(tasks), load squared * ln(tasks).
+    """
+
+    cpu: Response = Field(description="CPU load of a TaskManager (Response)")
+    lag_s: Response = Field(
+        (0.0, 0.0, 0.0, 0.0, 0.0),
+        description="seconds of load in the lag of the fullest partition while nothing waits, "
+        "where partitions are known (Response)",
+    )
+    vertices: dict[str, VertexSignals] = Field(
+        default_factory=dict, description="time gauges by vertex; others are never busy"
+    )
 
 
 class Slo(ConfigModel):
@@ -411,6 +469,12 @@ class JobSpec(ConfigModel):
         description="records one subtask's input buffers hold (10 buffers of 32 KiB, ~160 B each)",
     )
     rescale: Rescale = Field(default_factory=Rescale, description="what a rescale costs")
+    signals: Signals | None = Field(
+        None,
+        # Left out of dumps, so that the hash of a job without it stays the same.
+        exclude_if=lambda value: value is None,
+        description="what gauges show at a load; none: busy time and CPU are the load",
+    )
     slo: Slo = Field(default_factory=Slo, description="service level objective")
     prices: Prices = Field(default_factory=Prices, description="money per hour")
     flink: FlinkProgram | None = Field(
@@ -462,18 +526,21 @@ class JobSpec(ConfigModel):
         return self
 
     @model_validator(mode="after")
-    def _evidence_is_of_this_job(self) -> JobSpec:
-        if self.fitted is None:
-            return self
+    def _sections_are_of_this_job(self) -> JobSpec:
         names = [vertex.name for vertex in self.vertices]
-        for key, by_vertex in (
-            ("parallelism", self.fitted.parallelism),
-            ("skew", self.fitted.skew),
-        ):
+        named: list[tuple[str, Iterable[str]]] = []
+        if self.fitted is not None:
+            named += [
+                ("fitted.parallelism", self.fitted.parallelism),
+                ("fitted.skew", self.fitted.skew),
+            ]
+        if self.signals is not None:
+            named.append(("signals.vertices", self.signals.vertices))
+        for key, by_vertex in named:
             for name in by_vertex:
                 if name not in names:
                     hint = did_you_mean(name, names) or f"Known: {', '.join(names)}."
-                    raise ValueError(f"fitted.{key} names the unknown vertex {name!r}. {hint}")
+                    raise ValueError(f"{key} names the unknown vertex {name!r}. {hint}")
         return self
 
     def behaviour_json(self) -> str:

@@ -131,6 +131,16 @@ class JobTables(NamedTuple):
     has_log: Annotated[Ints, Column("K", "0, 1", "what is not read waits in a log")]
     in_place: Annotated[Ints, Column("K", "0, 1", "rescale without redeploy")]
     outage_s: Annotated[Floats, Column("K quantiles", "s", "p10, p50, p90")]
+    checkpoint_s: Annotated[
+        Floats, Column("K", "s", "between checkpoints, of which a restart in place reads again")
+    ]
+    cold_s: Annotated[Floats, Column("K", "s", "in which tasks that a rescale adds do nothing")]
+    has_signals: Annotated[Ints, Column("K", "0, 1", "gauges show other than the load")]
+    cpu_response: Annotated[Floats, Column("K terms", "", "of the CPU load (spec.Response)")]
+    lag_response: Annotated[Floats, Column("K terms", "s", "of the lag at rest (spec.Response)")]
+    responses: Annotated[
+        Floats, Column("K V gauges terms", "", "of busy and backpressured time (spec.Response)")
+    ]
     savepoint_mib_s: Annotated[Floats, Column("K", "MiB/s", "written by a savepoint")]
     restore_mib_s: Annotated[Floats, Column("K", "MiB/s", "read by a restore")]
     slo_s: Annotated[Floats, Column("K", "s", "bound of the p95 latency")]
@@ -161,11 +171,14 @@ def compile_jobs(
         "L+1": size_l + 1,
         "grid": cache.GRID,
         "quantiles": 3,
+        "gauges": 2,
+        "terms": 5,
     }
     tables = filled(JobTables, sizes)
     for k, (spec, order) in enumerate(zip(specs, orders, strict=True)):
         _fill_job(tables, k, spec, mechanisms)
         _fill_graph(tables, k, order)
+        _fill_signals(tables, k, spec, order)
         for v, vertex in enumerate(order):
             _fill_vertex(tables, k, v, spec, vertex, mechanisms)
             if vertex.state is not None:
@@ -199,10 +212,22 @@ def _fill_job(tables: JobTables, k: int, spec: JobSpec, on: MechanismSwitches) -
     tables.has_log[k] = spec.source.log and on.backlog
     tables.outage_s[k] = rescale.outage_s
     tables.in_place[k] = rescale.mode == "in_place"
+    tables.checkpoint_s[k], tables.cold_s[k] = rescale.checkpoint_interval_s, rescale.cold_s
     tables.savepoint_mib_s[k] = rescale.savepoint_mib_per_s
     tables.restore_mib_s[k] = rescale.restore_mib_per_s
     tables.slo_s[k] = spec.slo.latency_s
     tables.core_hour[k], tables.gib_hour[k] = spec.prices.core_hour, spec.prices.gib_hour
+
+
+def _fill_signals(tables: JobTables, k: int, spec: JobSpec, order: Sequence[Vertex]) -> None:
+    if spec.signals is None:
+        return
+    tables.has_signals[k] = 1
+    tables.cpu_response[k], tables.lag_response[k] = spec.signals.cpu, spec.signals.lag_s
+    for v, vertex in enumerate(order):
+        shown = spec.signals.vertices.get(vertex.name)
+        if shown is not None:
+            tables.responses[k, v] = shown.busy, shown.backpressured
 
 
 def _fill_graph(tables: JobTables, k: int, order: Sequence[Vertex]) -> None:

@@ -114,7 +114,8 @@ def process(
             x[v, X.arrived] += offered
             x[v, X.offer] = offered * c[v, C.selectivity]
             have = x[v, X.pending] + offered
-            done = min(have, x[v, X.allowed])
+            ready = have - held_back(x, v, offered) if x[v, X.cold] > 0.0 else have
+            done = min(ready, x[v, X.allowed])
             left = have - done
             x[v, X.pending] = left
             taken += done
@@ -157,6 +158,30 @@ def process(
         elif x[v, X.blocked] > 0.0:  # nothing waits, yet it takes nothing in meanwhile
             x[v, X.sample_back] += max(0.0, min(x[v, X.blocked], 1.0 - done * x[v, X.busy_per]))
     return taken, backlog, latest, waits
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def held_back(x: Row, v: int, offered: float) -> float:
+    """Hold back the records of partitions whose tasks a rescale has just added.
+
+    While they are cold these tasks process nothing; then they work off what waited for them.
+
+    Args:
+        x: (V, len(X)) state, changed in place.
+        v: A source.
+        offered: Records that arrive in this second.
+
+    Returns:
+        Records that no task can take yet.
+    """
+    x[v, X.held] += offered * x[v, X.cold]
+    if x[v, X.cold_s] > 0.0:
+        x[v, X.cold_s] -= 1.0
+        return float(min(x[v, X.held], x[v, X.pending] + offered))
+    x[v, X.held] -= x[v, X.allowed] * x[v, X.cold]
+    if x[v, X.held] <= 0.0:
+        x[v, X.held] = x[v, X.cold] = 0.0
+    return float(min(x[v, X.held], x[v, X.pending] + offered))
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -22,13 +22,16 @@ from dsp_gym.simulation.flow import stand_still
 from dsp_gym.simulation.rescaling import begin_outage, draw_faults, restart
 from dsp_gym.simulation.sampling import (
     NOISE_SAMPLES,
+    ShownSignals,
     count_latency,
     draw_noise,
     is_known,
     keep_sample,
+    load_of,
     noise_lanes,
     note,
     warm,
+    widest,
 )
 from dsp_gym.simulation.state import OUTCOME, SEEN, TRACE, Model, SimulationState
 from dsp_gym.simulation.stride import Q, each_second, lanes, quiet_stride, see
@@ -203,7 +206,11 @@ def advance(
                         drawn_from, drawn = stride, 0
                         draw_noise(n, s.seed[j], stride - 1, noise)
                     ring, taken_before = s.samples[j], s.samples_taken[j]
-                    at = keep_sample(n, c, x, ring, taken_before, known, noise, drawn, par)
+                    job_load = load_of(n, c, x) if t.has_signals[k] else -1.0
+                    signals = ShownSignals(job_load, widest(n, c, x), t.responses[k])
+                    at = keep_sample(n, c, x, ring, taken_before, known, noise, drawn, par, signals)
+                    # The noise of a source's busy time, which it never shows, is that of the load.
+                    s.load_samples[j, at] = job_load * (1.0 + par.noise_cv * noise[1, drawn])
                     s.sample_known[j, at] = known
                     s.latency_samples[j, at] = latency
                     s.samples_taken[j] += 1

@@ -25,6 +25,7 @@ from dsp_gym.metrics.window import FRESH_S
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.simulation.options import Measurement
 from dsp_gym.simulation.rows import over_rows
+from dsp_gym.simulation.sampling import response
 from dsp_gym.simulation.state import Model, S, SimulationState
 
 HEAP_BASE_SHARE, HEAP_PER_BUSY = 0.35, 0.35
@@ -128,6 +129,11 @@ def _observe_now(
     # The ring holds sums, so the newest sample alone is its row minus the row before.
     begun, kept = s.samples[j, (newest - 1) % ring], 1.0 if newest > 0 else 0.0
     busy_tasks = managed = 0.0
+    tms = max(1.0, float(s.tm_count[j]))
+    seen_load, tasks = s.load_samples[j, newest % ring], 1.0
+    for v in range(t.n[k]):
+        if t.kind[k, v] != SOURCE:
+            tasks = max(tasks, float(s.parallelism[j, v]))
     for v in range(t.n[k]):
         p, out = s.parallelism[j, v], seen.vertex[:, j, v]
         now = s.samples[j, newest % ring, v]
@@ -160,15 +166,22 @@ def _observe_now(
                 on_fullest = np.ceil(t.partitions[k, v] / p)
                 out[VERTEX.pending_partitions_max_subtask] = on_fullest
                 share = on_fullest / t.partitions[k, v]
-                out[VERTEX.pending_records_max_subtask] = now[S.pending] * share
+                shown = now[S.pending]
+                if t.has_signals[k]:
+                    # The fullest partition stands for all: records that were fetched together.
+                    per_s = _gained(now, begun[v], kept, S.records_in) / SAMPLE_S
+                    shown += per_s * response(t.lag_response[k], seen_load, tasks)
+                out[VERTEX.pending_records_max_subtask] = shown * share
         if t.stateful[k, v] == 1:
             out[VERTEX.cache_hits_total] = now[S.hits]
             out[VERTEX.cache_misses_total] = now[S.misses]
             out[VERTEX.state_mib] = now[S.state]
             managed += now[S.cached] * p
     # TaskManager metrics are rough: load from busy subtasks per core, heap and GC linear in it.
-    job, tms = seen.job[:, j], max(1.0, float(s.tm_count[j]))
+    job = seen.job[:, j]
     load = min(1.0, busy_tasks / (tms * t.tm_cores[k]))
+    if t.has_signals[k]:
+        load = min(1.0, response(t.cpu_response[k], seen_load, tasks))
     heap = t.slots[k] * (t.subtask_mib[k, 0])
     job[JOB.tm_cpu_load] = load
     job[JOB.tm_heap_max_mib] = heap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
-from dsp_gym.job.tables import JobTables
+from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
@@ -12,7 +12,7 @@ from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation.capacity import configure, renew
 from dsp_gym.simulation.options import Parameters
-from dsp_gym.simulation.state import OUTCOME, Model, SimulationState, X
+from dsp_gym.simulation.state import OUTCOME, Model, S, SimulationState, X
 
 PENDING, FAILED = int(ActuatorStatus.PENDING), int(ActuatorStatus.FAILED)
 
@@ -25,11 +25,18 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
 
     j is the job of the batch, k its row of the tables t; x is the state of its vertex v.
     """
+    before = after = 0
+    for v in range(t.n[k]):
+        if t.kind[k, v] != SOURCE:
+            before = max(before, s.parallelism[j, v])
+            after = max(after, s.next_parallelism[j, v])
+    added = (after - before) / after if 0 < before < after and t.cold_s[k] > 0.0 else 0.0
     for v in range(t.n[k]):
         s.parallelism[j, v] = s.next_parallelism[j, v]
         s.level[j, v] = s.next_level[j, v]
         x = s.vertex[j, v]
         x[X.cached] = 0.0
+        x[X.cold], x[X.cold_s], x[X.held] = added, t.cold_s[k], added * x[X.pending]
         # Flink's counters begin at zero in new tasks; past_* keep the totals since reset.
         x[X.past_in] += x[X.records_in]
         x[X.past_out] += x[X.records_out]
@@ -91,8 +98,32 @@ def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Paramete
     if rng.uniform(other) < par.failed_rescale:
         s.rescale_failed[j] = 1
         keep_configuration(t, s, k, j)
+    if t.in_place[k] and t.checkpoint_s[k] > 0.0:
+        read_again(t, s, k, j)
     s.status[j] = RESTARTING
     s.outage_begun[j] = s.tick[j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def read_again(t: JobTables, s: SimulationState, k: int, j: int) -> None:
+    """Put back into the logs what job j has read since its last checkpoint.
+
+    The checkpoint is uniformly long ago, up to the interval, and no longer than the job has run.
+    """
+    word, _ = rng.philox(s.seed[j], rng.OUTAGE, s.tick[j], 2)
+    since_s = t.checkpoint_s[k] * rng.uniform(word)
+    ring, taken = s.samples.shape[1], s.samples_taken[j]
+    # The rate over an interval of samples, at least one: the ring has the counters of each.
+    span = min(taken, max(1, int(t.checkpoint_s[k]) // SAMPLE_S), ring - 1)
+    if span == 0:
+        return
+    for v in range(t.n[k]):
+        if t.kind[k, v] == SOURCE:
+            x = s.vertex[j, v]
+            counted = s.samples[j, (taken - 1) % ring, v, S.records_in]
+            before = s.samples[j, (taken - 1 - span) % ring, v, S.records_in]
+            per_s = (counted - (before if taken > span else 0.0)) / (span * SAMPLE_S)
+            x[X.pending] += min(x[X.records_in], since_s * per_s)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
@@ -191,6 +222,8 @@ def draw_faults(t: JobTables, s: SimulationState, k: int, j: int, par: Parameter
         if s.status[j] == SAVEPOINTING:
             s.rescale_failed[j] = 1
         keep_configuration(t, s, k, j)
+        if t.checkpoint_s[k] > 0.0:
+            read_again(t, s, k, j)
         s.status[j] = RESTARTING
         s.outage_begun[j] = s.tick[j]
         s.phase_left_s[j] = par.recovery_s

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
 from dsp_gym.compiling import njit
 from dsp_gym.job.service import BLOCK_MIB
-from dsp_gym.job.tables import NO_WINDOW
+from dsp_gym.job.tables import NO_WINDOW, SOURCE
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.simulation import philox as rng
 from dsp_gym.simulation.options import Parameters
@@ -62,6 +63,55 @@ def draw_noise(n: int, seed: int, tick: int, noise: Row) -> None:
         noise[2, m] = rng.high_normal(second)
 
 
+class ShownSignals(NamedTuple):
+    """What the gauges of a job show in the open sample."""
+
+    load: float  # of a task, 0..1; negative: gauges show the load itself
+    tasks: float  # of the widest vertex
+    shown: Row  # (V, gauges, terms) responses of busy and backpressured time
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def widest(n: int, c: Row, x: Row) -> float:
+    """Return the most tasks of n vertices; those of sources do not count.
+
+    Returns:
+        At least 1.
+    """
+    tasks = 1.0
+    for v in range(n):
+        if c[v, C.kind] != SOURCE:
+            tasks = max(tasks, x[v, X.tasks])
+    return tasks
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def load_of(n: int, c: Row, x: Row) -> float:
+    """Return the load of the open sample: records of a task over those it could process alone.
+
+    Returns:
+        0..1, of the vertex that is busy most; what tasks lose to each other is not load.
+    """
+    load = 0.0
+    for v in range(n):
+        if c[v, C.kind] != SOURCE:
+            records = x[v, X.records_in] - x[v, X.last_in]
+            load = max(load, records * x[v, X.service_s] / (x[v, X.tasks] * SAMPLE_S))
+    return min(1.0, load)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def response(factors: Row, load: float, tasks: float) -> float:
+    """Return what a gauge shows at a load (`spec.Response`).
+
+    Returns:
+        At least 0, in the gauge's unit.
+    """
+    more = math.log(max(1.0, tasks))
+    shown = (factors[1] + factors[3] * more) * load + (factors[2] + factors[4] * more) * load * load
+    return float(max(0.0, factors[0] + shown))
+
+
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def keep_sample(
     n: int,
@@ -73,6 +123,7 @@ def keep_sample(
     noise: Row,
     drawn: int,
     par: Parameters,
+    signals: ShownSignals,
 ) -> int:
     """Close the 5 s sample of one job in its ring (R, V, len(S)).
 
@@ -81,6 +132,8 @@ def keep_sample(
 
     The ring holds counters since the restart, and sums of gauges over the known samples, so that a
     window is the difference of two rows however long it is.
+
+    Where the job has `signals`, they stand in the place of the vertices' own times.
 
     Service times are constant within a sample, so busy time and state accesses follow from the
     records. The cache warms, and the time gauges move on.
@@ -103,6 +156,9 @@ def keep_sample(
         # busy_per is the busy time of the whole vertex per record: records x s / s is a share.
         busy = min(1.0, records * x[v, X.busy_per] / SAMPLE_S)
         back = min(1.0 - busy, x[v, X.sample_back] / SAMPLE_S)
+        if signals.load >= 0.0:
+            busy = min(1.0, response(signals.shown[v, 0], signals.load, signals.tasks))
+            back = min(1.0 - busy, response(signals.shown[v, 1], signals.load, signals.tasks))
         factor = 1.0
         if noisy:
             m = v * NOISE_SAMPLES + drawn

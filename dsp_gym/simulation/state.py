@@ -72,6 +72,9 @@ class _Vertex(NamedTuple):
     compaction_s: Annotated[int, Row("s", "of the running configuration, per such block")]
     flush: Annotated[int, Row("MiB", "the same: a MemTable when it is flushed")]
     memory: Annotated[int, Row("", "the same: memory level + 1")]
+    cold: Annotated[int, Row("0..1", "share of a source's log that waits for tasks just added")]
+    cold_s: Annotated[int, Row("s", "until these begin")]
+    held: Annotated[int, Row("records", "in that share")]
 
 
 X = numbered(_Vertex)
@@ -209,6 +212,9 @@ class SimulationState(NamedTuple):
     samples: Annotated[Floats, Column("J R V S", "", "ring of samples, columns S")]
     sample_known: Annotated[Ints, Column("J R", "0, 1", "the sample was not lost")]
     latency_samples: Annotated[Floats, Column("J R", "s", "latency of each sample")]
+    load_samples: Annotated[
+        Floats, Column("J R", "0..1", "load of each sample, where the job has signals")
+    ]
     histogram: Annotated[Floats, Column("J bins", "s", "seconds per latency bin since reset")]
 
 
