@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dsp_gym.calibration.csv_rows import read_rows
 from dsp_gym.calibration.mst_tables import MST_COLUMNS, OPERATOR_COLUMNS
+from dsp_gym.calibration.scaled_runs import RUN_COLUMNS
 from dsp_gym.calibration.series_tables import OUTAGE_COLUMNS, PROFILE_COLUMNS, SERIES_COLUMNS
 from dsp_gym.errors import ConfigError
 
@@ -16,6 +17,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "series": SERIES_COLUMNS,
     "profiles": PROFILE_COLUMNS,
     "outages": OUTAGE_COLUMNS,
+    "runs": RUN_COLUMNS,
 }
 """Columns that a table must have."""
 

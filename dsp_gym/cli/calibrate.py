@@ -31,10 +31,12 @@ Examples:
   dsp-gym calibrate static.csv profiles.csv --out cars.yaml             a series of means
 
   dsp-gym calibrate static.csv profiles.csv outages.csv --policy flink_operator_autoscaler
+
+  dsp-gym calibrate runs.csv --query q1 --out q1.yaml                   an autoscaler's runs
 """
 _WAYS = (
     "Name a calibration, or the URL of a Prometheus, or tables of throughput and operators, or a "
-    "series and profiles: see dsp-gym calibrate --help."
+    "series and profiles, or runs: see dsp-gym calibrate --help."
 )
 
 
@@ -75,7 +77,9 @@ _SourcesArgument = Annotated[
         help="One calibration (a shipped name or a YAML file: recordings, datasets), or the "
         "URL of a Prometheus, or CSV tables. Tables are known by their columns: throughput and "
         "operators of runs, as StreamBed measures; or 30 s means of a job without rescales, "
-        "profiles and outages, as Demeter measures.",
+        "profiles and outages, as Demeter measures; or samples of runs whose TaskManagers an "
+        "autoscaler changed: run, t_s, input_rate_per_s, throughput_per_s, lag_records, "
+        "busy_share, taskmanagers.",
         autocompletion=shipped("calibrations"),
     ),
 ]
@@ -101,7 +105,8 @@ def calibrate(
     labels: LabelsOption = None,
     account: AccountOption = None,
     query: Annotated[
-        str | None, typer.Option(help="Throughput and operators: the query in the tables.")
+        str | None,
+        typer.Option(help="Throughput and operators, or runs: the query in the tables."),
     ] = None,
     slots_per_taskmanager: Annotated[
         int | None,
@@ -115,7 +120,9 @@ def calibrate(
     ] = None,
     slot_memory_mib: Annotated[
         float | None,
-        typer.Option(min=256, help="Series: TaskManager process memory / slots. Default: 4096."),
+        typer.Option(
+            min=256, help="Series, runs: TaskManager process memory / slots. Default: 4096."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the fitted job file here.")] = None,
     report: Annotated[
@@ -127,14 +134,10 @@ def calibrate(
     """Fit a job file to recordings, to a running job's metrics, or to measured tables."""
     written = _Written(out, report, as_json)
     kind, tables = _kind_of(sources)
-    options: Mapping[str, Mapping[str, object]] = {
-        "history": {"--job": job, "--days": days, "--labels": labels, "--account": account},
-        "throughput": {"--query": query, "--slots-per-taskmanager": slots_per_taskmanager},
-        "series": {"--policy": policy, "--slot-memory-mib": slot_memory_mib},
-    }
-    for belongs, given in options.items():
-        if belongs != kind:
-            refuse_given(given, f"does not apply to a {kind}", f"It belongs to a {belongs}.")
+    of_history = {"--job": job, "--days": days, "--labels": labels, "--account": account}
+    of_rates = {"--query": query, "--slots-per-taskmanager": slots_per_taskmanager}
+    of_series = {"--policy": policy, "--slot-memory-mib": slot_memory_mib}
+    _refuse_others(kind, {**of_history, **of_rates, **of_series})
     if kind == "calibration":
         from dsp_gym.calibration.config import load_calibration
 
@@ -144,16 +147,44 @@ def calibrate(
         _from_recordings(_of_history(job, history, account), written)
     elif kind == "series":
         _from_series(tables, policy, slot_memory_mib or 4096.0, written)
+    elif kind == "runs":
+        _from_runs(tables["runs"], query, slot_memory_mib or 4096.0, written)
     else:
         _from_throughput(tables, query, slots_per_taskmanager or 16, written)
 
 
+_TAKES: Mapping[str, tuple[str, ...]] = {
+    "history": ("--job", "--days", "--labels", "--account"),
+    "throughput": ("--query", "--slots-per-taskmanager"),
+    "series": ("--policy", "--slot-memory-mib"),
+    "runs": ("--query", "--slot-memory-mib"),
+}
+"""Options of each kind of source, beside those of all."""
+
+
+def _refuse_others(kind: str, given: Mapping[str, object]) -> None:
+    """Refuse options that belong to another kind of source, naming the first that has them."""
+    what = {"runs": "table of runs"}.get(kind, kind)
+    own = _TAKES.get(kind, ())
+    for belongs, options in _TAKES.items():
+        others = {name: given[name] for name in options if name not in own}
+        refuse_given(others, f"does not apply to a {what}", f"It belongs to a {belongs}.")
+
+
 def _kind_of(sources: Sequence[str]) -> tuple[str, dict[str, Path]]:
     """Tell calibrations, histories and both kinds of tables apart; tables come with it."""
-    if all(source.lower().endswith(".csv") for source in sources):
+    if all(source.lower().removesuffix(".gz").endswith(".csv") for source in sources):
         from dsp_gym.calibration.tables import tables_of
 
         tables = tables_of([Path(source) for source in sources])
+        if "runs" in tables:
+            if len(tables) > 1:
+                raise ConfigError(
+                    "a table of runs is calibrated alone",
+                    value=" ".join(sources),
+                    remedy=f"Name it alone: dsp-gym calibrate {tables['runs']}",
+                )
+            return "runs", tables
         return "throughput" if tables.keys() <= {"throughput", "operators"} else "series", tables
     if len(sources) > 1:
         raise ConfigError(
@@ -239,6 +270,18 @@ def _from_series(
         policy=policy,
         slot_memory_mib=slot_memory_mib,
     )
+    written.write(found.job_text, found.render_html())
+    if written.as_json:
+        print_json(found.to_json())
+        return
+    print_table(["quantity", "value"], found.facts())
+    written.say(found.warnings)
+
+
+def _from_runs(file: Path, query: str | None, memory_mib: float, written: _Written) -> None:
+    from dsp_gym.calibration.scaled_job import calibrate_runs
+
+    found = calibrate_runs(file, written.job, query, memory_mib)
     written.write(found.job_text, found.render_html())
     if written.as_json:
         print_json(found.to_json())
