@@ -49,7 +49,10 @@ def reproduction(data: Path | None) -> str:
         '`python docs/generate.py` writes this page. "In fit" marks figures that a parameter of '
         "the job was fitted or chosen to meet; "
         "[Shipped jobs](reference/jobs.md#what-was-used-in-a-fit) lists them by job. The StreamBed "
-        "study needs the folder of measured data (`DSP_GYM_DATA`).",
+        "study needs the folder of measured data (`DSP_GYM_DATA`). The runs of the study `espa` "
+        "are in github.com/delftdata/espa-autoscaling at commit 2290fa6, below "
+        "`results/st2/final_results`: put the samples of each run into one table with the "
+        "columns that `dsp-gym reproduce espa --runs FILE` takes.",
         summary,
         reproduction_figures(),
         *(section(study, checks) for study, checks in found.items()),

@@ -27,7 +27,7 @@ def section_of():
         yield importlib.import_module("generator.published").section
 
 
-LONG = {"demeter-autoscalers", "flink-runs", "streambed"}
+LONG = {"demeter-autoscalers", "espa", "flink-runs", "streambed"}
 """Studies of 20 s and more: `make validate` holds them to the page."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from dsp_gym.errors import ConfigError, MissingExtraError, did_you_mean
 from dsp_gym.loads import traces
@@ -48,14 +49,18 @@ class Study:
     about: str
     file: str | None = None  # of the data folder, without which there is nothing to compare with
     instead: tuple[str, str, str, str | float] = ("", "", "", "")  # name to published, of a Check
-    takes: str | None = None  # name of a file of further measurements, read in place of its own
+    takes: tuple[str, ...] = ()  # names of files: a table read in place of its own, a page
+    rows: str | None = None  # module:function, from the data folder and a table to its JSON
 
-    def checks(self, data: Path | None, given: Path | None = None) -> list[Check]:
+    def checks(
+        self, data: Path | None, given: Path | None = None, report: Path | None = None
+    ) -> list[Check]:
         """Make the checks.
 
         Args:
             data: folder of measured data, if there is one.
-            given: the file that the study takes.
+            given: the table that the study takes.
+            report: where its page goes.
 
         Returns:
             Those of the study, or one that says why it was skipped.
@@ -63,12 +68,20 @@ class Study:
         has_data = data is not None and self.file is not None and (data / self.file).is_file()
         if self.file is not None and given is None and not has_data:
             return [skipped(*self.instead, "no data folder; name one with DSP_GYM_DATA")]
-        module, _, function = self.makes.partition(":")
-        made: Callable[..., list[Check]] = getattr(import_module(module), function)
+        made: Callable[..., list[Check]] = _function(self.makes)
         try:
+            if report is not None:
+                return made(data, given, report)
             return made(data) if given is None else made(data, given)
         except MissingExtraError as error:
             return [skipped(*self.instead, str(error))]
+
+
+def _function(place: str) -> Callable[..., Any]:
+    """Of `module:function`."""
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 STUDIES = {
@@ -185,7 +198,20 @@ STUDIES = {
             "recovery times of a job at five checkpoint intervals",
             "60 failures",
         ),
-        takes="recoveries",
+        takes=("recoveries",),
+    ),
+    "espa": Study(
+        "dsp_gym.studies.reproduce.espa:espa",
+        "six autoscalers on Nexmark Q1, Q3, Q11, each run repeated on jobs of the others' runs",
+        "espa_runs.csv.gz",
+        (
+            "espa/q1-rank",
+            "github.com/delftdata/espa-autoscaling at 2290fa6",
+            "rank of mean TaskManagers over the settings of Q1",
+            "26 runs",
+        ),
+        takes=("runs", "report"),
+        rows="dsp_gym.studies.reproduce.espa:rows",
     ),
     "intervals": Study(
         "dsp_gym.studies.reproduce.predictions:intervals",
@@ -223,7 +249,11 @@ def studies() -> dict[str, str]:
 
 
 def reproduce(
-    name: str | None = None, data: Path | None = None, recoveries: Path | None = None
+    name: str | None = None,
+    data: Path | None = None,
+    recoveries: Path | None = None,
+    runs: Path | None = None,
+    report: Path | None = None,
 ) -> list[Check]:
     """The checks of one study, or of all.
 
@@ -231,24 +261,62 @@ def reproduce(
         name: the study; None runs all of them.
         data: folder of measured data; None takes `data_folder()`.
         recoveries: a table in place of the study's own, for one that takes it.
+        runs: likewise, of runs.
+        report: where the study's page goes, for one that makes it.
 
     Returns:
         The checks, in the order of the studies.
 
     Raises:
-        ConfigError: No study has that name, or it takes no such table.
+        ConfigError: No study has that name, or it takes no such file.
     """
-    if name is not None and name not in STUDIES:
-        raise ConfigError(f"there is no study '{name}'", remedy=did_you_mean(name, STUDIES))
-    if recoveries is not None and (name is None or STUDIES[name].takes != "recoveries"):
-        raise ConfigError(
-            "only the study 'khaos' takes a table of recoveries",
-            value=str(recoveries),
-            remedy="Name it: dsp-gym reproduce khaos --recoveries FILE",
-        )
+    table = _table_of(name, recoveries, runs, report)
     folder = data_folder() if data is None else data
     chosen = STUDIES.values() if name is None else [STUDIES[name]]
-    return [check for study in chosen for check in study.checks(folder, recoveries)]
+    return [check for study in chosen for check in study.checks(folder, table, report)]
+
+
+def rows(
+    name: str | None,
+    data: Path | None = None,
+    runs: Path | None = None,
+    report: Path | None = None,
+) -> Any | None:
+    """What a study says in JSON in place of its checks.
+
+    Args:
+        name: the study.
+        data: folder of measured data; None takes `data_folder()`.
+        runs: a table in place of the study's own.
+        report: where the study's page goes.
+
+    Returns:
+        Plain values; None for a study that has its checks only.
+    """
+    _table_of(name, None, runs, report)
+    made = STUDIES[name].rows if name is not None else None
+    if made is None:
+        return None
+    return _function(made)(data_folder() if data is None else data, runs, report)
+
+
+def _table_of(
+    name: str | None, recoveries: Path | None, runs: Path | None, report: Path | None
+) -> Path | None:
+    """The table given; refuses a file that the study does not take."""
+    if name is not None and name not in STUDIES:
+        raise ConfigError(f"there is no study '{name}'", remedy=did_you_mean(name, STUDIES))
+    takes = STUDIES[name].takes if name is not None else ()
+    for option, file in (("recoveries", recoveries), ("runs", runs), ("report", report)):
+        if file is not None and option not in takes:
+            able = next(known for known, study in STUDIES.items() if option in study.takes)
+            what = "makes a page" if option == "report" else f"takes a table of {option}"
+            raise ConfigError(
+                f"only the study '{able}' {what}",
+                value=str(file),
+                remedy=f"Name it: dsp-gym reproduce {able} --{option} FILE",
+            )
+    return recoveries if recoveries is not None else runs
 
 
 def data_folder() -> Path | None:
