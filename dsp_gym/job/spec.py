@@ -339,11 +339,6 @@ class Rescale(ConfigModel):
     def _by_preset(cls, section: object) -> object:
         return with_preset(section)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _by_preset(cls, section: object) -> object:
-        return with_preset(section)
-
     @model_validator(mode="after")
     def _quantiles_rise(self) -> Rescale:
         if not 0 <= self.outage_s[0] <= self.outage_s[1] <= self.outage_s[2]:
