@@ -106,6 +106,30 @@ class JobMeasurements:
         """
         return {subtask.task for subtask in self._subtasks}
 
+    def reporting(self) -> set[Subtask]:
+        """Choose the subtasks whose series go on as long as those of their task.
+
+        A subtask that a rescale has taken away leaves samples behind.
+
+        Returns:
+            All of a task where samples do not tell how often it is scraped.
+        """
+        last: dict[Subtask, float] = {}
+        gap: dict[Task, float] = {}
+        for subtask, one in self.values():
+            last[subtask] = max(last.get(subtask, -np.inf), float(one.times[-1]))
+            if len(one.times) > 1:
+                gaps = float(np.median(np.diff(one.times)))
+                gap[subtask.task] = max(gap.get(subtask.task, 0.0), gaps)
+        newest: dict[Task, float] = {}
+        for subtask, at_s in last.items():
+            newest[subtask.task] = max(newest.get(subtask.task, -np.inf), at_s)
+        return {
+            subtask
+            for subtask, at_s in last.items()
+            if at_s >= newest[subtask.task] - _STALE_GAPS * gap.get(subtask.task, np.inf)
+        }
+
     def restarted_s(self) -> float:
         """Find the last restart.
 

@@ -269,7 +269,7 @@ class KubernetesSamples(PrometheusSamples):
     """Samples of the job of a resource; its tasks are counted, too."""
 
     def tasks(self, job_id: str, since_s: float, until_s: float) -> dict[str, tuple[str, int]]:
-        """Count the subtasks that have samples.
+        """Count the subtasks that report.
 
         Returns:
             Flink's id and the number of subtasks, by vertex of the job file.
@@ -281,7 +281,7 @@ class KubernetesSamples(PrometheusSamples):
         with self.reading():
             for one in self._of_tasks((job_id,), self.job.names, since_s, until_s, _COUNTED):
                 self._add(seen, *one)
-            subtasks = {subtask for subtask, _ in seen.values()}
+            subtasks = seen.reporting()
         return {
             vertex: (task.id, sum(subtask.task == task for subtask in subtasks))
             for vertex, task in self._tasks(seen.tasks()).items()

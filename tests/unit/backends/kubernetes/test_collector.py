@@ -55,14 +55,14 @@ def server():
     with answering() as told:
         tell(told)
         told.tasks = {name: (IDS[name], n) for name, n in TASKS.items()}
-        told.job_id, told.extra = "a1", []
+        told.job_id, told.extra, told.scraped = "a1", [], {}
 
         def query(asked):
             wanted = re.search(r'job_id=~"([^"]*)"', asked["query"])
             found = told.extra if wanted is None else [
                 {"metric": {"__name__": COUNT, "task_name": name, "task_id": vertex_id,
                             "job_id": told.job_id, "tm_id": "t", "subtask_index": str(n)},
-                 "values": [(1000, "1")]}
+                 "values": [(at_s, "1") for at_s in told.scraped.get((name, n), (1000,))]}
                 for name, (vertex_id, tasks) in told.tasks.items() for n in range(tasks)
                 if told.job_id in wanted[1].replace("\\\\", "").split("|")
             ]  # fmt: skip
@@ -111,6 +111,16 @@ def test_without_flink_its_metrics_tell(watched, server, by_metrics):
     later = by_metrics.observe(1065.0)
     assert later.parallelism["map"] == 5
     assert later.running_since_s == 1065.0  # what was measured before is of another configuration
+
+
+def test_a_task_that_a_rescale_took_away_is_not_counted_by_what_it_left_behind(server, by_metrics):
+    """Scraped every 2 s; the fourth task was there until 12 s ago, within what is looked at."""
+    server.tasks["map"] = (MAP, 4)
+    server.scraped = {("map", n): range(986, 1004, 2) for n in range(3)}
+    server.scraped |= {("map", 3): range(986, 992, 2)}
+    assert by_metrics.observe(1005.0).parallelism["map"] == 3
+    server.scraped |= {("map", 3): range(986, 1000, 2)}  # one scrape was missed
+    assert by_metrics.observe(1005.0).parallelism["map"] == 4
 
 
 def test_where_flink_is_out_of_reach_metrics_step_in(server, watched, by_metrics):
