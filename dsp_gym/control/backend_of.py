@@ -98,16 +98,10 @@ def connected(
         from dsp_gym.backends.kubernetes import connection as kubernetes
 
         return kubernetes.connect(
-            config.where.kubernetes,
-            spec,
-            config.window,
-            apply=apply,
-            must_only_read=must_only_read(config, mode),
-            followed=followed,
-            on_event=on_event,
-            clock=clock,
-            interval_s=config.interval_s,
-        )
+            config.where.kubernetes, spec, config.window, apply=apply,
+            must_only_read=must_only_read(config, mode), followed=followed, on_event=on_event,
+            clock=clock, interval_s=config.interval_s,
+        )  # fmt: skip
     from dsp_gym.backends.flink import connection as flink
     from dsp_gym.backends.flink.rescale.finisher import StepJournal
 

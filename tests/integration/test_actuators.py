@@ -268,8 +268,9 @@ def test_a_cluster_out_of_reach_in_the_middle_is_waited_for(cluster):
         heard = Listener(stopped=link.cut, alarm=link.mend)
         with ResubmitActuator(
             FlinkRest(link.url, timeout_s=5), "micro", SPEC, cluster.savepoints,
-            timeout_s=10, retry_s=0.5, on_event=heard,
+            timeout_s=10, on_event=heard,
         ) as actuator:  # fmt: skip
+            actuator.retry_s = 0.5
             assert rescaled(actuator, 2, 0) == ActuatorStatus.FAILED
             assert heard.kinds[-3:] == ["failed", "alarm", "restored"]
             assert heard["alarm"]["savepoint"] == heard["savepoint"]["location"]

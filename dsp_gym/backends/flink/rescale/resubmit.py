@@ -60,7 +60,6 @@ class ResubmitActuator(OneJobActuator):
         savepoints: directory for savepoints, as Flink takes it; both JobManager and TaskManagers
             write there.
         timeout_s: seconds for the savepoint, for coming up, and for being brought back, each.
-        retry_s: seconds between two attempts to bring the job back.
         poll_s: seconds between two looks at the cluster.
         on_event: called with every step, from the thread of the request.
         lease: what a process must hold to stop the job; None: this one acts alone. A job that it
@@ -76,7 +75,6 @@ class ResubmitActuator(OneJobActuator):
         savepoints: Path | str,
         *,
         timeout_s: float = 120.0,
-        retry_s: float = 5.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
         lease: RenewedLease | None = None,
@@ -85,7 +83,7 @@ class ResubmitActuator(OneJobActuator):
         self._finisher = finisher
         self.directory = str(savepoints)
         self.folder = local_folder(self.directory, rest.url)
-        self.retry_s = retry_s
+        self.retry_s = 5.0  # between two attempts to bring the job back
         self._stop: Stop | None = None
         self._savepoint: Savepoint | None = None
         self._checkpoint: str | None = None

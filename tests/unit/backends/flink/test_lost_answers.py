@@ -34,9 +34,10 @@ class Rig:
         self.actuator = ResubmitActuator(
             FlinkRest(link.url, timeout_s=2), "line",
             line(flink={"program": "micro-update", "jar": str(jar)}), cluster.savepoints,
-            timeout_s=3, retry_s=0.1, poll_s=0.01,
+            timeout_s=3, poll_s=0.01,
             on_event=lambda kind, body: self.steps.append((kind, body)),
         )  # fmt: skip
+        self.actuator.retry_s = 0.1
 
     @property
     def kinds(self) -> list[str]:
