@@ -22,7 +22,7 @@ from dsp_gym.evaluation.run import evaluate
 from dsp_gym.experiments.experiment import ExperimentConfig
 from tests import cells
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.validate]
 
 ROOT = Path(__file__).resolve().parents[2]
 
