@@ -26,7 +26,7 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats
 from dsp_gym.calibration.scaled_runs import ScaledRun, changes_of, quieted
 from dsp_gym.errors import ConfigError, MissingExtraError
-from dsp_gym.job.spec import Response
+from dsp_gym.job.signals import Response
 
 SETTLED_S = 75.0
 """Age of a change after which Flink's rates, means over 60 s, show nothing of it."""

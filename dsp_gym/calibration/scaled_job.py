@@ -23,7 +23,8 @@ from dsp_gym.calibration.scaled_runs import ScaledRun, read_runs
 from dsp_gym.calibration.series import END_TO_END_SLO_S
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.memory import managed_mib_per_slot
-from dsp_gym.job.spec import JobSpec, Response
+from dsp_gym.job.signals import Response
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.pages import code, note, page, section, table
 
 NEVER_LIMITS_US = 0.1

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.job.evidence import Evidence
 from dsp_gym.job.rescale_presets import RescalePreset, with_preset
+from dsp_gym.job.signals import Signals
+from dsp_gym.job.sourced import Count, Number
 
 CURRENCY = "USD"
 """Currency of prices that name none."""
@@ -24,25 +26,6 @@ MOST_PARTITIONS = 10**6
 
 MAX_INPUTS = 4
 """Most inputs of one vertex the simulation has room for (Nexmark and word count need two)."""
-
-
-class Sourced(ConfigModel):
-    """A number with its source."""
-
-    value: float = Field(description="the number itself")
-    source: str = Field(description="paper, table, file or fit the number comes from")
-    ci: tuple[float, float] | None = Field(None, description="confidence interval, where fitted")
-
-
-def _bare(value: object) -> object:
-    """Return the value of `{value, source, ci}`; anything else unchanged."""
-    if isinstance(value, dict) and "value" in value:
-        return Sourced.model_validate(value).value
-    return value
-
-
-Number = Annotated[float, BeforeValidator(_bare)]
-Count = Annotated[int, BeforeValidator(_bare)]
 
 
 class Input(ConfigModel):
@@ -344,40 +327,6 @@ class Rescale(ConfigModel):
         if not 0 <= self.outage_s[0] <= self.outage_s[1] <= self.outage_s[2]:
             raise ValueError("outage_s must be p10 <= p50 <= p90, none negative")
         return self
-
-
-Response = tuple[Number, Number, Number, Number, Number]
-"""A gauge in a load of 0..1 and a number of tasks: the factors of 1, load, load squared and, times
-ln(tasks), of load and load squared. It is at least 0, a share of time at most 1."""
-
-
-class VertexSignals(ConfigModel):
-    """The time gauges of a vertex that shares its core with others."""
-
-    busy: Response = Field(
-        (0.0, 0.0, 0.0, 0.0, 0.0), description="share of time that it is busy (Response)"
-    )
-    backpressured: Response = Field(
-        (0.0, 0.0, 0.0, 0.0, 0.0), description="share of time that it is backpressured (Response)"
-    )
-
-
-class Signals(ConfigModel):
-    """The gauges of a job whose load they do not show: records of a task over those it does alone.
-
-    Operators that share a core are idle at saturation, and a TaskManager at rest uses CPU. A
-    response has the factors of 1, load, load squared, load * ln(tasks), load squared * ln(tasks).
-    """
-
-    cpu: Response = Field(description="CPU load of a TaskManager (Response)")
-    lag_s: Response = Field(
-        (0.0, 0.0, 0.0, 0.0, 0.0),
-        description="seconds of load in the lag of the fullest partition while nothing waits, "
-        "where partitions are known (Response)",
-    )
-    vertices: dict[str, VertexSignals] = Field(
-        default_factory=dict, description="time gauges by vertex; others are never busy"
-    )
 
 
 class Slo(ConfigModel):

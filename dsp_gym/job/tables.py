@@ -136,10 +136,10 @@ class JobTables(NamedTuple):
     ]
     cold_s: Annotated[Floats, Column("K", "s", "in which tasks that a rescale adds do nothing")]
     has_signals: Annotated[Ints, Column("K", "0, 1", "gauges show other than the load")]
-    cpu_response: Annotated[Floats, Column("K terms", "", "of the CPU load (spec.Response)")]
-    lag_response: Annotated[Floats, Column("K terms", "s", "of the lag at rest (spec.Response)")]
+    cpu_response: Annotated[Floats, Column("K terms", "", "of the CPU load (signals.Response)")]
+    lag_response: Annotated[Floats, Column("K terms", "s", "of the lag at rest (signals.Response)")]
     responses: Annotated[
-        Floats, Column("K V gauges terms", "", "of busy and backpressured time (spec.Response)")
+        Floats, Column("K V gauges terms", "", "of busy and backpressured time (signals.Response)")
     ]
     savepoint_mib_s: Annotated[Floats, Column("K", "MiB/s", "written by a savepoint")]
     restore_mib_s: Annotated[Floats, Column("K", "MiB/s", "read by a restore")]

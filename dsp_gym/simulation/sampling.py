@@ -102,7 +102,7 @@ def load_of(n: int, c: Row, x: Row) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def response(factors: Row, load: float, tasks: float) -> float:
-    """Return what a gauge shows at a load (`spec.Response`).
+    """Return what a gauge shows at a load (`signals.Response`).
 
     Returns:
         At least 0, in the gauge's unit.
