@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,12 +13,9 @@ from dsp_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsp_gym.job.capacity import MstResult
+    from dsp_gym.job.quota import LiftedQuota
     from dsp_gym.job.spec import JobSpec
     from dsp_gym.job.validity import Validity
-
-
-ROUND_OFF = 1e-9
-"""Relative difference of two rates that is arithmetic."""
 
 
 def show_mst(
@@ -42,6 +39,7 @@ def show_mst(
     """
     from dsp_gym.job.capacity import mst
     from dsp_gym.job.placement import place, slots_of, with_slot_memory
+    from dsp_gym.job.quota import without_quota
     from dsp_gym.job.validity import validity_of
 
     if slot_memory_mib is not None:
@@ -55,7 +53,7 @@ def show_mst(
         )
     else:
         result = place(spec, slots).result
-    lifted = None if slots is None else _without_quota(spec, slots, result)
+    lifted = None if slots is None else without_quota(spec, slots, result)
     tasks = {v.name: v.parallelism for v in result.vertices}
     levels = {v.name: v.memory_level for v in result.vertices}
     used = slots_of(
@@ -80,12 +78,12 @@ def show_mst(
 
 
 def _print_slots(
-    result: MstResult, used: int, slots: int, quota: int, lifted: _Lifted | None
+    result: MstResult, used: int, slots: int, quota: int, lifted: LiftedQuota | None
 ) -> None:
     if lifted is not None:
         typer.echo(
             f"\nThe quota of {quota:,} tasks per vertex binds: this is the rate of {used:,} slots, "
-            f"and no answer for {slots:,}.\nWithout it {slots:,} slots carry {lifted.said}."
+            f"and no answer for {slots:,}.\nWithout it {slots:,} slots carry {_said(lifted)}."
         )
     elif used < slots:
         typer.echo(
@@ -103,38 +101,11 @@ def _print_blocked(result: MstResult) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lifted:
-    """What slots carry without the quota of tasks per vertex."""
-
-    rate_per_s: float
-    validity: Validity
-
-    @property
-    def said(self) -> str:
-        """The rate and its interval in words."""
-        ends = self.validity.interval(self.rate_per_s)
-        known = "" if ends is None else f" (90 % interval: {ends[0]:,.0f} to {ends[1]:,.0f})"
-        return f"{self.rate_per_s:,.0f} records/s{known}"
-
-    def to_json(self) -> dict[str, object]:
-        return {"rate_per_s": self.rate_per_s, "validity": self.validity.to_json(self.rate_per_s)}
-
-
-def _without_quota(spec: JobSpec, slots: int, result: MstResult) -> _Lifted | None:
-    """What the slots carry without the quota of tasks per vertex; None where it does not bind."""
-    from dsp_gym.job.placement import place
-    from dsp_gym.job.validity import validity_of
-
-    if slots <= int(spec.max_parallelism_per_vertex):
-        return None
-    wide = spec.model_copy(update={"max_parallelism_per_vertex": slots})
-    found = place(wide, slots).result
-    if found.rate_per_s <= result.rate_per_s * (1 + ROUND_OFF):
-        return None  # key groups, or a vertex that is not scaled
-    tasks = {v.name: v.parallelism for v in found.vertices}
-    levels = {v.name: v.memory_level for v in found.vertices}
-    return _Lifted(found.rate_per_s, validity_of(wide, tasks, levels, found.rate_per_s))
+def _said(lifted: LiftedQuota) -> str:
+    """The rate and its interval in words."""
+    ends = lifted.validity.interval(lifted.rate_per_s)
+    known = "" if ends is None else f" (90 % interval: {ends[0]:,.0f} to {ends[1]:,.0f})"
+    return f"{lifted.rate_per_s:,.0f} records/s{known}"
 
 
 def _print(job: str, result: MstResult) -> None:
