@@ -8,20 +8,19 @@ happened meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Floats, Ints
+from baselines.remembering import RememberingPolicy
+from dsp_gym.arrays import Bools, Floats
 from dsp_gym.compiling import njit
 from dsp_gym.loop.due import is_due
 from dsp_gym.loop.lacking import Needs
-from dsp_gym.loop.per_job_state import Kept, Parts, Per, RowMemory
+from dsp_gym.loop.per_job_state import Kept, Per, RowMemory
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.unknown import LastKnown
-from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 
 class Spans(Kept):
@@ -99,7 +98,7 @@ class Spans(Kept):
         return np.where(holds, begin, np.nan)
 
 
-class SpanPolicy(Kept, ExplainingPolicy):
+class SpanPolicy(RememberingPolicy):
     """A policy that remembers since when conditions hold, and last known metrics.
 
     Args:
@@ -109,28 +108,7 @@ class SpanPolicy(Kept, ExplainingPolicy):
 
     def __init__(self, spans: Spans, needs: Needs) -> None:
         self._spans, self._last_known = spans, LastKnown(needs)
-        self._kept = Parts(spans=spans, last_known=self._last_known)
-
-    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        """Forget all rows, or only those where the mask is True."""
-        self._spans.reset(jobs, mask)
-        self._last_known.reset(jobs, mask)
-
-    def capabilities(self) -> Capabilities:
-        """Say that requests may share a batch.
-
-        Returns:
-            Those of a policy that explains itself, and its memories.
-        """
-        return replace(super().capabilities(), memories=self.memories)
-
-    def memories(self) -> tuple[RowMemory, ...]:
-        """Return the whole memory.
-
-        Returns:
-            That of the conditions, and that of the metrics.
-        """
-        return (*self._spans.memories(), *self._last_known.memories())
+        super().__init__(spans=spans, last_known=self._last_known)
 
 
 def _begin(name: str) -> str:

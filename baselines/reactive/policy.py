@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from pydantic import Field
 
 from baselines import reasons
 from baselines.own_window import OwnWindow
+from baselines.remembering import RememberingPolicy
 from baselines.spans import are_over
 from baselines.worker_changes import WorkerChanges
 from baselines.workers import with_workers, workers
@@ -21,12 +21,9 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import Needs
-from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
-from dsp_gym.loop.protocols import Mask
+from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.snapshot import MetricsSnapshot
-from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.unknown import LastKnown
-from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 
 
 class ReactiveConfig(ConfigModel):
@@ -46,7 +43,7 @@ class WantedWorkers(NamedTuple):
     why: Callable[[int], str]  # the reason, for a job's row
 
 
-class ReactivePolicy(Kept, ExplainingPolicy):
+class ReactivePolicy(RememberingPolicy):
     """A policy that gives all vertices of a job one parallelism, the number of its workers.
 
     Args:
@@ -59,34 +56,12 @@ class ReactivePolicy(Kept, ExplainingPolicy):
         self._window, self._changes = OwnWindow(config.window_s), WorkerChanges()
         self._memory = RowMemory({"evaluated_s": ("job", -1e18)})
         self._last_known = LastKnown(asked)
-        self._kept = Parts(
+        super().__init__(
             memory=self._memory,
             window=self._window,
             changes=self._changes,
             last_known=self._last_known,
         )
-
-    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
-        """Forget all rows, or only those where the mask is True."""
-        for part in (self._memory, self._window, self._changes, self._last_known):
-            part.reset(jobs, mask)
-
-    def capabilities(self) -> Capabilities:
-        """Say that requests may share a batch.
-
-        Returns:
-            Those of a policy that explains itself, and its memories.
-        """
-        return replace(super().capabilities(), memories=self.memories)
-
-    def memories(self) -> tuple[RowMemory, ...]:
-        """Return the whole memory.
-
-        Returns:
-            Those of the evaluations, the window, the changes and the metrics.
-        """
-        parts = (self._window, self._changes, self._last_known)
-        return (self._memory, *(memory for part in parts for memory in part.memories()))
 
     @abstractmethod
     def wanted(self, snapshot: MetricsSnapshot, running: Ints) -> WantedWorkers:
