@@ -272,9 +272,7 @@ def _run(
             f"run {name!r} lacks {missing} of {length} samples",
             file=file,
             value=f"longest gap {steps.max():g} s, samples every {step:g} s",
-            remedy=f"A run may lack {MOST_MISSING:.0%} of its samples; leave it out.".replace(
-                "%", " %"
-            ),
+            remedy=f"A run may lack {100 * MOST_MISSING:g} % of its samples; leave it out.",
         )
     if missing:
         notes.append(f"run {name!r} lacks {missing} of {length} samples: they count as unknown")

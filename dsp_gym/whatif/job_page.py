@@ -109,12 +109,13 @@ def headline(job: JobResult) -> str:
     if best is None:
         return f"{job.name}: no policy is sure to keep its lateness within the bound."
     saved, later, currency = best.saving_per_month, 100 * best.later.value, job.currency
-    against = "" if job.incumbent is None else f" against {job.incumbent.policy}"
+    base = None if job.incumbent is None else job.incumbent.policy
+    against = "" if base is None else f" against {base}"
     amount = f"save {money(saved.value, currency)} a month"
     ends = saved.low, saved.high
     if saved.value < 0:
         amount, ends = f"cost {money(-saved.value, currency)} a month more", (-ends[1], -ends[0])
-        against = against.replace("against", "than")
+        against = "" if base is None else f" than {base}"
     low, high = map(number, ends)
     between = "" if low == high else f" ({low} to {high})"
     said = f"{best.policy} would {amount}{against}{between}, late {signed(round(later, 2))} points"
