@@ -140,6 +140,7 @@ def test_an_unknown_key_is_named_and_nothing_is_written(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["small.yaml"]
 
 
+@pytest.mark.validate
 def test_ctrl_c_writes_a_checkpoint_and_resume_goes_on(tmp_path):
     write(tmp_path, agent={**SMALL["agent"], "total_steps": 1_000_000, "checkpoint_every": 900_000})
     arguments = [*COMMAND, "train", "small.yaml", "--track", "none"]

@@ -18,7 +18,7 @@ import pytest
 from dsp_gym.backends.flink.local.distribution import find_java, find_libraries
 from tests.real_flink import REAL_FLINK, SHORT_LIVED
 
-pytestmark = REAL_FLINK
+pytestmark = [*REAL_FLINK, pytest.mark.validate]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -31,7 +31,7 @@ from tests.real_flink import (
     write_job,
 )
 
-pytestmark = REAL_FLINK
+pytestmark = [*REAL_FLINK, pytest.mark.validate]
 
 RIGHTS = {"flinkdeployments": ("get", "list", "watch", "patch"),
           "leases": ("get", "create", "update")}  # fmt: skip
@@ -97,7 +97,6 @@ def make(cluster, fake, job_file, tmp_path) -> Iterator[Callable[..., gymnasium.
         env.close()
 
 
-@pytest.mark.validate
 def test_gymnasium_finds_nothing_wrong(make, cluster):
     env = make()
     with warnings.catch_warnings():
@@ -107,9 +106,7 @@ def test_gymnasium_finds_nothing_wrong(make, cluster):
     wait_until_it_runs(cluster)
 
 
-@pytest.mark.parametrize(
-    "action_space", [pytest.param("vertex", marks=pytest.mark.validate), "capacity"]
-)
+@pytest.mark.parametrize("action_space", ["vertex", "capacity"])
 def test_five_steps_scale_the_job_through_its_resource(make, cluster, fake, spec, action_space):
     env = make(action_space)
     column = env.unwrapped.batch.topology.names(0).index("flatmap")
