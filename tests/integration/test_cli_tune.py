@@ -106,6 +106,7 @@ def test_it_is_recorded(benchmark, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.validate
 def test_ctrl_c_keeps_what_was_found_and_resume_goes_on(benchmark, tmp_path):
     main = [sys.executable, "-c", "from dsp_gym.cli import main; main()"]
     run = [*main, "tune", "ds2", str(benchmark), "--track", "none"]

@@ -185,6 +185,7 @@ def test_prometheus_can_go_and_come_back_with_what_it_stored(cluster: LocalClust
     assert min(query(cluster, "min_over_time(timestamp(up)[5m:1s])")) <= began + 5
 
 
+@pytest.mark.validate
 def test_a_second_cluster_lives_beside_and_ctrl_c_leaves_nothing(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

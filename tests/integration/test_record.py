@@ -30,7 +30,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.records.recording import Recording, recorded_rate
 from tests.real_flink import REAL_FLINK, SHORT_LIVED, short_lived_jvms
 
-pytestmark = REAL_FLINK
+pytestmark = [*REAL_FLINK, pytest.mark.validate]
 
 PLAN: dict[str, Any] = {
     "job": "flink-q1",
@@ -67,7 +67,6 @@ def record(cluster: LocalCluster, out: Path, config: RecordConfig, **given: Any)
     return Recording.open(out)
 
 
-@pytest.mark.validate
 def test_stopped_by_ctrl_c_the_same_command_goes_on_with_what_is_missing(tmp_path):
     settings = {"rest_port": 0, "prometheus_port": 0, "managed_mib": 256}
     config = tmp_path / "recordings" / "plan.yaml"
@@ -119,7 +118,6 @@ def test_stopped_by_ctrl_c_the_same_command_goes_on_with_what_is_missing(tmp_pat
     assert list((home / "savepoints").glob("savepoint-*")) == []
 
 
-@pytest.mark.validate
 def test_a_run_whose_taskmanager_dies_is_kept_as_aborted_and_done_again(cluster, tmp_path):
     slept: list[float] = []
 
@@ -144,7 +142,6 @@ def test_a_run_whose_taskmanager_dies_is_kept_as_aborted_and_done_again(cluster,
     assert 180 < recorded_rate(complete) < 320  # 200, and what was owed when it came up late
 
 
-@pytest.mark.validate
 def test_a_job_that_cannot_come_up_is_tried_twice_and_the_plan_goes_on(
     cluster, tmp_path, monkeypatch
 ):

@@ -140,6 +140,7 @@ def test_ds2_scales_the_job_and_no_record_is_lost(cluster, submit, config, tmp_p
     assert not [e.body for e in entries if e.kind == "error"]
 
 
+@pytest.mark.validate
 def test_a_dry_run_touches_nothing(cluster, submit, job_file, tmp_path):
     job_id = submit(600.0)
     given = document(cluster, job_file, tmp_path)
@@ -307,6 +308,7 @@ def test_the_shipped_agent_drives_the_job_inside_its_guardrails(submit, config, 
     assert sum(e.kind == "guard" for e in entries) == 6
 
 
+@pytest.mark.validate
 def test_metrics_over_rest_need_no_prometheus(cluster, submit, config):
     submit(600.0)
     where = {"rest_url": cluster.rest_url, "metrics": "rest", "savepoints": str(cluster.savepoints)}

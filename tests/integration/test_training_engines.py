@@ -70,6 +70,7 @@ def test_two_processes_train_the_agents_of_one(one, tmp_path):
     }
 
 
+@pytest.mark.validate
 def test_a_killed_worker_is_replaced_and_its_seed_goes_on_from_the_checkpoint(one, tmp_path):
     folder, _, _ = one
     steps: dict[int, list[int]] = {seed: [] for seed in SEEDS}

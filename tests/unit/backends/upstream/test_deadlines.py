@@ -65,6 +65,18 @@ def ask_kubernetes(tmp_path, url):
     kubernetes_at(tmp_path, url).get("FlinkDeployment", "jobs", "words")
 
 
+NOBODY = "http://127.0.0.1:9"
+"""Nothing listens there, so that an answer is known at once."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded(tmp_path_factory):
+    """Import what the first question of each kind imports: on a busy machine that takes seconds."""
+    for ask in (ask_flink, ask_prometheus, ask_kubernetes):
+        with pytest.raises((FlinkError, KubernetesError)):
+            ask(tmp_path_factory.mktemp("first"), NOBODY)
+
+
 def ends_soon(url):
     """The thread of a late question ends as soon as its caller has left."""
     until_s = time.monotonic() + 5
@@ -251,6 +263,8 @@ def test_a_policy_that_waits_for_something_holds_up_no_other_job():
 def test_a_tracking_server_that_drips_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(mlflow, "STORE_S", 0.3)
     mlflow.require()
+    with pytest.raises(RegistryError):  # loads what the first pull imports
+        mlflow.pull("models:/q11@champion", tmp_path / "policy", NOBODY)
     with hanging("headers") as url:
         begun = time.monotonic()
         with pytest.raises(RegistryError, match="did not answer in time"):
