@@ -322,9 +322,12 @@ class ResubmitActuator(OneJobActuator):
     def _after_failure(
         self, job: RunningJob, stop: Stop, failed: SavepointFailed
     ) -> Savepoint | None:
-        """Wait for the job after a failed savepoint; return the savepoint if it ended anyway."""
-        state = "unknown"
-        for _ in until_timeout(self.timeout_s, self.poll_s):
+        """Wait for the job after a failed savepoint; return the savepoint if it ended anyway.
+
+        A job that lost a TaskManager comes back by itself, maybe after the alarm only.
+        """
+        state, alarm = "unknown", _Alarm(self.timeout_s)
+        while not (alarm.raised and self._closing.is_set()):
             with contextlib.suppress(FlinkError):
                 state = self.rest.state(job.id)
                 if state in ENDED:
@@ -332,9 +335,13 @@ class ResubmitActuator(OneJobActuator):
                 if state == "RUNNING" and runs_whole(self.rest, job.id):
                     self._emit("restored", {"job_id": job.id, "stopped": False})
                     return None
+            if alarm.due():
+                self._alarm(_not_running(state, failed), job, self._checkpoint)
+            time.sleep(self.poll_s)
         if state in ENDED and (savepoint := stop.left_behind()) is not None:
             return savepoint
-        self._alarm(f"the job is not running (state {state}): {failed}", job, self._checkpoint)
+        if not alarm.raised:
+            self._alarm(_not_running(state, failed), job, self._checkpoint)
         return None
 
     def _bring_back(self, job: RunningJob, wanted: Configuration, location: str) -> None:
@@ -487,6 +494,10 @@ def _without_secrets(arguments: Mapping[str, str], program: FlinkProgram) -> dic
         for name, value in arguments.items()
         if not (is_secret_name(name) and str(in_file.get(name)) == value)
     }
+
+
+def _not_running(state: str, failed: SavepointFailed) -> str:
+    return f"the job is not running (state {state}): {failed}"
 
 
 def _by_others(job_id: str) -> str:

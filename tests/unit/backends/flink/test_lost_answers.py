@@ -239,3 +239,20 @@ def test_a_lost_lease_is_noticed_before_the_job_is_stopped(rig, tmp_path):
     assert rig.rescale() == ActuatorStatus.FAILED
     assert rig.kinds == ["asked", "stopping", "left", "failed"]
     assert [job.id for job in rig.cluster.alive()] == [FIRST]
+
+
+def test_a_job_that_comes_back_by_itself_after_the_alarm_is_restored(rig):
+    """Flink waits for the slots of a TaskManager that it lost during the savepoint."""
+
+    def restarts(job: FakeJob, body: Any, now_s: float) -> tuple[int, Any]:
+        job.runs_s = now_s + 1.5
+        return 202, {"request-id": body["triggerId"]}
+
+    cause = {"class": "JobMasterException", "stack-trace": "JobMasterException: TaskManager lost"}
+    failed = {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
+    rig.cluster._stop, rig.cluster._trigger = restarts, lambda *_: (200, failed)
+    rig.actuator.timeout_s = 0.5
+    assert rig.rescale() == ActuatorStatus.FAILED
+    assert rig.kinds[-3:] == ["failed", "alarm", "restored"]
+    assert "TaskManager lost" in rig.steps[-2][1]["reason"]
+    assert [one.id for one in rig.cluster.alive()] == [FIRST]
