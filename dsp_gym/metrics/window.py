@@ -105,9 +105,9 @@ def snapshot_of(
 
     Of a job that does not run only its configuration is known. A metric that not all subtasks of a
     vertex report is unknown: a sum over the others would be no rate of the vertex. That costs this
-    vertex alone. `window_fill` is the share of the window that is covered by the vertices that
-    report; it is 0 where no source does. Rates that a vertex lacks are those of its neighbours
-    where these have no others (`_from_neighbours`).
+    vertex alone. `window_fill` is the share of the window between the first and the last sample of
+    the vertices that report; it is 0 where no source does. Rates that a vertex lacks are those of
+    its neighbours where these have no others (`_from_neighbours`).
 
     Args:
         topology: the jobs.
@@ -220,10 +220,11 @@ def _is_whole(subtasks: NDArray[np.int32], parallelism: int) -> bool:
 def _covered_s(
     inside: Samples, vertex: str, parallelism: int, since_s: float, until_s: float
 ) -> float:
-    """Return the seconds of (since, until] with samples of every subtask of a vertex.
+    """Return the seconds of (since, until] between samples of every subtask of a vertex.
 
-    A sample covers the `SAMPLE_S` before it. Scrapes and polls come a little early or late, so a
-    hole is where at least one is missing: where two samples are nearly 2 `SAMPLE_S` apart.
+    Counters go on through lost samples: two known ones give the rate of all the time between. So
+    holes are where none is known for longer than `FRESH_S` at one of the ends; a sample covers the
+    `SAMPLE_S` before it.
     """
     for metric in ("busy_ms_total", "busy_ms_per_s", "records_in_total", "records_out_total"):
         times, subtasks, values = inside.grid(vertex, metric)
@@ -233,9 +234,11 @@ def _covered_s(
         return 0.0
     holes = 0.0
     for column in values.T:
-        edges = np.concatenate(([since_s], times[~np.isnan(column)], [until_s]))
-        gaps = np.diff(edges)
-        holes = max(holes, float((gaps[gaps > 1.9 * SAMPLE_S] - SAMPLE_S).sum()))
+        known = times[~np.isnan(column)]
+        if not len(known):
+            return 0.0
+        ends = np.array([known[0] - since_s, until_s - known[-1]])
+        holes = max(holes, float((ends[ends > FRESH_S] - SAMPLE_S).sum()))
     return max(0.0, until_s - since_s - holes)
 
 

@@ -191,6 +191,12 @@ def _observe_now(
     job[JOB.tm_metaspace_used_mib] = METASPACE_MIB
 
 
+@njit(cache=True, nogil=True)
+def _hole(lost: int) -> int:
+    """Return the samples that a window lacks where so many are lost at one of its ends."""
+    return lost if lost * SAMPLE_S > FRESH_S else 0
+
+
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def _observe_window(
     t: JobTables, s: SimulationState, k: int, j: int, view: View, seen: SnapshotArrays
@@ -198,7 +204,8 @@ def _observe_window(
     """Fill the means of a job over the settled samples of the metrics window.
 
     Counters go on through lost samples, so a rate is their rise from the sample before the first
-    known one to the last; gauges are means over the known samples.
+    known one to the last, and the window is covered from the one to the other; gauges are means
+    over the known samples.
     """
     window, ring = view.window_s // SAMPLE_S, s.samples.shape[1]
     newest = s.samples_taken[j] - s.delay_s[j] // SAMPLE_S  # arrived since the restart
@@ -217,7 +224,8 @@ def _observe_window(
                 first_at = i
     if known == 0:
         return
-    seen.job[JOB.window_fill, j], seen.job[JOB.latency_p95_s, j] = known / window, latency / known
+    covered = count - _hole(first_at - (newest - count)) - _hole(newest - 1 - last_at)
+    seen.job[JOB.window_fill, j], seen.job[JOB.latency_p95_s, j] = covered / window, latency / known
     # `base` is the sample before the window. It may be -1, just after a restart: then `kept` is 0,
     # since the counters began at zero.
     end, base = s.samples[j, last_at % ring], first_at - 1

@@ -226,12 +226,22 @@ def test_one_series_for_a_whole_vertex_stands_for_all_its_subtasks():
     assert snapshot(whole).get("window_fill") == 1
 
 
-@pytest.mark.parametrize(("missed", "fill"), [(0, 1.0), (1, 55 / 60), (3, 45 / 60)])
-def test_every_lost_sample_is_a_hole_in_the_window(missed, fill):
-    lost = {NOW - 30.0 + 5.0 * k for k in range(missed)}
-    assert snapshot([r for r in rows() if r[0] not in lost]).get("window_fill") == pytest.approx(
-        fill
-    )
+@pytest.mark.parametrize("missed", [1, 3, 8])
+def test_rates_go_on_through_samples_lost_within_the_window(missed):
+    lost = {NOW - 45.0 + 5.0 * k for k in range(missed)}
+    seen = snapshot([row for row in rows() if row[0] not in lost])
+    assert seen.get("window_fill") == 1
+    assert seen.vertex("map", "records_in_per_s") == pytest.approx(100)
+
+
+@pytest.mark.parametrize("missed", range(12))
+def test_samples_lost_at_an_end_are_a_hole_where_gauges_would_be_old(missed):
+    """Twelve samples fill the window; a known one covers the 5 s before it."""
+    lacks = missed - 1 if missed > 4 else 0
+    late = snapshot(rows(until=NOW - 5.0 * missed))
+    assert late.get("window_fill") == pytest.approx((12 - lacks) / 12)
+    at_start = [row for row in rows() if not NOW - 60.0 <= row[0] < NOW - 60.0 + 5.0 * missed]
+    assert snapshot(at_start).get("window_fill") == pytest.approx((12 - lacks) / 12)
 
 
 @pytest.mark.slow
