@@ -144,7 +144,7 @@ class _Draft:
         }
 
     def _source(self, sources: Sequence[FoundVertex]) -> dict[str, Any]:
-        rates = [vertex.read_per_s for vertex in sources]
+        rates = [vertex.arriving_per_s for vertex in sources]
         pending = [vertex.pending for vertex in sources]
         total = sum(rate for rate in rates if rate)
         if not total:
@@ -178,9 +178,9 @@ class _Draft:
             section["kind"] = kind
         if vertex.inputs:
             section["inputs"] = [self._input(name, e.from_id, e.ship) for e in vertex.inputs]
-        total = sum(one.read_per_s or 0.0 for one in sources)
-        if kind == "source" and len(sources) > 1 and total and vertex.read_per_s:
-            section["share"] = _rounded(vertex.read_per_s / total)
+        total = sum(one.arriving_per_s or 0.0 for one in sources)
+        if kind == "source" and len(sources) > 1 and total and vertex.arriving_per_s:
+            section["share"] = _rounded(vertex.arriving_per_s / total)
         if kind == "operator" or (kind == "source" and _passes_on(vertex)):
             section["selectivity"] = self._selectivity(name, vertex)
         cost_us = self._cost_us(name, vertex, kind)

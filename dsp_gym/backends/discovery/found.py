@@ -248,12 +248,24 @@ class FoundVertex:
     state_bytes: float | None = None  # of its last checkpoint
     has_rocksdb: bool | None = None
     pending: bool | None = None  # a source that reports pendingRecords
+    pending_rise_per_s: float | None = None  # by how much these grow; below zero: it catches up
     partitions: int | None = None
 
     @property
     def read_per_s(self) -> float | None:
         """Records/s taken in; of a source that counts no input those it gives out."""
         return self.in_per_s or (self.in_per_s if self.inputs else self.out_per_s)
+
+    @property
+    def arriving_per_s(self) -> float | None:
+        """Records/s that arrive at a source: what it reads and what waits longer and longer.
+
+        After a restart a source reads what came meanwhile, too, which is no part of the load.
+        """
+        read_per_s, rise_per_s = self.read_per_s, self.pending_rise_per_s
+        if read_per_s is None or rise_per_s is None or read_per_s + rise_per_s <= 0:
+            return read_per_s
+        return read_per_s + rise_per_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,7 @@ def _vertex(task: Task, samples: Samples, place: str, newest_s: float) -> FoundV
         state_bytes=newest("state_bytes") or None,
         has_rocksdb=newest("state_bytes") is not None or newest("cache_hits_total") is not None,
         pending=newest("pending_records") is not None,
+        pending_rise_per_s=_pending_rise_per_s(samples, place),
     )
 
 
@@ -172,6 +173,18 @@ def _per_s(samples: Samples, place: str, counter: str) -> float | None:
     rose, seconds = increase(times, values)
     known = seconds > 0
     return float((rose[known] / seconds[known]).sum()) if known.any() else None
+
+
+def _pending_rise_per_s(samples: Samples, place: str) -> float | None:
+    """By how many records/s those that wait at a source grow, all subtasks together."""
+    times, _, values = samples.grid(place, "pending_records")
+    rises = []
+    for column in values.T:
+        known = np.flatnonzero(np.isfinite(column))
+        if len(known) > 1:
+            first, last = known[[0, -1]]
+            rises.append((column[last] - column[first]) / (times[last] - times[first]))
+    return float(sum(rises)) if rises else None
 
 
 def _busy(samples: Samples, place: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -21,8 +22,13 @@ class Scraped:
 
     labels, url = Labels(), "http://prometheus"
 
-    def __init__(self, folded: frozenset[str] = frozenset(), **ends_s: float) -> None:
-        self.ends_s, self.folded = ends_s, set(folded)
+    def __init__(
+        self,
+        folded: frozenset[str] = frozenset(),
+        pending: Callable[[float], float] | None = None,
+        **ends_s: float,
+    ) -> None:
+        self.ends_s, self.folded, self.pending = ends_s, set(folded), pending
 
     def reading(self) -> nullcontext[None]:
         return nullcontext()
@@ -45,6 +51,12 @@ class Scraped:
             for t_s in range(int(since_s), int(min(until_s, ends_s)), 5)
             for way in ("in", "out")
         ]
+        if self.pending is not None:
+            rows += [
+                (t_s, place, subtask, "pending_records", self.pending(t_s - since_s))
+                for t_s, place, subtask, metric, _ in rows
+                if metric == "records_in_total"
+            ]
         return tasks, Samples.of(rows), self.folded
 
 
@@ -65,3 +77,20 @@ def test_a_note_names_the_label_of_copies(folded):
     (job,) = found_by_prometheus(source, NOW_S)
     notes = [note.text for note in job.notes if "counted once" in note.text]
     assert notes == ["series that differ in replica alone were counted once"] * len(folded)
+
+
+@pytest.mark.parametrize(
+    ("pending", "arriving_per_s"),
+    [
+        (None, 10.0),
+        (lambda t_s: 50.0, 10.0),
+        (lambda t_s: max(0.0, 590.0 - 20.0 * t_s), 8.0),  # 590 are caught up with in 295 s
+        (lambda t_s: 5.0 * t_s, 15.0),  # the job falls behind
+        (lambda t_s: 1e6 - 100.0 * t_s, 10.0),  # records that expired: nobody read them
+    ],
+)
+def test_what_was_waiting_at_the_first_look_is_no_part_of_the_load(pending, arriving_per_s):
+    source = cast("PatientSamples", Scraped(pending=pending, stream=NOW_S))
+    (job,) = found_by_prometheus(source, NOW_S)
+    assert job.vertices[0].read_per_s == pytest.approx(10.0)
+    assert job.vertices[0].arriving_per_s == pytest.approx(arriving_per_s)
