@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +65,7 @@ class _Names(ast.NodeVisitor):
     """Texts that a module gives names to, and what is asked of named expressions."""
 
     def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
         self.texts: dict[str, str] = {}
         self.asked: dict[str, set[str]] = {"": set()}
         """Methods by the name they are called on; under no name: all of the module's."""
@@ -71,7 +73,7 @@ class _Names(ast.NodeVisitor):
             if isinstance(node, ast.ImportFrom) and (module := _module(node.module)) is not None:
                 theirs = {name.asname or name.name: name.name for name in node.names}
                 wanted = {ours for ours, name in theirs.items() if name.isupper()}
-                known = _Names(ast.parse(module.read_text("utf-8"))).texts if wanted else {}
+                known = _names(module).texts if wanted else {}
                 self.texts |= {one: known[theirs[one]] for one in wanted if theirs[one] in known}
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if isinstance(target, ast.Name) and (text := self.text(node.value)) is not None:
@@ -98,6 +100,12 @@ class _Names(ast.NodeVisitor):
         return None
 
 
+@functools.cache
+def _names(file: Path) -> _Names:
+    """The names of a module, which many others import."""
+    return _Names(ast.parse(file.read_text("utf-8")))
+
+
 def _module(name: str | None) -> Path | None:
     """The file of a module of ours."""
     file = ROOT / f"{(name or '').replace('.', '/')}.py"
@@ -106,8 +114,8 @@ def _module(name: str | None) -> Path | None:
 
 def expressions(file: Path) -> Iterator[Expression]:
     """The expressions of a module, by every way in which they may be applied."""
-    tree = ast.parse(file.read_text("utf-8"))
-    names, at = _Names(tree), str(file.relative_to(ROOT))
+    names, at = _names(file), str(file.relative_to(ROOT))
+    tree = names.tree
     named = {
         id(node.value): node.targets[0].id
         for node in tree.body
@@ -129,12 +137,15 @@ def expressions(file: Path) -> Iterator[Expression]:
                 yield Expression(at, node.lineno, one, flags, applied)
 
 
-EXPRESSIONS = [
-    one
-    for package in PACKAGES
-    for file in sorted((ROOT / package).rglob("*.py"))
-    for one in expressions(file)
-]
+@functools.cache
+def all_expressions() -> list[Expression]:
+    """Those of all packages; not read before a test needs them, as every worker collects tests."""
+    return [
+        one
+        for package in PACKAGES
+        for file in sorted((ROOT / package).rglob("*.py"))
+        for one in expressions(file)
+    ]
 
 
 def applied(expression: Expression) -> Callable[[str], object]:
@@ -205,13 +216,13 @@ def worst_of(one: Expression) -> str | None:
 
 
 def test_the_expressions_are_found() -> None:
-    assert len(EXPRESSIONS) > 100
-    assert {one.file for one in EXPRESSIONS} >= {*BOUNDED, "dsp_gym/redaction.py"}
+    assert len(all_expressions()) > 100
+    assert {one.file for one in all_expressions()} >= {*BOUNDED, "dsp_gym/redaction.py"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_expression_takes_time_in_proportion_to_the_text(package: str) -> None:
-    of_package = {one[2:]: one for one in EXPRESSIONS if one.file.startswith(f"{package}/")}
+    of_package = {one[2:]: one for one in all_expressions() if one.file.startswith(f"{package}/")}
     assert [said for one in of_package.values() if (said := worst_of(one)) is not None] == []
 
 
