@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -50,6 +51,7 @@ def run_edited(sources: Mapping[str, str], program: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", _LOADER.format(files=files) + program],
         cwd=REPO,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},  # compiling takes longer than a few steps
         capture_output=True,
         text=True,
         check=False,
