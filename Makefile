@@ -85,7 +85,7 @@ layers: $(STAMP)
 
 # Without a JDK the tests of a real Flink are skipped; nothing else needs the jar. Tests in a browser
 # leave a picture of every page in build/screenshots.
-test: $(STAMP) .venv-checkov .venv-sbom $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR) $(OPERATOR_JAR))  ## Run the tests; validate has the longest.
+test: $(STAMP) $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR) $(OPERATOR_JAR))  ## Run the tests; validate has the longest.
 	$(BIN)/python -m pytest -m 'not validate' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 faults: $(STAMP) $(FLINK_JAR)  ## Kill, freeze, cut off, starve and mislead dsp-gym, Flink and Prometheus for an hour (MINUTES=60; SEED=N to repeat).
@@ -162,7 +162,7 @@ film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unse
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-crowds --duration 24h \
 		--plot docs/figures/ds2-and-learned.gif
 
-validate: $(STAMP) validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
+validate: $(STAMP) .venv-checkov .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
 	$(BIN)/python -m pytest -q -n 0 -m 'acting and not validate' --record-releases
 	$(BIN)/python -m dsp_gym.studies.validation.releases

@@ -459,7 +459,7 @@ def test_the_component_may_reach_the_registry_it_asks() -> None:
     assert policy["spec"]["podSelector"] == base["spec"]["podSelector"]
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_checkov_finds_nothing_that_is_not_justified(tmp_path: Path) -> None:
     checkov = ROOT / ".venv-checkov" / "bin" / "checkov"
     if not checkov.exists() and "CI" not in os.environ:

@@ -43,7 +43,7 @@ def test_the_tests_use_the_version_of_the_images() -> None:
     assert len(named) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_the_step_writes_a_valid_sbom_of_the_environment_it_is_given(tmp_path: Path) -> None:
     """Of the tool's own: that of all tests has four hundred packages, which take half a minute."""
     if not TOOL.exists() and "CI" not in os.environ:
