@@ -16,7 +16,7 @@ from tests.fuzz.readers import Reader
 pytestmark = pytest.mark.slow
 """`make check` tries the parsers that they share, in tests/unit/test_strict_json.py."""
 
-CASES = 250
+CASES = 120
 
 
 @pytest.fixture(autouse=True, scope="module")
