@@ -21,9 +21,18 @@ from dsp_gym.errors import ConfigError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.pages import Curve, Html, Panel, choice, curves, note, page, section, table
+from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.studies.reproduce.espa_jobs import FILE, TOPICS, name_of, spec_of
 from dsp_gym.studies.reproduce.espa_policies import espa_policy, is_known
-from dsp_gym.studies.reproduce.espa_runs import LATE_S, SEEDS, RepeatedRun, recorded, simulated
+from dsp_gym.studies.reproduce.espa_runs import (
+    LATE_S,
+    SEEDS,
+    RepeatedRun,
+    recorded,
+    refuse_too_little,
+    setting_of,
+    simulated,
+)
 from dsp_gym.studies.reproduce.registry import Check
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +91,10 @@ def _told(data: Path | None, runs: Path | None, report: Path | None) -> list[Rep
 def compare(
     data: Path | None, runs: Path | None = None, seeds: Sequence[int] = SEEDS
 ) -> list[RepeatedRun]:
-    """Repeat every run of a table in the simulator; unknown policies and queries are left out.
+    """Repeat every run of a table in the simulator.
+
+    Left out by name are unknown policies and queries, settings that a policy cannot have, and runs
+    too short or too sparse to repeat.
 
     Args:
         data: folder of measured data; its table is read where no other is given.
@@ -103,15 +115,14 @@ def compare(
     read = read_runs(file)
     jobs = _shipped if runs is not None else _from_others(read.runs)
     found = []
-    for run in _known(read, file):
-        policy = espa_policy(run.policy, _setting(run, file))
+    for run, policy in _known(read, file):
         drawn = simulated(run, jobs(run), policy, seeds)
         found.append(RepeatedRun(run, recorded(run), drawn))
     return found
 
 
-def _known(read: ReadRuns, file: Path) -> Iterator[ScaledRun]:
-    """Runs whose policy and query there are; others are named in a warning."""
+def _known(read: ReadRuns, file: Path) -> Iterator[tuple[ScaledRun, PolicyConfig]]:
+    """Runs that can be repeated, and their policies; others are named in a warning."""
     for text in read.notes:
         _LOG.warning("%s: %s", file.name, text)
     said = set()
@@ -123,17 +134,13 @@ def _known(read: ReadRuns, file: Path) -> Iterator[ScaledRun]:
             if not known and (what, name) not in said:
                 said.add((what, name))
                 _LOG.warning("%s: unknown %s %r: its runs are left out", file.name, what, name)
-        if is_known(run.policy) and run.query in TOPICS:
-            yield run
-
-
-def _setting(run: ScaledRun, file: Path) -> float:
-    try:
-        return float(run.setting)
-    except ValueError:
-        raise ConfigError(
-            f"setting of run {run.run!r} is no number", file=file, value=run.setting
-        ) from None
+        if not (is_known(run.policy) and run.query in TOPICS):
+            continue
+        try:
+            refuse_too_little(run)
+            yield run, espa_policy(run.policy, setting_of(run))
+        except ConfigError as error:
+            _LOG.warning("%s: run %r is left out: %s", file.name, run.run, error)
 
 
 def _from_others(runs: Sequence[ScaledRun]) -> Callable[[ScaledRun], JobSpec]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.policies.config import PolicyConfig, with_params
-from dsp_gym.policies.registry import resolve
+from dsp_gym.policies.registry import make, resolve
 
 REACTIVE = "-reactive"
 """Ending of the names of DS2 in the second repeat; the first has it in none."""
@@ -59,11 +59,16 @@ def espa_policy(name: str, setting: float) -> PolicyConfig:
     {'up_latency_s': 5, 'down_latency_s': 1, 'over_provisioning': 0.33}
 
     Raises:
-        ConfigError: No policy has that name.
+        ConfigError: No policy has that name, or it cannot have that setting.
     """
     if not is_known(name):
         raise ConfigError(f"no rule {name!r} in the espa runs. {did_you_mean(name, RULES)}".strip())
     rule = RULES[name.removesuffix(REACTIVE)]
     _, config, _ = resolve(rule.policy)
     found = with_params(config.params, {rule.parameter: round(setting * rule.unit, 9)})
-    return PolicyConfig(policy=config.policy, params=found)
+    asked = PolicyConfig(policy=config.policy, params=found)
+    try:
+        make(asked)
+    except ConfigError as error:
+        raise ConfigError(f"{name} cannot have the setting {setting:g}: {error}") from error
+    return asked

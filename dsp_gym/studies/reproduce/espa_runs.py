@@ -14,6 +14,7 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.calibration.scaled_fit import outages_of
 from dsp_gym.calibration.scaled_runs import ScaledRun, changes_of
 from dsp_gym.control.loop import ControlLoop
+from dsp_gym.errors import ConfigError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.snapshot import RUNNING
 from dsp_gym.loop.topology import Topology
@@ -30,6 +31,8 @@ TURN_S = 5
 """The loop turns as often as Prometheus scrapes; each policy keeps its own interval."""
 STARTS_S = 60.0
 """Time in which a run's backlog at the start shows."""
+LEAST_S = 2 * STARTS_S
+"""Shortest run that is repeated."""
 MEASUREMENT = Measurement(window_s=60, stabilization_s=0)
 
 
@@ -66,7 +69,7 @@ class Course:
             float(np.nanmax(self.taskmanagers)),
             float(len(changes_of(self.taskmanagers))),
             float(np.quantile(known, 0.95)) if len(known) else math.nan,
-            float(np.mean(late)),
+            float(np.mean(late)) if len(known) else math.nan,
         )
 
 
@@ -99,7 +102,7 @@ class RepeatedRun:
             "run": run.run,
             "query": run.query,
             "policy": run.policy,
-            "setting": float(run.setting),
+            "setting": setting_of(run),
             "real": _plain(real),
             "simulated": _plain(simulated),
         }
@@ -110,6 +113,42 @@ def _plain(figures: CourseFigures) -> dict[str, float | None]:
         name: round(value, 6) if math.isfinite(value) else None
         for name, value in figures._asdict().items()
     }
+
+
+def setting_of(run: ScaledRun) -> float:
+    """The setting under which a run was recorded.
+
+    Returns:
+        Such as 70 for `70` and for `70%`.
+
+    Raises:
+        ConfigError: It is no number.
+    """
+    try:
+        found = float(run.setting.removesuffix("%"))
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise ConfigError(f"its setting {run.setting!r} is no number")
+    return found
+
+
+def refuse_too_little(run: ScaledRun) -> None:
+    """Refuse a run that says too little to be repeated.
+
+    Raises:
+        ConfigError: It is too short, or its number of TaskManagers at the start is unknown.
+    """
+    lasts = float(run.t_s[-1] - run.t_s[0])
+    if lasts < LEAST_S:
+        raise ConfigError(f"it lasts {lasts:g} s, of at least {LEAST_S:g} s")
+    if not np.any(_at_start(run, run.taskmanagers) >= 1):
+        raise ConfigError(f"no TaskManager is registered in its first {STARTS_S:g} s")
+
+
+def _at_start(run: ScaledRun, gauge: Floats) -> Floats:
+    """Its samples in which the backlog of the start shows."""
+    return gauge[: 1 + round(STARTS_S / run.step_s)]
 
 
 def recorded(run: ScaledRun) -> Course:
@@ -145,8 +184,8 @@ def simulated(
     topology = Topology.of([spec] * len(seeds))
     options = SimulationOptions(measurement=MEASUREMENT, trace=True, threads=1)
     jobs = SimulatedJobs(topology, options)
-    first = run.taskmanagers[: 1 + round(STARTS_S / run.step_s)]
-    start = int(np.nanmax(first))  # they register one after another
+    # TaskManagers register one after another.
+    start = int(np.nanmax(_at_start(run, run.taskmanagers)))
     parallelism = np.full_like(topology.tables.start_parallelism[topology.row], start)
     drawn = np.array(seeds)
     jobs.reset(drawn, np.tile(offered, (len(seeds), 1)), parallelism=parallelism)
@@ -195,8 +234,8 @@ def backlog_at_start(run: ScaledRun) -> float:
     Returns:
         Records.
     """
-    first = run.lag_records[: 1 + round(STARTS_S / run.step_s)]
-    return float(np.nanmax(first, initial=0.0))
+    lag = _at_start(run, run.lag_records)
+    return float(np.max(lag[np.isfinite(lag)], initial=0.0))
 
 
 def as_on_this_job(policy: PolicyConfig) -> PolicyConfig:

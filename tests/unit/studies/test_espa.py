@@ -16,7 +16,7 @@ from dsp_gym.studies.reproduce import registry
 from dsp_gym.studies.reproduce.espa import compare, rank_correlation, rows
 from dsp_gym.studies.reproduce.espa_jobs import TOPICS, name_of
 from dsp_gym.studies.reproduce.espa_policies import espa_policy
-from dsp_gym.studies.reproduce.espa_runs import Course, as_on_this_job, recorded
+from dsp_gym.studies.reproduce.espa_runs import Course, as_on_this_job, recorded, setting_of
 
 HEADER = (
     "run,repeat,query,policy,setting,t_s,input_rate_per_s,throughput_per_s,lag_records,latency_s,"
@@ -103,9 +103,38 @@ def test_an_unknown_policy_and_query_are_left_out_by_name(tmp_path, caplog):
     ]
 
 
-def test_a_setting_that_is_no_number_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="setting of run 'f' is no number"):
-        rows(None, table(tmp_path, lines("f", "hpa", "much")))
+def test_a_run_that_cannot_be_repeated_is_left_out_by_name(tmp_path, caplog):
+    empty_at_first = [line.rsplit(",", 1)[0] + "," for line in lines("h", "hpa", "70")[:5]]
+    file = table(
+        tmp_path,
+        lines("f", "hpa", "much"),
+        lines("g", "varga1", "1.5"),
+        lines("h", "hpa", "70")[5:20],
+        [line.replace("h,", "i,", 1) for line in empty_at_first] + lines("i", "hpa", "70")[5:],
+        lines("j", "hpa", "", seconds=200),
+        lines("k", "dhalion", "5", seconds=90),
+        lines("l", "dhalion", "-1"),
+    )
+    with caplog.at_level("WARNING"):
+        told = rows(None, file)
+    assert [row["run"] for row in told] == ["h"]
+    said = " ".join(caplog.messages)
+    assert "run 'f' is left out: its setting 'much' is no number" in said
+    assert "run 'g' is left out: varga1 cannot have the setting 1.5" in said
+    assert "run 'i' is left out: no TaskManager is registered in its first 60 s" in said
+    assert "run 'j' is left out: its setting '' is no number" in said
+    assert "run 'k' is left out: it lasts 75 s, of at least 120 s" in said
+    assert "run 'l' is left out: dhalion cannot have the setting -1" in said
+
+
+def test_a_setting_may_have_its_unit(tmp_path):
+    run = read_runs(table(tmp_path, lines("a", "hpa", "60%"))).runs[0]
+    assert setting_of(run) == 60.0
+
+
+def test_without_latency_nothing_is_said_of_lateness():
+    course = Course(*np.array([[0, 15], [2, 2], [0, 0], [np.nan, np.nan]]), ())
+    assert np.isnan(course.figures().late_share)
 
 
 def test_without_a_table_and_data_it_says_what_is_missing():

@@ -35,3 +35,16 @@ def test_the_second_repeat_spells_two_names_otherwise():
 def test_an_unknown_rule_is_named():
     with pytest.raises(ConfigError, match=r"no rule 'vagra1'.*'varga1'"):
         espa_policy("vagra1", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("hpa", 60.0), ("dhalion", 2.5), ("ds2-updated", 100.0), ("varga2", 0.9)]
+)
+def test_a_setting_that_nobody_recorded_is_a_policy(name, setting):
+    assert make(espa_policy(name, setting)).config is not None
+
+
+@pytest.mark.parametrize(("name", "setting"), [("hpa", 110.0), ("varga1", 50.0), ("dhalion", -1.0)])
+def test_a_setting_out_of_range_is_named(name, setting):
+    with pytest.raises(ConfigError, match=rf"{name} cannot have the setting {setting:g}"):
+        espa_policy(name, setting)
