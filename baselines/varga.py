@@ -87,6 +87,14 @@ class HpaVargaConfig(ConfigModel):
         description="equation 5 counts waiting for output as idle, as Flink 1.12 of the paper did; "
         "false: Flink's idleTimeMsPerSecond since 1.13, waiting for input only",
     )
+    gauges_start_s: float = Field(
+        0.0,
+        ge=0,
+        le=60,
+        description="time after a start in which idleTimeMsPerSecond is 0, s: Flink updates a new "
+        "task's gauge after 5 s, and a scrape is 5 s old at most; such a task counts as fully "
+        "utilised; 0: it has no metric until the gauge is updated",
+    )
     per_vertex: bool = Field(
         False,
         description="false: one count for the job, as in the paper; true: an autoscaler per "
@@ -125,6 +133,7 @@ class Targets(NamedTuple):
     spans_restarts: bool
     counts_sources: bool
     backpressured_is_idle: bool
+    gauges_start_s: float
     per_vertex: bool
     tolerance: float
 
@@ -197,6 +206,7 @@ class HpaVarga(Kept, ExplainingPolicy):
             c.spans_restarts,
             c.counts_sources,
             c.backpressured_is_idle,
+            c.gauges_start_s,
             c.per_vertex,
             c.tolerance,
         )
@@ -314,6 +324,8 @@ def _recommend(
         k = t.row[j]
         lag = growth = rate = taken = 0.0
         replicas = 1
+        is_new = seen.status[j] == RUNNING
+        is_new &= seen.job[JOB.t_s, j] - seen.job[JOB.running_since_s, j] < c.gauges_start_s
         for v in range(t.n[k]):
             if t.min_parallelism[k, v] < t.max_parallelism[k, v]:
                 replicas = max(replicas, current[j, v])
@@ -322,7 +334,7 @@ def _recommend(
             tasks[v] = 0 if source or v >= t.n[k] else seen.parallelism[j, v]
             if source and c.counts_sources:  # a replica has at most one task of each vertex
                 tasks[v] = min(seen.parallelism[j, v], replicas)
-            idle[v] = _idle(seen, j, v, c.backpressured_is_idle)
+            idle[v] = 0.0 if is_new else _idle(seen, j, v, c.backpressured_is_idle)
             if source:  # one unknown source makes the sum unknown
                 lag += source_lag(
                     pending[j, v], fullest[j, v], of_fullest[j, v], t.partitions[k, v]

@@ -243,6 +243,15 @@ def test_espa_counts_sources_which_have_one_task_per_replica():
     assert tasks(varga(utilization_target=0.4, counts_sources=True), busy=400.0) == (6, 6)
 
 
+def test_espa_a_new_task_whose_gauge_is_not_updated_counts_as_fully_utilised():
+    # Idle for 0 ms/s is a utilisation of 1: ceil(4 * 1 / 0.5) = 8, instead of ceil(4 * 0.4 / 0.5).
+    started = {"t_s": 600.0, "busy": 400.0}
+    policy = {"utilization_target": 0.5, "gauges_start_s": 10.0}
+    assert tasks(varga(**policy), **started, running_since_s=[595.0]) == (8, 8)
+    assert tasks(varga(**policy), **started, running_since_s=[590.0]) == (4, 4)
+    assert tasks(varga(utilization_target=0.5), **started, running_since_s=[595.0]) == (4, 4)
+
+
 def test_kafkas_records_lag_max_is_the_highest_of_a_minute():
     # The lag is gone, yet for a minute Kafka's consumers report it, here as a rise.
     lags = [0.0] * 6 + [500_000.0] + [0.0] * 6
