@@ -139,6 +139,7 @@ class RealKubernetes:
         self.namespace = f"dsp-gym-{uuid.uuid4().hex[:8]}"
         self._accounts: dict[str, str] = {}
         self._create("/api/v1/namespaces", "v1", "Namespace", self.namespace)
+        self._made = [f"/api/v1/namespaces/{self.namespace}"]
 
     @property
     def own(self) -> OwnServer:
@@ -155,20 +156,43 @@ class RealKubernetes:
         if not isinstance(verbs, Mapping):
             verbs = dict.fromkeys(("flinkdeployments", "flinksessionjobs"), verbs)
         self._create(f"{self._path}/serviceaccounts", "v1", "ServiceAccount", name)
+        of_cluster = {what: listed for what, listed in verbs.items() if what == "namespaces"}
+        if of_cluster:
+            self._bind(name, of_cluster, None)
+        here = {what: listed for what, listed in verbs.items() if what not in of_cluster}
+        self._bind(name, here, self.namespace)
+        return self._token(name)
+
+    def other_namespace(self) -> str:
+        """Another namespace, without jobs."""
+        other = f"{self.namespace}-other"
+        self._create("/api/v1/namespaces", "v1", "Namespace", other)
+        self._made.append(f"/api/v1/namespaces/{other}")
+        return other
+
+    def grant(self, namespace: str, name: str, verbs: Mapping[str, Sequence[str]]) -> None:
+        """Bind a role to an account in another namespace."""
+        self._bind(name, verbs, namespace)
+
+    def _bind(self, name: str, verbs: Mapping[str, Sequence[str]], namespace: str | None) -> None:
+        """Give an account of this namespace verbs in a namespace; None: in the whole cluster."""
         rules = []
         for granted, listed in verbs.items():
             named, _, only = granted.partition("@")
             group, resource = group_of(named)
             rule = {"apiGroups": [group], "resources": [resource], "verbs": [*listed]}
             rules.append({**rule, "resourceNames": [only]} if only else rule)
-        where, version = f"{RBAC}/namespaces/{self.namespace}", RBAC.removeprefix("/apis/")
-        self._create(f"{where}/roles", version, "Role", name, rules=rules)
+        where, kind, version = f"{RBAC}/namespaces/{namespace}", "Role", RBAC.removeprefix("/apis/")
+        role = name
+        if namespace is None:
+            where, kind, role = RBAC, "ClusterRole", f"{self.namespace}-{name}"
+            self._made += [f"{RBAC}/clusterroles/{role}", f"{RBAC}/clusterrolebindings/{role}"]
+        self._create(f"{where}/{kind.lower()}s", version, kind, role, rules=rules)
         self._create(
-            f"{where}/rolebindings", version, "RoleBinding", name,
-            roleRef={"apiGroup": version.partition("/")[0], "kind": "Role", "name": name},
+            f"{where}/{kind.lower()}bindings", version, f"{kind}Binding", role,
+            roleRef={"apiGroup": version.partition("/")[0], "kind": kind, "name": role},
             subjects=[{"kind": "ServiceAccount", "name": name, "namespace": self.namespace}],
         )  # fmt: skip
-        return self._token(name)
 
     def rotate(self, token: str) -> str:
         """Another token for the same account; the old one is no longer taken, a little later."""
@@ -186,8 +210,9 @@ class RealKubernetes:
         return _write_kubeconfig(file, cluster, user)
 
     def end(self) -> None:
-        """Remove the namespace."""
-        self.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}")
+        """Remove the namespaces, and the roles of the whole cluster."""
+        for made in self._made:
+            self.api.request("DELETE", made)
         self.api.close()
 
     @property

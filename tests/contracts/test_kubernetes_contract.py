@@ -66,6 +66,16 @@ class Server:
     def account(self, name: str, verbs: Mapping[str, Sequence[str]] | Sequence[str] = READS) -> str:
         return self._host.account(name, verbs)
 
+    def other_namespace(self) -> str:
+        """A namespace without jobs."""
+        if isinstance(self._host, RealKubernetes):
+            return self._host.other_namespace()
+        self._host.elsewhere["other"] = {}
+        return "other"
+
+    def grant(self, namespace: str, name: str, verbs: Mapping[str, Sequence[str]]) -> None:
+        self._host.grant(namespace, name, verbs)
+
     @property
     def remembers_s(self) -> float:
         """How long a token may be let in after it was taken back: real ones keep what was good."""
@@ -481,6 +491,26 @@ class TestAccounts:
         answers = [api.review(verb, "", what, server.namespace) for verb, what in asked]
         assert [answer.allowed for answer in answers] == [True, False, False]
         assert api.review("get", "", "secrets", server.namespace, "one").allowed
+
+    def test_the_rules_of_other_namespaces_are_told_to_whoever_may_list_them(
+        self, server, tmp_path
+    ):
+        other = server.other_namespace()
+        rights = {"flinkdeployments": READS, "namespaces": ("list",)}
+        lister = server.seen_by(server.account("lister", rights), tmp_path).api
+        reader = server.seen_by(server.account("reader"), tmp_path).api
+        assert {server.namespace, other} <= {*lister.namespaces()}
+        refusal(reader.namespaces, "Forbidden")
+        proof = prove_read_only(lister, server.namespace)
+        assert proof.is_read_only
+        assert other in proof.elsewhere.looked_at
+        server.grant(other, "lister", {"pods/exec": ("create",), "configmaps": ("get",)})
+        proof = prove_read_only(lister, server.namespace)
+        assert proof.excessive == ()
+        assert proof.elsewhere.excessive == ((other, ("create pods/exec",)),)
+        assert lister.review("create", "", "pods/exec", other).allowed
+        for elsewhere in (server.namespace, ""):  # of which "" stands for all at once
+            assert not lister.review("create", "", "pods/exec", elsewhere).allowed
 
     def test_wildcards_stand_for_groups_resources_and_subresources(self, server, tmp_path):
         granted = {"*.apps": ("get",), "*.batch/status": ("*",)}

@@ -85,6 +85,7 @@ class FakeKubernetes:
                     self.resources[plural] = replace(one, spec=spec)
         self.store = Store(_now)
         self.accounts: dict[str, dict[str, tuple[str, ...]]] = {}  # verbs by resource
+        self.elsewhere: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}  # by namespace
         self.tokens: dict[str, str] = {}
         self.admission: list[Admission] = []
         self.requests: list[Request] = []
@@ -100,11 +101,27 @@ class FakeKubernetes:
         self.stopping = threading.Event()
         self._server: _Server | None = None
         self._port = 0
-        self.admin = self.account("admin", dict.fromkeys(self.resources, ALL))
+        rights = dict.fromkeys(self.resources, ALL) | {"namespaces": ("list",)}
+        self.admin = self.account("admin", rights)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Every namespace that anything was granted in."""
+        return sorted({"jobs", *self.elsewhere})
+
+    def grant(self, namespace: str, name: str, verbs: Mapping[str, Sequence[str]]) -> None:
+        """Bind a role to an account in another namespace."""
+        granted = {resource: tuple(listed) for resource, listed in verbs.items()}
+        self.elsewhere.setdefault(namespace, {})[name] = granted
+
+    def _roles(self, who: str, namespace: str) -> list[tuple[str, tuple[str, ...]]]:
+        """Verbs by resource: those of every namespace, and those of this one."""
+        here = self.elsewhere.get(namespace, {}).get(who, {})
+        return [*self.accounts.get(who, {}).items(), *here.items()]
 
     def account(
         self, name: str, verbs: Mapping[str, Sequence[str]] | Sequence[str] = READ_ONLY
@@ -120,20 +137,29 @@ class FakeKubernetes:
         self.tokens[token] = name
         return token
 
-    def may(self, who: str, verb: str, plural: str, sub: str | None, name: str, group: str) -> bool:
+    def may(
+        self,
+        who: str,
+        verb: str,
+        plural: str,
+        sub: str | None,
+        name: str,
+        group: str,
+        namespace: str = "jobs",
+    ) -> bool:
         """Whether an account has a right, as RBAC matches its rules."""
         wanted = {"*", f"{plural}/{sub}" if sub else plural, f"*/{sub}"}
-        for granted, verbs in self.accounts.get(who, {}).items():
+        for granted, verbs in self._roles(who, namespace):
             of, resource, only = self._granted(granted)
             is_meant = resource in wanted or (who == "admin" and resource == plural)
             if is_meant and of in (group, "*") and only in ("", name) and {verb, "*"} & {*verbs}:
                 return True
         return False
 
-    def rules(self, who: str) -> list[Document]:
+    def rules(self, who: str, namespace: str = "jobs") -> list[Document]:
         """What an account may do, as the server tells it: what every account may included."""
         told = []
-        for granted, verbs in self.accounts.get(who, {}).items():
+        for granted, verbs in self._roles(who, namespace):
             group, resource, name = self._granted(granted)
             rule = {"verbs": [*verbs], "apiGroups": [group], "resources": [resource]}
             told.append({**rule, "resourceNames": [name]} if name else rule)

@@ -80,6 +80,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.where in (_REVIEWS, _RULES) and self.command == "POST":
             self._review(json.loads(raw))
             return
+        if self.where == "/api/v1/namespaces" and self.command == "GET":
+            self._list_namespaces()
+            return
         found = re.fullmatch(
             r"/(?:apis/(?=[^/]+/v)|api/(?=v))((?:[^/]+/)?v[^/]+)/namespaces/([^/]+)/([^/]+)"
             r"(?:/([^/]+))?(?:/(status))?",
@@ -100,7 +103,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.who == "system:anonymous":
             raise Refused(403, "Forbidden", "selfsubjectaccessreviews is forbidden")
         if self.where == _RULES:
-            rules = [] if self.fake.incomplete else self.fake.rules(self.who)
+            rules = self.fake.rules(self.who, review["spec"]["namespace"])
+            rules = [] if self.fake.incomplete else rules
             told = {"resourceRules": rules, "nonResourceRules": [],
                     "incomplete": self.fake.incomplete}  # fmt: skip
             if self.fake.incomplete:
@@ -110,9 +114,15 @@ class Handler(BaseHTTPRequestHandler):
         asked = review["spec"]["resourceAttributes"]
         allowed = self.fake.may(  # whether such a resource is defined is not asked
             self.who, asked["verb"], asked["resource"], asked.get("subresource"),
-            asked.get("name", ""), asked.get("group", ""),
+            asked.get("name", ""), asked.get("group", ""), asked.get("namespace", ""),
         )  # fmt: skip
         self._send(201, {**review, "status": {"allowed": allowed}})
+
+    def _list_namespaces(self) -> None:
+        if not self.fake.may(self.who, "list", "namespaces", None, "", ""):
+            raise Refused(403, "Forbidden", "namespaces is forbidden at the cluster scope")
+        items = [{"metadata": {"name": name}} for name in self.fake.namespaces]
+        self._send(200, {"kind": "NamespaceList", "metadata": {}, "items": items})
 
     def _authorize(
         self, resource: Resource, namespace: str, name: str, subresource: str | None
@@ -123,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         asked = resource.plural + (f"/{subresource}" if subresource else "")
         only = self.query.get("fieldSelector", "").partition("metadata.name=")[2]
         if not self.fake.may(
-            self.who, verb, resource.plural, subresource, name or only, resource.group
+            self.who, verb, resource.plural, subresource, name or only, resource.group, namespace
         ):
             user = self.who if ":" in self.who else f"system:serviceaccount:{namespace}:{self.who}"
             which = f' "{name}"' if name else ""

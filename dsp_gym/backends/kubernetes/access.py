@@ -4,16 +4,19 @@ The server is asked for all the rules that it knows of the account: whatever a r
 reading is too much, on any resource. Each write to Flink's resources is asked for by itself, too.
 Authorizers other than RBAC, such as the webhooks of managed clusters, do not list their rules; the
 server then says that its list is incomplete, and every right of `rights` is asked for by itself.
+A role may be bound in another namespace, so the rules are asked for there, too: in every namespace
+where the account may list them, else in the one of its pod.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dsp_gym.backends.kubernetes.answers import reading
-from dsp_gym.backends.kubernetes.api import RESOURCE_KINDS, KubernetesApi
+from dsp_gym.backends.kubernetes.api import RESOURCE_KINDS, SERVICE_ACCOUNT, KubernetesApi
 from dsp_gym.backends.kubernetes.rights import (
     FLINK_GROUP,
     FLINK_KINDS,
@@ -36,6 +39,15 @@ _MOST_NAMES = 10
 
 _MOST_TOLD = 20
 """Rights that an error names; the rest is counted."""
+
+_MOST_PLACES = 5
+"""Namespaces in which an error names rights; the rest is counted."""
+
+_LOOK_S = 30.0
+"""Longest time for the rules in other namespaces, of which a cluster may have thousands, s."""
+
+_NO_ANSWER = ("Forbidden", "Unsupported", "NotFound")
+"""Why a server does not say what an account asks; anything else is a failure."""
 
 EVERY_S = 600.0
 """Seconds between two proofs."""
@@ -96,6 +108,27 @@ class ListedRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What a server said about an account in other namespaces than that of the jobs."""
+
+    looked_at: tuple[str, ...] = ()  # namespaces whose rules were read
+    excessive: tuple[tuple[str, tuple[str, ...]], ...] = ()  # rights beyond reading, by namespace
+    lacks: str | None = None  # why there may be other rules; None: these are all
+    omitted: str | None = None  # why other namespaces were not looked at; None: there are none
+
+    def __str__(self) -> str:
+        said = ""
+        if self.looked_at:
+            number, every = len(self.looked_at), "" if self.omitted else "all "
+            named = f"namespace '{self.looked_at[0]}'"
+            named = named if number == 1 else f"{every}{number} other namespaces"
+            said = f"; the rules listed in {named} only read, too"
+        return said + (
+            f"; not looked at: other namespaces ({self.omitted})" if self.omitted else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """What a server said about an account that must only read."""
 
@@ -104,29 +137,39 @@ class Proof:
     asked: int  # rights that were asked for one by one
     excessive: tuple[str, ...] = ()  # rights beyond reading, such as `patch FlinkDeployment`
     unproved: tuple[str, ...] = ()  # what the server could not tell, in words
+    elsewhere: Elsewhere = Elsewhere()
 
     @property
     def is_read_only(self) -> bool:
         """Whether no right beyond reading was found."""
-        return not self.excessive
+        return not self.excessive and not self.elsewhere.excessive
 
     def __str__(self) -> str:
+        if not self.is_read_only:
+            own = ((self.namespace, self.excessive),) if self.excessive else ()
+            return f"the account may write in {self._told((*own, *self.elsewhere.excessive))}"
         where = f"namespace '{self.namespace}' of {self.server}"
-        if self.excessive:
-            told = ", ".join(self.excessive[:_MOST_TOLD])
-            more = len(self.excessive) - _MOST_TOLD
-            return f"the account may write in {where}: {told}" + (
-                f", and {more} more" if more > 0 else ""
-            )
         if not self.unproved:
             return (
                 f"the account may change nothing in {where}; asked: all its rules, which only "
-                f"read, and {self.asked} rights one by one"
+                f"read, and {self.asked} rights one by one{self.elsewhere}"
             )
         return (
             f"the account has none of {self.asked} rights to change something in {where}; asked: "
-            f"{_ASKED}; not proved: {'; '.join(self.unproved)}"
+            f"{_ASKED}{self.elsewhere}; not proved: {'; '.join(self.unproved)}"
         )
+
+    def _told(self, found: Sequence[tuple[str, tuple[str, ...]]]) -> str:
+        """Name rights by namespace."""
+        said = []
+        for namespace, rights in found[:_MOST_PLACES]:
+            more = len(rights) - _MOST_TOLD
+            said.append(
+                f"namespace '{namespace}' of {self.server}: {', '.join(rights[:_MOST_TOLD])}"
+                + (f", and {more} more" if more > 0 else "")
+            )
+        places = len(found) - _MOST_PLACES
+        return ", and in ".join([*said, *([f"{places} more namespaces"] if places > 0 else [])])
 
 
 def rules_of(api: KubernetesApi, namespace: str) -> ListedRules:
@@ -150,7 +193,7 @@ def rules_of(api: KubernetesApi, namespace: str) -> ListedRules:
             },
         )
     except KubernetesError as error:
-        if error.reason in ("Forbidden", "Unsupported", "NotFound"):
+        if error.reason in _NO_ANSWER:
             return ListedRules((), "the server does not list rules")
         raise
     with reading(api.url):
@@ -175,7 +218,8 @@ def prove_read_only(
         names: objects that are watched; a right may be granted for one alone.
 
     Returns:
-        The rights beyond reading, none if it can only read, and what the server could not tell.
+        The rights beyond reading, none if it can only read, what the server could not tell, and
+        which namespaces were looked at.
 
     Raises:
         KubernetesError: The server does not say, which proves nothing.
@@ -205,7 +249,47 @@ def prove_read_only(
         unproved.append(
             f"rights on other kinds, or on single objects that are not watched ({rules.lacks})"
         )
-    return Proof(api.url, namespace, len(wanted), tuple(found), tuple(unproved))
+    elsewhere = _elsewhere(api, namespace, found)
+    if elsewhere.lacks is not None:
+        unproved.append(f"rights in other namespaces beyond the rules there ({elsewhere.lacks})")
+    return Proof(api.url, namespace, len(wanted), tuple(found), tuple(unproved), elsewhere)
+
+
+def _elsewhere(api: KubernetesApi, namespace: str, known: Container[str]) -> Elsewhere:
+    """Read the rules of the account in other namespaces; `known` are the rights it has anyway."""
+    others, omitted = _other_namespaces(api, namespace)
+    end_s = time.monotonic() + _LOOK_S
+    excessive, lacks = [], None
+    for number, other in enumerate(others):
+        if time.monotonic() > end_s:
+            omitted = f"{len(others) - number} more than could be asked about in {_LOOK_S:g} s"
+            others = others[:number]
+            break
+        rules = rules_of(api, other)
+        lacks = lacks or rules.lacks
+        found = {str(right): None for rule in rules.listed for right in rule.excessive()}
+        if rights := tuple(right for right in found if right not in known):
+            excessive.append((other, rights))
+    return Elsewhere(tuple(others), tuple(excessive), lacks, omitted)
+
+
+def _other_namespaces(api: KubernetesApi, namespace: str) -> tuple[list[str], str | None]:
+    """List the other namespaces to look at, and say why they need not be all."""
+    try:
+        return [name for name in api.namespaces() if name != namespace], None
+    except KubernetesError as error:
+        if error.reason not in _NO_ANSWER:
+            raise
+    own = _namespace_of_pod()
+    return [own] if own not in (None, namespace) else [], "the account may not list them"
+
+
+def _namespace_of_pod() -> str | None:
+    """Read where the account of this pod stands; None outside a cluster."""
+    try:
+        return (SERVICE_ACCOUNT / "namespace").read_text("utf-8").strip() or None
+    except (OSError, ValueError):
+        return None
 
 
 def check_read_only(

@@ -57,7 +57,7 @@ PAGE_ITEMS = 500
 """Objects asked of the server in one page of a list."""
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Folder in which a pod finds the token and the certificate of its service account."""
+"""Folder in which a pod finds the token, the namespace and the certificate of its account."""
 
 
 class Watch(Iterator[tuple[str, Document]]):
@@ -220,15 +220,31 @@ class KubernetesApi:
         Returns:
             The objects, and the version of the list, to watch from.
         """
-        with deadline(_LIST_CALLS * self.timeout_s):  # a server may have another page for ever
-            return self._pages(kind, namespace, _selected(selector, name))
+        return self._pages(_path(kind, namespace), _selected(selector, name))
 
-    def _pages(self, kind: str, namespace: str, selected: Sequence[tuple[str, str]]) -> Listed:
+    def namespaces(self) -> tuple[str, ...]:
+        """List the names of every namespace.
+
+        Returns:
+            The names, sorted.
+
+        Raises:
+            KubernetesError: As `request`; Forbidden: the account may not list them.
+        """
+        listed, _ = self._pages("/api/v1/namespaces", ())
+        with reading(self.url):
+            return tuple(sorted(str(one["metadata"]["name"]) for one in listed))
+
+    def _pages(self, path: str, selected: Sequence[tuple[str, str]]) -> Listed:
+        with deadline(_LIST_CALLS * self.timeout_s):  # a server may have another page for ever
+            return self._every_page(path, selected)
+
+    def _every_page(self, path: str, selected: Sequence[tuple[str, str]]) -> Listed:
         query = [("limit", str(PAGE_ITEMS)), *selected]
         items: list[Document] = []
         more: list[tuple[str, str]] = []
         while True:
-            page = self.request("GET", _path(kind, namespace), [*query, *more])
+            page = self.request("GET", path, [*query, *more])
             with reading(self.url):
                 items += [dict(item) for item in page.get("items") or ()]
                 head = page.get("metadata") or {}

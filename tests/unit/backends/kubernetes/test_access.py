@@ -89,7 +89,8 @@ def test_a_reader_is_proven_to_read_only(fake, account):
     assert proof.is_read_only
     assert str(proof) == (
         f"the account may change nothing in namespace 'jobs' of {fake.url}; asked: all its rules, "
-        "which only read, and 39 rights one by one"
+        "which only read, and 39 rights one by one; not looked at: other namespaces (the account "
+        "may not list them)"
     )
     assert [request for request in fake.requests if request.is_write] == []
     many = [f"job-{number}" for number in range(100)]
@@ -123,11 +124,17 @@ class InMemory(KubernetesApi):
     def __init__(self, granted: dict[str, tuple[str, ...]], *, incomplete: bool = False) -> None:
         self.url, self.incomplete, self.fake = "https://server", incomplete, FakeKubernetes()
         self.fake.account("me", granted)
+        self._connect_s = self._read_s = 1.0
         self.fails: str | None = None  # a resource of which an authorizer cannot tell
 
     def request(self, method, path, query=(), body=None, content_type="") -> dict[str, Any]:
+        if path.endswith("/namespaces"):
+            if not self.fake.may("me", "list", "namespaces", None, "", ""):
+                raise KubernetesError("namespaces is forbidden", reason="Forbidden")
+            return {"items": [{"metadata": {"name": name}} for name in self.fake.namespaces]}
         if path.endswith("/selfsubjectrulesreviews"):
-            rules = [] if self.incomplete else self.fake.rules("me")
+            rules = self.fake.rules("me", body["spec"]["namespace"])
+            rules = [] if self.incomplete else rules
             return {"status": {"resourceRules": rules, "incomplete": self.incomplete}}
         asked = body["spec"]["resourceAttributes"]
         allowed = self.fake.may(
@@ -227,7 +234,7 @@ def test_what_the_server_cannot_tell_is_said_and_not_called_proved():
     assert "has none of" in said
     assert "may change nothing" not in said
     assert "not proved: create cronjobs.batch (the webhook timed out)" in said
-    assert said.endswith("on single objects that are not watched (the list of rules is incomplete)")
+    assert "on single objects that are not watched (the list of rules is incomplete)" in said
 
 
 def test_an_error_names_the_rights_and_what_to_do():
@@ -235,6 +242,63 @@ def test_an_error_names_the_rights_and_what_to_do():
         check_read_only(InMemory({**READER, "pods/exec": ("create",)}), "jobs")
     assert "in namespace 'jobs' of https://server: create pods/exec; " in str(caught.value)
     assert "kubectl get rolebindings,clusterrolebindings" in str(caught.value)
+
+
+LISTER = {**READER, "namespaces": READS}
+"""It may list namespaces, as the proof of all of them needs."""
+
+
+def test_a_role_in_any_other_namespace_is_found():
+    api = InMemory(LISTER)
+    for namespace in ("operator", "web"):
+        api.fake.grant(namespace, "me", {"pods": READS})
+    said = str(check_read_only(api, "jobs"))
+    assert said.endswith("one by one; the rules listed in all 2 other namespaces only read, too")
+    api.fake.grant("operator", "me", {"pods": ("create",), "flinkdeployments": ("patch",)})
+    with pytest.raises(WritableAccountError) as caught:
+        check_read_only(api, "jobs")
+    assert str(caught.value).startswith(
+        "the account may write in namespace 'operator' of https://server: create pods, patch "
+        "FlinkDeployment; in shadow mode"
+    )
+
+
+def test_a_right_in_every_namespace_is_named_once():
+    api = InMemory({**LISTER, "pods/exec": ("create",)})
+    api.fake.grant("web", "me", {"secrets": ("get",)})
+    assert str(prove_read_only(api, "jobs")) == (
+        "the account may write in namespace 'jobs' of https://server: create pods/exec, and in "
+        "namespace 'web' of https://server: get secrets"
+    )
+
+
+def test_without_a_list_the_namespace_of_the_pod_is_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr("dsp_gym.backends.kubernetes.access.SERVICE_ACCOUNT", tmp_path)
+    (tmp_path / "namespace").write_text("dsp-gym\n")
+    api = InMemory(READER)
+    assert str(prove_read_only(api, "jobs")).endswith(
+        "; the rules listed in namespace 'dsp-gym' only read, too; not looked at: other namespaces "
+        "(the account may not list them)"
+    )
+    api.fake.grant("dsp-gym", "me", {"pods": ("create",)})
+    assert prove_read_only(api, "jobs").elsewhere.excessive == (("dsp-gym", ("create pods",)),)
+
+
+def test_of_thousands_of_namespaces_the_sentence_counts_those_not_looked_at(monkeypatch):
+    monkeypatch.setattr("dsp_gym.backends.kubernetes.access._LOOK_S", -1.0)
+    api = InMemory(LISTER)
+    api.fake.grant("web", "me", {"pods": ("create",)})
+    assert str(prove_read_only(api, "jobs")).endswith(
+        "one by one; not looked at: other namespaces (1 more than could be asked about in -1 s)"
+    )
+
+
+def test_rules_that_are_not_listed_elsewhere_are_not_called_proved():
+    api = InMemory(LISTER, incomplete=True)
+    api.fake.grant("web", "me", {"pods": READS})
+    assert str(prove_read_only(api, "jobs")).endswith(
+        "; rights in other namespaces beyond the rules there (the list of rules is incomplete)"
+    )
 
 
 @pytest.mark.parametrize(
