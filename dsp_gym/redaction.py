@@ -109,8 +109,9 @@ def _may_hold_authorization(text: str) -> bool:
 def _without_accounts(text: str) -> str:
     """Hide what stands in a word from :// to its last @.
 
-    A password may contain an @: hiding too much beats hiding a part. Every letter is looked at
-    once. An expression would look at the rest of the word again from each ://.
+    A password may contain an @: hiding too much beats hiding a part. Behind a question mark the @
+    may stand in the middle of a password, so nothing of that word is shown. Every letter is looked
+    at once. An expression would look at the rest of the word again from each ://.
     """
     parts: list[str] = []
     done = 0
@@ -121,6 +122,10 @@ def _without_accounts(text: str) -> str:
         at = text.rfind("@", begin, end_of_word)
         if at < 0:
             parts.append(text[done:end_of_word])
+        elif text.find("?", begin, at) >= 0:
+            while text[end_of_word - 1] == "\\":  # of a quote behind the word
+                end_of_word -= 1
+            parts += [text[done:begin], HIDDEN]
         else:
             parts += [text[done:begin], HIDDEN, text[at:end_of_word]]
         done = end_of_word

@@ -91,6 +91,8 @@ SPELLINGS = {
     "basic.auth.user.info=me:hunter2": "basic.auth.user.info=***",
     "token: hunter2": "token: ***",
     JAAS.format("hunter2;x y"): JAAS.format("***"),
+    "jdbc:postgresql://h/db?user=a&password=k@hunter2:w/o#d": "jdbc:postgresql://***",
+    '\\"jdbc:mysql://h/db?password=k@hunter2\\" failed': '\\"jdbc:mysql://***\\" failed',
     "jdbc:postgresql://h/db?user=a&password=hunter2#hunter2&ssl=true":
         "jdbc:postgresql://h/db?user=a&password=***&ssl=true",
     "jdbc:mysql://me:hunter2@h/db": "jdbc:mysql://***@h/db",
