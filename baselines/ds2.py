@@ -470,7 +470,8 @@ def plan_anew(
 ) -> None:
     """Plan the parallelism of every vertex, after its rates where they are not known."""
     if not known:
-        traverse(t, seen, c.offered, rates, np.empty(planned.shape[1]))
+        jobs, vertices = planned.shape
+        traverse(t, seen, c.offered, 0, jobs, rates, np.empty(vertices))
     plan(t, seen, rates, c.sizing, planned)
 
 

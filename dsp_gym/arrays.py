@@ -104,9 +104,16 @@ def columns_of(table: type) -> tuple[Field, ...]:
         if get_origin(hint) is not Annotated:
             continue
         array_type, *notes = get_args(hint)
-        scalar = get_args(get_args(array_type)[1])[0]  # ndarray[shape, dtype[scalar]]
-        found += [Field(name, np.dtype(scalar), note) for note in notes if type(note) is Column]
+        dtype = np.dtype(_scalar_of(array_type))
+        found += [Field(name, dtype, note) for note in notes if type(note) is Column]
     return tuple(found)
+
+
+def _scalar_of(array_type: object) -> type[np.generic]:
+    """Return the type of the numbers of an `NDArray[scalar]`."""
+    # An alias of one argument since numpy 2.5; before, ndarray[shape, dtype[scalar]] at once.
+    last = get_args(array_type)[-1]
+    return cast("type[np.generic]", (get_args(last) or (last,))[0])
 
 
 def filled(table: type[_Table], sizes: Mapping[str, int]) -> _Table:

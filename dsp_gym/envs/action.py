@@ -7,6 +7,7 @@ or fixed, and all moves but holding while the job is not running or its metrics 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -80,7 +81,8 @@ def room(snapshot: MetricsSnapshot) -> MoveTargets:
 
 def _led(snapshot: MetricsSnapshot, ds2_utilization: float, rates: Ds2Rates) -> MoveTargets:
     led = room(snapshot)
-    _lead(snapshot.topology.facts, snapshot.arrays, rates.block, ds2_utilization, led)
+    facts, seen = snapshot.topology.facts, snapshot.arrays
+    _lead(facts, seen, rates.block, ds2_utilization, 0, len(snapshot), led)
     return led
 
 
@@ -92,7 +94,7 @@ def masks(parallelism: Ints, level: Ints) -> Bools:
     """
     jobs, vertices, _ = parallelism.shape
     valid = np.empty((jobs, vertices * LOGITS), dtype=bool)
-    _mark(parallelism, level, valid)
+    _mark(parallelism, level, 0, jobs, valid)
     return valid
 
 
@@ -106,7 +108,8 @@ def decode(actions: Ints, parallelism: Ints, level: Ints) -> ScalingDecision:
     if actions.shape != (jobs, 2 * vertices):
         raise ValueError(f"actions have shape {actions.shape}, expected ({jobs}, {2 * vertices})")
     wanted, memory = np.empty((jobs, vertices), np.int64), np.empty((jobs, vertices), np.int64)
-    _pick(np.ascontiguousarray(actions, dtype=np.int64), parallelism, level, wanted, memory)
+    moves = np.ascontiguousarray(actions, dtype=np.int64)
+    _pick(moves, parallelism, level, 0, jobs, wanted, memory)
     return ScalingDecision(wanted, memory, ("",) * jobs)
 
 
@@ -130,34 +133,43 @@ def lead(
     seen: SnapshotArrays,
     rates: Floats,
     utilization: float,
+    low: int,
+    high: int,
     led: MoveTargets,
 ) -> None:
-    """Fill in the targets of vertex v of job j (job file k): `to` tasks, `up` levels."""
+    """Fill in the targets of jobs low..high-1.
+
+    Of vertex v of job j (job file k), `to` are the tasks after each move, `up` the levels, and
+    `least` and `most` the bounds of its parallelism.
+    """
     parallelism, level = led
     optimal = rates[RATES.optimal]
-    for j in range(optimal.shape[0]):
+    for j in range(low, high):
         k = t.row[j]
         free = seen.status[j] == RUNNING and seen.job[JOB.window_fill, j] > 0.0
         for v in range(t.kind.shape[1]):
             p, x = seen.parallelism[j, v], seen.memory_level[j, v]
             to, up = parallelism[j, v], level[j, v]
             # All moves start as holding; those below replace the ones that apply.
-            to[:], up[:] = p, x
+            for m in range(MOVES):
+                to[m] = p
+            for m in range(MEMORY_MOVES):
+                up[m] = x
             if t.kind[k, v] < 1 or not free:  # padding and sources hold
                 continue
-            low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
-            if low < high:
-                to[MINUS_QUARTER] = min(p - 1, int(np.floor(p * 0.75)))
+            least, most = t.min_parallelism[k, v], t.max_parallelism[k, v]
+            if least < most:
+                to[MINUS_QUARTER] = min(p - 1, math.floor(p * 0.75))
                 to[MINUS_ONE] = p - 1
                 to[PLUS_ONE] = p + 1
-                to[PLUS_QUARTER] = max(p + 1, int(np.ceil(p * 1.25)))
+                to[PLUS_QUARTER] = max(p + 1, math.ceil(p * 1.25))
                 to[DOUBLE] = 2 * p
                 # DS2's fractional parallelism has no headroom: divide by the target utilization.
                 ds2 = optimal[j, v] / utilization
-                if not np.isnan(ds2):
-                    to[DS2] = int(np.ceil(min(ds2, 1e6) - 1e-9))
+                if not math.isnan(ds2):
+                    to[DS2] = math.ceil(min(ds2, 1e6) - 1e-9)
                 for m in range(MOVES):
-                    to[m] = min(max(to[m], low), high)
+                    to[m] = min(max(to[m], least), most)
             if t.stateful[k, v] == 0:  # no state: memory is of no use
                 up[LEVEL_DOWN] = -1
                 up[LEVEL_UP] = min(max(x, 0), t.levels[k] - 1)
@@ -171,9 +183,9 @@ _lead = direct(lead)
 
 @direct
 @njit(cache=True, nogil=True)
-def _mark(parallelism: Ints, level: Ints, valid: Bools) -> None:
-    """Mark a move of vertex v of job j as valid where it differs from holding."""
-    for j in range(parallelism.shape[0]):
+def _mark(parallelism: Ints, level: Ints, low: int, high: int, valid: Bools) -> None:
+    """Mark the moves of vertices v of jobs low..high-1 as valid where they differ from holding."""
+    for j in range(low, high):
         for v in range(parallelism.shape[1]):
             own = valid[j, v * LOGITS : (v + 1) * LOGITS]
             for m in range(MOVES):
@@ -184,8 +196,10 @@ def _mark(parallelism: Ints, level: Ints, valid: Bools) -> None:
 
 @direct
 @njit(cache=True, nogil=True)
-def _pick(actions: Ints, parallelism: Ints, level: Ints, wanted: Ints, memory: Ints) -> None:
-    for j in range(wanted.shape[0]):
+def _pick(
+    actions: Ints, parallelism: Ints, level: Ints, low: int, high: int, wanted: Ints, memory: Ints
+) -> None:
+    for j in range(low, high):
         for v in range(wanted.shape[1]):
             move, memory_move = actions[j, 2 * v], actions[j, 2 * v + 1]
             if not (0 <= move < MOVES and 0 <= memory_move < MEMORY_MOVES):

@@ -85,16 +85,21 @@ class VertexCodec:
         topology: The jobs.
         ds2_utilization: Target utilization of DS2's move.
         vertices: Number of vertices to have room for; None: the largest job's.
+        threads: Number of threads the jobs are split over.
     """
 
     def __init__(
-        self, topology: Topology, ds2_utilization: float, vertices: int | None = None
+        self,
+        topology: Topology,
+        ds2_utilization: float,
+        vertices: int | None = None,
+        threads: int = 1,
     ) -> None:
         self.encoder = ObservationEncoder(topology, vertices)
         self.vertices = self.encoder.layout.vertices
         self.observation_size = self.encoder.layout.size
         self.choices = (action.MOVES, action.MEMORY_MOVES) * self.vertices
-        self._utilization = ds2_utilization
+        self._utilization, self._threads = ds2_utilization, threads
         self._columns = topology.max_vertices
 
     def reset(self, mask: Mask | None = None) -> None:
@@ -103,7 +108,7 @@ class VertexCodec:
     def look(
         self, snapshot: MetricsSnapshot, late_price: Floats, rows: Ints | None = None
     ) -> Floats32:
-        return look(snapshot, self.encoder, self._utilization, rows)
+        return look(snapshot, self.encoder, self._utilization, rows, self._threads)
 
     def masks(self, snapshot: MetricsSnapshot) -> Bools:
         valid = action.masks(*action.targets(snapshot, self._utilization))

@@ -95,7 +95,8 @@ def codec_of(topology: Topology, config: EnvConfig, vertices: int | None = None)
         Moves of vertices, with room for that many, or capacity actions.
     """
     if config.action == "vertex":
-        return VertexCodec(topology, config.ds2_utilization, vertices)
+        threads = config.simulation.thread_count(len(topology))
+        return VertexCodec(topology, config.ds2_utilization, vertices, threads)
     # Imported where needed: the service model compiles more code than vertex moves need.
     from dsp_gym.envs.capacity.codec import CapacityCodec
 
@@ -215,7 +216,8 @@ class EnvCore:
         outcome = self._rewarded(self.backend.advance(self.config.interval_s))
         jobs = len(self.steps)
         scores, ends = np.empty((len(TERMS) + 1, jobs)), np.empty((2, jobs), np.bool_)
-        score(outcome.columns, self.reference_cost_per_s, self._scoring, self.steps, scores, ends)
+        columns, per_s = outcome.columns, self.reference_cost_per_s
+        score(columns, per_s, self._scoring, 0, jobs, self.steps, scores, ends)
         self._observation = self._look()
         self._end(ends)
         return BatchStep(self._observation, scores, ends, outcome, guarded)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from dsp_gym.arrays import Floats, Floats32, Ints
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.envs import action
-from dsp_gym.envs.features import EncoderMemory, encode_rows
+from dsp_gym.envs.features import EncoderMemory, EncoderRoom, encode_rows, room_of_thread
 from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.loop.rates import OFFERED, Ds2Rates, traverse
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, direct
+from dsp_gym.simulation.rows import over_rows
+
+
+class LookArrays(NamedTuple):
+    """The arrays that a look at a snapshot fills in."""
+
+    rates: Floats  # (len(RATES), J, V)
+    targets: action.MoveTargets
+    observation: Floats32  # (J, size)
 
 
 def look(
@@ -20,6 +29,7 @@ def look(
     encoder: ObservationEncoder,
     ds2_utilization: float,
     rows: Ints | None = None,
+    threads: int = 1,
 ) -> Floats32:
     """Encode a snapshot; keep its DS2 rates and the targets of its moves with it.
 
@@ -31,15 +41,23 @@ def look(
         encoder: the encoder; its memory advances.
         ds2_utilization: target utilization of DS2's move.
         rows: (n,) jobs to encode; the memory of the others stays. None: all.
+        threads: number of threads the jobs are split over.
 
     Returns:
         Observations (n, layout.size).
     """
     # One call in place of three: a step of a single job is dominated by calls into compiled code.
-    seen = snapshot.arrays
-    facts, rates, led = snapshot.topology.handle, Ds2Rates.room(snapshot), action.room(snapshot)
-    some, memory, job_at, out = encoder.given(rows)
-    _look(some, facts, seen, rates.block, led, ds2_utilization, memory, job_at, out)
+    seen, facts = snapshot.arrays, snapshot.topology.handle
+    jobs, vertices = seen.parallelism.shape
+    rates, led = Ds2Rates.room(snapshot), action.room(snapshot)
+    chosen, memory, out = encoder.given(rows)
+    made = LookArrays(rates.block, led, out)
+
+    def work(low: int, high: int) -> None:
+        room = room_of_thread(vertices)
+        _look(chosen, facts, seen, ds2_utilization, low, high, memory, room, made)
+
+    over_rows(work, jobs, threads)
     # Other readers of this snapshot find the same rates and targets.
     snapshot.keep(OFFERED, rates)
     snapshot.keep(action.kept_as(ds2_utilization), led)
@@ -49,18 +67,18 @@ def look(
 @direct
 @njit(cache=True, nogil=True)
 def _look(
-    rows: Ints,
+    chosen: Bools,
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
-    rates: Floats,
-    led: action.MoveTargets,
     ds2_utilization: float,
+    low: int,
+    high: int,
     memory: Handle[EncoderMemory],
-    job_at: int,
-    out: Floats32,
+    room: Handle[EncoderRoom],
+    made: LookArrays,
 ) -> None:
-    """Fill in rates and targets of all jobs, and encode the given rows, as `encode_rows` does."""
-    t = facts.arrays
-    traverse(t, seen, True, rates, np.empty(seen.parallelism.shape[1]))
-    action.lead(t, seen, rates, ds2_utilization, led)
-    encode_rows(rows, t, seen, rates, memory.arrays, job_at, out)
+    """Fill in rates and targets of jobs low..high-1, and encode the chosen ones of them."""
+    t, own = facts.arrays, room.arrays
+    traverse(t, seen, True, low, high, made.rates, own.emitted)
+    action.lead(t, seen, made.rates, ds2_utilization, low, high, made.targets)
+    encode_rows(chosen, t, seen, made.rates, low, high, memory.arrays, own, made.observation)

@@ -117,7 +117,8 @@ class EpisodeSource:
             if ranges.load_start == "any":
                 multipliers = np.roll(multipliers, -int(draw.integers(0, len(multipliers))))
             k = self._topology.row[j] if drawn.job is None else drawn.job[j]
-            drawn.rates[j] = multipliers * (scale * self._topology.tables.rate_per_s[k])
+            per_s = scale * self._topology.tables.rate_per_s[k]
+            np.multiply(multipliers, per_s, out=drawn.rates[j])
         return drawn
 
     def _vary(self, draw: np.random.Generator, drawn: Draws, j: int) -> None:

@@ -9,6 +9,8 @@ every value to +-10.
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar, cast
 
@@ -16,7 +18,7 @@ import numpy as np
 from numba import config
 from numpy.typing import NDArray
 
-from dsp_gym.arrays import ColumnIndex, Floats, Floats32, Ints, indices
+from dsp_gym.arrays import Bools, ColumnIndex, Floats, Floats32, indices
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SINK, SOURCE
 from dsp_gym.loop.rates import RATES
@@ -28,6 +30,7 @@ from dsp_gym.loop.snapshot import (
     SnapshotArrays,
 )
 from dsp_gym.loop.topology import JobFacts
+from dsp_gym.numba_handles import Handle, Handles
 
 LIMIT = 10.0
 """Largest absolute value of a feature."""
@@ -122,41 +125,64 @@ JOB_MEMORY: ColumnIndex = indices("JOB_MEMORY", JOB_MEMORY_COLUMNS)
 """Place of each column of the memory."""
 
 
+_VERTEX_NAMES = np.dtype([(name, np.float64) for name in VERTEX_VALUES])
+_JOB_NAMES = np.dtype([(name, np.float64) for name in JOB_VALUES])
+
+
 class EncoderMemory(NamedTuple):
-    """The encoder's memory of J jobs (NaN: no value yet), and room for the inputs of a feature.
+    """The encoder's memory of J jobs, NaN: no value yet; and the place of their features."""
+
+    vertex: Floats  # (J, V, len(VERTEX_MEMORY_COLUMNS))
+    job: Floats  # (J, len(JOB_MEMORY_COLUMNS))
+    job_at: int  # column of the observation at which the job's features begin
+
+
+class EncoderRoom(NamedTuple):
+    """Scratch for rates and the inputs of features, one per thread.
 
     `vertex` and `job` are views of `vertex_values` and `job_values` with names: the same memory.
     """
 
-    vertex_memory: Floats  # (J, V, len(VERTEX_MEMORY_COLUMNS))
-    job_memory: Floats  # (J, len(JOB_MEMORY_COLUMNS))
+    emitted: Floats  # (V,), as `dsp_gym.loop.rates.traverse` takes it
+
     vertex_values: Floats  # (len(VERTEX_VALUES),)
     vertex: NDArray[np.void]  # (1,)
     job_values: Floats  # (len(JOB_VALUES),)
     job: NDArray[np.void]  # (1,)
 
-    def __reduce__(self) -> tuple[Callable[[Floats, Floats], EncoderMemory], tuple[Floats, Floats]]:
-        return encoding, (self.vertex_memory, self.job_memory)  # a copy has views of its own arrays
+    @classmethod
+    def of(cls, vertices: int) -> EncoderRoom:
+        """Allocate room for jobs of so many vertices.
+
+        Returns:
+            Arrays with undefined content.
+        """
+        vertex_values, job_values = np.empty(len(VERTEX_VALUES)), np.empty(len(JOB_VALUES))
+        # A structured view gives features names (`vertex.busy_ms_per_s`) and the encoder a plain
+        # array to fill in one loop; numba reads both without a copy.
+        vertex, job = vertex_values.view(_VERTEX_NAMES), job_values.view(_JOB_NAMES)
+        if vars(config)["DISABLE_JIT"]:  # plain Python has no attributes otherwise
+            vertex, job = vertex.view(np.recarray), job.view(np.recarray)
+        return cls(np.empty(vertices), vertex_values, vertex, job_values, job)
 
 
-def encoding(vertex_memory: Floats, job_memory: Floats) -> EncoderMemory:
-    """Allocate room for encoding beside a memory.
+class _Scratch(threading.local):
+    """Rooms of one thread, by number of vertices."""
 
-    Args:
-        vertex_memory: (J, V, len(VERTEX_MEMORY_COLUMNS)).
-        job_memory: (J, len(JOB_MEMORY_COLUMNS)).
+    def __init__(self) -> None:
+        self.rooms = Handles()
+
+
+_SCRATCH = _Scratch()
+
+
+def room_of_thread(vertices: int) -> Handle[EncoderRoom]:
+    """Return the calling thread's scratch, allocated once.
 
     Returns:
-        The memory and room, as `encode_rows` takes them; the memory is not copied.
+        Room for the features of a job of so many vertices.
     """
-    vertex_values, job_values = np.empty(len(VERTEX_VALUES)), np.empty(len(JOB_VALUES))
-    # A structured view gives features names (`vertex.busy_ms_per_s`) and the encoder a plain array
-    # to fill in one loop; numba reads both without a copy.
-    vertex = vertex_values.view([(name, np.float64) for name in VERTEX_VALUES])
-    job = job_values.view([(name, np.float64) for name in JOB_VALUES])
-    if vars(config)["DISABLE_JIT"]:  # plain Python has no attributes otherwise
-        vertex, job = vertex.view(np.recarray), job.view(np.recarray)
-    return EncoderMemory(vertex_memory, job_memory, vertex_values, vertex, job_values, job)
+    return _SCRATCH.rooms.of(vertices, lambda: EncoderRoom.of(vertices))
 
 
 VERTEX_FEATURES: dict[str, Feature] = {}
@@ -512,39 +538,45 @@ FV, FJ = len(VERTEX_FEATURES), len(JOB_FEATURES)
 
 @njit(cache=True, nogil=True, borrows=True)
 def encode_rows(
-    rows: Ints,
+    chosen: Bools,
     t: JobFacts,
     seen: SnapshotArrays,
     rates: Floats,
-    own: EncoderMemory,
-    job_at: int,
+    low: int,
+    high: int,
+    memory: EncoderMemory,
+    room: EncoderRoom,
     out: Floats32,
 ) -> None:
-    """Write the features of some jobs of a snapshot, and update the encoder's memory.
+    """Write the features of the chosen ones of jobs low..high-1, and update the encoder's memory.
 
     Args:
-        rows: jobs to encode, indices into J.
+        chosen: (J,) jobs to encode.
         t: facts of the J jobs.
         seen: the snapshot.
         rates: (len(RATES), J, V) DS2's rates of the snapshot.
-        own: memory of the encoder and scratch room, both changed in place.
-        job_at: column of `out` at which the job's features begin.
+        low: first job.
+        high: one past the last job.
+        memory: memory of the encoder, changed in place.
+        room: scratch, one per thread.
         out: (J, size) observations, changed in place.
     """
-    vertex, job = own.vertex[0], own.job[0]
-    for j in rows:
+    vertex, job = room.vertex[0], room.job[0]
+    for j in range(low, high):
+        if not chosen[j]:
+            continue
         k = t.row[j]  # the job file
         # Metrics lie first in the values, in the order of the blocks: copied without naming them.
         for i in range(seen.job.shape[0]):
-            own.job_values[i] = seen.job[i, j]
+            room.job_values[i] = seen.job[i, j]
         job.status = seen.status[j]
         job.slo_s = t.slo_s[k]
         _add_up(j, t, seen, job)
         job.bottleneck = 0.0
         for v in range(t.n[k]):
-            m = own.vertex_memory[j, v]
+            m = memory.vertex[j, v]
             for i in range(seen.vertex.shape[0]):
-                own.vertex_values[i] = seen.vertex[i, j, v]
+                room.vertex_values[i] = seen.vertex[i, j, v]
             vertex.parallelism = seen.parallelism[j, v]
             vertex.memory_level = seen.memory_level[j, v]
             _remember_vertex(vertex, m)
@@ -564,8 +596,8 @@ def encode_rows(
             more = _wanted(vertex)
             if not np.isnan(more):
                 job.bottleneck = max(job.bottleneck, more) if job.bottleneck != 0.0 else more
-        _remember_rate(job, own.job_memory[j])
-        _write_job(job, out[j, job_at : job_at + FJ])
+        _remember_rate(job, memory.job[j])
+        _write_job(job, out[j, memory.job_at : memory.job_at + FJ])
 
 
 @njit(cache=True, nogil=True)
@@ -628,7 +660,7 @@ def _remember_rate(job: Job, g: Floats) -> None:
         # Exponential means: after `elapsed` seconds a share exp(-elapsed / span) of the old
         # remains.
         ten, sixty = g[JOB_MEMORY.rate_10min], g[JOB_MEMORY.rate_60min]
-        g[JOB_MEMORY.rate_10min] += (rate - ten) * (1.0 - np.exp(-elapsed / 600.0))
-        g[JOB_MEMORY.rate_60min] += (rate - sixty) * (1.0 - np.exp(-elapsed / 3600.0))
+        g[JOB_MEMORY.rate_10min] += (rate - ten) * (1.0 - math.exp(-elapsed / 600.0))
+        g[JOB_MEMORY.rate_60min] += (rate - sixty) * (1.0 - math.exp(-elapsed / 3600.0))
         g[JOB_MEMORY.rate] = rate
     job.rate_10min, job.rate_60min = g[JOB_MEMORY.rate_10min], g[JOB_MEMORY.rate_60min]

@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dsp_gym.arrays import Floats, Floats32, Ints
+from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.envs.features import (
     FJ,
     FV,
@@ -24,7 +24,7 @@ from dsp_gym.envs.features import (
     VERTEX_MEMORY_COLUMNS,
     EncoderMemory,
     encode_rows,
-    encoding,
+    room_of_thread,
 )
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.rates import Ds2Rates, ds2_rates
@@ -86,20 +86,20 @@ class ObservationEncoder:
         self.topology = topology
         self.layout = ObservationLayout(vertices or topology.max_vertices)
         jobs = len(topology)
-        self._own = encoding(
+        self._memory = EncoderMemory(
             np.full((jobs, topology.max_vertices, len(VERTEX_MEMORY_COLUMNS)), np.nan),
             np.full((jobs, len(JOB_MEMORY_COLUMNS)), np.nan),
+            self.layout.job.start,
         )
-        self._job_at = self.layout.job.start
         self._fixed = _fixed_part(topology, self.layout)
-        self._every = np.arange(jobs)
+        self._every = np.ones(jobs, np.bool_)
         self._handles = Handles()
 
     def reset(self, mask: Mask | None = None) -> None:
         """Clear the memory of all jobs, or of those where the mask is True."""
         rows = slice(None) if mask is None else mask
-        self._own.vertex_memory[rows] = np.nan
-        self._own.job_memory[rows] = np.nan
+        self._memory.vertex[rows] = np.nan
+        self._memory.job[rows] = np.nan
 
     def encode(
         self,
@@ -117,27 +117,32 @@ class ObservationEncoder:
         Returns:
             Observations (n, layout.size).
         """
-        some, _, job_at, out = self.given(rows)
+        chosen, _, out = self.given(rows)
         known = ds2_rates(snapshot) if rates is None else rates
         facts, seen = self.topology.facts, snapshot.arrays
-        _encode(some, facts, seen, known.block, self._own, job_at, out)
+        room = room_of_thread(self.topology.max_vertices).arrays
+        _encode(chosen, facts, seen, known.block, 0, len(out), self._memory, room, out)
         return out if rows is None else out[rows]
 
-    def given(self, rows: Ints | None) -> tuple[Ints, Handle[EncoderMemory], int, Floats32]:
+    def given(self, rows: Ints | None) -> tuple[Bools, Handle[EncoderMemory], Floats32]:
         """Return the inputs of `encode_rows` beside a snapshot.
 
         Args:
             rows: (n,) jobs to encode; None: all.
 
         Returns:
-            The rows, the memory, the column at which the job's features begin, and observations (J,
-            layout.size) with mask and adjacency filled in.
+            Flags of the rows (J,), the memory, and observations (J, layout.size) with mask and
+            adjacency filled in.
         """
-        return self._every if rows is None else rows, self._held(), self._job_at, self._fixed.copy()
+        chosen = self._every
+        if rows is not None:
+            chosen = np.zeros(len(self._every), np.bool_)
+            chosen[rows] = True
+        return chosen, self._held(), self._fixed.copy()
 
     def _held(self) -> Handle[EncoderMemory]:
         """Return the memory for compiled code."""
-        return self._handles.of("own", lambda: self._own)
+        return self._handles.of("memory", lambda: self._memory)
 
     def state(self) -> State:
         """Return the memory as JSON values (NaN as None), as `restore` takes it.
@@ -145,13 +150,15 @@ class ObservationEncoder:
         Returns:
             Nested lists under the keys `vertex` and `job`, one row per job.
         """
-        return {"vertex": _listed(self._own.vertex_memory), "job": _listed(self._own.job_memory)}
+        return {"vertex": _listed(self._memory.vertex), "job": _listed(self._memory.job)}
 
     def restore(self, state: State) -> None:
         """Continue from `state()`."""
         self._handles = Handles()
-        self._own = encoding(
-            np.array(state["vertex"], dtype=np.float64), np.array(state["job"], dtype=np.float64)
+        self._memory = EncoderMemory(
+            np.array(state["vertex"], dtype=np.float64),
+            np.array(state["job"], dtype=np.float64),
+            self.layout.job.start,
         )
 
     def save(self) -> dict[str, Floats]:
@@ -161,16 +168,17 @@ class ObservationEncoder:
             Arrays under `encoder_vertex` and `encoder_job`, the first axis is the job.
         """
         return {
-            "encoder_vertex": self._own.vertex_memory.copy(),
-            "encoder_job": self._own.job_memory.copy(),
+            "encoder_vertex": self._memory.vertex.copy(),
+            "encoder_job": self._memory.job.copy(),
         }
 
     def load(self, saved: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from `save()`."""
         self._handles = Handles()
-        self._own = encoding(
+        self._memory = EncoderMemory(
             np.array(saved["encoder_vertex"], dtype=np.float64),
             np.array(saved["encoder_job"], dtype=np.float64),
+            self.layout.job.start,
         )
 
 

@@ -8,6 +8,7 @@ To add a term, add a field to `RewardWeights`: the table of terms is read from t
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,15 +46,15 @@ class Term:
 
 
 def _cost(outcome: JobOutcome, reference_cost_per_s: float) -> float:
-    return float(outcome.cost / (reference_cost_per_s * np.maximum(outcome.seconds, 1.0)))
+    return float(outcome.cost / (reference_cost_per_s * max(outcome.seconds, 1.0)))
 
 
 def _slo(outcome: JobOutcome, reference_cost_per_s: float) -> float:
-    return float(outcome.slo_s / np.maximum(outcome.seconds, 1.0))
+    return float(outcome.slo_s / max(outcome.seconds, 1.0))
 
 
 def _backlog(outcome: JobOutcome, reference_cost_per_s: float) -> float:
-    return float(np.log1p(outcome.pending_s))
+    return float(math.log1p(outcome.pending_s))
 
 
 def _rescale(outcome: JobOutcome, reference_cost_per_s: float) -> float:
@@ -140,7 +141,8 @@ def reward_terms(outcome: Outcome, reference_cost_per_s: Floats) -> RewardTerms:
     """
     columns = outcome.columns
     terms = np.empty((len(TERMS), len(columns)))
-    _fill(columns, np.ascontiguousarray(reference_cost_per_s, dtype=np.float64), terms)
+    per_s = np.ascontiguousarray(reference_cost_per_s, dtype=np.float64)
+    _fill(columns, per_s, 0, len(columns), terms)
     return dict(zip(TERMS, terms, strict=True))
 
 
@@ -191,8 +193,10 @@ _PENDING_S = OUTCOME_PLACES["pending_s"]
 
 @direct
 @njit(cache=True, nogil=True)
-def _fill(columns: Floats, reference_cost_per_s: Floats, terms: Floats) -> None:
-    for j in range(columns.shape[0]):
+def _fill(
+    columns: Floats, reference_cost_per_s: Floats, low: int, high: int, terms: Floats
+) -> None:
+    for j in range(low, high):
         _write_terms(columns, reference_cost_per_s, j, terms)
 
 
@@ -202,22 +206,26 @@ def score(
     columns: Floats,
     reference_cost_per_s: Floats,
     rules: ScoringRules,
+    low: int,
+    high: int,
     steps: Ints,
     scores: Floats,
     ends: Bools,
 ) -> None:
-    """Count one step of every job j, and compute its terms, its reward and whether it ends.
+    """Count one step of jobs low..high-1; compute their terms, rewards and whether they end.
 
     Args:
         columns: (J, quantities) outcomes.
         reference_cost_per_s: (J,), as in `reward_terms`.
         rules: weights and ends.
+        low: first job.
+        high: one past the last job.
         steps: (J,) steps of the episode; this one is added.
         scores: (len(TERMS) + 1, J), becomes the terms, then the reward.
         ends: (2, J), becomes terminated and truncated; a terminated job is not truncated.
     """
     last = scores.shape[0] - 1
-    for j in range(columns.shape[0]):
+    for j in range(low, high):
         _write_terms(columns, reference_cost_per_s, j, scores)
         total = rules.weights[0, j] * scores[0, j]
         for term in range(1, last):

@@ -119,21 +119,28 @@ def computed(snapshot: MetricsSnapshot, source_rate: SourceRate) -> Ds2Rates:
     """
     seen = snapshot.arrays
     rates = Ds2Rates.room(snapshot)
-    room = np.empty(seen.parallelism.shape[1])
-    _traverse(snapshot.topology.facts, seen, source_rate == "offered", rates.block, room)
+    jobs, vertices = seen.parallelism.shape
+    room, offered = np.empty(vertices), source_rate == "offered"
+    _traverse(snapshot.topology.facts, seen, offered, 0, jobs, rates.block, room)
     return rates
 
 
 @njit(cache=True, nogil=True, borrows=True)
 def traverse(
-    t: JobFacts, seen: SnapshotArrays, offered: bool, rates: Floats, emitted: Floats
+    t: JobFacts,
+    seen: SnapshotArrays,
+    offered: bool,
+    low: int,
+    high: int,
+    rates: Floats,
+    emitted: Floats,
 ) -> None:
-    """Fill the rates, walking each job (row j, job file k) along its vertices v from the sources.
+    """Fill the rates of jobs low..high-1 (row j, job file k), along vertices v from the sources.
 
     `emitted` is room (V,) for the output of a vertex if nothing held it back, records/s:
     o_j[lambda_o]* of equation 8; u is an input of v.
     """
-    jobs, vertices = seen.parallelism.shape
+    vertices = seen.parallelism.shape[1]
     records_in, records_out = (
         seen.vertex[VERTEX.records_in_per_s],
         seen.vertex[VERTEX.records_out_per_s],
@@ -141,7 +148,7 @@ def traverse(
     busy, growth = seen.vertex[VERTEX.busy_ms_per_s], seen.vertex[VERTEX.pending_growth_per_s]
     rate, selectivity = rates[RATES.true_rate_per_task], rates[RATES.selectivity]
     demand, optimal = rates[RATES.demand], rates[RATES.optimal]
-    for j in range(jobs):
+    for j in range(low, high):
         k = t.row[j]
         # Topological order: emitted[u] is known before v needs it.
         for v in range(vertices):

@@ -20,6 +20,18 @@ from dsp_gym.simulation.state import C, SimulationState, X
 
 Row = Floats  # one row of an array; numba infers the rank, mypy needs a name
 
+_TMS, _FREE_SLOTS, _FREE_MIB = range(3)
+"""Columns of a run of TaskManagers that hold the same subtasks."""
+
+
+def packing_room(vertices: int) -> Floats:
+    """Allocate the runs of `bin_pack` for jobs of so many vertices.
+
+    Returns:
+        (2 V, 3) with undefined content.
+    """
+    return np.empty((2 * vertices, 3))
+
 
 @njit(cache=True, nogil=True)
 def bin_pack(
@@ -30,6 +42,7 @@ def bin_pack(
     slot_sharing: int,
     parallelism: Ints,
     level: Ints,
+    runs: Row,
 ) -> int:
     """Count the TaskManagers that hold the job's subtasks: first fit, largest subtask first.
 
@@ -45,11 +58,11 @@ def bin_pack(
         slot_sharing: 1 where subtasks of all vertices share slots.
         parallelism: (V,) subtasks.
         level: (V,) memory levels.
+        runs: (2 V, 3) scratch, as `packing_room` makes it.
 
     Returns:
         Number of TaskManagers.
     """
-    room = slots * subtask_mib[1]
     # With slot sharing every slot holds one subtask of each vertex, so the widest vertex decides.
     if slot_sharing:
         widest = 1
@@ -57,14 +70,10 @@ def bin_pack(
             if kind[v] != SOURCE:
                 widest = max(widest, parallelism[v])
         return int((widest + slots - 1) // slots)
-    total = 0
-    for v in range(len(kind)):
-        if kind[v] != SOURCE:
-            total += parallelism[v]
-    # At worst each subtask needs a TaskManager to itself: the arrays have room for that.
-    free_slots = np.full(total, slots, np.int64)
-    free_mib = np.full(total, room)
-    used = 0
+    # The subtasks of a vertex are alike, so TaskManagers in a row that hold the same still do after
+    # it, but for the last one it reaches. A row of `runs` stands for such neighbours; there are at
+    # most two more after each vertex. No array with a number per TaskManager is needed.
+    known = used = 0
     # x is a column of subtask_mib. First fit decreasing: the largest subtasks choose first, and the
     # fixed order makes the count repeatable.
     for x in range(levels, -1, -1):
@@ -72,23 +81,52 @@ def bin_pack(
         for v in range(len(kind)):
             if kind[v] == SOURCE or level[v] + 1 != x:
                 continue
-            # TaskManagers before tm have no room for this vertex's subtasks, which are all alike.
-            tm = 0
-            for _ in range(parallelism[v]):
-                while tm < used and (free_slots[tm] < 1 or free_mib[tm] < need - 1e-9):
-                    tm += 1
-                if tm == used:
-                    used += 1
-                free_slots[tm] -= 1
-                free_mib[tm] -= need
+            left, i = parallelism[v], 0
+            while left > 0:
+                is_new = i == known
+                if is_new:
+                    runs[i, _FREE_SLOTS], runs[i, _FREE_MIB] = slots, slots * subtask_mib[1]
+                    known += 1
+                # Subtask by subtask, so that memory is rounded as if each were placed alone. A new
+                # TaskManager takes one in any case.
+                free_slots, free_mib, fit = runs[i, _FREE_SLOTS], runs[i, _FREE_MIB], 0
+                while fit < left and (
+                    (free_slots >= 1.0 and free_mib >= need - 1e-9) or (is_new and fit == 0)
+                ):
+                    free_slots -= 1.0
+                    free_mib -= need
+                    fit += 1
+                if fit > 0:
+                    if is_new:
+                        runs[i, _TMS] = (left + fit - 1) // fit
+                        used += (left + fit - 1) // fit
+                    tms = int(runs[i, _TMS])
+                    full = min(tms, left // fit)
+                    left -= full * fit
+                    if full < tms:  # the others stay as they are, next in line
+                        _split(runs, known, i, full)
+                        known += 1
+                    runs[i, _FREE_SLOTS], runs[i, _FREE_MIB] = free_slots, free_mib
+                i += 1
     return used
 
 
+@njit(cache=True, nogil=True)
+def _split(runs: Row, known: int, i: int, tms: int) -> None:
+    """Split run i of the known ones after so many TaskManagers; the others become run i + 1."""
+    for r in range(known, i, -1):
+        for column in range(3):
+            runs[r, column] = runs[r - 1, column]
+    runs[i, _TMS] = tms
+    runs[i + 1, _TMS] -= tms
+
+
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
-def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
+def configure(t: JobTables, s: SimulationState, k: int, j: int, runs: Row) -> None:
     """Derive what follows from the configuration of job j: resources, TaskManagers, speed, tables.
 
-    k is the job's row of the tables t; of vertex v, p is the parallelism and x the state.
+    k is the job's row of the tables t; of vertex v, p is the parallelism and x the state. `runs` is
+    scratch of `bin_pack`.
     """
     cores = mib = 0.0
     # Totals of the job: cores and MiB without sources, subtasks, and the widest vertex.
@@ -121,6 +159,7 @@ def configure(t: JobTables, s: SimulationState, k: int, j: int) -> None:
         t.slot_sharing[k],
         s.parallelism[j],
         s.level[j],
+        runs,
     )
     # Subtasks that share a TaskManager slow each other down, linearly in their number.
     used = min(t.slots[k], widest if t.slot_sharing[k] else tasks)

@@ -17,7 +17,7 @@ from dsp_gym.compiling import njit
 from dsp_gym.loop.snapshot import RESTARTING, RUNNING, SAVEPOINTING
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.simulation.capacity import renew, renew_capacity, slowed
+from dsp_gym.simulation.capacity import packing_room, renew, renew_capacity, slowed
 from dsp_gym.simulation.flow import stand_still
 from dsp_gym.simulation.rescaling import begin_outage, draw_faults, restart
 from dsp_gym.simulation.sampling import (
@@ -44,6 +44,7 @@ class Room(NamedTuple):
 
     q: Floats  # (V + 1, len(Q), LANES)
     noise: Floats  # (3, V * NOISE_SAMPLES)
+    runs: Floats  # (2 V, 3)
 
     @classmethod
     def of(cls, vertices: int) -> Room:
@@ -52,7 +53,7 @@ class Room(NamedTuple):
         Returns:
             Arrays with undefined content.
         """
-        return cls(lanes(vertices), noise_lanes(vertices))
+        return cls(lanes(vertices), noise_lanes(vertices), packing_room(vertices))
 
 
 @direct
@@ -91,7 +92,7 @@ def advance(
     # nanoseconds, a tuple of forty arrays in microseconds (`dsp_gym.numba_handles`).
     m, s = model.arrays, state.arrays
     t, row, fixed, par = m.t, m.row, m.fixed, m.par
-    q, noise = room
+    q, noise, runs = room
     last = rates.shape[1] - 1
     traced_s, is_seen = trace.shape[1], seen.shape[1] > 0
     faulty = par.failures_per_hour + par.slow_per_hour + par.gaps_per_hour > 0
@@ -149,7 +150,7 @@ def advance(
                     at_sinks[SEEN.pending], at_sinks[SEEN.within_s] = backlog, 0.0
                     at_sinks[SEEN.left_s] = s.phase_left_s[j]
                 if s.phase_left_s[j] <= 0.0:
-                    restart(t, s, k, j)
+                    restart(t, s, k, j, runs)
                     renew(t, s, fixed, k, j, par)
                     waits = False
                 known_bin = count_latency(histogram, latency, known_bin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -163,7 +164,7 @@ def _observe_now(
             out[VERTEX.pending_records] = now[S.pending]
             # Kafka partitions are spread over p subtasks as evenly as whole partitions allow.
             if t.partitions[k, v] > 0:
-                on_fullest = np.ceil(t.partitions[k, v] / p)
+                on_fullest = math.ceil(t.partitions[k, v] / p)
                 out[VERTEX.pending_partitions_max_subtask] = on_fullest
                 share = on_fullest / t.partitions[k, v]
                 shown = now[S.pending]

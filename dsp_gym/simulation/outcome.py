@@ -17,15 +17,15 @@ def simulated_outcome(columns: Floats) -> Outcome:
     Returns:
         The same as named quantities, each (J,).
     """
-    _average(columns)
+    _average(columns, 0, len(columns))
     return Outcome.of_columns(columns)
 
 
 @direct
 @njit(cache=True, nogil=True)
-def _average(o: Floats) -> None:
-    """Divide the sum of latencies of every job j by its seconds."""
-    for j in range(o.shape[0]):
+def _average(o: Floats, low: int, high: int) -> None:
+    """Divide the sum of latencies of each of jobs low..high-1 by its seconds."""
+    for j in range(low, high):
         o[j, OUTCOME.latency_p95_s] /= max(o[j, OUTCOME.seconds], 1.0)
 
 

@@ -20,10 +20,11 @@ Row = Floats
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
-def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
+def restart(t: JobTables, s: SimulationState, k: int, j: int, runs: Row) -> None:
     """Restart the job: new configuration, counters at zero, cache cold, window empty.
 
-    j is the job of the batch, k its row of the tables t; x is the state of its vertex v.
+    j is the job of the batch, k its row of the tables t; x is the state of its vertex v; `runs` is
+    scratch of `bin_pack`.
     """
     before = after = 0
     for v in range(t.n[k]):
@@ -47,18 +48,18 @@ def restart(t: JobTables, s: SimulationState, k: int, j: int) -> None:
     s.running_since[j] = s.tick[j]
     s.outage_s[j] = float(s.tick[j] - s.outage_begun[j])
     s.status[j] = RUNNING
-    configure(t, s, k, j)
+    configure(t, s, k, j, runs)
 
 
 @direct
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
-def start(model: Handle[Model], state: Handle[SimulationState], jobs: Ints) -> None:
-    """Bring jobs up in their next configuration, as after a reset."""
+def start(model: Handle[Model], state: Handle[SimulationState], jobs: Ints, runs: Row) -> None:
+    """Bring jobs up in their next configuration, as after a reset; `runs` is scratch."""
     m, s = model.arrays, state.arrays
     t, row, fixed, par = m.t, m.row, m.fixed, m.par
     for i in range(jobs.shape[0]):
         j = jobs[i]
-        restart(t, s, row[j], j)
+        restart(t, s, row[j], j, runs)
         renew(t, s, fixed, row[j], j, par)
 
 
@@ -141,24 +142,30 @@ def ask(
     state: Handle[SimulationState],
     parallelism: Ints,
     level: Ints,
+    low: int,
+    high: int,
     answer: Ints,
     outcome: Row,
+    runs: Row,
 ) -> None:
-    """Start rescaling every running job whose wanted configuration differs from its own.
+    """Start rescaling those of jobs low..high-1 that run and whose wanted configuration differs.
 
     Args:
         model: Compiled jobs; k is the row of job j.
         state: State of the batch, changed in place.
         parallelism: (J, V) wanted subtasks.
         level: (J, V) wanted memory levels.
+        low: First job.
+        high: One past the last job.
         answer: (J,) becomes PENDING where a rescale started, FAILED where the job was not
             running; it stays where no change was asked for.
         outcome: (J, len(OUTCOME)), rescales are counted.
+        runs: Scratch of `bin_pack`, one per thread.
     """
     m, s = model.arrays, state.arrays
     t, row, par = m.t, m.row, m.par
     # Two passes: the first only compares, so that an unchanged job is left alone.
-    for j in range(row.shape[0]):
+    for j in range(low, high):
         k = row[j]
         differs = False
         for v in range(t.n[k]):
@@ -190,7 +197,7 @@ def ask(
         # next checkpoint, uniformly far off; or with a savepoint of all state.
         if par.rescale == 0:
             s.outage_begun[j] = s.tick[j]
-            restart(t, s, k, j)
+            restart(t, s, k, j, runs)
         elif t.in_place[k] and par.checkpoint_s == 0.0:
             begin_outage(t, s, k, j, par)
         elif t.in_place[k]:

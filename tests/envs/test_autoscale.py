@@ -264,6 +264,28 @@ def test_seeds_reach_only_the_environments_they_are_given_to():
     np.testing.assert_array_equal(first_of(many)[1], second[1])
 
 
+def test_the_number_of_threads_changes_no_bit_of_a_step():
+    simulation = FAULTY.model_dump()
+    jobs = ("nexmark-q11", "nexmark-q5")
+
+    def steps(threads: int) -> list[np.ndarray]:
+        given = config(*jobs, episode_s=300, simulation={**simulation, "threads": threads})
+        many = AutoscaleVectorEnv(96, config=given, guardrails="default")
+        assert many.batch.config.simulation.thread_count(96) == threads
+        observation, info = many.reset(seed=0)
+        rng, found = np.random.default_rng(0), [observation, info["action_mask"]]
+        for _ in range(7):  # autoreset included
+            observation, reward, *ends, info = many.step(random_valid(rng, found[-1]))
+            found += [observation, reward, *ends, *info["reward_terms"].values()]
+            found.append(info["action_mask"])
+        return [*found, *many.batch.jobs.state]
+
+    alone, *others = (steps(threads) for threads in (1, 2, 3))
+    for other in others:
+        for one, same in zip(alone, other, strict=True):
+            np.testing.assert_array_equal(one, same)
+
+
 def test_room_for_more_vertices_changes_nothing_but_the_room():
     made = scenario(config=config())
     small = AutoscaleBatch(made.specs, [0], made.loads, config=made.env)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import get_type_hints
+from typing import Annotated, TypeVar, get_type_hints
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
-from dsp_gym.arrays import columns_of, filled, indices, numbered
+from dsp_gym.arrays import Column, columns_of, filled, indices, numbered
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.tables import JobTables, compile_jobs
 from dsp_gym.loop.outcome import Outcome
@@ -34,6 +36,20 @@ def test_every_array_has_axes_and_a_sentence(table):
         assert dtype in (np.int64, np.float64), name
         assert column.axes, name
         assert column.sentence, name
+
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+_ALIAS = TypeAliasType(
+    "_ALIAS", np.ndarray[tuple[int, ...], np.dtype[Scalar]], type_params=(Scalar,)
+)
+"""What `NDArray` is since numpy 2.5."""
+
+
+@pytest.mark.parametrize("array", [NDArray, _ALIAS], ids=["this numpy", "numpy 2.5"])
+def test_a_column_has_the_type_of_its_array_with_either_numpy(array):
+    hint = Annotated[array[np.bool_], Column("J", "", "some")]
+    (row,) = columns_of(type("Flags", (), {"__annotations__": {"flags": hint}}))
+    assert (row.name, row.dtype) == ("flags", np.dtype(bool))
 
 
 @pytest.mark.parametrize("table", [X, C, S, TRACE], ids=lambda table: type(table).__name__)

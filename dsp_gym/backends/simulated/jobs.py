@@ -17,6 +17,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot, Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.numba_handles import Handle, Handles, handle
 from dsp_gym.simulation import kernel, measure, rescaling
+from dsp_gym.simulation.capacity import packing_room
 from dsp_gym.simulation.options import Parameters, SimulationOptions, simulated_topology
 from dsp_gym.simulation.outcome import simulated_outcome
 from dsp_gym.simulation.rows import over_rows
@@ -83,9 +84,9 @@ class SimulatedJobs(SelfContained):
         if rates.ndim != 2 or len(rates) != jobs:
             raise MetricsError(f"rates have shape {rates.shape}, expected ({jobs}, seconds)")
         rows = np.arange(jobs) if mask is None else np.flatnonzero(mask)
-        offered = rates if mask is None else rates[rows]
-        if not np.all(np.isfinite(offered)) or offered.min(initial=0.0) < 0:
-            raise MetricsError("rates must be finite and not negative")
+        # A copy of some rows only: the rates of a thousand jobs take tens of MiB.
+        offered = rates if len(rows) == jobs else rates[rows]
+        _refuse_impossible(offered)
         if mask is None:
             self.rates = np.array(rates, dtype=np.float64, order="C")
         else:
@@ -110,7 +111,7 @@ class SimulatedJobs(SelfContained):
         state.service_factor[rows] = 1.0 if service_factor is None else service_factor[rows]
         state.delay_s[rows] = self.options.measurement.delays_s(seeds[rows])
         self._asked[rows] = 0
-        rescaling.start(*self._held(), rows)
+        rescaling.start(*self._held(), rows, packing_room(self.topology.max_vertices))
         state.outage_s[rows] = np.nan
 
     def offer(self, per_s: Floats) -> None:
@@ -119,8 +120,7 @@ class SimulatedJobs(SelfContained):
         Args:
             per_s: (T,) records/s offered in each second since the start; the last one holds on.
         """
-        if not np.all(np.isfinite(per_s)) or per_s.min(initial=0.0) < 0:
-            raise MetricsError("rates must be finite and not negative")
+        _refuse_impossible(per_s)
         longest = self.rates.shape[1]
         if len(per_s) > longest:  # by the hour, so that a load that grows is rarely copied
             self.rates = _held(self.rates, len(per_s) + GROWN_S)
@@ -163,8 +163,11 @@ class SimulatedJobs(SelfContained):
             *self._held(),
             np.ascontiguousarray(guarded.parallelism, dtype=np.int64),
             np.ascontiguousarray(guarded.memory_level, dtype=np.int64),
+            0,
+            len(self),
             self._asked,
             self._outcome,
+            packing_room(self.topology.max_vertices),
         )
 
     def status(self) -> Ints:
@@ -215,6 +218,12 @@ class SimulatedJobs(SelfContained):
             model = Model(self.topology.tables, row, self._fixed, self.parameters)
             self._handles["jobs"] = handle(model), handle(self.state)
         return cast("tuple[Handle[Model], Handle[SimulationState]]", self._handles["jobs"])
+
+
+def _refuse_impossible(rates: Floats) -> None:
+    least, most = rates.min(initial=0.0), rates.max(initial=0.0)
+    if not (least >= 0.0 and most < np.inf):  # NaN is neither
+        raise MetricsError("rates must be finite and not negative")
 
 
 def _held(rates: Floats, seconds: int) -> Floats:

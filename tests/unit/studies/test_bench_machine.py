@@ -1,6 +1,7 @@
 """The description of the machine behind a figure."""
 
 import os
+import time
 
 import pytest
 
@@ -20,3 +21,19 @@ def test_work_takes_the_asked_time_and_counts_whole_blocks(monkeypatch: pytest.M
     blocks = measured.hashed_mib_per_s(2) * 0.02
     assert blocks == pytest.approx(round(blocks))
     assert blocks >= 2, "each thread hashes at least one block"
+
+
+def test_waiting_counts_by_the_clock_and_not_as_processor_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measured, "BENCH_WARM_UP_S", 0.0)
+    monkeypatch.setattr(measured, "MINIMUM_S", 0.02)
+
+    def once() -> int:
+        time.sleep(0.005)
+        return 1
+
+    per_s, per_cpu_s = measured.measure_with_processor("naps", "naps/s", once, runs=2, bar=9.0)
+    assert (per_s.unit, per_cpu_s.unit) == ("naps/s", "naps/CPU-s")
+    assert per_s.median <= 200 < per_cpu_s.median
+    assert (per_s.bar, per_cpu_s.bar) == (9.0, None)
