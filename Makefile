@@ -84,9 +84,10 @@ layers: $(STAMP)
 	@touch $@
 
 # Without a JDK the tests of a real Flink are skipped; nothing else needs the jar. Tests in a browser
-# leave a picture of every page in build/screenshots.
+# leave a picture of every page in build/screenshots. Of the examples of a property `make validate`
+# tries the other half, too.
 test: $(STAMP) $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR) $(OPERATOR_JAR))  ## Run the tests; validate has the longest.
-	$(BIN)/python -m pytest -m 'not validate' -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not validate' -n $(JOBS) --dist loadfile --no-loadscope-reorder --examples 0.5
 
 faults: $(STAMP) $(FLINK_JAR)  ## Kill, freeze, cut off, starve and mislead dsp-gym, Flink and Prometheus for an hour (MINUTES=60; SEED=N to repeat).
 	$(BIN)/python -m tests.nemesis --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
@@ -164,6 +165,7 @@ film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unse
 
 validate: $(STAMP) .venv-checkov .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
+	$(BIN)/python -m pytest -q -n 0 -m 'not validate' tests/properties tests/contracts tests/envs tests/unit
 	$(BIN)/python -m pytest -q -n 0 -m 'acting and not validate' --record-releases
 	$(BIN)/python -m dsp_gym.studies.validation.releases
 	$(BIN)/python docs/generate.py --tables-only

@@ -101,8 +101,25 @@ FIRST = (
 )
 """Files that take long. A worker of `make test` takes whole files, in this order, then the rest."""
 
+ON_SPARK = (
+    "integration/test_calibrating_from_datasets.py",
+    "integration/test_dataset_build.py",
+    "integration/test_dataset_installed.py",
+    "integration/test_dataset_plan.py",
+    "integration/test_dataset_prometheus.py",
+    "integration/test_dataset_rescales.py",
+    "integration/test_dataset_sources.py",
+    "integration/test_learning_from_datasets.py",
+    "integration/test_streaming.py",
+    "integration/test_sweep.py",
+    "integration/test_transitions.py",
+    "properties/test_dataset_steps.py",
+)
+"""Files that share a Spark session: one worker takes them all, so that one JVM starts and warms."""
+
 
 RECORD_RELEASES = "--record-releases"
+EXAMPLES = "--examples"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -116,6 +133,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write which ways to change a job passed to docs/figures/validation/releases.json",
     )
+    parser.addoption(
+        EXAMPLES,
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help=f"try this share of the examples that each property names, {QUICK_EXAMPLES} at least",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -123,6 +147,21 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.acting import Recorder
 
         config.pluginmanager.register(Recorder())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files, and those on Spark together."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneSparkSession(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "on Spark" if file.removeprefix("tests/") in ON_SPARK else file
+
+    return OneSparkSession(config, log)
 
 
 def _without_slow(config: pytest.Config) -> bool:
@@ -152,13 +191,17 @@ def _in_slow_folder(file: Path) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first, so that no worker is left with one in the end."""
+    share = 0.0 if _without_slow(config) else config.getoption(EXAMPLES)
+    if share < 1.0:
+        _try_fewer_examples(items, share)
     for item in items:
-        if _without_slow(config):
-            _try_fewer_examples(item)
         if _in_slow_folder(item.path):
             item.add_marker(pytest.mark.slow)
     rank = {f"tests/{file}": number for number, file in enumerate(FIRST)}
-    assert all((ROOT / file).is_file() for file in rank), "FIRST names a file that is gone"
+    named = {*rank, *(f"tests/{file}" for file in ON_SPARK)}
+    assert all((ROOT / file).is_file() for file in named), "FIRST or ON_SPARK names a gone file"
+    on_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    assert on_spark <= {ROOT / "tests" / file for file in ON_SPARK}, "name these files in ON_SPARK"
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
 
 
@@ -167,13 +210,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def _try_fewer_examples(item: pytest.Item) -> None:
-    test = getattr(item, "obj", None)
-    test = getattr(test, "__func__", test)
-    own = getattr(test, "_hypothesis_internal_use_settings", None)  # where Hypothesis keeps them
-    if own is not None:
-        fewer = hypothesis.settings(own, max_examples=min(own.max_examples, QUICK_EXAMPLES))
-        vars(test)["_hypothesis_internal_use_settings"] = fewer
+def _try_fewer_examples(items: list[pytest.Item], share: float) -> None:
+    found = (getattr(item, "obj", None) for item in items)
+    for test in {getattr(one, "__func__", one) for one in found}:  # each once, for all its items
+        own = getattr(
+            test, "_hypothesis_internal_use_settings", None
+        )  # where Hypothesis keeps them
+        if own is not None:
+            fewer = max(round(share * own.max_examples), min(own.max_examples, QUICK_EXAMPLES))
+            vars(test)["_hypothesis_internal_use_settings"] = hypothesis.settings(
+                own, max_examples=fewer
+            )
 
 
 @pytest.fixture(autouse=True, scope="session")

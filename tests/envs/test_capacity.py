@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
@@ -336,6 +336,7 @@ def watched(request):
 
 
 @pytest.mark.parametrize("prior", ["job-file", "none"])
+@settings(max_examples=40)
 @given(log_factor=st.floats(-2, 2))
 def test_a_job_shifted_in_rate_and_service_time_looks_the_same(watched, prior, log_factor):
     spec, snapshots = watched
