@@ -27,6 +27,8 @@ FILE = "rocksdb_miss_ratio_curves.csv"
 MEAN, WORST = 0.05, 0.12
 """Bars of the errors of a hit rate."""
 DB_BENCH_KEYS, DB_BENCH_ENTRY_BYTES, BLOCK_BYTES = 20e6, 116.0, 4096.0
+DB_BENCH_STATE_MIB = DB_BENCH_KEYS * (1.0 - math.exp(-1.0)) * DB_BENCH_ENTRY_BYTES / 2**20
+"""As many random draws as there are keys leave 1 - 1/e of them."""
 RESIDUAL_SD = 0.03
 """Expected error of a miss ratio, against which the priors weigh."""
 PRIORS = {"upper_lookups": (1.0, 0.5), "level_ratio": (10.0, 0.7), "index_share": (0.005, 0.7)}
@@ -138,7 +140,33 @@ def rocksdb_curves(data: Path) -> list[Check]:
             )
             for name, found in left_out.items()
         ),
+        *from_job_files(curves),
     ]
+
+
+def from_job_files(curves: Sequence[MeasuredCurve]) -> Iterator[Check]:
+    """Compare db_bench's curves with what job files say of it, of which no number is fitted.
+
+    Yields:
+        Two reports per curve: a job file's defaults, and RocksDB's two levels.
+    """
+    for curve in curves:
+        if not curve.name.startswith("db_bench"):
+            continue
+        for name, levels in (("one-level", 0.0), ("two-levels", 1.0)):
+            off = predicted(curve, curve.blocks(upper_lookups=levels), DB_BENCH_STATE_MIB)
+            error = np.abs(off - curve.miss)
+            yield Check(
+                f"rocksdb-curves/job-file-{curve.name}-{name}",
+                FILE,
+                f"mean error, {curve.name} from a job file: keys, bytes, popularity, "
+                f"upper_lookups: {levels:g}",
+                "measured",
+                round(float(error.mean()), 4),
+                "reported",
+                None,
+                note=f"worst {error.max():.3f}; no number is fitted to any curve",
+            )
 
 
 def _of_curve(fit: CurveFit, shared: str) -> Iterator[Check]:
