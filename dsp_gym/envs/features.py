@@ -580,16 +580,7 @@ def encode_rows(
             vertex.parallelism = seen.parallelism[j, v]
             vertex.memory_level = seen.memory_level[j, v]
             _remember_vertex(vertex, m)
-            vertex.kind = t.kind[k, v]
-            vertex.min_parallelism = t.min_parallelism[k, v]
-            vertex.max_parallelism = t.max_parallelism[k, v]
-            vertex.levels = t.levels[k]
-            vertex.level_0_mib = t.subtask_mib[k, 1] - t.subtask_mib[k, 0]
-            vertex.hot = t.hot[k, v, seen.parallelism[j, v]]
-            vertex.true_rate_per_task = rates[RATES.true_rate_per_task, j, v]
-            vertex.selectivity = rates[RATES.selectivity, j, v]
-            vertex.demand = rates[RATES.demand, j, v]
-            vertex.optimal = rates[RATES.optimal, j, v]
+            _fill_vertex(vertex, t, k, v, rates, j)
             vertex.job_cores = job.cores
             _write_vertex(vertex, out[j, v * FV : (v + 1) * FV])
             # The bottleneck is the largest `wanted`; 0 stands for none yet.
@@ -598,6 +589,21 @@ def encode_rows(
                 job.bottleneck = max(job.bottleneck, more) if job.bottleneck != 0.0 else more
         _remember_rate(job, memory.job[j])
         _write_job(job, out[j, memory.job_at : memory.job_at + FJ])
+
+
+@njit(cache=True, nogil=True)
+def _fill_vertex(vertex: Vertex, t: JobFacts, k: int, v: int, rates: Floats, j: int) -> None:
+    """Write facts (job file k) and rates (job j) of a vertex of known parallelism."""
+    vertex.kind = t.kind[k, v]
+    vertex.min_parallelism = t.min_parallelism[k, v]
+    vertex.max_parallelism = t.max_parallelism[k, v]
+    vertex.levels = t.levels[k]
+    vertex.level_0_mib = t.subtask_mib[k, 1] - t.subtask_mib[k, 0]
+    vertex.hot = t.hot[k, v, int(vertex.parallelism)]
+    vertex.true_rate_per_task = rates[RATES.true_rate_per_task, j, v]
+    vertex.selectivity = rates[RATES.selectivity, j, v]
+    vertex.demand = rates[RATES.demand, j, v]
+    vertex.optimal = rates[RATES.optimal, j, v]
 
 
 @njit(cache=True, nogil=True)

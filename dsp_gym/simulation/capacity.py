@@ -63,6 +63,7 @@ def bin_pack(
     Returns:
         Number of TaskManagers.
     """
+    room = slots * subtask_mib[1]
     # With slot sharing every slot holds one subtask of each vertex, so the widest vertex decides.
     if slot_sharing:
         widest = 1
@@ -70,45 +71,54 @@ def bin_pack(
             if kind[v] != SOURCE:
                 widest = max(widest, parallelism[v])
         return int((widest + slots - 1) // slots)
-    # The subtasks of a vertex are alike, so TaskManagers in a row that hold the same still do after
-    # it, but for the last one it reaches. A row of `runs` stands for such neighbours; there are at
-    # most two more after each vertex. No array with a number per TaskManager is needed.
-    known = used = 0
+    known = 0
     # x is a column of subtask_mib. First fit decreasing: the largest subtasks choose first, and the
     # fixed order makes the count repeatable.
     for x in range(levels, -1, -1):
-        need = subtask_mib[x]
         for v in range(len(kind)):
-            if kind[v] == SOURCE or level[v] + 1 != x:
-                continue
-            left, i = parallelism[v], 0
-            while left > 0:
-                is_new = i == known
-                if is_new:
-                    runs[i, _FREE_SLOTS], runs[i, _FREE_MIB] = slots, slots * subtask_mib[1]
-                    known += 1
-                # Subtask by subtask, so that memory is rounded as if each were placed alone. A new
-                # TaskManager takes one in any case.
-                free_slots, free_mib, fit = runs[i, _FREE_SLOTS], runs[i, _FREE_MIB], 0
-                while fit < left and (
-                    (free_slots >= 1.0 and free_mib >= need - 1e-9) or (is_new and fit == 0)
-                ):
-                    free_slots -= 1.0
-                    free_mib -= need
-                    fit += 1
-                if fit > 0:
-                    if is_new:
-                        runs[i, _TMS] = (left + fit - 1) // fit
-                        used += (left + fit - 1) // fit
-                    tms = int(runs[i, _TMS])
-                    full = min(tms, left // fit)
-                    left -= full * fit
-                    if full < tms:  # the others stay as they are, next in line
-                        _split(runs, known, i, full)
-                        known += 1
-                    runs[i, _FREE_SLOTS], runs[i, _FREE_MIB] = free_slots, free_mib
-                i += 1
+            if kind[v] != SOURCE and level[v] + 1 == x:
+                known = _place(runs, known, parallelism[v], subtask_mib[x], slots, room)
+    used = 0
+    for i in range(known):
+        used += int(runs[i, _TMS])
     return used
+
+
+@njit(cache=True, nogil=True)
+def _place(runs: Row, known: int, tasks: int, need: float, slots: int, room: float) -> int:
+    """Place the subtasks of a vertex, each of which needs so many MiB; return the number of runs.
+
+    They are alike, so TaskManagers in a row that hold the same still do afterwards, but for the
+    last one reached. A row of `runs` stands for such neighbours: there are at most two more after
+    each vertex, and no array needs a number per TaskManager.
+    """
+    left, i = tasks, 0
+    while left > 0:
+        is_new = i == known
+        if is_new:
+            runs[i, _FREE_SLOTS], runs[i, _FREE_MIB] = slots, room
+            known += 1
+        # Subtask by subtask, so that memory is rounded as if each were placed alone. A new
+        # TaskManager takes one in any case.
+        free_slots, free_mib, fit = runs[i, _FREE_SLOTS], runs[i, _FREE_MIB], 0
+        while fit < left and (
+            (free_slots >= 1.0 and free_mib >= need - 1e-9) or (is_new and fit == 0)
+        ):
+            free_slots -= 1.0
+            free_mib -= need
+            fit += 1
+        if fit > 0:
+            if is_new:
+                runs[i, _TMS] = (left + fit - 1) // fit
+            tms = int(runs[i, _TMS])
+            full = min(tms, left // fit)
+            left -= full * fit
+            if full < tms:  # the others stay as they are, next in line
+                _split(runs, known, i, full)
+                known += 1
+            runs[i, _FREE_SLOTS], runs[i, _FREE_MIB] = free_slots, free_mib
+        i += 1
+    return known
 
 
 @njit(cache=True, nogil=True)
