@@ -13,6 +13,7 @@
     ├── MissingExtraError      an optional dependency is not installed
     ├── DatasetError           a dataset, one of its sources or its build cannot be used
     ├── EngineError            an engine gave up on work it was given
+    ├── DeviceError            there is no GPU that can be used, or it is too small for the work
     ├── RegistryError          a model registry has no such name, or cannot be reached
     └── StorageError           a file or folder cannot be written or read
 
@@ -178,6 +179,10 @@ class DatasetError(DspGymError):
 
 class EngineError(DspGymError):
     """An engine gave up on work it was given; finished work is kept."""
+
+
+class DeviceError(DspGymError):
+    """There is no GPU that can be used, it has too little memory, or it was lost."""
 
 
 class KubernetesError(ApiError):
