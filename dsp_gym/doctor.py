@@ -1,4 +1,4 @@
-"""Is everything there? Versions, extras, Java, caches, threads, names and data; a cluster.
+"""Is everything there? Versions, extras, Java, caches, threads, a GPU, names, data; a cluster.
 
 Nothing heavy is imported: what is installed is read from its metadata.
 """
@@ -35,9 +35,10 @@ SHARED_NAMES = ("agents", "baselines")
 """Import names of ours that other distributions use too."""
 
 PURPOSES: dict[str, str] = {
-    "all": "all extras below except bench and dev",
+    "all": "all extras below except bench, dev and gpu",
     "dev": "test, lint and build the project itself",
     "flink": "a local Flink, recordings of it, metrics from Prometheus",
+    "gpu": "simulate on an NVIDIA GPU (device='cuda'), under Linux",
     "kubernetes": "jobs of the Flink Kubernetes Operator",
     "offline": "datasets for offline learning (Minari)",
     "plan": "planning agents, StreamBed's planner, calibration, fits",
@@ -77,6 +78,7 @@ def diagnose() -> list[Finding]:
         *_flink(),
         _compiled_code_cache(),
         _threads(),
+        _card(),
         *_names(),
         _data(),
     ]
@@ -293,6 +295,16 @@ def _threads() -> Finding:
         if name in os.environ
     ]
     return Finding("threads", "usable cores", "ok", ", ".join([str(cores()), *named]))
+
+
+def _card() -> Finding:
+    """Check for a GPU, which is optional."""
+    from dsp_gym.simulation.cuda.card import find_card
+
+    try:
+        return Finding("gpu", "card", "ok", str(find_card()))
+    except DspGymError as error:
+        return Finding("gpu", "card", "missing", error.message, error.remedy)
 
 
 def _names() -> Iterator[Finding]:

@@ -143,6 +143,94 @@ class DeviceArray:
         return np.ascontiguousarray(moved, self.dtype).reshape(-1)
 
 
+class DeviceView(DeviceArray):
+    """Another name for the memory of an array on the card.
+
+    Args:
+        base: The array; it is allocated when this one is first used.
+        shape: The view's shape, with items in the order of C.
+        dtype: Type of the view's items.
+    """
+
+    def __init__(self, base: DeviceArray, shape: Sequence[int], dtype: Any) -> None:
+        super().__init__(shape, dtype)
+        self._base, self._offset = base, 0
+        self._steps: tuple[int, ...] | None = None
+        self._place: tuple[int, int] | None = None
+
+    @classmethod
+    def of_part(cls, base: DeviceArray, axis: int, place: int) -> DeviceView:
+        """Name the part at one place of an axis.
+
+        Returns:
+            A view without the axis.
+        """
+        shape = [size for at, size in enumerate(base.shape) if at != axis]
+        made = cls(base, shape, base.dtype)
+        steps = base.strides
+        made._offset = place * steps[axis]
+        made._steps = tuple(step for at, step in enumerate(steps) if at != axis)
+        made._place = axis, place
+        return made
+
+    @classmethod
+    def of_interface(cls, other: Any) -> DeviceView:
+        """Name the memory of another library's array on the card.
+
+        Returns:
+            A view, which keeps the array alive.
+
+        Raises:
+            TypeError: Its items are not whole numbers of 64 bits.
+        """
+        known = other.__cuda_array_interface__
+        if np.dtype(known["typestr"]) != np.int64:
+            raise TypeError(f"expected int64 on the card, found {known['typestr']}")
+        made = cls(_Borrowed(other, int(known["data"][0])), known["shape"], np.int64)
+        made._steps = known.get("strides") or made.strides
+        return made
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return super().strides if self._steps is None else self._steps
+
+    @property
+    def layout(self) -> Literal["C", "A"]:
+        return "C" if self._steps is None else "A"
+
+    @property
+    def nbytes(self) -> int:
+        return 0
+
+    @property
+    def address(self) -> int:
+        return self._base.address + self._offset
+
+    @property
+    def host(self) -> Host:  # type: ignore[override]  # the base's, by another name
+        if self._place is not None:
+            return self._base.host.take(self._place[1], self._place[0])
+        return self._base.host.view(self.dtype).reshape(self.shape)
+
+    def to_host(self) -> Host:
+        if self._place is not None:
+            axis, place = self._place
+            return np.ascontiguousarray(self._base.to_host().take(place, axis))
+        return self._base.to_host().view(self.dtype).reshape(self.shape)
+
+
+class _Borrowed(DeviceArray):
+    """The memory of another library's array."""
+
+    def __init__(self, other: Any, address: int) -> None:
+        super().__init__((0,), np.int64)
+        self._other, self._address = other, address
+
+    @property
+    def address(self) -> int:
+        return self._address
+
+
 def one_per_job(table: Table, jobs: int) -> Table:
     """Describe arrays that every job has for itself.
 

@@ -1,0 +1,1 @@
+"""Environments on a graphics card: every step of every one of them is a thread."""

@@ -1,0 +1,399 @@
+"""Tens of thousands of environments on one graphics card, advanced together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Ints
+from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+from dsp_gym.envs.cuda.pool import EPISODES, MOST_ROWS, EpisodePool
+from dsp_gym.envs.cuda.tables import Chosen, Course, Moves, Scratch, Seen
+from dsp_gym.envs.cuda.threads import Sizes, env_kernels
+from dsp_gym.envs.features import (
+    JOB_MEMORY_COLUMNS,
+    JOB_VALUES,
+    VERTEX_MEMORY_COLUMNS,
+    VERTEX_VALUES,
+)
+from dsp_gym.envs.observation import ObservationEncoder
+from dsp_gym.envs.reward import TERMS, weights_of
+from dsp_gym.envs.scenarios import Scenario
+from dsp_gym.errors import ConfigError, DeviceError
+from dsp_gym.job import sizing
+from dsp_gym.job.cost import refuse_free
+from dsp_gym.loads.splits import SplitName
+from dsp_gym.loop.rates import RATES
+from dsp_gym.loop.snapshot import JOB_FLOATS, VERTEX_FLOATS
+from dsp_gym.loop.topology import JobFacts, Topology
+from dsp_gym.simulation.cuda.card import find_card
+from dsp_gym.simulation.cuda.device_arrays import (
+    DeviceArray,
+    DeviceHandle,
+    DeviceView,
+    bytes_of,
+    shared,
+    with_job_axis,
+)
+from dsp_gym.simulation.cuda.kernels import Kernel
+from dsp_gym.simulation.cuda.threads import NO_TRACE, NOT_SEEN, Loads, Wanted, threads
+from dsp_gym.simulation.measure import View
+from dsp_gym.simulation.options import Parameters, simulated_topology
+from dsp_gym.simulation.state import OUTCOME, Model, SimulationState, allocate, fixed_columns
+
+RESERVED = 0.15
+"""Share of the free memory that is left to networks, and to the threads' own memory."""
+
+
+class DeviceStep(NamedTuple):
+    """The results of one step, on the card; the next step writes over them."""
+
+    observation: DeviceArray  # (J, size)
+    reward: DeviceArray  # (J,)
+    terminated: DeviceArray  # (J,)
+    truncated: DeviceArray  # (J,)
+    final_observation: DeviceArray  # (J, size), of those that have ended
+    mask: DeviceArray  # (J, sum of choices)
+
+
+class DeviceEnv:
+    """J environments on the card, begun again where an episode ends.
+
+    Environments of one job stand together: environment i runs job i * jobs // J.
+
+    Args:
+        made: Jobs, loads, environment; guardrails that cannot go there are refused.
+        num_envs: J.
+        split: Part of the loads.
+        rows: Most rows of the pool of episodes.
+        episodes: Episodes of each row.
+
+    Raises:
+        ConfigError: Part of the scenario cannot go to the card.
+        DeviceError: There is no card, or it has too little memory; nothing is allocated then.
+    """
+
+    def __init__(
+        self,
+        made: Scenario,
+        num_envs: int,
+        split: SplitName = "train",
+        rows: int = MOST_ROWS,
+        episodes: int = EPISODES,
+    ) -> None:
+        _refuse(made)
+        refuse_free(made.specs)
+        self.num_envs, self.config = num_envs, made.env
+        jobs = np.arange(num_envs) * len(made.specs) // num_envs
+        self.topology = simulated_topology(
+            Topology.of(made.specs, jobs.tolist()), made.env.simulation.mechanisms
+        )
+        self.encoder = ObservationEncoder(self.topology.take(_first_of(jobs)))
+        self.vertices = self.topology.max_vertices
+        self.observation_size = self.encoder.layout.size
+        self.choices = (MOVES, MEMORY_MOVES) * self.vertices
+        self.pool = EpisodePool(
+            made.specs, jobs, made.loads, split, made.env, made.base_dir, rows, episodes
+        )
+        self.seeds: Ints = np.arange(num_envs)
+        self._describe()
+
+    def _describe(self) -> None:
+        """Describe all arrays; none is allocated."""
+        jobs, vertices, tables = self.num_envs, self.vertices, self.topology.tables
+        options, size = self.config.simulation, self.observation_size
+        order = np.arange(jobs)
+        f8, i8, b1, f4 = np.float64, np.int64, np.bool_, np.float32
+
+        def own(*shape: int, dtype: Any = f8) -> DeviceArray:
+            return DeviceArray((jobs, *shape), dtype, 0)
+
+        state = allocate(tables, 1, options)
+        fixed = DeviceArray.of(fixed_columns(tables))
+        row = with_job_axis(self.topology.row, order)
+        self._model = _handle(Model(shared(tables), row, fixed, Parameters.of(options)))
+        self._state = _handle(SimulationState(*(own(*one.shape, dtype=one.dtype) for one in state)))
+        entries = len(self.pool.members) * self.pool.episodes
+        self._loads = _handle(
+            Loads(
+                DeviceArray((entries, 1, self.config.episode_s), f8),
+                own(dtype=i8),
+                own(1, len(OUTCOME)),
+                DeviceArray.of(NO_TRACE),
+                DeviceArray.of(NOT_SEEN),
+            )
+        )
+        self._wanted = _handle(
+            Wanted(own(1, vertices, dtype=i8), own(1, vertices, dtype=i8), own(1, dtype=i8))
+        )
+        unit = sizing.reference_cost_per_s(tables, self.topology.row, self.config.start_headroom)
+        weights = weights_of(self.config.reward, 1)[:, 0]
+        self._course = _handle(
+            Course(
+                own(dtype=i8),
+                own(dtype=i8),
+                DeviceArray.of(self.pool.row * self.pool.episodes),
+                own(dtype=i8),
+                own(1, dtype=i8),
+                with_job_axis(unit, order),
+                DeviceArray.of(np.broadcast_to(weights[:, None], (jobs, len(TERMS), 1)), 0),
+                own(len(TERMS) + 1, 1),
+                own(2, 1, dtype=b1),
+                own(1, len(OUTCOME)),
+                own(1, size, dtype=f4),
+            )
+        )
+        first = self.encoder._fixed[self.topology.row]
+        self._seen = _handle(
+            Seen(
+                own(1, dtype=i8),
+                own(1, vertices, dtype=i8),
+                own(1, vertices, dtype=i8),
+                own(len(JOB_FLOATS), 1),
+                own(len(VERTEX_FLOATS), 1, vertices),
+                own(len(RATES), 1, vertices),
+                own(1, vertices, MOVES, dtype=i8),
+                own(1, vertices, MEMORY_MOVES, dtype=i8),
+                own(1, vertices, len(VERTEX_MEMORY_COLUMNS)),
+                own(1, len(JOB_MEMORY_COLUMNS)),
+                own(1, vertices * LOGITS, dtype=b1),
+                with_job_axis(first, order),
+            )
+        )
+        facts = {name: getattr(tables, name) for name in JobFacts._fields[1:]}
+        self._facts = _handle(JobFacts(row, **{n: DeviceArray.of(a) for n, a in facts.items()}))  # type: ignore[arg-type]  # arrays on the card
+        values = [DeviceArray((jobs, len(names)), f8) for names in (VERTEX_VALUES, JOB_VALUES)]
+        named = [
+            DeviceView(one, (jobs, 1), [(name, f8) for name in names])
+            for one, names in zip(values, (VERTEX_VALUES, JOB_VALUES), strict=True)
+        ]
+        self._scratch = _handle(Scratch(values[0], named[0], values[1], named[1]))
+        self._asked, self._begun, self._all = (
+            _handle(Chosen(one))
+            for one in (
+                own(1, dtype=b1),
+                own(1, dtype=b1),
+                DeviceArray.of(np.ones((jobs, 1), b1), 0),
+            )
+        )
+        self._first_row = _handle(Chosen(DeviceArray.of(np.zeros(1, i8))))
+        self._moves = _handle(Moves(DeviceArray((jobs, 2 * vertices), i8, 0)))
+
+    @property
+    def bytes_per_env(self) -> int:
+        """Bytes that an environment takes on the card, beside what all share."""
+        return self._own_bytes // self.num_envs
+
+    @cached_property
+    def _own_bytes(self) -> int:
+        tables = (
+            self._state,
+            self._wanted,
+            self._course,
+            self._seen,
+            self._scratch,
+            self._moves,
+            self._asked,
+            self._begun,
+            self._all,
+        )
+        loads = Loads(*self._loads.arrays)
+        return bytes_of(*(one.arrays for one in tables)) + bytes_of((loads.load, loads.outcome))
+
+    def check_memory(self) -> None:
+        """Compare with the free memory of the card, before anything is allocated.
+
+        Raises:
+            DeviceError: It is too little; the error says how many environments fit.
+        """
+        card = find_card()
+        free = int(card.free_bytes * (1 - RESERVED)) - self.pool.bytes
+        if self._own_bytes > free:
+            fit = max(0, free // self.bytes_per_env)
+            raise DeviceError(
+                f"{self.num_envs:,} environments need {self._own_bytes / 2**30:.1f} GiB, "
+                f"{self.bytes_per_env / 1024:.1f} KiB each, and {card.name} has "
+                f"{max(0, free) / 2**30:.1f} GiB for them",
+                key="num_envs",
+                value=self.num_envs,
+                remedy=f"Take at most {fit:,}." if fit else "Take a card with more memory.",
+            )
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, Kernel, Kernel]:
+        """The kernels of acting, beginning and looking."""
+        sizes = Sizes(
+            self.vertices, self.encoder.layout.job.start, self.observation_size, self.pool.episodes
+        )
+        view = View.of(self.config.simulation.measurement)
+        made = env_kernels(self.config, view, sizes, threads(self.vertices))
+        known = (sizes, view, self.config.model_dump_json())
+        m, s, e = self._model, self._state, self._seen
+        act = m, s, self._loads, self._wanted, self._course, e, self._moves
+        return (
+            Kernel(made.act, act, known),
+            Kernel(made.begin, self._of_begin(self._handles_of_pool()), known),
+            Kernel(made.look, (m, s, e, self._facts, self._scratch, self._all), known),
+        )
+
+    def reset(self, seeds: Ints | None = None) -> DeviceStep:
+        """Draw the episodes, and begin the first one everywhere.
+
+        Args:
+            seeds: (J,) seeds of the environments; None: as before.
+
+        Returns:
+            Observations and masks; the other results count for nothing.
+        """
+        self.check_memory()
+        if seeds is not None:
+            self.seeds = np.asarray(seeds, np.int64)
+        pool, rates = self.pool.draw(self.seeds)
+        Loads(*self._loads.arrays).rates.fill_from(rates)  # type: ignore[attr-defined]  # on the card
+        self._pool = _handle(shared(pool))
+        course: Any = Course(*self._course.arrays)
+        course.base_seed.fill_from(self.seeds)
+        course.episode.fill_from(np.full(self.num_envs, -1))
+        course.ends.fill_from(np.zeros((self.num_envs, 2, 1), np.bool_))
+        self._ask(True)
+        self._begin()
+        self._ask(False)
+        return self._result()
+
+    def step(self, actions: Any) -> DeviceStep:
+        """Take a decision for every job; those whose episode ends begin the next one at once.
+
+        Args:
+            actions: (J, 2 V) int64: an array of NumPy, whose values are checked, or one on the
+                card, of torch or any other that has `__cuda_array_interface__`, which is read in
+                place. There a value outside the space holds, and is counted: `refused`.
+
+        Returns:
+            The results.
+        """
+        moves = self._given(actions)
+        act, _, look = self.kernels
+        m, s, e = self._model, self._state, self._seen
+        act.launch(self.num_envs, m, s, self._loads, self._wanted, self._course, e, moves)
+        look.launch(self.num_envs, m, s, e, self._facts, self._scratch, self._all)
+        self._begin()
+        return self._result()
+
+    @property
+    def refused(self) -> int:
+        """Number of parts of actions outside the space, taken as holding."""
+        course: Any = Course(*self._course.arrays)
+        return int(course.refused.to_host().sum())
+
+    @property
+    def outcome(self) -> DeviceArray:
+        """True outcome of the last step, (J, quantities), as `dsp_gym.loop.outcome` names them."""
+        return _without_axis(Course(*self._course.arrays).last, 1)
+
+    def _begin(self) -> None:
+        """Begin an episode where one has ended or is asked for, and look at those."""
+        _, begin, look = self.kernels
+        m, s, e = self._model, self._state, self._seen
+        begin.launch(self.num_envs, *self._of_begin(self._pool))
+        look.launch(self.num_envs, m, s, e, self._facts, self._scratch, self._begun)
+
+    def _of_begin(self, pool: DeviceHandle) -> tuple[DeviceHandle, ...]:
+        return (
+            self._model,
+            self._state,
+            self._loads,
+            self._course,
+            self._seen,
+            pool,
+            self._asked,
+            self._begun,
+            self._first_row,
+        )
+
+    def _handles_of_pool(self) -> DeviceHandle:
+        """Return the pool's handle; one of its types before anything is drawn."""
+        if hasattr(self, "_pool"):
+            return self._pool
+        none, vertices = np.zeros(1), np.zeros((1, self.vertices), np.int64)
+        whole = np.zeros(1, np.int64)
+        from dsp_gym.envs.cuda.tables import Pool
+
+        return _handle(shared(Pool(vertices, vertices, none, whole, none, whole)))
+
+    def _ask(self, everywhere: bool) -> None:
+        asked: Any = self._asked.arrays[0]
+        asked.fill_from(np.full(asked.shape, everywhere))
+
+    def _given(self, actions: Any) -> DeviceHandle:
+        """Return the handle of the actions."""
+        shape = self.num_envs, 2 * self.vertices
+        interface: Mapping[str, Any] | None = getattr(actions, "__cuda_array_interface__", None)
+        if tuple(actions.shape) != shape:
+            raise ValueError(f"actions have shape {tuple(actions.shape)}, expected {shape}")
+        if interface is not None:
+            return _handle(Moves(DeviceView.of_interface(actions)))  # type: ignore[arg-type]  # on the card
+        checked = np.asarray(actions, np.int64)
+        if np.any(checked < 0) or np.any(checked >= np.array(self.choices)):
+            raise ValueError("an action is outside its space: moves 0..6, memory moves 0..2")
+        kept: Any = self._moves.arrays[0]
+        kept.fill_from(checked)
+        return self._moves
+
+    def _result(self) -> DeviceStep:
+        course, seen = Course(*self._course.arrays), Seen(*self._seen.arrays)
+        return DeviceStep(
+            _without_axis(seen.observation, 1),
+            _item(course.scores, len(TERMS)),
+            _item(course.ends, 0),
+            _item(course.ends, 1),
+            _without_axis(course.final, 1),
+            _without_axis(seen.valid, 1),
+        )
+
+
+def _handle(table: Any) -> DeviceHandle:
+    return DeviceHandle(table)
+
+
+def _without_axis(array: Any, axis: int) -> DeviceArray:
+    """Return the same memory without an axis of length 1."""
+    return DeviceView.of_part(array, axis, 0)
+
+
+def _item(array: Any, place: int) -> DeviceArray:
+    """Return one of the rows of an array (J, rows, 1), (J,)."""
+    return DeviceView.of_part(DeviceView.of_part(array, 2, 0), 1, place)
+
+
+def _first_of(jobs: Ints) -> Ints:
+    """Return the first environment of each job."""
+    return np.unique(jobs, return_index=True)[1]
+
+
+def _refuse(made: Scenario) -> None:
+    """Refuse what cannot go to the card, by name."""
+    if made.env.action != "vertex":
+        raise ConfigError(
+            "capacity actions need the service model, which is not compiled for a GPU",
+            key="action",
+            value=made.env.action,
+            remedy="Take action='vertex', or device='cpu'.",
+        )
+    names = getattr(made.guardrails, "names", ())
+    if names:
+        raise ConfigError(
+            f"the guardrails {', '.join(names)} are not compiled for a GPU",
+            key="guardrails",
+            value=made.guardrails_config,
+            remedy="Leave guardrails out, or take device='cpu'.",
+        )
+    if made.env.simulation.trace:
+        raise ConfigError(
+            "a trace of every second is not kept on a GPU",
+            key="env.simulation.trace",
+            value=True,
+            remedy="Leave it out, or take device='cpu'.",
+        )
