@@ -97,7 +97,7 @@ def register_all() -> None:
             gymnasium.register(
                 id=name,
                 entry_point="dsp_gym.envs.single:AutoscaleEnv",
-                vector_entry_point="dsp_gym.envs.vector:AutoscaleVectorEnv",
+                vector_entry_point="dsp_gym.envs.vector:vector_env",
                 kwargs=arguments,
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -17,8 +17,45 @@ from dsp_gym.envs.keywords import ScenarioChanges
 from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
 from dsp_gym.envs.single import Observation, observation_space, space_of
 from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
-from dsp_gym.errors import ConfigError
+from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.loads.splits import SplitName
+
+
+DEVICES = ("cpu", "cuda")
+"""Devices that environments run on."""
+
+
+def vector_env(
+    num_envs: int = 1, device: str = "cpu", **keywords: Any
+) -> VectorEnv[Any, Any, Any]:
+    """Make many environments on the CPU or on a graphics card.
+
+    Args:
+        num_envs: how many.
+        device: "cpu" or "cuda".
+        **keywords: as `AutoscaleVectorEnv`, or `dsp_gym.envs.cuda.vector.DeviceVectorEnv`, takes
+            them.
+
+    Returns:
+        The environments.
+
+    Raises:
+        ConfigError: There is no such device.
+        MissingExtraError: The extra of the device is not installed.
+        DeviceError: There is no GPU that can be used, or it has too little memory.
+    """
+    if device == "cpu":
+        return AutoscaleVectorEnv(num_envs, **keywords)
+    if device != "cuda":
+        raise ConfigError(
+            f"there is no device '{device}'", key="device", remedy=did_you_mean(device, DEVICES)
+        )
+    from dsp_gym.simulation.cuda.card import find_card
+
+    find_card()
+    from dsp_gym.envs.cuda.vector import DeviceVectorEnv
+
+    return DeviceVectorEnv(num_envs, **keywords)
 
 
 class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):

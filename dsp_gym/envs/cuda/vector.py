@@ -1,0 +1,104 @@
+"""Environments on a graphics card as a Gymnasium vector environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from dsp_gym.arrays import Ints
+from dsp_gym.envs.codec import VertexCodec
+from dsp_gym.envs.cuda.device_env import DeviceEnv, DeviceStep
+from dsp_gym.envs.keywords import ScenarioChanges
+from dsp_gym.envs.scenarios import ActionName, Job, changed, scenario
+from dsp_gym.envs.single import observation_space, space_of
+from dsp_gym.errors import ConfigError
+from dsp_gym.loads.splits import SplitName
+
+
+class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
+    """`num_envs` jobs on the card: `gymnasium.make_vec(id, num_envs=131072, device="cuda")`.
+
+    Observations, rewards, ends and masks stay on the card: arrays with
+    `__cuda_array_interface__`, which `torch.as_tensor(array, device="cuda")` takes without a copy.
+    The next step writes over them. `array.to_host()` copies one to NumPy.
+
+    With one job, environment i seeded with `seed` is the single environment seeded with `seed + i`,
+    as long as it has a row of its own in the pool of episodes: `rows` of them are drawn on the
+    host, `episodes` for each. Others have random streams of their own, and share loads and starts.
+    With several jobs, environments of one job stand together.
+
+    Args:
+        num_envs: how many environments.
+        job: a job, as in `AutoscaleVectorEnv`.
+        config: an experiment's name, path or content; its env and loads are used.
+        split: part of the loads episodes are drawn from.
+        guardrails: none can go to a card; a name is refused.
+        action: "vertex"; others are refused.
+        rows: most rows of the pool of episodes.
+        episodes: episodes of each row.
+        **changes: load, reward and SLO, as in `AutoscaleVectorEnv`.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's own attribute
+
+    def __init__(
+        self,
+        num_envs: int,
+        job: Job | None = None,
+        config: str | Path | dict[str, object] | None = None,
+        split: SplitName = "train",
+        guardrails: str | None = None,
+        action: ActionName | None = None,
+        rows: int = 1024,
+        episodes: int = 2,
+        **changes: Unpack[ScenarioChanges],
+    ) -> None:
+        made = scenario(job, config, guardrails=guardrails, explain=False, action=action)
+        self.device_env = DeviceEnv(changed(made, changes, split), num_envs, split, rows, episodes)
+        self.num_envs = num_envs
+        codec = VertexCodec(
+            self.device_env.encoder.topology, self.device_env.config.ds2_utilization
+        )
+        self.single_observation_space = observation_space(codec.observation_size)
+        self.single_action_space = space_of(codec)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._first = int(self.np_random.integers(0, 2**31))
+
+    def reset(
+        self, *, seed: int | Any | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Any, dict[str, object]]:
+        """Begin an episode everywhere.
+
+        Returns:
+            Observations (num_envs, size), and info: `action_mask`.
+
+        Raises:
+            ConfigError: Only some environments were to begin.
+        """
+        if options and options.get("reset_mask") is not None:
+            raise ConfigError(
+                "on a GPU all environments begin together; ended ones begin again by themselves",
+                key="reset_mask",
+                remedy="Leave it out, or take device='cpu'.",
+            )
+        if isinstance(seed, int | np.integer):
+            self._first = int(seed)
+        seeds = self._first + np.arange(self.num_envs) if np.ndim(seed) == 0 else np.asarray(seed)
+        done = self.device_env.reset(cast(Ints, seeds))
+        return done.observation, {"action_mask": done.mask}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, object]]:
+        """Take one decision for every job.
+
+        Returns:
+            Observations, rewards, terminated, truncated, and info: `action_mask`, and `final_obs`,
+            which counts where an episode has ended. All on the card.
+        """
+        done: DeviceStep = self.device_env.step(actions)
+        info: dict[str, object] = {"action_mask": done.mask, "final_obs": done.final_observation}
+        return done.observation, done.reward, done.terminated, done.truncated, info

@@ -1,0 +1,359 @@
+"""The simulation and the environment on a GPU: checked against the CPU, then timed.
+
+    python -m dsp_gym.studies.bench.device --out device.json
+
+The references are computed by the CPU of the same machine, with the same seeds. Every part writes
+what it found before the next one begins, and none begins that cannot be over in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dsp_gym.arrays import Ints
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
+from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+from dsp_gym.envs.scenarios import DEFAULT_LOADS, scenario
+from dsp_gym.envs.vector import AutoscaleVectorEnv
+from dsp_gym.errors import DspGymError
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.topology import Topology
+from dsp_gym.simulation import rescaling
+from dsp_gym.simulation.capacity import packing_room
+from dsp_gym.simulation.cuda.card import find_card, is_simulated
+from dsp_gym.simulation.options import Faults, Measurement, SimulationOptions
+
+JOB = "bench-8"
+MIX = ("nexmark-q3", "nexmark-q5", "nexmark-q11")
+KINDS = (JOB, *MIX)
+INTERVAL_S = 60
+
+FAULTY = SimulationOptions(
+    threads=1,
+    faults=Faults(
+        failures_per_hour=3,
+        slow_nodes_per_hour=2,
+        metric_gaps_per_hour=2,
+        failed_rescale_probability=0.2,
+    ),
+    measurement=Measurement(missing_probability=0.05, delay_s=15),
+    warms_each_second=True,
+)
+"""Every fault there is, often."""
+
+WORST = 1e-12
+"""Largest relative difference to the CPU that is no mistake."""
+
+
+class Amounts(NamedTuple):
+    """How much is checked and timed."""
+
+    jobs: int  # compared with the CPU, of each set of options
+    decisions: int
+    envs: int  # compared with the CPU
+    steps: int
+    timed: tuple[int, ...]  # environments
+    launches: int
+
+
+FULL = Amounts(128, 60, 64, 60, (1024, 16_384, 131_072), 10)
+TINY = Amounts(4, 3, 2, 3, (2,), 1)
+"""For numba's simulator, which shows that the script runs, and nothing about speed."""
+
+
+class Compared(NamedTuple):
+    """Numbers of the card beside those of the CPU."""
+
+    bit_equal: float  # share
+    worst: float  # largest relative difference
+
+    @classmethod
+    def of(cls, got: Any, wanted: Any) -> Compared:
+        """Compare two arrays.
+
+        Returns:
+            Shares and differences; unknown values are equal to unknown ones.
+        """
+        a, b = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        apart = np.abs(a - b) / np.maximum(np.abs(b), 1e-9)
+        worst = float(np.max(np.where(same, 0.0, np.nan_to_num(apart, nan=np.inf)), initial=0.0))
+        return cls(float(same.mean()), worst)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Check, time, and write what was found.
+
+    Returns:
+        0; 1 where a number differs from the CPU's; 2 where there is no card.
+    """
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--out", type=Path, default=Path("build/device.json"))
+    parser.add_argument("--seconds", type=float, default=200.0, help="no part begins after these")
+    given = parser.parse_args(arguments)
+    begun = time.monotonic()
+    try:
+        card = find_card()
+    except DspGymError as error:
+        print(f"Nothing was measured: {error}", file=sys.stderr)
+        return 2
+    amounts = TINY if is_simulated() else FULL
+    found: dict[str, object] = {
+        "card": str(card),
+        "simulated": is_simulated(),
+        "versions": _versions(),
+        "left_out": [],
+    }
+    for name, part in _PARTS.items():
+        if time.monotonic() - begun > given.seconds:
+            found["left_out"] = [*_strings(found["left_out"]), name]
+            continue
+        found[name] = part(amounts)
+        found["seconds"] = round(time.monotonic() - begun, 1)
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        print(f"[{found['seconds']:>6} s] {name}: {json.dumps(found[name])}", flush=True)
+    return 0 if _agrees(found) else 1
+
+
+def check_jobs(amounts: Amounts) -> dict[str, object]:
+    """Compare outcomes and state of four kinds of jobs, rescaled now and then.
+
+    Returns:
+        Comparisons, without faults and with all of them.
+    """
+    return {
+        name: _compared_jobs(options, amounts)
+        for name, options in (("plain", SimulationOptions(threads=1)), ("faulty", FAULTY))
+    }
+
+
+def _compared_jobs(options: SimulationOptions, amounts: Amounts) -> dict[str, object]:
+    from dsp_gym.simulation.cuda.batch import DeviceBatch
+
+    draw = np.random.default_rng(5)
+    seconds, kinds = amounts.decisions * INTERVAL_S, len(KINDS)
+    topology = Topology.of([load_job(k) for k in KINDS], [j % kinds for j in range(amounts.jobs)])
+    jobs = SimulatedJobs(topology, options)
+    phase, mean = (draw.uniform(*bounds, (amounts.jobs, 1)) for bounds in ((0, 6.28), (0.4, 1.0)))
+    wave = 1 + 0.6 * np.sin(phase + np.arange(seconds)[None] * 2 * np.pi / 3600)
+    noise = np.exp(0.05 * draw.standard_normal((amounts.jobs, seconds)))
+    rates = topology.tables.rate_per_s[topology.row][:, None] * mean * wave * noise
+    jobs.reset(draw.integers(0, 2**62, amounts.jobs), rates)
+    model, state = jobs._held()
+    card = DeviceBatch(model.arrays, state.arrays, jobs.rates, jobs._view)
+    got, wanted = [], []
+    for decision in range(amounts.decisions):
+        if decision % 10 == min(5, amounts.decisions - 2):
+            highest = np.clip(topology.tables.max_parallelism[topology.row], 1, 40)
+            p = draw.integers(1, highest + 1)
+            level = draw.integers(-1, topology.tables.levels[topology.row][:, None], p.shape)
+            runs = packing_room(topology.max_vertices)
+            asked, counted = jobs._asked, jobs._outcome
+            rescaling.ask(model, state, p, level, 0, len(jobs), asked, counted, runs)
+            card.ask(p, level)
+        wanted.append(jobs.advance(INTERVAL_S).columns.copy())
+        got.append(card.advance(INTERVAL_S).columns.copy())
+    at_end = card.state_on_host()
+    return {
+        "jobs": amounts.jobs,
+        "decisions": amounts.decisions,
+        "rescales": int(jobs.state.rescales.sum()),
+        "outcomes": Compared.of(got, wanted)._asdict(),
+        "state": Compared.of(
+            np.concatenate([np.ravel(one).astype(float) for one in at_end]),
+            np.concatenate([np.ravel(one).astype(float) for one in jobs.state]),
+        )._asdict(),
+    }
+
+
+def check_environment(amounts: Amounts) -> dict[str, object]:
+    """Compare observations, rewards, ends and masks over an episode and the next one's beginning.
+
+    Returns:
+        Comparisons.
+    """
+    from dsp_gym.envs.cuda.device_env import DeviceEnv
+
+    steps = amounts.steps
+    document = {
+        "name": "device",
+        "jobs": [JOB],
+        "loads": DEFAULT_LOADS,
+        "env": {
+            "episode_s": INTERVAL_S * max(2, steps // 2),
+            "simulation": FAULTY.model_dump(exclude={"threads"}, exclude_none=True),
+        },
+    }
+    cpu = AutoscaleVectorEnv(amounts.envs, config=document)
+    card = DeviceEnv(
+        scenario(config=document, explain=False), amounts.envs, rows=amounts.envs, episodes=3
+    )
+    draw = np.random.default_rng(3)
+    first, _ = cpu.reset(seed=11)
+    begun = card.reset(11 + np.arange(amounts.envs))
+    pairs: dict[str, list[tuple[Any, Any]]] = {
+        "observations": [(begun.observation.to_host(), first)],
+        "rewards": [],
+        "ends": [],
+        "masks": [(begun.mask.to_host(), cpu.action_masks())],
+    }
+    for _ in range(steps):
+        actions = moves(draw, cpu.action_masks(), share=0.1)
+        observation, reward, terminated, truncated, _ = cpu.step(actions)
+        done = card.step(actions)
+        pairs["observations"].append((done.observation.to_host(), observation))
+        pairs["rewards"].append((done.reward.to_host(), reward))
+        pairs["ends"].append((done.terminated.to_host(), terminated))
+        pairs["ends"].append((done.truncated.to_host(), truncated))
+        pairs["masks"].append((done.mask.to_host(), cpu.action_masks()))
+    return {
+        "environments": amounts.envs,
+        "steps": steps,
+        "rescales": int(cpu.batch.jobs.state.rescales.sum()),
+        **{
+            name: Compared.of(*map(np.array, zip(*both, strict=True)))._asdict()
+            for name, both in pairs.items()
+        },
+    }
+
+
+def moves(draw: np.random.Generator, masks: Any, share: float) -> Ints:
+    """Draw valid actions, most of which hold.
+
+    Args:
+        draw: Source of randomness.
+        masks: (J, V * choices) valid choices.
+        share: Share of single moves that are not holding.
+
+    Returns:
+        Actions (J, 2 V).
+    """
+    valid = masks.reshape(len(masks), -1, LOGITS)
+    parts = []
+    for some in (slice(0, MOVES), slice(MOVES, MOVES + MEMORY_MOVES)):
+        of_part = valid[..., some]
+        wanted = np.where(of_part, draw.random(of_part.shape), -1.0).argmax(axis=2)
+        parts.append(np.where(draw.random(wanted.shape) < share, wanted, 0))
+    return np.stack(parts, axis=2).reshape(len(masks), -1).astype(np.int64)
+
+
+def time_advance(amounts: Amounts) -> dict[str, object]:
+    """Time a decision interval of the simulation alone, one job and a mix of three.
+
+    Returns:
+        Decisions per second by jobs and their number.
+    """
+    from dsp_gym.simulation.cuda.batch import advance_kernel
+    from dsp_gym.simulation.cuda.kernels import Kernel
+    from dsp_gym.simulation.cuda.threads import threads
+
+    found: dict[str, object] = {}
+    for name, jobs in ((JOB, [JOB]), ("Nexmark mix", list(MIX))):
+        for count in amounts.timed[-1:] if name != JOB else amounts.timed:
+            env = _environment(jobs, count)
+            env.reset()
+            handles = env._model, env._state, env._loads
+            advance = threads(env.vertices).advance
+            kernel = Kernel(advance_kernel(advance, INTERVAL_S), handles, (INTERVAL_S,))
+            rate = _rate(lambda k=kernel, n=count, h=handles: k.launch(n, *h), count, amounts)  # type: ignore[misc]  # bound at once
+            found[f"{name}, {count}"] = rate
+            found["local bytes of a thread"] = kernel.local_bytes
+            del env, kernel, handles
+    return found
+
+
+def time_environment(amounts: Amounts) -> dict[str, object]:
+    """Time whole steps: decode, advance, score, autoreset, observe, masks; and count the memory.
+
+    Returns:
+        Steps per second by number of environments, and bytes of each.
+    """
+    found: dict[str, object] = {}
+    for count in amounts.timed:
+        env = _environment([JOB], count)
+        env.reset()
+        holding = np.zeros((count, 2 * env.vertices), np.int64)
+        env.step(holding)
+        act, _, look = env.kernels
+        parts = env._model, env._state, env._seen
+
+        def step(env: Any = env, act: Any = act, look: Any = look, parts: Any = parts) -> None:
+            act.launch(
+                env.num_envs, *parts[:2], env._loads, env._wanted, env._course, parts[2], env._moves
+            )
+            look.launch(env.num_envs, *parts, env._facts, env._scratch, env._all)
+            env._begin()
+
+        found[f"{JOB}, {count}"] = _rate(step, count, amounts)
+        found["bytes per environment"] = env.bytes_per_env
+        del env, step
+    return found
+
+
+def _environment(jobs: list[str], count: int) -> Any:
+    from dsp_gym.envs.cuda.device_env import DeviceEnv
+
+    document = {"name": "device", "jobs": jobs, "loads": DEFAULT_LOADS}
+    return DeviceEnv(scenario(config=document, explain=False), count, rows=128, episodes=2)
+
+
+def _rate(launch: Callable[[], None], count: int, amounts: Amounts) -> float:
+    """Return jobs per second of a launch, after two that warm up."""
+    from dsp_gym.simulation.cuda.kernels import synchronize
+
+    for _ in range(2):
+        launch()
+    synchronize()
+    begun = time.perf_counter()
+    for _ in range(amounts.launches):
+        launch()
+    synchronize()
+    return round(count * amounts.launches / (time.perf_counter() - begun))
+
+
+_PARTS: Mapping[str, Callable[[Amounts], dict[str, object]]] = {
+    "jobs beside the CPU's": check_jobs,
+    "environments beside the CPU's": check_environment,
+    "advance, decisions/s": time_advance,
+    "environment, steps/s": time_environment,
+}
+
+
+def _versions() -> dict[str, str | None]:
+    names = ("numba-cuda", "numba", "llvmlite", "numpy", "torch", "cuda-bindings", "cuda-core")
+    known: dict[str, str | None] = {"python": platform.python_version()}
+    for name in names:
+        try:
+            known[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            known[name] = None
+    return known
+
+
+def _strings(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _agrees(found: object) -> bool:
+    """Return whether no comparison exceeds `WORST`."""
+    if not isinstance(found, Mapping):
+        return True
+    worst = found.get("worst")
+    if isinstance(worst, float) and not worst <= WORST:
+        return False
+    return all(_agrees(one) for one in found.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

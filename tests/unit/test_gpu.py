@@ -1,0 +1,201 @@
+"""The GPU without a GPU: layouts, refusals, and code that compiles for a card that is not there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from dsp_gym.envs.episodes import episode_seed
+from dsp_gym.errors import ConfigError, DeviceError, MissingExtraError
+from dsp_gym.simulation.cuda import card
+
+needs_numba_cuda = pytest.mark.skipif(
+    importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed"
+)
+HOPPER = (9, 0)
+
+
+def environment(**changes: Any) -> Any:
+    """An environment on a card, of which nothing is allocated."""
+    from dsp_gym.envs.cuda.device_env import DeviceEnv
+    from dsp_gym.envs.scenarios import scenario
+
+    count = changes.pop("num_envs", 5)
+    return DeviceEnv(scenario(job="nexmark-q5", explain=False, **changes), count, rows=2)
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'dsp-gym\[gpu\]'"):
+        card.find_card()
+
+
+def test_an_unknown_device_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no device 'cdua'.*Did you mean 'cuda'"):
+        gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device="cdua")
+
+
+def test_the_cpu_is_the_device_unless_another_is_named() -> None:
+    made = gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device="cpu")
+    assert type(made.unwrapped).__name__ == "AutoscaleVectorEnv"
+
+
+@needs_numba_cuda
+def test_without_a_card_the_error_names_the_driver() -> None:
+    try:
+        found = card.find_card()
+    except DeviceError as error:
+        assert "no NVIDIA GPU can be used" in str(error)
+        assert "nvidia-smi" in str(error.remedy)
+        with pytest.raises(DeviceError):
+            gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device="cuda")
+    else:
+        assert found.memory_bytes > 0
+
+
+@needs_numba_cuda
+@pytest.mark.parametrize("fastest", [None, 0, 1, 2])
+def test_strides_lead_to_the_items_in_the_order_they_are_copied_in(fastest: int | None) -> None:
+    from dsp_gym.simulation.cuda.device_arrays import DeviceArray, DeviceView
+
+    values = np.arange(24.0).reshape(2, 3, 4)
+    array = DeviceArray.of(values, fastest)
+    memory = array._flat(values)
+    there = np.lib.stride_tricks.as_strided(memory, array.shape, array.strides)
+    np.testing.assert_array_equal(there, values)
+    if fastest is not None:
+        assert array.strides[fastest] == 8
+    part = DeviceView.of_part(array, 1, 2)
+    at = memory[part._offset // 8 :]
+    there = np.lib.stride_tricks.as_strided(at, part.shape, part.strides)
+    np.testing.assert_array_equal(there, values[:, 2])
+
+
+@needs_numba_cuda
+def test_a_seed_on_the_card_is_that_of_the_episode() -> None:
+    from dsp_gym.envs.cuda.tables import hashed_seed
+
+    for seed, episode in ((0, 0), (7, 3), (2**62, 5), (2**31 - 1, 10**6)):
+        assert hashed_seed(seed, episode) == episode_seed(seed, episode)
+
+
+@needs_numba_cuda
+def test_what_cannot_go_to_a_card_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="capacity_floor"):
+        environment(guardrails="floor")
+    with pytest.raises(ConfigError, match="capacity actions"):
+        environment(action="capacity")
+
+
+@needs_numba_cuda
+def test_too_many_environments_are_refused_before_allocation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from dsp_gym.envs.cuda import device_env
+
+    small = card.Card("a small card", HOPPER, 2**30, 2**22, "13.0")
+    monkeypatch.setattr(device_env, "find_card", lambda: small)
+    env = environment(num_envs=4000)
+    monkeypatch.setattr(type(env.pool), "bytes", property(lambda self: 0))
+    fit = int(2**22 * (1 - device_env.RESERVED)) // env.bytes_per_env
+    with pytest.raises(DeviceError, match=f"Take at most {fit:,}"):
+        env.check_memory()
+
+
+@needs_numba_cuda
+def test_environments_share_the_episodes_of_their_own_job() -> None:
+    from dsp_gym.envs.cuda.pool import EpisodePool
+    from dsp_gym.envs.scenarios import scenario
+    from dsp_gym.job.catalog import load_job
+
+    made = scenario(job="nexmark-q5", explain=False)
+    specs = tuple(load_job(name) for name in ("nexmark-q1", "nexmark-q5"))
+    jobs = np.array([0, 0, 0, 1, 1, 1, 1])
+    pool = EpisodePool(specs, jobs, made.loads, "train", made.env, most_rows=4)
+    assert pool.members.tolist() == [0, 1, 3, 4]
+    np.testing.assert_array_equal(jobs[pool.members[pool.row]], jobs)
+
+
+@needs_numba_cuda
+def test_a_kernel_compiles_without_a_card_and_rounds_as_the_cpu_does() -> None:
+    from numba import cuda
+
+    from dsp_gym.simulation.cuda.device_arrays import DeviceArray, DeviceHandle
+    from dsp_gym.simulation.cuda.kernels import Kernel, function_of
+    from dsp_gym.simulation.cuda.threads import Loads
+    from dsp_gym.simulation.outcome import _average
+    from dsp_gym.simulation.state import OUTCOME
+
+    average, shape = function_of(_average), (8, 1, len(OUTCOME))
+    empty = DeviceArray((1, 0, 1), np.float64)
+    outcome, load = DeviceArray(shape, np.float64, 0), DeviceArray((8,), np.int64)
+    handle = DeviceHandle(Loads(empty, load, outcome, empty, empty))  # type: ignore[arg-type]
+
+    def kernel(loads: Any) -> None:
+        j = cuda.grid(1)
+        mine = loads.arrays.outcome[j]
+        average(mine, 0, 1)
+        mine[0, 0] += mine[0, 1] * mine[0, 2]
+
+    text = Kernel(kernel, [handle]).ptx(HOPPER)
+    assert ".target sm_90" in text
+    assert "mul" in text
+    assert "fma.rn.f64" not in text
+
+
+@pytest.mark.validate
+@needs_numba_cuda
+def test_every_kernel_compiles_without_a_card() -> None:
+    from dsp_gym.simulation.cuda.threads import threads
+    from dsp_gym.simulation.cuda.batch import advance_kernel, ask_kernel
+    from dsp_gym.simulation.cuda.kernels import Kernel
+
+    env = environment()
+    own = threads(env.vertices)
+    state = env._model, env._state
+    for kernel in (
+        *env.kernels,
+        Kernel(advance_kernel(own.advance, 60), (*state, env._loads)),
+        Kernel(ask_kernel(own.ask), (*state, env._wanted, env._loads)),
+    ):
+        text = kernel.ptx(HOPPER)
+        assert text.count(".entry") == 1
+
+
+@needs_numba_cuda
+def test_under_the_simulator_every_number_is_that_of_the_cpu(tmp_path: Path) -> None:
+    # Four kinds of jobs with all faults and rescales, and whole steps over the end of an episode.
+    # In a process of its own: numba reads the variable when it is imported.
+    out = tmp_path / "device.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "dsp_gym.studies.bench.device", "--out", str(out)],
+        env={**os.environ, card.SIMULATED: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(out.read_text("utf-8"))
+    jobs, envs = found["jobs beside the CPU's"], found["environments beside the CPU's"]
+    compared = [jobs[o][q] for o in ("plain", "faulty") for q in ("outcomes", "state")]
+    compared += [envs[q] for q in ("observations", "rewards", "ends", "masks")]
+    assert all(one == {"bit_equal": 1.0, "worst": 0.0} for one in compared)
+    assert all(jobs[options]["rescales"] > 0 for options in ("plain", "faulty"))
+
+
+@needs_numba_cuda
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a card")
+def test_without_a_card_nothing_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    from dsp_gym.studies.bench import device
+
+    assert device.main([]) == 2
+    assert "Nothing was measured: no NVIDIA GPU can be used" in capsys.readouterr().err
