@@ -20,14 +20,11 @@ from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.loads.splits import SplitName
 
-
 DEVICES = ("cpu", "cuda")
 """Devices that environments run on."""
 
 
-def vector_env(
-    num_envs: int = 1, device: str = "cpu", **keywords: Any
-) -> VectorEnv[Any, Any, Any]:
+def vector_env(num_envs: int = 1, device: str = "cpu", **keywords: Any) -> VectorEnv[Any, Any, Any]:
     """Make many environments on the CPU or on a graphics card.
 
     Args:

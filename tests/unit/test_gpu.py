@@ -21,16 +21,18 @@ from dsp_gym.simulation.cuda import card
 needs_numba_cuda = pytest.mark.skipif(
     importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed"
 )
+without_a_card = pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a card")
 HOPPER = (9, 0)
 
 
 def environment(**changes: Any) -> Any:
     """An environment on a card, of which nothing is allocated."""
     from dsp_gym.envs.cuda.device_env import DeviceEnv
-    from dsp_gym.envs.scenarios import scenario
+    from dsp_gym.envs.scenarios import changed, scenario
 
-    count = changes.pop("num_envs", 5)
-    return DeviceEnv(scenario(job="nexmark-q5", explain=False, **changes), count, rows=2)
+    count, reward = changes.pop("num_envs", 5), changes.pop("reward", None)
+    made = scenario(job="nexmark-q5", explain=False, **changes)
+    return DeviceEnv(changed(made, {"reward": reward}, "train"), count, rows=2)
 
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +42,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
 
 
 def test_an_unknown_device_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="no device 'cdua'.*Did you mean 'cuda'"):
+    with pytest.raises(ConfigError, match=r"no device 'cdua'.*Did you mean 'cuda'"):
         gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device="cdua")
 
 
@@ -50,16 +52,13 @@ def test_the_cpu_is_the_device_unless_another_is_named() -> None:
 
 
 @needs_numba_cuda
+@without_a_card
 def test_without_a_card_the_error_names_the_driver() -> None:
-    try:
-        found = card.find_card()
-    except DeviceError as error:
-        assert "no NVIDIA GPU can be used" in str(error)
-        assert "nvidia-smi" in str(error.remedy)
-        with pytest.raises(DeviceError):
-            gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device="cuda")
-    else:
-        assert found.memory_bytes > 0
+    with pytest.raises(DeviceError, match=r"no NVIDIA GPU can be used.*nvidia-smi") as raised:
+        card.find_card()
+    with pytest.raises(DeviceError, match="no NVIDIA GPU can be used"):
+        gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device="cuda")
+    assert "leave out device='cuda'" in str(raised.value)
 
 
 @needs_numba_cuda
@@ -152,12 +151,24 @@ def test_a_kernel_compiles_without_a_card_and_rounds_as_the_cpu_does() -> None:
     assert "fma.rn.f64" not in text
 
 
+@needs_numba_cuda
+def test_machine_code_follows_from_every_file_it_is_made_of() -> None:
+    act, begin, look = environment().kernels
+    files = [{s[0] for s in one.dependencies() if len(s) == 3} for one in (act, begin, look)]  # type: ignore[arg-type,index]
+    for found in files:
+        assert {"dsp_gym.simulation.cuda.threads", "dsp_gym.envs.cuda.threads"} <= found
+    assert {"dsp_gym.simulation.flow", "dsp_gym.envs.reward"} <= files[0]
+    assert {"dsp_gym.envs.features", "dsp_gym.simulation.measure"} <= files[2]
+    assert act._stamp() == environment().kernels[0]._stamp()
+    assert act._stamp() != environment(reward={"slo": 9.0}).kernels[0]._stamp()
+
+
 @pytest.mark.validate
 @needs_numba_cuda
 def test_every_kernel_compiles_without_a_card() -> None:
-    from dsp_gym.simulation.cuda.threads import threads
     from dsp_gym.simulation.cuda.batch import advance_kernel, ask_kernel
     from dsp_gym.simulation.cuda.kernels import Kernel
+    from dsp_gym.simulation.cuda.threads import threads
 
     env = environment()
     own = threads(env.vertices)
@@ -193,7 +204,7 @@ def test_under_the_simulator_every_number_is_that_of_the_cpu(tmp_path: Path) -> 
 
 
 @needs_numba_cuda
-@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a card")
+@without_a_card
 def test_without_a_card_nothing_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     from dsp_gym.studies.bench import device
 

@@ -82,7 +82,7 @@ def _acting(config: EnvConfig, vertices: int, of_thread: Threads) -> Callable[..
             move = moves.arrays.actions[j, part]
             choices = MOVES if part % 2 == 0 else MEMORY_MOVES
             held[0, part] = 0
-            if 0 <= move and move < choices:
+            if move >= 0 and move < choices:
                 held[0, part] = move
             else:
                 c.refused[j] += 1
@@ -166,9 +166,7 @@ def _looking(
     window_s, stabilization_s, gauge_samples = view
     utilization, job_at, vertices = float(config.ds2_utilization), sizes.job_at, sizes.vertices
 
-    def look(
-        model: Any, state: Any, seen: Any, facts: Any, scratch: Any, chosen: Any
-    ) -> None:
+    def look(model: Any, state: Any, seen: Any, facts: Any, scratch: Any, chosen: Any) -> None:
         j = cuda.grid(1)
         if j >= chosen.arrays.rows.shape[0] or not chosen.arrays.rows[j, 0]:
             return

@@ -70,7 +70,7 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
         self._first = int(self.np_random.integers(0, 2**31))
 
     def reset(
-        self, *, seed: int | Any | None = None, options: dict[str, object] | None = None
+        self, *, seed: Any = None, options: dict[str, object] | None = None
     ) -> tuple[Any, dict[str, object]]:
         """Begin an episode everywhere.
 

@@ -41,7 +41,9 @@ class DeviceBatch:
         """Row of the host of each row on the card."""
         order, jobs, vertices = self.order, len(model.row), state.parallelism.shape[1]
         row = with_job_axis(model.row, order)
-        self.model = DeviceHandle(Model(shared(model.t), row, DeviceArray.of(model.fixed), model.par))  # type: ignore[arg-type]  # arrays on the card
+        self.model = DeviceHandle(
+            Model(shared(model.t), row, DeviceArray.of(model.fixed), model.par)
+        )  # type: ignore[arg-type]  # arrays on the card
         self.state = DeviceHandle(SimulationState(*(with_job_axis(a, order) for a in state)))  # type: ignore[arg-type]  # arrays on the card
         self.loads = DeviceHandle(
             Loads(
@@ -152,4 +154,3 @@ def ask_kernel(ask: Any) -> Any:
             ask(model, state, wanted, loads, j)
 
     return ask_jobs
-

@@ -87,8 +87,7 @@ def _current(cuda: object) -> Card:
     if capability < OLDEST:
         raise DeviceError(
             f"{name} has compute capability {capability[0]}.{capability[1]}",
-            remedy=f"Take a card with {OLDEST[0]}.{OLDEST[1]} or more, or leave out "
-            "device='cuda'.",
+            remedy=f"Take a card with {OLDEST[0]}.{OLDEST[1]} or more, or leave out device='cuda'.",
         )
     version = ".".join(map(str, driver.driver.get_version()))
     return Card(name, capability, int(whole), int(free), version)

@@ -26,7 +26,7 @@ Host = NDArray[Any]
 class DeviceArray:
     """An array in the memory of the card; it is allocated, with zeros, when it is first used.
 
-    Others read it in place: `__cuda_array_interface__` is what torch, CuPy, JAX and Numba take.
+    Others read it in place: `__cuda_array_interface__` is what torch, CuPy and Numba take.
 
     Args:
         shape: Its shape.
@@ -367,7 +367,11 @@ def bytes_of(*tables: tuple[Any, ...]) -> int:
         Their sum.
     """
     return sum(
-        bytes_of(one) if isinstance(one, tuple) else one.nbytes if isinstance(one, DeviceArray) else 0
+        bytes_of(one)
+        if isinstance(one, tuple)
+        else one.nbytes
+        if isinstance(one, DeviceArray)
+        else 0
         for table in tables
         for one in table
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -127,8 +128,30 @@ class Kernel:
     def _stamp(self) -> str:
         """Return a digest of everything the machine code follows from, the card excepted."""
         versions = [importlib.metadata.version(one) for one in (DISTRIBUTION, "numba", "llvmlite")]
-        known = [*_stamps(self.function), self.signature, self.constants, REGISTERS, *versions]
+        known = [*self.dependencies(), self.signature, self.constants, REGISTERS, *versions]
         return hashlib.sha256(repr(known).encode()).hexdigest()
+
+    def dependencies(self) -> list[object]:
+        """List what the machine code follows from: files, constants, and code that has no file.
+
+        Returns:
+            Stamps in a fixed order, of all functions that are called.
+        """
+        found: set[object] = set()
+        seen: set[object] = set()
+        queue = [self.function]
+        while queue:
+            caller: Any = queue.pop()
+            if caller in seen:
+                continue
+            seen.add(caller)
+            found.update(_stamps(caller))
+            known = inspect.getclosurevars(caller)
+            for value in (*known.globals.values(), *known.nonlocals.values()):
+                # Functions of the card are no dispatchers of the CPU, which `_stamps` follows.
+                if not isinstance(value, Dispatcher) and hasattr(value, "py_func"):
+                    queue.append(value.py_func)
+        return sorted(found, key=repr)
 
 
 @contextmanager

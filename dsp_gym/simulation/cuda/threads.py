@@ -119,9 +119,7 @@ def threads(vertices: int) -> Threads:
         )
 
     def observe_one(model: Any, state: Any, view: Any, seen: Any, j: int) -> None:
-        observe(
-            hold(model_of(model.arrays, j)), hold(state_of(state.arrays, j)), view, 0, 1, seen
-        )
+        observe(hold(model_of(model.arrays, j)), hold(state_of(state.arrays, j)), view, 0, 1, seen)
 
     def restart_one(model: Any, state: Any, first: Any, j: int) -> None:
         runs = cuda.local.array(packing, types.float64)
@@ -135,5 +133,3 @@ def _never_quiet(
 ) -> bool:
     """Stand for `quiet_stride`: both ways give the same state, bit for bit."""
     return False
-
-

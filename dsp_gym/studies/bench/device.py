@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         card = find_card()
     except DspGymError as error:
-        print(f"Nothing was measured: {error}", file=sys.stderr)
+        sys.stderr.write(f"Nothing was measured: {error}\n")
         return 2
     amounts = TINY if is_simulated() else FULL
     found: dict[str, object] = {
@@ -122,7 +122,8 @@ def main(arguments: list[str] | None = None) -> int:
         found["seconds"] = round(time.monotonic() - begun, 1)
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-        print(f"[{found['seconds']:>6} s] {name}: {json.dumps(found[name])}", flush=True)
+        sys.stdout.write(f"[{found['seconds']:>6} s] {name}: {json.dumps(found[name])}\n")
+        sys.stdout.flush()
     return 0 if _agrees(found) else 1
 
 
@@ -145,7 +146,8 @@ def _compared_jobs(options: SimulationOptions, amounts: Amounts) -> dict[str, ob
     seconds, kinds = amounts.decisions * INTERVAL_S, len(KINDS)
     topology = Topology.of([load_job(k) for k in KINDS], [j % kinds for j in range(amounts.jobs)])
     jobs = SimulatedJobs(topology, options)
-    phase, mean = (draw.uniform(*bounds, (amounts.jobs, 1)) for bounds in ((0, 6.28), (0.4, 1.0)))
+    phase = draw.uniform(0.0, 2 * np.pi, (amounts.jobs, 1))
+    mean = draw.uniform(0.4, 1.0, (amounts.jobs, 1))
     wave = 1 + 0.6 * np.sin(phase + np.arange(seconds)[None] * 2 * np.pi / 3600)
     noise = np.exp(0.05 * draw.standard_normal((amounts.jobs, seconds)))
     rates = topology.tables.rate_per_s[topology.row][:, None] * mean * wave * noise
@@ -186,7 +188,7 @@ def check_environment(amounts: Amounts) -> dict[str, object]:
     from dsp_gym.envs.cuda.device_env import DeviceEnv
 
     steps = amounts.steps
-    document = {
+    document: dict[str, object] = {
         "name": "device",
         "jobs": [JOB],
         "loads": DEFAULT_LOADS,
