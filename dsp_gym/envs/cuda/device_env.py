@@ -35,6 +35,7 @@ from dsp_gym.simulation.cuda.device_arrays import (
     DeviceHandle,
     DeviceView,
     bytes_of,
+    on_card,
     shared,
     with_job_axis,
 )
@@ -108,8 +109,8 @@ class DeviceEnv:
         order = np.arange(jobs)
         f8, i8, b1, f4 = np.float64, np.int64, np.bool_, np.float32
 
-        def own(*shape: int, dtype: Any = f8) -> DeviceArray:
-            return DeviceArray((jobs, *shape), dtype, 0)
+        def own(*shape: int, dtype: Any = f8) -> Any:
+            return on_card((jobs, *shape), dtype, 0)
 
         state = allocate(tables, 1, options)
         fixed = DeviceArray.of(fixed_columns(tables))
@@ -119,7 +120,7 @@ class DeviceEnv:
         entries = len(self.pool.members) * self.pool.episodes
         self._loads = _handle(
             Loads(
-                DeviceArray((entries, 1, self.config.episode_s), f8),
+                on_card((entries, 1, self.config.episode_s), f8),
                 own(dtype=i8),
                 own(1, len(OUTCOME)),
                 DeviceArray.of(NO_TRACE),
@@ -164,9 +165,9 @@ class DeviceEnv:
             )
         )
         facts = {name: getattr(tables, name) for name in JobFacts._fields[1:]}
-        self._facts = _handle(JobFacts(row, **{n: DeviceArray.of(a) for n, a in facts.items()}))  # type: ignore[arg-type]  # arrays on the card
-        values = [DeviceArray((jobs, len(names)), f8) for names in (VERTEX_VALUES, JOB_VALUES)]
-        named = [
+        self._facts = _handle(JobFacts(row, **{n: DeviceArray.of(a) for n, a in facts.items()}))
+        values = [on_card((jobs, len(names)), f8) for names in (VERTEX_VALUES, JOB_VALUES)]
+        named: list[Any] = [
             DeviceView(one, (jobs, 1), [(name, f8) for name in names])
             for one, names in zip(values, (VERTEX_VALUES, JOB_VALUES), strict=True)
         ]
@@ -180,7 +181,7 @@ class DeviceEnv:
             )
         )
         self._first_row = _handle(Chosen(DeviceArray.of(np.zeros(1, i8))))
-        self._moves = _handle(Moves(DeviceArray((jobs, 2 * vertices), i8, 0)))
+        self._moves = _handle(Moves(on_card((jobs, 2 * vertices), i8, 0)))
 
     @property
     def bytes_per_env(self) -> int:
@@ -252,7 +253,8 @@ class DeviceEnv:
         if seeds is not None:
             self.seeds = np.asarray(seeds, np.int64)
         pool, rates = self.pool.draw(self.seeds)
-        Loads(*self._loads.arrays).rates.fill_from(rates)  # type: ignore[attr-defined]  # on the card
+        loads: Any = Loads(*self._loads.arrays)
+        loads.rates.fill_from(rates)
         self._pool = _handle(shared(pool))
         course: Any = Course(*self._course.arrays)
         course.base_seed.fill_from(self.seeds)
@@ -334,7 +336,7 @@ class DeviceEnv:
         if tuple(actions.shape) != shape:
             raise ValueError(f"actions have shape {tuple(actions.shape)}, expected {shape}")
         if interface is not None:
-            return _handle(Moves(DeviceView.of_interface(actions)))  # type: ignore[arg-type]  # on the card
+            return _handle(Moves(DeviceView.of_interface(actions)))
         checked = np.asarray(actions, np.int64)
         if np.any(checked < 0) or np.any(checked >= np.array(self.choices)):
             raise ValueError("an action is outside its space: moves 0..6, memory moves 0..2")
@@ -358,12 +360,12 @@ def _handle(table: Any) -> DeviceHandle:
     return DeviceHandle(table)
 
 
-def _without_axis(array: Any, axis: int) -> DeviceArray:
+def _without_axis(array: Any, axis: int) -> Any:
     """Return the same memory without an axis of length 1."""
     return DeviceView.of_part(array, axis, 0)
 
 
-def _item(array: Any, place: int) -> DeviceArray:
+def _item(array: Any, place: int) -> Any:
     """Return one of the rows of an array (J, rows, 1), (J,)."""
     return DeviceView.of_part(DeviceView.of_part(array, 2, 0), 1, place)
 

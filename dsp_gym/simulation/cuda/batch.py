@@ -12,6 +12,7 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.simulation.cuda.device_arrays import (
     DeviceArray,
     DeviceHandle,
+    on_card,
     one_per_job,
     shared,
     with_job_axis,
@@ -43,16 +44,16 @@ class DeviceBatch:
         row = with_job_axis(model.row, order)
         self.model = DeviceHandle(
             Model(shared(model.t), row, DeviceArray.of(model.fixed), model.par)
-        )  # type: ignore[arg-type]  # arrays on the card
-        self.state = DeviceHandle(SimulationState(*(with_job_axis(a, order) for a in state)))  # type: ignore[arg-type]  # arrays on the card
+        )
+        self.state = DeviceHandle(SimulationState(*(with_job_axis(a, order) for a in state)))
         self.loads = DeviceHandle(
             Loads(
                 DeviceArray.of(rates[:, None]),
                 DeviceArray.of(order),
-                DeviceArray((jobs, 1, len(OUTCOME)), np.float64, 0),
+                on_card((jobs, 1, len(OUTCOME)), np.float64, 0),
                 DeviceArray.of(NO_TRACE),
                 DeviceArray.of(NOT_SEEN),
-            )  # type: ignore[arg-type]  # arrays on the card
+            )
         )
         self.wanted = DeviceHandle(
             one_per_job(

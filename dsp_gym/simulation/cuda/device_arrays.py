@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numba import types
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from dsp_gym.numba_handles import HandleType, ViewType, _table_of, handle  # type: ignore[attr-defined]  # named for mypy only where compiled code is off
 from dsp_gym.simulation.cuda.card import is_simulated
 
-Table = TypeVar("Table", bound=tuple[Any, ...])
 Host = NDArray[Any]
 
 
@@ -45,7 +44,7 @@ class DeviceArray:
         self._first: Host | None = None
 
     @classmethod
-    def of(cls, array: Host, fastest: int | None = None) -> DeviceArray:
+    def of(cls, array: Host, fastest: int | None = None) -> Any:
         """Describe an array with the values of one of the host; these are not copied before use.
 
         Returns:
@@ -159,7 +158,7 @@ class DeviceView(DeviceArray):
         self._place: tuple[int, int] | None = None
 
     @classmethod
-    def of_part(cls, base: DeviceArray, axis: int, place: int) -> DeviceView:
+    def of_part(cls, base: DeviceArray, axis: int, place: int) -> Any:
         """Name the part at one place of an axis.
 
         Returns:
@@ -174,7 +173,7 @@ class DeviceView(DeviceArray):
         return made
 
     @classmethod
-    def of_interface(cls, other: Any) -> DeviceView:
+    def of_interface(cls, other: Any) -> Any:
         """Name the memory of another library's array on the card.
 
         Returns:
@@ -231,7 +230,16 @@ class _Borrowed(DeviceArray):
         return self._address
 
 
-def one_per_job(table: Table, jobs: int) -> Table:
+def on_card(shape: Sequence[int], dtype: Any, fastest: int | None = None) -> Any:
+    """Describe an array of zeros on the card; tables of the host's arrays take it as one of theirs.
+
+    Returns:
+        A `DeviceArray`.
+    """
+    return DeviceArray(shape, dtype, fastest)
+
+
+def one_per_job(table: Any, jobs: int) -> Any:
     """Describe arrays that every job has for itself.
 
     Args:
@@ -241,10 +249,10 @@ def one_per_job(table: Table, jobs: int) -> Table:
     Returns:
         The same table with arrays (J, ...) on the card, the job fastest.
     """
-    return type(table)(*(DeviceArray((jobs, *one.shape), one.dtype, 0) for one in table))  # type: ignore[call-arg]  # a NamedTuple
+    return type(table)(*(DeviceArray((jobs, *one.shape), one.dtype, 0) for one in table))
 
 
-def with_job_axis(array: Host, order: Host) -> DeviceArray:
+def with_job_axis(array: Host, order: Host) -> Any:
     """Copy an array of J jobs, so that an item of it is an array of one job.
 
     Args:
@@ -257,7 +265,7 @@ def with_job_axis(array: Host, order: Host) -> DeviceArray:
     return DeviceArray.of(np.asarray(array)[order][:, None], 0)
 
 
-def shared(table: Table) -> Table:
+def shared(table: Any) -> Any:
     """Copy a table that all threads read, in the layout it has; numbers stay numbers.
 
     Returns:
@@ -271,7 +279,7 @@ def shared(table: Table) -> Table:
         else one
         for one in table
     ]
-    return type(table)(*kept)  # type: ignore[call-arg]  # a NamedTuple
+    return type(table)(*kept)
 
 
 def kind_of(table: tuple[Any, ...]) -> types.Type:
