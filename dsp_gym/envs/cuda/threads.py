@@ -13,6 +13,7 @@ from dsp_gym.envs import action, encode_snapshot, reward
 from dsp_gym.envs.action import MEMORY_MOVES, MOVES, MoveTargets
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.cuda.tables import hashed_seed
+from dsp_gym.envs.encode_snapshot import LookArrays
 from dsp_gym.envs.features import EncoderMemory, EncoderRoom
 from dsp_gym.envs.reward import TERMS, ScoringRules
 from dsp_gym.loop.snapshot import SnapshotArrays
@@ -162,7 +163,7 @@ def _looking(
         of_thread.observe,
     )
     facts_of = view_of_one(JobFacts, shared=JobFacts._fields[1:])
-    room_of = view_of_one(EncoderRoom)
+    room_with = view_of_one(EncoderRoom, given=("emitted",))
     window_s, stabilization_s, gauge_samples = view
     utilization, job_at, vertices = float(config.ds2_utilization), sizes.job_at, sizes.vertices
 
@@ -183,13 +184,9 @@ def _looking(
             utilization,
             0,
             1,
-            hold(EncoderMemory(e.memory_vertex[j], e.memory_job[j])),
-            hold(room_of(scratch.arrays, j)),
-            emitted,
-            e.rates[j],
-            MoveTargets(e.to[j], e.up[j]),
-            job_at,
-            e.observation[j],
+            hold(EncoderMemory(e.memory_vertex[j], e.memory_job[j], job_at)),
+            hold(room_with(scratch.arrays, j, emitted)),
+            LookArrays(e.rates[j], MoveTargets(e.to[j], e.up[j]), e.observation[j]),
         )
         mark(e.to[j], e.up[j], 0, 1, e.valid[j])
 
