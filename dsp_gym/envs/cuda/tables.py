@@ -93,4 +93,5 @@ def hashed_seed(seed: int, episode: int) -> int:
     z = np.uint64(seed) * _OF_SEED + (np.uint64(episode) + _ONE) * _OF_EPISODE
     z = (z ^ (z >> _S30)) * _FIRST
     z = (z ^ (z >> _S27)) * _SECOND
-    return np.int64((z ^ (z >> _S31)) >> _ONE)
+    hashed: int = np.int64((z ^ (z >> _S31)) >> _ONE)  # type: ignore[assignment]  # an int to its readers
+    return hashed

@@ -206,7 +206,7 @@ class DeviceView(DeviceArray):
         return self._base.address + self._offset
 
     @property
-    def host(self) -> Host:  # type: ignore[override]  # the base's, by another name
+    def host(self) -> Host:
         if self._place is not None:
             return self._base.host.take(self._place[1], self._place[0])
         return self._base.host.view(self.dtype).reshape(self.shape)

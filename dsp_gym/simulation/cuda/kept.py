@@ -10,7 +10,7 @@ from numba.cuda.dispatcher import CUDACache
 _LOG = logging.getLogger(__name__)
 
 
-class _KernelCache(CUDACache):  # type: ignore[misc]  # numba-cuda has no types
+class _KernelCache(CUDACache):
     """Numba's cache of a kernel, with a key of our own.
 
     Numba's key pickles what a function's closure holds, which differs from process to process where
