@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dsp_gym.arrays import Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.cuda.pool import EPISODES, MOST_ROWS, EpisodePool
-from dsp_gym.envs.cuda.tables import Chosen, Course, Moves, Scratch, Seen
+from dsp_gym.envs.cuda.tables import ChosenEnvs, EnvCourse, EnvSight, Moves, Scratch
 from dsp_gym.envs.cuda.threads import Sizes, env_kernels
 from dsp_gym.envs.features import (
     JOB_MEMORY_COLUMNS,
@@ -34,13 +34,14 @@ from dsp_gym.simulation.cuda.device_arrays import (
     DeviceArray,
     DeviceHandle,
     DeviceView,
+    OnCard,
     bytes_of,
     on_card,
     shared,
     with_job_axis,
 )
 from dsp_gym.simulation.cuda.kernels import Kernel
-from dsp_gym.simulation.cuda.threads import NO_TRACE, NOT_SEEN, Loads, Wanted, threads
+from dsp_gym.simulation.cuda.threads import NO_TRACE, NOT_SEEN, Loads, WantedConfigurations, threads
 from dsp_gym.simulation.measure import View
 from dsp_gym.simulation.options import Parameters, simulated_topology
 from dsp_gym.simulation.state import OUTCOME, Model, SimulationState, allocate, fixed_columns
@@ -93,34 +94,36 @@ class DeviceEnv:
             Topology.of(made.specs, jobs.tolist()), made.env.simulation.mechanisms
         )
         self.encoder = ObservationEncoder(self.topology.take(_first_of(jobs)))
-        self.vertices = self.topology.max_vertices
+        self.vertices, self._every = self.topology.max_vertices, np.arange(num_envs)
         self.observation_size = self.encoder.layout.size
         self.choices = (MOVES, MEMORY_MOVES) * self.vertices
         self.pool = EpisodePool(
             made.specs, jobs, made.loads, split, made.env, made.base_dir, rows, episodes
         )
         self.seeds: Ints = np.arange(num_envs)
-        self._describe()
+        self._describe_jobs()
+        self._describe_course()
+        self._describe_sight()
 
-    def _describe(self) -> None:
-        """Describe all arrays; none is allocated."""
-        jobs, vertices, tables = self.num_envs, self.vertices, self.topology.tables
-        options, size = self.config.simulation, self.observation_size
-        order = np.arange(jobs)
-        f8, i8, b1, f4 = np.float64, np.int64, np.bool_, np.float32
+    def _own(self, *shape: int, dtype: OnCard = np.float64) -> OnCard:
+        """Describe an array of which every environment has a part."""
+        return on_card((self.num_envs, *shape), dtype, 0)
 
-        def own(*shape: int, dtype: Any = f8) -> Any:
-            return on_card((jobs, *shape), dtype, 0)
+    def _describe_jobs(self) -> None:
+        """Describe the arrays of the simulation; none is allocated."""
+        vertices, tables, own = self.vertices, self.topology.tables, self._own
+        options, i8 = self.config.simulation, np.int64
 
         state = allocate(tables, 1, options)
         fixed = DeviceArray.of(fixed_columns(tables))
-        row = with_job_axis(self.topology.row, order)
+        row = with_job_axis(self.topology.row, self._every)
+        self._row = row
         self._model = _handle(Model(shared(tables), row, fixed, Parameters.of(options)))
         self._state = _handle(SimulationState(*(own(*one.shape, dtype=one.dtype) for one in state)))
         entries = len(self.pool.members) * self.pool.episodes
         self._loads = _handle(
             Loads(
-                on_card((entries, 1, self.config.episode_s), f8),
+                on_card((entries, 1, self.config.episode_s), np.float64),
                 own(dtype=i8),
                 own(1, len(OUTCOME)),
                 DeviceArray.of(NO_TRACE),
@@ -128,28 +131,55 @@ class DeviceEnv:
             )
         )
         self._wanted = _handle(
-            Wanted(own(1, vertices, dtype=i8), own(1, vertices, dtype=i8), own(1, dtype=i8))
+            WantedConfigurations(
+                own(1, vertices, dtype=i8), own(1, vertices, dtype=i8), own(1, dtype=i8)
+            )
         )
+
+    def _describe_course(self) -> None:
+        """Describe the arrays of episodes; none is allocated."""
+        jobs, tables, own, size = (
+            self.num_envs,
+            self.topology.tables,
+            self._own,
+            self.observation_size,
+        )
+        i8, b1 = np.int64, np.bool_
         unit = sizing.reference_cost_per_s(tables, self.topology.row, self.config.start_headroom)
         weights = weights_of(self.config.reward, 1)[:, 0]
         self._course = _handle(
-            Course(
+            EnvCourse(
                 own(dtype=i8),
                 own(dtype=i8),
                 DeviceArray.of(self.pool.row * self.pool.episodes),
                 own(dtype=i8),
                 own(1, dtype=i8),
-                with_job_axis(unit, order),
+                with_job_axis(unit, self._every),
                 DeviceArray.of(np.broadcast_to(weights[:, None], (jobs, len(TERMS), 1)), 0),
                 own(len(TERMS) + 1, 1),
                 own(2, 1, dtype=b1),
                 own(1, len(OUTCOME)),
-                own(1, size, dtype=f4),
+                own(1, size, dtype=np.float32),
             )
         )
+        self._asked, self._begun, self._all = (
+            _handle(ChosenEnvs(one))
+            for one in (
+                own(1, dtype=b1),
+                own(1, dtype=b1),
+                DeviceArray.of(np.ones((jobs, 1), b1), 0),
+            )
+        )
+        self._first_row = _handle(ChosenEnvs(DeviceArray.of(np.zeros(1, i8))))
+        self._moves = _handle(Moves(on_card((jobs, 2 * self.vertices), i8, 0)))
+
+    def _describe_sight(self) -> None:
+        """Describe the arrays of what is seen; none is allocated."""
+        jobs, vertices, tables, own = self.num_envs, self.vertices, self.topology.tables, self._own
+        f8, i8, b1 = np.float64, np.int64, np.bool_
         first = self.encoder._fixed[self.topology.row]
         self._seen = _handle(
-            Seen(
+            EnvSight(
                 own(1, dtype=i8),
                 own(1, vertices, dtype=i8),
                 own(1, vertices, dtype=i8),
@@ -161,27 +191,19 @@ class DeviceEnv:
                 own(1, vertices, len(VERTEX_MEMORY_COLUMNS)),
                 own(1, len(JOB_MEMORY_COLUMNS)),
                 own(1, vertices * LOGITS, dtype=b1),
-                with_job_axis(first, order),
+                with_job_axis(first, self._every),
             )
         )
         facts = {name: getattr(tables, name) for name in JobFacts._fields[1:]}
-        self._facts = _handle(JobFacts(row, **{n: DeviceArray.of(a) for n, a in facts.items()}))
+        self._facts = _handle(
+            JobFacts(self._row, **{n: DeviceArray.of(a) for n, a in facts.items()})
+        )
         values = [on_card((jobs, len(names)), f8) for names in (VERTEX_VALUES, JOB_VALUES)]
-        named: list[Any] = [
+        named: list[OnCard] = [
             DeviceView(one, (jobs, 1), [(name, f8) for name in names])
             for one, names in zip(values, (VERTEX_VALUES, JOB_VALUES), strict=True)
         ]
         self._scratch = _handle(Scratch(values[0], named[0], values[1], named[1]))
-        self._asked, self._begun, self._all = (
-            _handle(Chosen(one))
-            for one in (
-                own(1, dtype=b1),
-                own(1, dtype=b1),
-                DeviceArray.of(np.ones((jobs, 1), b1), 0),
-            )
-        )
-        self._first_row = _handle(Chosen(DeviceArray.of(np.zeros(1, i8))))
-        self._moves = _handle(Moves(on_card((jobs, 2 * vertices), i8, 0)))
 
     @property
     def bytes_per_env(self) -> int:
@@ -253,10 +275,10 @@ class DeviceEnv:
         if seeds is not None:
             self.seeds = np.asarray(seeds, np.int64)
         pool, rates = self.pool.draw(self.seeds)
-        loads: Any = Loads(*self._loads.arrays)
+        loads: OnCard = Loads(*self._loads.arrays)
         loads.rates.fill_from(rates)
         self._pool = _handle(shared(pool))
-        course: Any = Course(*self._course.arrays)
+        course: OnCard = EnvCourse(*self._course.arrays)
         course.base_seed.fill_from(self.seeds)
         course.episode.fill_from(np.full(self.num_envs, -1))
         course.ends.fill_from(np.zeros((self.num_envs, 2, 1), np.bool_))
@@ -265,7 +287,7 @@ class DeviceEnv:
         self._ask(False)
         return self._result()
 
-    def step(self, actions: Any) -> DeviceStep:
+    def step(self, actions: OnCard) -> DeviceStep:
         """Take a decision for every job; those whose episode ends begin the next one at once.
 
         Args:
@@ -287,13 +309,13 @@ class DeviceEnv:
     @property
     def refused(self) -> int:
         """Number of parts of actions outside the space, taken as holding."""
-        course: Any = Course(*self._course.arrays)
+        course: OnCard = EnvCourse(*self._course.arrays)
         return int(course.refused.to_host().sum())
 
     @property
     def outcome(self) -> DeviceArray:
         """True outcome of the last step, (J, quantities), as `dsp_gym.loop.outcome` names them."""
-        return _without_axis(Course(*self._course.arrays).last, 1)
+        return _without_axis(EnvCourse(*self._course.arrays).last, 1)
 
     def _begin(self) -> None:
         """Begin an episode where one has ended or is asked for, and look at those."""
@@ -326,13 +348,13 @@ class DeviceEnv:
         return _handle(shared(Pool(vertices, vertices, none, whole, none, whole)))
 
     def _ask(self, everywhere: bool) -> None:
-        asked: Any = self._asked.arrays[0]
+        asked: OnCard = self._asked.arrays[0]
         asked.fill_from(np.full(asked.shape, everywhere))
 
-    def _given(self, actions: Any) -> DeviceHandle:
+    def _given(self, actions: OnCard) -> DeviceHandle:
         """Return the handle of the actions."""
         shape = self.num_envs, 2 * self.vertices
-        interface: Mapping[str, Any] | None = getattr(actions, "__cuda_array_interface__", None)
+        interface: Mapping[str, OnCard] | None = getattr(actions, "__cuda_array_interface__", None)
         if tuple(actions.shape) != shape:
             raise ValueError(f"actions have shape {tuple(actions.shape)}, expected {shape}")
         if interface is not None:
@@ -340,12 +362,12 @@ class DeviceEnv:
         checked = np.asarray(actions, np.int64)
         if np.any(checked < 0) or np.any(checked >= np.array(self.choices)):
             raise ValueError("an action is outside its space: moves 0..6, memory moves 0..2")
-        kept: Any = self._moves.arrays[0]
+        kept: OnCard = self._moves.arrays[0]
         kept.fill_from(checked)
         return self._moves
 
     def _result(self) -> DeviceStep:
-        course, seen = Course(*self._course.arrays), Seen(*self._seen.arrays)
+        course, seen = EnvCourse(*self._course.arrays), EnvSight(*self._seen.arrays)
         return DeviceStep(
             _without_axis(seen.observation, 1),
             _item(course.scores, len(TERMS)),
@@ -356,16 +378,16 @@ class DeviceEnv:
         )
 
 
-def _handle(table: Any) -> DeviceHandle:
+def _handle(table: OnCard) -> DeviceHandle:
     return DeviceHandle(table)
 
 
-def _without_axis(array: Any, axis: int) -> Any:
+def _without_axis(array: OnCard, axis: int) -> OnCard:
     """Return the same memory without an axis of length 1."""
     return DeviceView.of_part(array, axis, 0)
 
 
-def _item(array: Any, place: int) -> Any:
+def _item(array: OnCard, place: int) -> OnCard:
     """Return one of the rows of an array (J, rows, 1), (J,)."""
     return DeviceView.of_part(DeviceView.of_part(array, 2, 0), 1, place)
 

@@ -29,7 +29,7 @@ class Pool(NamedTuple):
     skipped: Ints  # (episodes,) steps by which an environment's first episode is shorter
 
 
-class Course(NamedTuple):
+class EnvCourse(NamedTuple):
     """Where each environment stands, and what a step gives back."""
 
     base_seed: Ints  # (J,) seed of its stream of episodes
@@ -45,7 +45,7 @@ class Course(NamedTuple):
     final: Floats32  # (J, 1, size) last observation of an episode that has ended
 
 
-class Seen(NamedTuple):
+class EnvSight(NamedTuple):
     """What is seen of each job, and what an agent is shown."""
 
     status: Ints  # (J, 1)
@@ -71,7 +71,7 @@ class Scratch(NamedTuple):
     job: Floats  # (J, 1) records
 
 
-class Chosen(NamedTuple):
+class ChosenEnvs(NamedTuple):
     """The environments that a kernel works on."""
 
     rows: Bools  # (J, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import cuda, types
@@ -20,6 +20,7 @@ from dsp_gym.loop.snapshot import SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.simulation import outcome as outcomes
 from dsp_gym.simulation.cuda.card import is_simulated
+from dsp_gym.simulation.cuda.device_arrays import OnCard
 from dsp_gym.simulation.cuda.kernels import function_of
 from dsp_gym.simulation.cuda.one_job import hold, view_of_one
 from dsp_gym.simulation.cuda.threads import Threads
@@ -71,7 +72,13 @@ def _acting(config: EnvConfig, vertices: int, of_thread: Threads) -> Callable[..
     quantities, shape = len(OUTCOME), (1, 2 * vertices)
 
     def act(
-        model: Any, state: Any, loads: Any, wanted: Any, course: Any, seen: Any, moves: Any
+        model: OnCard,
+        state: OnCard,
+        loads: OnCard,
+        wanted: OnCard,
+        course: OnCard,
+        seen: OnCard,
+        moves: OnCard,
     ) -> None:
         j = cuda.grid(1)
         c = course.arrays
@@ -110,15 +117,15 @@ def _beginning(sizes: Sizes, of_thread: Threads) -> Callable[..., None]:
     quantities = len(OUTCOME)
 
     def begin(
-        model: Any,
-        state: Any,
-        loads: Any,
-        course: Any,
-        seen: Any,
-        pool: Any,
-        asked: Any,
-        begun: Any,
-        row: Any,
+        model: OnCard,
+        state: OnCard,
+        loads: OnCard,
+        course: OnCard,
+        seen: OnCard,
+        pool: OnCard,
+        asked: OnCard,
+        begun: OnCard,
+        row: OnCard,
     ) -> None:
         j = cuda.grid(1)
         c, s, e, p = course.arrays, state.arrays, seen.arrays, pool.arrays
@@ -167,7 +174,9 @@ def _looking(
     window_s, stabilization_s, gauge_samples = view
     utilization, job_at, vertices = float(config.ds2_utilization), sizes.job_at, sizes.vertices
 
-    def look(model: Any, state: Any, seen: Any, facts: Any, scratch: Any, chosen: Any) -> None:
+    def look(
+        model: OnCard, state: OnCard, seen: OnCard, facts: OnCard, scratch: OnCard, chosen: OnCard
+    ) -> None:
         j = cuda.grid(1)
         if j >= chosen.arrays.rows.shape[0] or not chosen.arrays.rows[j, 0]:
             return
@@ -193,7 +202,7 @@ def _looking(
     return look
 
 
-def _clearing() -> Any:
+def _clearing() -> OnCard:
     """Compile a function that writes zeros into a job's rows of the state."""
     lines = ["def _clear(s, j):"]
     for field in columns_of(SimulationState):
@@ -205,6 +214,6 @@ def _clearing() -> Any:
         for n in range(depth):
             lines.append(f"{' ' * 4 * (n + 1)}for i{n} in range(s.{field.name}.shape[{n + 2}]):")
         lines.append(f"{' ' * 4 * (depth + 1)}s.{field.name}[j, 0{index}] = 0")
-    scope: dict[str, Any] = {}
+    scope: dict[str, OnCard] = {}
     exec("\n".join(lines), scope)  # of field names alone
     return scope["_clear"] if is_simulated() else cuda.jit(device=True)(scope["_clear"])

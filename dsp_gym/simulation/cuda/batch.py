@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numba import cuda
@@ -12,13 +12,14 @@ from dsp_gym.loop.outcome import Outcome
 from dsp_gym.simulation.cuda.device_arrays import (
     DeviceArray,
     DeviceHandle,
+    OnCard,
     on_card,
     one_per_job,
     shared,
     with_job_axis,
 )
 from dsp_gym.simulation.cuda.kernels import Kernel
-from dsp_gym.simulation.cuda.threads import NO_TRACE, NOT_SEEN, Loads, Wanted, threads
+from dsp_gym.simulation.cuda.threads import NO_TRACE, NOT_SEEN, Loads, WantedConfigurations, threads
 from dsp_gym.simulation.measure import View
 from dsp_gym.simulation.outcome import simulated_outcome
 from dsp_gym.simulation.state import OUTCOME, Model, SimulationState
@@ -57,7 +58,7 @@ class DeviceBatch:
         )
         self.wanted = DeviceHandle(
             one_per_job(
-                Wanted(
+                WantedConfigurations(
                     np.zeros((1, vertices), np.int64),
                     np.zeros((1, vertices), np.int64),
                     np.zeros(1, np.int64),
@@ -120,21 +121,21 @@ class DeviceBatch:
         """
         return SimulationState(*map(self._in_order, self.state.arrays))
 
-    def _in_order(self, array: Any) -> Any:
+    def _in_order(self, array: OnCard) -> OnCard:
         found = array.to_host()[:, 0]
         out = np.empty_like(found)
         out[self.order] = found
         return out
 
 
-def advance_kernel(advance: Any, seconds: int) -> Any:
+def advance_kernel(advance: OnCard, seconds: int) -> OnCard:
     """Build the kernel of `DeviceBatch.advancing`.
 
     Returns:
         A function of handles.
     """
 
-    def advance_jobs(model: Any, state: Any, loads: Any) -> None:
+    def advance_jobs(model: OnCard, state: OnCard, loads: OnCard) -> None:
         j = cuda.grid(1)
         if j < loads.arrays.load.shape[0]:
             advance(model, state, loads, seconds, j)
@@ -142,14 +143,14 @@ def advance_kernel(advance: Any, seconds: int) -> Any:
     return advance_jobs
 
 
-def ask_kernel(ask: Any) -> Any:
+def ask_kernel(ask: OnCard) -> OnCard:
     """Build the kernel of `DeviceBatch.asking`.
 
     Returns:
         A function of handles.
     """
 
-    def ask_jobs(model: Any, state: Any, wanted: Any, loads: Any) -> None:
+    def ask_jobs(model: OnCard, state: OnCard, wanted: OnCard, loads: OnCard) -> None:
         j = cuda.grid(1)
         if j < loads.arrays.load.shape[0]:
             ask(model, state, wanted, loads, j)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numba import types
@@ -20,6 +20,9 @@ from dsp_gym.numba_handles import HandleType, ViewType, _table_of, handle  # typ
 from dsp_gym.simulation.cuda.card import is_simulated
 
 Host = NDArray[Any]
+
+OnCard: TypeAlias = Any
+"""A handle, a table or an array on the card: to mypy the host's, to numba what it finds there."""
 
 
 class DeviceArray:

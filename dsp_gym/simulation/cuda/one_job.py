@@ -16,13 +16,13 @@ from dsp_gym.numba_handles import handle
 from dsp_gym.simulation.cuda.card import is_simulated
 
 
-class Held(NamedTuple):
+class ThreadTable(NamedTuple):
     """A thread's own table in the place of a handle."""
 
     arrays: Any
 
 
-hold: Callable[[Any], Any] = handle if is_simulated() else Held
+hold: Callable[[Any], Any] = handle if is_simulated() else ThreadTable
 """Passes a thread's table to functions that take handles."""
 
 

@@ -7,13 +7,14 @@ Nothing is computed here. `advance`, `ask`, `observe` and the others are those o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import cuda, types
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.simulation import kernel, measure, rescaling, stride
+from dsp_gym.simulation.cuda.device_arrays import OnCard
 from dsp_gym.simulation.cuda.kernels import function_of, stand_in
 from dsp_gym.simulation.cuda.one_job import hold, view_of_one
 from dsp_gym.simulation.kernel import Room
@@ -31,7 +32,7 @@ class Loads(NamedTuple):
     not_seen: Floats  # (1, 0, len(SEEN))
 
 
-class Wanted(NamedTuple):
+class WantedConfigurations(NamedTuple):
     """The configurations asked for, and what became of it."""
 
     parallelism: Ints  # (J, 1, V)
@@ -47,6 +48,9 @@ class Threads(NamedTuple):
     observe: Callable[..., None]  # model, state, view, table of the snapshot, j
     restart: Callable[..., None]  # model, state, j
 
+
+_SHARED = ("t", "fixed", "par")
+"""Fields of the model that all jobs share."""
 
 NO_TRACE = np.zeros((1, 0, len(TRACE)))
 NOT_SEEN = np.zeros((1, 0, len(SEEN)))
@@ -64,18 +68,46 @@ def threads(vertices: int) -> Threads:
     # Threads of a warp take the same branch or wait for each other: a quiet stride of one job is
     # no gain while its neighbour takes its seconds one by one, and its code costs registers.
     stand_in(stride.quiet_stride, _never_quiet)
-    advance, ask = function_of(kernel.advance), function_of(rescaling.ask)
+    ask, packing = function_of(rescaling.ask), (2 * vertices, 3)
     observe, start = function_of(measure.observe), function_of(rescaling.start)
-    model_of = view_of_one(Model, shared=("t", "fixed", "par"))
-    state_with = view_of_one(SimulationState, given=("vertex",))
-    state_of = view_of_one(SimulationState)
-    lanes = vertices + 1, len(stride.Q), stride.LANES
-    noisy = 3, vertices * NOISE_SAMPLES
-    columns = len(X)
-    own = 1, vertices, columns
-    packing = 2 * vertices, 3
+    model_of, state_of = view_of_one(Model, shared=_SHARED), view_of_one(SimulationState)
 
-    def advance_one(model: Any, state: Any, loads: Any, seconds: int, j: int) -> None:
+    def ask_one(model: OnCard, state: OnCard, wanted: OnCard, loads: OnCard, j: int) -> None:
+        runs = cuda.local.array(packing, types.float64)
+        w, given = wanted.arrays, loads.arrays
+        ask(
+            hold(model_of(model.arrays, j)),
+            hold(state_of(state.arrays, j)),
+            w.parallelism[j],
+            w.level[j],
+            0,
+            1,
+            w.answer[j],
+            given.outcome[j],
+            runs,
+        )
+
+    def observe_one(model: OnCard, state: OnCard, view: OnCard, seen: OnCard, j: int) -> None:
+        observe(hold(model_of(model.arrays, j)), hold(state_of(state.arrays, j)), view, 0, 1, seen)
+
+    def restart_one(model: OnCard, state: OnCard, first: OnCard, j: int) -> None:
+        runs = cuda.local.array(packing, types.float64)
+        start(hold(model_of(model.arrays, j)), hold(state_of(state.arrays, j)), first, runs)
+
+    own = ask_one, observe_one, restart_one
+    return Threads(_advancing(vertices), *map(cuda.jit(device=True), own))
+
+
+def _advancing(vertices: int) -> Callable[..., None]:
+    """Build the function that lets a thread's job run."""
+    advance = function_of(kernel.advance)
+    model_of = view_of_one(Model, shared=_SHARED)
+    state_with = view_of_one(SimulationState, given=("vertex",))
+    lanes, noisy = (vertices + 1, len(stride.Q), stride.LANES), (3, vertices * NOISE_SAMPLES)
+    columns = len(X)
+    own, packing = (1, vertices, columns), (2 * vertices, 3)
+
+    def advance_one(model: OnCard, state: OnCard, loads: OnCard, seconds: int, j: int) -> None:
         # The columns of the vertices are read and written in every second: in the thread's own
         # memory, which caches keep, the whole takes an eighth less time.
         q = cuda.local.array(lanes, types.float64)
@@ -103,33 +135,18 @@ def threads(vertices: int) -> Threads:
             for i in range(columns):
                 kept[0, v, i] = x[0, v, i]
 
-    def ask_one(model: Any, state: Any, wanted: Any, loads: Any, j: int) -> None:
-        runs = cuda.local.array(packing, types.float64)
-        w, given = wanted.arrays, loads.arrays
-        ask(
-            hold(model_of(model.arrays, j)),
-            hold(state_of(state.arrays, j)),
-            w.parallelism[j],
-            w.level[j],
-            0,
-            1,
-            w.answer[j],
-            given.outcome[j],
-            runs,
-        )
-
-    def observe_one(model: Any, state: Any, view: Any, seen: Any, j: int) -> None:
-        observe(hold(model_of(model.arrays, j)), hold(state_of(state.arrays, j)), view, 0, 1, seen)
-
-    def restart_one(model: Any, state: Any, first: Any, j: int) -> None:
-        runs = cuda.local.array(packing, types.float64)
-        start(hold(model_of(model.arrays, j)), hold(state_of(state.arrays, j)), first, runs)
-
-    return Threads(*map(cuda.jit(device=True), (advance_one, ask_one, observe_one, restart_one)))
+    return cuda.jit(device=True)(advance_one)
 
 
 def _never_quiet(
-    n: int, c: Any, upstream: Any, in_share: Any, x: Any, load: Any, tick: int, q: Any
+    n: int,
+    c: OnCard,
+    upstream: OnCard,
+    in_share: OnCard,
+    x: OnCard,
+    load: OnCard,
+    tick: int,
+    q: OnCard,
 ) -> bool:
     """Stand for `quiet_stride`: both ways give the same state, bit for bit."""
     return False

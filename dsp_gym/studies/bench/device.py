@@ -71,14 +71,14 @@ TINY = Amounts(4, 3, 2, 3, (2,), 1)
 """For numba's simulator, which shows that the script runs, and nothing about speed."""
 
 
-class Compared(NamedTuple):
+class BesideCpu(NamedTuple):
     """Numbers of the card beside those of the CPU."""
 
     bit_equal: float  # share
     worst: float  # largest relative difference
 
     @classmethod
-    def of(cls, got: Any, wanted: Any) -> Compared:
+    def of(cls, got: Any, wanted: Any) -> BesideCpu:
         """Compare two arrays.
 
         Returns:
@@ -171,8 +171,8 @@ def _compared_jobs(options: SimulationOptions, amounts: Amounts) -> dict[str, ob
         "jobs": amounts.jobs,
         "decisions": amounts.decisions,
         "rescales": int(jobs.state.rescales.sum()),
-        "outcomes": Compared.of(got, wanted)._asdict(),
-        "state": Compared.of(
+        "outcomes": BesideCpu.of(got, wanted)._asdict(),
+        "state": BesideCpu.of(
             np.concatenate([np.ravel(one).astype(float) for one in at_end]),
             np.concatenate([np.ravel(one).astype(float) for one in jobs.state]),
         )._asdict(),
@@ -224,7 +224,7 @@ def check_environment(amounts: Amounts) -> dict[str, object]:
         "steps": steps,
         "rescales": int(cpu.batch.jobs.state.rescales.sum()),
         **{
-            name: Compared.of(*map(np.array, zip(*both, strict=True)))._asdict()
+            name: BesideCpu.of(*map(np.array, zip(*both, strict=True)))._asdict()
             for name, both in pairs.items()
         },
     }
