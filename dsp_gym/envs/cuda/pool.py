@@ -18,7 +18,7 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation.options import simulated_topology
 
 MOST_ROWS, EPISODES = 1024, 2
-"""Most rows of a pool, and episodes of each: of two hours, half a GiB for 1,024."""
+"""Most rows of a pool, and episodes of each; of two hours, they take 0.1 GiB."""
 
 
 class DrawnPool(NamedTuple):
