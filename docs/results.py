@@ -127,17 +127,28 @@ def bench_table(bench: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# Thread CPU time of each part over 60 steps with one thread, episodes begun before.
-CPU_SECONDS = """\
-**What stops two cores.** A rate by the clock depends on what else the machine does; decisions per
-CPU-second, a row of their own in `dsp-gym bench env`, depend less on it. With 1,024 jobs of
-`bench-8` and guardrails a step takes 21 ms of processor time: 49,000 decisions per CPU-second, and
-24,000 to 46,000 where ten to twenty-five processes compete for two cores and their caches. With
-`nexmark-q11` under a diurnal load it takes 9 to 10 ms, or 101,000 to 109,000. Two cores give at
-most twice that, so the bars of 120,000 and 350,000 decisions per second are out of their reach. Of
-the step of `bench-8`, 69 % is the simulation, 9 % the metrics and 7 % rates, moves and observation,
-which are split over threads; 15 % to 16 % is guardrails, masks, reward and copies on one core,
-which limits two cores to 1.7 times one."""
+def two_cores(bench: dict[str, Any]) -> str:
+    """What two cores give at most, by decisions per CPU-second, where these were timed."""
+    ending = ", per CPU-second"
+    found = [rate for rate in bench["rates"] if rate["name"].endswith(ending)]
+    by_name = {rate["name"]: rate for rate in bench["rates"]}
+    told = "\n".join(
+        f"- {rate['name'].removesuffix(ending)}: {_figure(rate['median'])} decisions per "
+        f"CPU-second, so at most {_figure(2 * rate['median'])} decisions/s"
+        + (f" where {_figure(bar)} were wanted." if bar else ".")
+        for rate in found
+        for bar in [by_name[rate["name"].removesuffix(ending)]["bar"]]
+    )
+    if not told:
+        return ""
+    return f"""
+**What stops two cores.** A rate by the clock depends on what else the machine does, the rate per
+second of processor time much less. Two cores give at most twice that:
+
+{told}
+
+Guardrails, masks and reward run on one core, which the other waits for.
+"""
 
 
 def speed(bench: dict[str, Any]) -> str:
@@ -165,9 +176,7 @@ or more, after a warm-up. Without guardrails more jobs fall behind, terminate an
 that row is slower. Machine: {_machine(bench)}.
 
 {bench_table(bench)}
-
-{CPU_SECONDS}
-
+{two_cores(bench)}
 **Data pipeline.** `dsp-gym bench spark --json`, 20 million raw rows. Machine: {_machine(spark)}.
 
 {bench_table(spark)}

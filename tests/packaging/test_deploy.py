@@ -279,7 +279,11 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
              "values": "0x10 1x20"},
             {"series": "dsp_gym_held_total" + series % ', reason="runaway"', "values": "0x10 1x20"},
             {"series": errors % ("prometheus", "Forbidden"), "values": "0x10 5x20"},
-            {"series": 'dsp_gym_build_info{version="1"}', "values": "1x10 _x20"},
+            {"series": 'dsp_gym_build_info{version="1", instance="a"}', "values": "1x30"},
+            {"series": 'dsp_gym_build_info{version="1", instance="b"}', "values": "1x10 _x20"},
+            {"series": 'up{job="dsp-gym", instance="a"}', "values": "1x30"},
+            {"series": 'up{job="dsp-gym", instance="b"}', "values": "1x10 0x20"},
+            {"series": 'up{job="others", instance="c"}', "values": "0x30"},
             {"series": 'dsp_gym_upstream_abandoned{upstream="http://flink:8081"}',
              "values": "0x10 1x20"},
         ],
@@ -311,7 +315,8 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
                                             "api": "prometheus"}}]},
             {"eval_time": "10m", "alertname": "DspGymGone", "exp_alerts": []},
             {"eval_time": "25m", "alertname": "DspGymGone",
-             "exp_alerts": [{"exp_labels": {"severity": "critical"}}]},
+             "exp_alerts": [{"exp_labels": {"severity": "critical", "job": "dsp-gym",
+                                            "instance": "b"}}]},
             {"eval_time": "20m", "alertname": "DspGymUpstreamLate",
              "exp_alerts": [{"exp_labels": {"severity": "warning",
                                             "upstream": "http://flink:8081"}}]},
@@ -320,6 +325,22 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     for entry in case["alert_rule_test"]:
         for alert in entry["exp_alerts"]:
             alert["exp_annotations"] = expected(entry["alertname"], alert["exp_labels"])
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [case]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    done = promtool("test", "rules", "test.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_alert_fires_where_no_process_was_ever_scraped(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(alert_rules()), encoding="utf-8")
+    labels = {"severity": "critical"}
+    gone = {"exp_labels": labels, "exp_annotations": expected("DspGymGone", labels)}
+    case = {
+        "interval": "1m",
+        "alert_rule_test": [
+            {"eval_time": "10m", "alertname": "DspGymGone", "exp_alerts": [gone]},
+        ],
+    }
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [case]}
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     done = promtool("test", "rules", "test.yaml", cwd=tmp_path)
