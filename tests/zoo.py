@@ -78,6 +78,19 @@ KINDS: Mapping[str, tuple[Chain, ...]] = {
 }
 """The kinds of jobs, and their vertices of several operators or of such as do not know theirs."""
 
+OFFERED = {
+    "chained-filter": 1000.0,
+    "chained-flatmap": 3.2,
+    "join": 12.8,
+    "union": 9.6,
+    "broadcast": 9.6,
+    "partitioners": 16.0,
+} | dict.fromkeys(("file-sink", "same-names", "unicode", "side-output", "async", "window"), 8.0)
+"""Records/s that arrive at the sources of a kind, as Zoo.java says; it may read fewer, or catch up.
+
+Of the others the arrivals are what they read: they read lists, or keep restarting.
+"""
+
 LEGACY, FAILING = "legacy", "failing"
 """The kind that Flink 2 has no more, and the one that is often restarting."""
 
