@@ -83,7 +83,7 @@ class ConfigurationHistory(Kept):
             snapshot: The metrics.
             rate_per_task: (J, V) true rate of one task, records/s.
         """
-        _observe(snapshot.topology.handle, snapshot.arrays, rate_per_task, self.memory)
+        observe(snapshot.topology.handle, snapshot.arrays, rate_per_task, self.memory)
 
     @property
     def arrays(self) -> Remembered:
@@ -183,7 +183,7 @@ def remember(
 
 @direct
 @njit(cache=True, nogil=True)
-def _observe(
+def observe(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     rate_per_task: Floats,

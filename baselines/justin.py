@@ -13,11 +13,12 @@ import numpy as np
 from pydantic import Field
 
 from baselines import ds2, reasons
-from baselines.ds2 import Ds2, Ds2Config, Ds2Rules, plan_anew, take_step
+from baselines.ds2 import Ds2, Ds2Config, Ds2Rules, plan, take_step
 from baselines.history import (
     ConfigurationHistory,
     Remembered,
     access_ms,
+    observe,
     previous,
     remember,
 )
@@ -29,11 +30,16 @@ from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.lacking import SIZED, is_hit_unknown
 from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask
-from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates
+from dsp_gym.loop.rates import RATES, Ds2Rates, ds2_rates, room_for_rates, traverse
 from dsp_gym.loop.snapshot import VERTEX, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requirement
+from dsp_gym.policies.capabilities import (
+    Capabilities,
+    CompiledModel,
+    ExplainingPolicy,
+    Requirement,
+)
 
 
 def justin_ds2() -> Ds2Config:
@@ -195,7 +201,17 @@ class _Justin(Kept, ExplainingPolicy):
         self._history.reset(jobs, mask)
 
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities(), memories=self.memories, capacity=self)
+        return replace(
+            super().capabilities(),
+            memories=self.memories,
+            capacity=self,
+            compiled_model=self._compiled,
+        )
+
+    def _compiled(self) -> CompiledModel:
+        (memory,) = ConfigurationHistory().memories()
+        rules = self._settings
+        return CompiledModel(rules.ds2.offered, rules, memory, Remembered, _require, observe)
 
     def memories(self) -> tuple[RowMemory, ...]:
         return (*self._ds2.memories(), *self._history.memories())
@@ -209,7 +225,9 @@ class _Justin(Kept, ExplainingPolicy):
         facts, seen, history = snapshot.topology.handle, snapshot.arrays, self._history.memory
         rates, known = room_for_rates(snapshot, self._ds2.config.source_rate)
         needed = _room(seen)
-        _require(facts, seen, rates.block, known, self._settings, history, needed)
+        jobs, vertices = seen.parallelism.shape
+        room = np.ones(jobs, np.bool_), np.empty(vertices)
+        _require(facts, seen, rates.block, known, self._settings, history, needed, *room)
         return needed
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
@@ -416,11 +434,18 @@ def _require(
     c: JustinRules,
     history: Handle[Remembered],
     needed: Requirement,
+    every: Bools,
+    emitted: Floats,
 ) -> None:
-    """Fill in the present needs of the jobs, as if every job were due."""
-    t, due = facts.arrays, np.ones(len(seen.status), np.bool_)
-    plan_anew(t, seen, rates, known, c.ds2, needed.horizontal)
-    _arbitrate(t, seen, due, rates, c.algorithm, history.arrays, needed)
+    """Fill in the present needs of the jobs, as if every one were due: `every` (J,) is True.
+
+    `emitted` (V,) is room.
+    """
+    t = facts.arrays
+    if not known:
+        traverse(t, seen, c.ds2.offered, 0, every.shape[0], rates, emitted)
+    plan(t, seen, rates, c.ds2.sizing, needed.horizontal)
+    _arbitrate(t, seen, every, rates, c.algorithm, history.arrays, needed)
 
 
 @njit(cache=True, nogil=True, borrows=True)

@@ -20,7 +20,7 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, Snapsho
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
-from dsp_gym.policies.capabilities import Requirement
+from dsp_gym.policies.capabilities import CompiledModel, Requirement
 
 
 class CapacityFloorConfig(ConfigModel):
@@ -147,6 +147,17 @@ class CapacityFloor(Restriction):
         is_kept = self.config.keep_when_late and late_s > snapshot.topology.tables.slo_s[row]
         late = f"; the job is {late_s:.0f} s late and keeps what it has" if is_kept else ""
         return f"{self._shadow.name} requires {needs}{margin} for the observed demand{late}"
+
+    @property
+    def policy_name(self) -> str:
+        """Name of the policy whose model is the floor."""
+        return self._shadow.name
+
+    @property
+    def compiled_model(self) -> CompiledModel | None:
+        """The model as functions for compiled code, with a memory of its own; None: it has none."""
+        made = self._shadow.can.compiled_model
+        return None if made is None else made()
 
     def memories(self) -> tuple[RowMemory, ...] | None:
         return all_of((self._memory,), self._shadow.memories())

@@ -94,10 +94,12 @@ class Chain:
         self.under_way: str | None = None
         """Name of the guardrail that is being asked, for those who wait; None: none is."""
         # Another pass is due for jobs that one of these changed.
-        self._again = _places_of_another_pass(self.guardrails)
+        self.again = _places_of_another_pass(self.guardrails)
         # Asking an inert guardrail in Python takes as long as the whole compiled pass.
-        self._active = [p for p, g in enumerate(self.guardrails) if not _is_inert(g)]
-        self._pass = ShippedPass([self.guardrails[p] for p in self._active])
+        self._places = [p for p, g in enumerate(self.guardrails) if not _is_inert(g)]
+        self.active = tuple(self.guardrails[p] for p in self._places)
+        """The guardrails that step in at all."""
+        self.compiled_pass = ShippedPass(self.active)
         # Only guardrails with their own `commit` or `watch` are called there, once per decision.
         self._committing = tuple(
             guardrail
@@ -131,16 +133,16 @@ class Chain:
             return changed
 
         changes, some = self._passed(snapshot, parallelism, level, otherwise)
-        if some and self._again:
+        if some and self.again:
             # A job at rest leaves another pass unchanged; its changes on the way are no
             # interventions, and must not depend on its neighbours in the batch.
-            at_work = changes[self._again].any(axis=0)
+            at_work = changes[self.again].any(axis=0)
             for _ in range(1, PASSES):
                 if not at_work.any():
                     break
                 changed, _ = self._passed(snapshot, parallelism, level, otherwise)
                 changes |= changed & at_work
-                at_work &= changed[self._again].any(axis=0)
+                at_work &= changed[self.again].any(axis=0)
         trips = changes.T
         found = self._interventions(snapshot, trips) if some else ()
         if not self.explain:
@@ -218,12 +220,12 @@ class Chain:
         Returns:
             Flags by guardrail and job, (guardrails, J), and whether one is set.
         """
-        changes, some = self._pass.run(snapshot, parallelism, level, otherwise)
+        changes, some = self.compiled_pass.run(snapshot, parallelism, level, otherwise)
         # The compiled pass knows the active guardrails only; inert ones have no flags.
-        if len(self._active) == len(self.guardrails):
+        if len(self._places) == len(self.guardrails):
             return changes, some
         of_all = np.zeros((len(self.guardrails), len(snapshot)), np.bool_)
-        of_all[self._active] = changes
+        of_all[self._places] = changes
         return of_all, some
 
     def _interventions(self, snapshot: MetricsSnapshot, trips: Bools) -> tuple[Intervention, ...]:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.guardrails.restriction import Restriction, hold
@@ -97,9 +97,9 @@ class Freeze(Restriction):
 
 
 @njit(cache=True, nogil=True)
-def can_weigh(t: JobFacts, seen: SnapshotArrays, rule: FreezeRule) -> bool:
+def can_weigh(t: JobFacts, seen: SnapshotArrays, rule: FreezeRule, never: Floats) -> bool:
     """Return whether all jobs report what a catch-up is weighed by: no last known value counts."""
-    complete, never = True, np.empty((0, 0, 0))
+    complete = True
     for j in range(seen.status.shape[0]):
         if seen.status[j] == RUNNING and complete:
             complete = is_complete(t, seen, rule.weighed, never, j)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from dsp_gym.arrays import Bools, Ints, plain
+from dsp_gym.arrays import Bools, Floats, Ints, plain
 from dsp_gym.compiling import njit
 from dsp_gym.guardrails.bounds_and_quota import BoundsAndQuota, VertexBounds, bound
 from dsp_gym.guardrails.capacity_floor import (
@@ -44,6 +44,7 @@ from dsp_gym.guardrails.stale_metrics import (
 )
 from dsp_gym.guardrails.step_limit import StepLimit, StepLimits, limit
 from dsp_gym.guardrails.twin import FALLEN, FallbackRuns
+from dsp_gym.loop.lacking import NEVER, Lacked
 from dsp_gym.loop.per_job_state import RowMemory
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
@@ -82,6 +83,24 @@ class ShippedRules(NamedTuple):
     bounds: VertexBounds
 
 
+class PassRoom(NamedTuple):
+    """Room for a pass, which allocates nothing; at least J jobs of V vertices."""
+
+    rows: Bools  # (J,)
+    lacked: Lacked  # (J, V)
+    never: Floats  # `NEVER`
+    is_even: bool  # of a metric all vertices or none are known, so that none lacks it
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...]) -> PassRoom:
+        """Allocate room for J jobs of V vertices.
+
+        Returns:
+            Room for snapshots of any kind.
+        """
+        return cls(np.zeros(shape[0], np.bool_), Lacked.room(shape), NEVER, False)
+
+
 class ChainPass(NamedTuple):
     """The constant argument of a pass: it stays from one decision to the next."""
 
@@ -91,6 +110,7 @@ class ChainPass(NamedTuple):
     short: Shortage
     fallen: FallbackRuns
     counts: ExcessCounts
+    room: PassRoom
 
 
 class FallbackDecision(NamedTuple):
@@ -110,11 +130,11 @@ class ShippedPass:
 
     def __init__(self, guardrails: Sequence[Guardrail]) -> None:
         self._guardrails = tuple(guardrails)
-        self._order = np.array([_kind(guardrail) for guardrail in guardrails], np.int64)
+        self.order = np.array([kind_of(guardrail) for guardrail in guardrails], np.int64)
         self._floor = self._find(CapacityFloor, CAPACITY_FLOOR)
         self._budget = self._find(ExcessBudget, EXCESS_BUDGET)
         self._cool_down = self._find(CoolDown, COOL_DOWN)
-        self._rules = ShippedRules(
+        self.rules = ShippedRules(
             (self._find(StepLimit, STEP_LIMIT) or StepLimit()).rules,
             (self._cool_down or CoolDown()).rules,
             FloorRule.of(CapacityFloorConfig()) if self._floor is None else self._floor.rules,
@@ -133,7 +153,7 @@ class ShippedPass:
         )
         self._nothing_spent = BudgetSpent.of(0)
         self._memory: tuple[LastMoves, Shortage, FallbackRuns, ExcessCounts] | None = None
-        self._handles = Handles()
+        self._room, self._handles = PassRoom.of((0, 0)), Handles()
 
     def run(
         self,
@@ -154,7 +174,7 @@ class ShippedPass:
         Returns:
             (guardrails, J) flags, True where the decision was changed; and whether any is set.
         """
-        seen, facts, held = snapshot.arrays, snapshot.topology.handle, self._held()
+        seen, facts, held = snapshot.arrays, snapshot.topology.handle, self._handle(parallelism.shape)
         jobs = len(parallelism)
         trips = np.zeros((len(self._guardrails), jobs), np.bool_)
         spent = self._nothing_spent if self._budget is None else BudgetSpent.of(jobs)
@@ -187,8 +207,16 @@ class ShippedPass:
             self._budget.know(snapshot, spent)
         return trips, changed
 
-    def _held(self) -> Handle[ChainPass]:
-        """Return configurations and memory for compiled code."""
+    def held(self, shape: tuple[int, ...]) -> ChainPass:
+        """Return configurations, memory and room (J, V); of guardrails that are absent, of no jobs.
+
+        Returns:
+            The tables of the pass, the same until `reset` or `restore`.
+        """
+        return self._handle(shape).arrays
+
+    def _handle(self, shape: tuple[int, ...]) -> Handle[ChainPass]:
+        """Return configurations, memory and room (J, V) for compiled code."""
         moves = self._no_moves if self._cool_down is None else self._cool_down.table()
         short = self._none_short if self._floor is None else self._floor.table()
         fallen, counts = self._nothing_counted if self._budget is None else self._budget.tables()
@@ -197,15 +225,20 @@ class ShippedPass:
         held, known = (moves, short, fallen, counts), self._memory
         if known is None or any(a is not b for a, b in zip(known, held, strict=True)):
             self._memory, self._handles = held, Handles()
-        return self._handles.of("pass", lambda: ChainPass(self._order, self._rules, *held))
+        had = self._room.lacked.holder.shape
+        if had[0] < shape[0] or had[1] < shape[1]:
+            self._room = PassRoom.of((max(had[0], shape[0]), max(had[1], shape[1])))
+            self._handles = Handles()
+        order, rules, room = self.order, self.rules, self._room
+        return self._handles.of("pass", lambda: ChainPass(order, rules, *held, room))
 
     def _find(self, kind: type[T], step: int) -> T | None:
         """Return the guardrail of a kind that the pass runs; None where there is none."""
-        places = np.flatnonzero(self._order == step)
+        places = np.flatnonzero(self.order == step)
         return cast(T, self._guardrails[places[0]]) if len(places) else None
 
 
-def _kind(guardrail: Guardrail) -> int:
+def kind_of(guardrail: Guardrail) -> int:
     """Return the kind of a guardrail at its position."""
     if isinstance(guardrail, StaleMetrics) and guardrail.config.action == "fallback":
         return PYTHON  # the fallback asks it
@@ -243,7 +276,8 @@ def _run(
         The position that needs Python, or the number of guardrails; and whether one changed a job.
     """
     chain, t = held.arrays, facts.arrays
-    rules, rows = chain.rules, np.empty(trips.shape[1], np.bool_)
+    rules, room = chain.rules, chain.room
+    rows = room.rows[: trips.shape[1]]
     some = False
     # A chain of `if` on a number in place of a list of functions: numba has no list of functions of
     # different signatures, and a branch costs nothing beside a rule.
@@ -264,9 +298,9 @@ def _run(
         elif step == STALE_METRICS:
             if find_stale(t, seen, rules.needed, rows):
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
-            hold_unreported(t, seen, rules.needed, rows, work)
+            hold_unreported(t, seen, rules.needed, rows, work, room.never, room.lacked)
         elif step == FREEZE:
-            if not can_weigh(t, seen, rules.catch_up):
+            if not (room.is_even or can_weigh(t, seen, rules.catch_up, room.never)):
                 return position, some  # it takes last known values
             if find_frozen(t, seen, seen, rules.catch_up, *decision, rows):
                 replace_rows(t, rows, seen.parallelism, seen.memory_level, work)
@@ -274,6 +308,6 @@ def _run(
             bound(t, seen, rules.bounds, work)
         else:
             return position, some
-        for j in range(len(rows)):
+        for j in range(rows.shape[0]):
             some = some or work.trips[j]
     return len(chain.order), some

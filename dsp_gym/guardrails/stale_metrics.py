@@ -11,19 +11,21 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field, field_validator
 
-from dsp_gym.arrays import Bools, Ints
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.errors import did_you_mean
 from dsp_gym.guardrails.restriction import Restriction, Working, hold, working
 from dsp_gym.loop.lacking import (
     FLOW,
+    NEVER,
+    Lacked,
     Needs,
     find_lacking,
     is_complete,
     is_reported,
+    lack_nothing,
     needs,
-    room_for,
 )
 from dsp_gym.loop.plausible import doubted
 from dsp_gym.loop.snapshot import (
@@ -109,7 +111,8 @@ class StaleMetrics(Restriction):
     def restrict(self, snapshot: MetricsSnapshot, parallelism: Ints, level: Ints) -> Bools:
         some, stale = self._demanded(snapshot)
         work = working(parallelism, level)
-        _hold_unreported(snapshot.topology.facts, snapshot.arrays, self.rules, stale, work)
+        facts, seen = snapshot.topology.facts, snapshot.arrays
+        _hold_unreported(facts, seen, self.rules, stale, work, NEVER, Lacked.room(level.shape))
         # With a fallback, that one asks `demands` itself.
         if some and self.config.action == "hold":
             return work.trips | hold(snapshot, stale, parallelism, level)
@@ -156,20 +159,25 @@ def find_stale(t: JobFacts, seen: SnapshotArrays, needed: NeededMetrics, stale: 
 
 @njit(cache=True, nogil=True)
 def hold_unreported(
-    t: JobFacts, seen: SnapshotArrays, needed: NeededMetrics, stale: Bools, work: Working
+    t: JobFacts,
+    seen: SnapshotArrays,
+    needed: NeededMetrics,
+    stale: Bools,
+    work: Working,
+    never: Floats,
+    lacked: Lacked,
 ) -> None:
     """Hold every vertex v of a job j that is not stale and lacks a needed metric.
 
-    Vertices whose demand comes through such a vertex may get more, not less.
+    Vertices whose demand comes through such a vertex may get more, not less. `never` are the last
+    known values of no jobs, `lacked` is room.
     """
-    asked, some, never = needed.on_vertex, False, np.empty((0, 0, 0))
+    asked = needed.on_vertex
     for j in range(stale.shape[0]):
-        some = some or not (stale[j] or is_complete(t, seen, asked, never, j))
-    if not some:
-        return
-    lacked = room_for(seen.parallelism.shape)
-    for j in range(stale.shape[0]):
-        if stale[j] or not find_lacking(t, seen, asked, never, j, lacked):
+        if stale[j] or is_complete(t, seen, asked, never, j):
+            continue
+        lack_nothing(lacked, j)
+        if not find_lacking(t, seen, asked, never, j, lacked):
             continue
         for v in range(t.n[t.row[j]]):
             to_p, to_level = work.parallelism[j, v], work.memory_level[j, v]

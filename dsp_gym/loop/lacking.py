@@ -107,6 +107,9 @@ _NOW = _rows(("pending_records", "busy_now_ms_per_s", "backpressured_now_ms_per_
 
 COUNTERS = _rows(_LOOKUPS)
 
+NEVER: Floats = np.zeros((0, 0, 0))
+"""Last known values of no jobs: nothing was reported before."""
+
 DEMANDED = needs()
 """What a decision needs that sizes a vertex for its demand."""
 
@@ -293,22 +296,13 @@ def _lacks_state(t: JobFacts, seen: SnapshotArrays, asked: Needs, value: Floats,
     return False
 
 
-@njit(cache=True, nogil=True)
-def room_for(shape: tuple[int, int]) -> Lacked:
-    """Allocate what `Lacked.room` does, in compiled code.
-
-    Returns:
-        Arrays that say that nothing is lacking.
-    """
-    return Lacked(
-        np.full(shape, -1),
-        np.full(shape, -1),
-        np.full(shape, -1),
-        np.full(shape, -1),
-        np.zeros(shape, np.bool_),
-        np.zeros(shape, np.bool_),
-        np.zeros(shape, np.bool_),
-    )
+@njit(cache=True, nogil=True, borrows=True)
+def lack_nothing(lacked: Lacked, j: int) -> None:
+    """Write into row j what `Lacked.room` does into all: that nothing is lacking."""
+    for v in range(lacked.holder.shape[1]):
+        lacked.holder[j, v] = lacked.metric[j, v] = -1
+        lacked.upstream[j, v] = lacked.upstream_metric[j, v] = -1
+        lacked.is_bound[j, v] = lacked.own[j, v] = lacked.filled[j, v] = False
 
 
 @njit(cache=True, nogil=True, borrows=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from dsp_gym.arrays import Floats, Floats32, Ints
 from dsp_gym.loop.forecast import Forecast
@@ -56,6 +56,20 @@ class CapacityModel(Protocol):
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Remember what is seen, as `decide` does, without deciding."""
+
+
+class CompiledModel(NamedTuple):
+    """A capacity model as functions that compiled code calls, on a graphics card as well."""
+
+    offered: bool  # whether its rates are those of the offered load, as the environment's
+    rules: tuple[Any, ...]  # its configuration, a `NamedTuple`
+    memory: RowMemory  # a memory of its own
+    table: type  # the `NamedTuple` of the memory's arrays
+    require: Callable[..., None]
+    """Of jobs, snapshot, rates, whether these are filled, rules, handle of the memory,
+    `Requirement`, flags (J,) that are True, and room (V,)."""
+    observe: Callable[..., None]
+    """Of jobs, snapshot, rates of one task, and handle of the memory."""
 
 
 class LaterPlans(Protocol):
@@ -129,6 +143,9 @@ class Capabilities:
 
     capacity: CapacityModel | None = None
     """What a job needs now, whether or not the policy would act on it; for a capacity floor."""
+
+    compiled_model: Callable[[], CompiledModel] | None = None
+    """The same as functions; without them the floor stays on the CPU."""
 
     training: TrainingRange | None = None
     """The range of the features in training, for the out-of-distribution guardrail."""

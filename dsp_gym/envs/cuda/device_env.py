@@ -10,6 +10,7 @@ import numpy as np
 
 from dsp_gym.arrays import Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+from dsp_gym.envs.cuda.guards import DeviceGuards
 from dsp_gym.envs.cuda.pool import EPISODES, MOST_ROWS, EpisodePool
 from dsp_gym.envs.cuda.tables import ChosenEnvs, EnvCourse, EnvSight, Moves, Scratch
 from dsp_gym.envs.cuda.threads import Sizes, env_kernels
@@ -23,6 +24,7 @@ from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.envs.reward import TERMS, weights_of
 from dsp_gym.envs.scenarios import Scenario
 from dsp_gym.errors import ConfigError, DeviceError
+from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job import sizing
 from dsp_gym.job.cost import refuse_free
 from dsp_gym.loads.splits import SplitName
@@ -104,6 +106,10 @@ class DeviceEnv:
         self._describe_jobs()
         self._describe_course()
         self._describe_sight()
+        self._guards: DeviceGuards | None = None
+        if isinstance(made.guardrails, Chain) and made.guardrails.active:
+            known = self._known
+            self._guards = DeviceGuards(made.guardrails, self.topology, num_envs, known)
 
     def _own(self, *shape: int, dtype: OnCard = np.float64) -> OnCard:
         """Describe an array of which every environment has a part."""
@@ -224,7 +230,8 @@ class DeviceEnv:
             self._all,
         )
         loads = Loads(*self._loads.arrays)
-        return bytes_of(*(one.arrays for one in tables)) + bytes_of((loads.load, loads.outcome))
+        guards = 0 if self._guards is None else self._guards.bytes
+        return guards + bytes_of(*(one.arrays for one in tables)) + bytes_of((loads.load, loads.outcome))
 
     def check_memory(self) -> None:
         """Compare with the free memory of the card, before anything is allocated.
@@ -246,21 +253,27 @@ class DeviceEnv:
             )
 
     @cached_property
-    def kernels(self) -> tuple[Kernel, Kernel, Kernel]:
-        """The kernels of acting, beginning and looking."""
-        sizes = Sizes(
-            self.vertices, self.encoder.layout.job.start, self.observation_size, self.pool.episodes
-        )
-        view = View.of(self.config.simulation.measurement)
+    def kernels(self) -> dict[str, Kernel]:
+        """The kernels of a step by name, in their order; `guard` and `forget` with guardrails."""
+        sizes, view, _ = known = self._known
         made = env_kernels(self.config, view, sizes, threads(self.vertices))
-        known = (sizes, view, self.config.model_dump_json())
-        m, s, e = self._model, self._state, self._seen
-        act = m, s, self._loads, self._wanted, self._course, e, self._moves
-        return (
-            Kernel(made.act, act, known),
-            Kernel(made.begin, self._of_begin(self._handles_of_pool()), known),
-            Kernel(made.look, (m, s, e, self._facts, self._scratch, self._all), known),
-        )
+        found = {"pick": Kernel(made.pick, self._of_pick(self._moves), known)}
+        if self._guards is not None:
+            found["guard"] = self._guards.guarding(self._facts, self._seen, self._wanted)
+            found["forget"] = self._guards.forgetting(self._begun)
+        return found | {
+            "act": Kernel(made.act, self._of_act, known),
+            "begin": Kernel(made.begin, self._of_begin(self._handles_of_pool()), known),
+            "look": Kernel(made.look, self._of_look(self._all), known),
+        }
+
+    @cached_property
+    def _known(self) -> tuple[Sizes, View, str]:
+        """What the machine code follows from, beside its source."""
+        layout, size = self.encoder.layout, self.observation_size
+        sizes = Sizes(self.vertices, layout.job.start, size, self.pool.episodes)
+        view = View.of(self.config.simulation.measurement)
+        return sizes, view, self.config.model_dump_json()
 
     def reset(self, seeds: Ints | None = None) -> DeviceStep:
         """Draw the episodes, and begin the first one everywhere.
@@ -298,13 +311,18 @@ class DeviceEnv:
         Returns:
             The results.
         """
-        moves = self._given(actions)
-        act, _, look = self.kernels
-        m, s, e = self._model, self._state, self._seen
-        act.launch(self.num_envs, m, s, self._loads, self._wanted, self._course, e, moves)
-        look.launch(self.num_envs, m, s, e, self._facts, self._scratch, self._all)
-        self._begin()
+        self.launch(self._given(actions))
         return self._result()
+
+    def launch(self, moves: DeviceHandle) -> None:
+        """Have the card take a step; it may still be at work when this returns."""
+        kernels, jobs = self.kernels, self.num_envs
+        kernels["pick"].launch(jobs, *self._of_pick(moves))
+        if self._guards is not None:
+            kernels["guard"].launch(jobs, *self._of_guard)
+        kernels["act"].launch(jobs, *self._of_act)
+        kernels["look"].launch(jobs, *self._of_look(self._all))
+        self._begin()
 
     @property
     def refused(self) -> int:
@@ -319,10 +337,29 @@ class DeviceEnv:
 
     def _begin(self) -> None:
         """Begin an episode where one has ended or is asked for, and look at those."""
-        _, begin, look = self.kernels
-        m, s, e = self._model, self._state, self._seen
-        begin.launch(self.num_envs, *self._of_begin(self._pool))
-        look.launch(self.num_envs, m, s, e, self._facts, self._scratch, self._begun)
+        kernels, jobs = self.kernels, self.num_envs
+        kernels["begin"].launch(jobs, *self._of_begin(self._pool))
+        if (guards := self._guards) is not None:
+            forget = self._begun, guards.tables, guards.history, guards.first
+            kernels["forget"].launch(jobs, *forget)
+        kernels["look"].launch(jobs, *self._of_look(self._begun))
+
+    def _of_pick(self, moves: DeviceHandle) -> tuple[DeviceHandle, ...]:
+        return self._wanted, self._course, self._seen, moves
+
+    @property
+    def _of_guard(self) -> tuple[DeviceHandle, ...]:
+        guards = self._guards
+        assert guards is not None
+        own = guards.tables, guards.model, guards.history
+        return self._facts, self._seen, self._wanted, *own
+
+    @property
+    def _of_act(self) -> tuple[DeviceHandle, ...]:
+        return self._model, self._state, self._loads, self._wanted, self._course
+
+    def _of_look(self, chosen: DeviceHandle) -> tuple[DeviceHandle, ...]:
+        return self._model, self._state, self._seen, self._facts, self._scratch, chosen
 
     def _of_begin(self, pool: DeviceHandle) -> tuple[DeviceHandle, ...]:
         return (
@@ -405,14 +442,6 @@ def _refuse(made: Scenario) -> None:
             key="action",
             value=made.env.action,
             remedy="Take action='vertex', or device='cpu'.",
-        )
-    names = getattr(made.guardrails, "names", ())
-    if names:
-        raise ConfigError(
-            f"the guardrails {', '.join(names)} are not compiled for a GPU",
-            key="guardrails",
-            value=made.guardrails_config,
-            remedy="Leave guardrails out, or take device='cpu'.",
         )
     if made.env.simulation.trace:
         raise ConfigError(

@@ -36,6 +36,7 @@ SLO = TERMS.index("slo")
 class EnvKernels(NamedTuple):
     """The kernels of a step, in their order; each for the environments chosen."""
 
+    pick: Callable[..., None]
     act: Callable[..., None]
     begin: Callable[..., None]
     look: Callable[..., None]
@@ -57,31 +58,21 @@ def env_kernels(config: EnvConfig, view: View, sizes: Sizes, of_thread: Threads)
         Functions of handles.
     """
     return EnvKernels(
-        _acting(config, sizes.vertices, of_thread),
+        _picking(sizes.vertices),
+        _acting(config, of_thread),
         _beginning(sizes, of_thread),
         _looking(config, view, sizes, of_thread),
     )
 
 
-def _acting(config: EnvConfig, vertices: int, of_thread: Threads) -> Callable[..., None]:
-    """Build the kernel that takes the actions, lets the jobs run, and scores."""
-    pick, score = function_of(action._pick), function_of(reward.score)
-    average, ask, advance = function_of(outcomes._average), of_thread.ask, of_thread.advance
-    give_up_s, parts = float(config.give_up_backlog_s), 2 * vertices
-    interval_s, episode_s = config.interval_s, config.episode_s
-    quantities, shape = len(OUTCOME), (1, 2 * vertices)
+def _picking(vertices: int) -> Callable[..., None]:
+    """Build the kernel that reads the actions."""
+    pick = function_of(action._pick)
+    parts, shape = 2 * vertices, (1, 2 * vertices)
 
-    def act(
-        model: OnCard,
-        state: OnCard,
-        loads: OnCard,
-        wanted: OnCard,
-        course: OnCard,
-        seen: OnCard,
-        moves: OnCard,
-    ) -> None:
+    def choose(wanted: OnCard, course: OnCard, seen: OnCard, moves: OnCard) -> None:
         j = cuda.grid(1)
-        c = course.arrays
+        c, s, w = course.arrays, seen.arrays, wanted.arrays
         if j >= c.episode.shape[0]:
             return
         # A thread cannot raise: what lies outside the space holds, and is counted.
@@ -94,8 +85,23 @@ def _acting(config: EnvConfig, vertices: int, of_thread: Threads) -> Callable[..
                 held[0, part] = move
             else:
                 c.refused[j] += 1
-        s, w, given = seen.arrays, wanted.arrays, loads.arrays
         pick(held, s.to[j], s.up[j], 0, 1, w.parallelism[j], w.level[j])
+
+    return choose
+
+
+def _acting(config: EnvConfig, of_thread: Threads) -> Callable[..., None]:
+    """Build the kernel that asks for the wanted configurations, lets the jobs run, and scores."""
+    score, average = function_of(reward.score), function_of(outcomes._average)
+    ask, advance = of_thread.ask, of_thread.advance
+    give_up_s, quantities = float(config.give_up_backlog_s), len(OUTCOME)
+    interval_s, episode_s = config.interval_s, config.episode_s
+
+    def act(model: OnCard, state: OnCard, loads: OnCard, wanted: OnCard, course: OnCard) -> None:
+        j = cuda.grid(1)
+        c, w, given = course.arrays, wanted.arrays, loads.arrays
+        if j >= c.episode.shape[0]:
+            return
         ask(model, state, wanted, loads, j)
         advance(model, state, loads, interval_s, j)
         mine = given.outcome[j]
