@@ -7,6 +7,7 @@ manager of its section 4.2, with the additions of Flink's autoscaler.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -32,6 +33,9 @@ from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, Requir
 
 ROUND_OFF = 1e-9
 """Part of a task that is arithmetic, not demand: 3.0000000001 tasks are three."""
+
+_BOUNDLESS = 1e15
+"""Tasks beyond every bound: an unbounded demand would overflow an integer."""
 
 
 class Ds2Config(ConfigModel):
@@ -362,9 +366,9 @@ def plan(
                 planned[j, v] = p
                 if t.kind[k, v] < 0 or low == high or np.isnan(rates[RATES.optimal, j, v]):
                     continue
-                tasks = np.ceil(rates[RATES.optimal, j, v] * factor - ROUND_OFF)
+                exact = rates[RATES.optimal, j, v] * factor - ROUND_OFF
+                tasks = float(math.ceil(min(exact, _BOUNDLESS)))
                 upper = min(high, c.cap)
-                # Clipped as a float: unbounded demand would overflow an integer.
                 planned[j, v] = int(min(max(tasks, float(low)), float(upper)))
                 rises = rises or planned[j, v] > p
             if again == 1 or rises:

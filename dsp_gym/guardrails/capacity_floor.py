@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -233,12 +234,12 @@ def lift(
             if t.min_parallelism[k, v] == t.max_parallelism[k, v]:
                 continue
             # 1e-9 absorbs rounding: 3.0000000001 required tasks are 3.
-            tasks = np.ceil(required.horizontal[j, v] * floor.margin - 1e-9)
+            tasks = math.ceil(required.horizontal[j, v] * floor.margin - 1e-9)
             if level[j, v] > now_level:
-                tasks = np.ceil(tasks / floor.memory_factor - 1e-9)
+                tasks = math.ceil(tasks / floor.memory_factor - 1e-9)
                 # As much memory as the model chose: its tasks for that memory are enough.
                 if level[j, v] >= chosen and chosen > now_level:
-                    tasks = min(tasks, np.ceil(required.parallelism[j, v] * floor.margin - 1e-9))
+                    tasks = min(tasks, math.ceil(required.parallelism[j, v] * floor.margin - 1e-9))
             # The floor never asks for more than a vertex may have.
             least = min(int(tasks), t.max_parallelism[k, v])
             # Before the shortage has lasted, the floor only forbids going further down.
@@ -271,7 +272,7 @@ def _notice(
         k, is_short = t.row[j], False
         for v in range(t.n[k]):
             # The same rounding as in `lift`: both must see the same shortage.
-            tasks = int(np.ceil(required.horizontal[j, v] * floor.margin - 1e-9))
+            tasks = math.ceil(required.horizontal[j, v] * floor.margin - 1e-9)
             least = min(tasks, t.max_parallelism[k, v])
             is_short = is_short or seen.parallelism[j, v] < least
         if not is_short:

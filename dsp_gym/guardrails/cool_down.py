@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Floats, Ints
@@ -105,7 +104,8 @@ class CoolDown(Restriction):
 @njit(cache=True, nogil=True)
 def _direction(p: int, level: int, p_before: int, level_before: int) -> int:
     """Return 1 for more tasks or memory, -1 for less, 0 for neither or a trade between them."""
-    tasks, memory = np.sign(p - p_before), np.sign(level - level_before)
+    tasks = (p > p_before) - (p < p_before)
+    memory = (level > level_before) - (level < level_before)
     # More of one and less of the other, as Justin trades tasks for memory: no direction.
     if tasks * memory < 0:
         return 0

@@ -174,7 +174,11 @@ class ShippedPass:
         Returns:
             (guardrails, J) flags, True where the decision was changed; and whether any is set.
         """
-        seen, facts, held = snapshot.arrays, snapshot.topology.handle, self._handle(parallelism.shape)
+        seen, facts, held = (
+            snapshot.arrays,
+            snapshot.topology.handle,
+            self._handle(parallelism.shape),
+        )
         jobs = len(parallelism)
         trips = np.zeros((len(self._guardrails), jobs), np.bool_)
         spent = self._nothing_spent if self._budget is None else BudgetSpent.of(jobs)

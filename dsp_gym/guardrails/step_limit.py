@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
-import numpy as np
 from pydantic import Field
 
 from dsp_gym.arrays import Bools, Ints
@@ -93,10 +93,10 @@ def limit(
     for j in range(p.shape[0]):
         for v in range(t.n[t.row[j]]):
             now = seen.parallelism[j, v]
-            needed = int(np.ceil(required[j, v] * margin - 1e-9))
+            needed = math.ceil(required[j, v] * margin - 1e-9)
             # The widest of three ranges: so many tasks, the factor, and the way to the requirement.
-            most = max(now + limits.tasks, int(np.floor(now * limits.up + 1e-9)), needed)
-            least = min(now - limits.tasks, int(np.ceil(now * limits.down - 1e-9)), needed)
+            most = max(now + limits.tasks, math.floor(now * limits.up + 1e-9), needed)
+            least = min(now - limits.tasks, math.ceil(now * limits.down - 1e-9), needed)
             to_p = min(max(p[j, v], least), most)
             now = seen.memory_level[j, v]
             to_level = min(max(level[j, v], now - limits.levels), now + limits.levels)

@@ -17,6 +17,7 @@ import pytest
 from dsp_gym.envs.episodes import episode_seed
 from dsp_gym.errors import ConfigError, DeviceError, MissingExtraError
 from dsp_gym.simulation.cuda import card
+from dsp_gym.studies.bench import device
 
 needs_numba_cuda = pytest.mark.skipif(
     importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed"
@@ -88,11 +89,42 @@ def test_a_seed_on_the_card_is_that_of_the_episode() -> None:
 
 
 @needs_numba_cuda
-def test_what_cannot_go_to_a_card_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="capacity_floor"):
-        environment(guardrails="floor")
+def test_what_cannot_go_to_a_card_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the guardrails fallback, excess_budget are not comp"):
+        environment(guardrails="deployed")
+    with pytest.raises(ConfigError, match="capacity_floor asks ds2, which is not compiled"):
+        environment(guardrails=str(_floor_of(tmp_path, "ds2")))
     with pytest.raises(ConfigError, match="capacity actions"):
         environment(action="capacity")
+
+
+def _floor_of(folder: Path, policy: str) -> Path:
+    path = folder / "floor.yaml"
+    path.write_text(f"guardrails: [{{kind: capacity_floor, policy: {policy}}}]\n", "utf-8")
+    return path
+
+
+@needs_numba_cuda
+def test_the_memories_of_guardrails_are_counted() -> None:
+    plain, floor = environment(), environment(guardrails="floor")
+    vertices = plain.vertices
+    # Of each job, two flags and ten numbers of each vertex in Justin's history; since when a vertex
+    # is short of tasks; in a chain with a cool-down, besides, the last moves.
+    kept = 2 + 10 * 8 * vertices + 8
+    assert floor._own_bytes - plain._own_bytes == kept * plain.num_envs
+    patient = environment(guardrails=device.GUARDED)
+    moves = 1 + 4 * 8 * vertices
+    assert patient._own_bytes - floor._own_bytes == moves * plain.num_envs
+
+
+@needs_numba_cuda
+def test_some_environments_cannot_begin_with_other_seeds() -> None:
+    from dsp_gym.envs.cuda.vector import DeviceVectorEnv
+
+    made = DeviceVectorEnv(2, job="nexmark-q5", rows=2)
+    for seed in (None, 5):
+        with pytest.raises(ConfigError, match="drawn for all environments together"):
+            made.reset(seed=seed, options={"reset_mask": np.array([True, False])})
 
 
 @needs_numba_cuda
@@ -153,14 +185,19 @@ def test_a_kernel_compiles_without_a_card_and_rounds_as_the_cpu_does() -> None:
 
 @needs_numba_cuda
 def test_machine_code_follows_from_every_file_it_is_made_of() -> None:
-    act, begin, look = environment().kernels
-    files = [{s[0] for s in one.dependencies() if len(s) == 3} for one in (act, begin, look)]  # type: ignore[arg-type,index]
-    for found in files:
-        assert {"dsp_gym.simulation.cuda.threads", "dsp_gym.envs.cuda.threads"} <= found
-    assert {"dsp_gym.simulation.flow", "dsp_gym.envs.reward"} <= files[0]
-    assert {"dsp_gym.envs.features", "dsp_gym.simulation.measure"} <= files[2]
-    assert act._stamp() == environment().kernels[0]._stamp()
-    assert act._stamp() != environment(reward={"slo": 9.0}).kernels[0]._stamp()
+    made = environment(guardrails="floor").kernels
+    files = {
+        name: {s[0] for s in one.dependencies() if len(s) == 3}  # type: ignore[arg-type,index]
+        for name, one in made.items()
+    }
+    for name in ("act", "begin", "look"):
+        assert {"dsp_gym.simulation.cuda.threads", "dsp_gym.envs.cuda.threads"} <= files[name]
+    assert {"dsp_gym.simulation.flow", "dsp_gym.envs.reward"} <= files["act"]
+    assert {"dsp_gym.envs.features", "dsp_gym.simulation.measure"} <= files["look"]
+    assert {"dsp_gym.guardrails.shipped", "baselines.justin", "baselines.ds2"} <= files["guard"]
+    act = environment().kernels["act"]
+    assert act._stamp() == environment().kernels["act"]._stamp()
+    assert act._stamp() != environment(reward={"slo": 9.0}).kernels["act"]._stamp()
 
 
 @pytest.mark.validate
@@ -170,11 +207,12 @@ def test_every_kernel_compiles_without_a_card() -> None:
     from dsp_gym.simulation.cuda.kernels import Kernel
     from dsp_gym.simulation.cuda.threads import threads
 
-    env = environment()
+    env = environment(guardrails=device.GUARDED)
     own = threads(env.vertices)
     state = env._model, env._state
     for kernel in (
-        *env.kernels,
+        *env.kernels.values(),
+        environment(guardrails="floor").kernels["guard"],
         Kernel(advance_kernel(own.advance, 60), (*state, env._loads)),
         Kernel(ask_kernel(own.ask), (*state, env._wanted, env._loads)),
     ):
@@ -196,17 +234,18 @@ def test_under_the_simulator_every_number_is_that_of_the_cpu(tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text("utf-8"))
-    jobs, envs = found["jobs beside the CPU's"], found["environments beside the CPU's"]
+    jobs = found["jobs beside the CPU's"]
+    envs, guarded = (found[f"{part} beside the CPU's"] for part in ("environments", "guardrails"))
     compared = [jobs[o][q] for o in ("plain", "faulty") for q in ("outcomes", "state")]
-    compared += [envs[q] for q in ("observations", "rewards", "ends", "masks")]
+    parts = "observations", "rewards", "ends", "masks"
+    compared += [one[q] for one in (envs, guarded) for q in parts]
     assert all(one == {"bit_equal": 1.0, "worst": 0.0} for one in compared)
     assert all(jobs[options]["rescales"] > 0 for options in ("plain", "faulty"))
+    assert sum(times > 0 for times in guarded["changed"].values()) >= 3
 
 
 @needs_numba_cuda
 @without_a_card
 def test_without_a_card_nothing_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    from dsp_gym.studies.bench import device
-
     assert device.main([]) == 2
     assert "Nothing was measured: no NVIDIA GPU can be used" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Ints
+from dsp_gym.arrays import Bools, Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.cuda.guards import DeviceGuards
 from dsp_gym.envs.cuda.pool import EPISODES, MOST_ROWS, EpisodePool
@@ -231,7 +231,11 @@ class DeviceEnv:
         )
         loads = Loads(*self._loads.arrays)
         guards = 0 if self._guards is None else self._guards.bytes
-        return guards + bytes_of(*(one.arrays for one in tables)) + bytes_of((loads.load, loads.outcome))
+        return (
+            guards
+            + bytes_of(*(one.arrays for one in tables))
+            + bytes_of((loads.load, loads.outcome))
+        )
 
     def check_memory(self) -> None:
         """Compare with the free memory of the card, before anything is allocated.
@@ -294,10 +298,23 @@ class DeviceEnv:
         course: OnCard = EnvCourse(*self._course.arrays)
         course.base_seed.fill_from(self.seeds)
         course.episode.fill_from(np.full(self.num_envs, -1))
+        return self.begin(np.ones(self.num_envs, np.bool_))
+
+    def begin(self, mask: Bools) -> DeviceStep:
+        """Begin the next episode of some environments; `reset` comes first, once.
+
+        Args:
+            mask: (J,) True: it begins.
+
+        Returns:
+            Observations and masks of all; the other results count for nothing.
+        """
+        course: OnCard = EnvCourse(*self._course.arrays)
         course.ends.fill_from(np.zeros((self.num_envs, 2, 1), np.bool_))
-        self._ask(True)
+        asked: OnCard = self._asked.arrays[0]
+        asked.fill_from(np.asarray(mask, np.bool_)[:, None])
         self._begin()
-        self._ask(False)
+        asked.fill_from(np.zeros(asked.shape, np.bool_))
         return self._result()
 
     def step(self, actions: OnCard) -> DeviceStep:
@@ -383,10 +400,6 @@ class DeviceEnv:
         from dsp_gym.envs.cuda.tables import Pool
 
         return _handle(shared(Pool(vertices, vertices, none, whole, none, whole)))
-
-    def _ask(self, everywhere: bool) -> None:
-        asked: OnCard = self._asked.arrays[0]
-        asked.fill_from(np.full(asked.shape, everywhere))
 
     def _given(self, actions: OnCard) -> DeviceHandle:
         """Return the handle of the actions."""

@@ -163,7 +163,9 @@ class DeviceGuards:
             A kernel of the environments that begin, the chain, the history and first values.
         """
         handles = begun, self.tables, self.history, self.first
-        return Kernel(_forgetting(self._first, self._parts), handles, (self._known, self._parts[:4]))
+        return Kernel(
+            _forgetting(self._first, self._parts), handles, (self._known, self._parts[:4])
+        )
 
 
 def refuse(guardrails: tuple[Guardrail, ...]) -> CompiledModel | None:

@@ -36,7 +36,7 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
         job: a job, as in `AutoscaleVectorEnv`.
         config: an experiment's name, path or content; its env and loads are used.
         split: part of the loads episodes are drawn from.
-        guardrails: none can go to a card; a name is refused.
+        guardrails: name or path of a guardrails config; what cannot go to a card is refused.
         action: "vertex"; others are refused.
         rows: most rows of the pool of episodes.
         episodes: episodes of each row.
@@ -68,28 +68,34 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._first = int(self.np_random.integers(0, 2**31))
+        self._begun = False
 
     def reset(
         self, *, seed: Any = None, options: dict[str, object] | None = None
     ) -> tuple[Any, dict[str, object]]:
-        """Begin an episode everywhere.
+        """Begin an episode everywhere, or the next one where `options["reset_mask"]` is True.
 
         Returns:
             Observations (num_envs, size), and info: `action_mask`.
 
         Raises:
-            ConfigError: Only some environments were to begin.
+            ConfigError: Some environments were to begin with other seeds, or before all of them.
         """
-        if options and options.get("reset_mask") is not None:
-            raise ConfigError(
-                "on a GPU all environments begin together; ended ones begin again by themselves",
-                key="reset_mask",
-                remedy="Leave it out, or take device='cpu'.",
-            )
+        mask = options.get("reset_mask") if options else None
+        if mask is not None:
+            if seed is not None or not self._begun:
+                raise ConfigError(
+                    "on a GPU episodes are drawn for all environments together",
+                    key="reset_mask",
+                    remedy="Reset all with seeds first, then some without.",
+                )
+            done = self.device_env.begin(np.asarray(mask, np.bool_))
+            return done.observation, {"action_mask": done.mask}
         if isinstance(seed, int | np.integer):
             self._first = int(seed)
         seeds = self._first + np.arange(self.num_envs) if np.ndim(seed) == 0 else np.asarray(seed)
         done = self.device_env.reset(cast(Ints, seeds))
+        self._begun = True
         return done.observation, {"action_mask": done.mask}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, object]]:

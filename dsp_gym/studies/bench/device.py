@@ -14,6 +14,7 @@ import json
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.scenarios import DEFAULT_LOADS, scenario
 from dsp_gym.envs.vector import AutoscaleVectorEnv
 from dsp_gym.errors import DspGymError
+from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.topology import Topology
 from dsp_gym.simulation import rescaling
@@ -51,6 +53,16 @@ FAULTY = SimulationOptions(
 )
 """Every fault there is, often."""
 
+FAILING = SimulationOptions(
+    threads=1,
+    faults=Faults(failures_per_hour=2, failed_rescale_probability=0.2),
+    measurement=Measurement(window_s=60),
+)
+"""Faults that leave guardrails enough metrics to do more than hold."""
+
+GUARDED = str(Path(__file__).with_name("guarded.yaml"))
+"""A chain of all guardrails that there are on a card."""
+
 WORST = 1e-12
 """Largest relative difference to the CPU that is no mistake."""
 
@@ -64,10 +76,11 @@ class Amounts(NamedTuple):
     steps: int
     timed: tuple[int, ...]  # environments
     launches: int
+    guarded: int  # steps within guardrails
 
 
-FULL = Amounts(128, 60, 64, 60, (1024, 16_384, 131_072), 10)
-TINY = Amounts(4, 3, 2, 3, (2,), 1)
+FULL = Amounts(128, 60, 64, 60, (1024, 16_384, 131_072), 10, 60)
+TINY = Amounts(4, 3, 2, 3, (2,), 1, 12)
 """For numba's simulator, which shows that the script runs, and nothing about speed."""
 
 
@@ -185,22 +198,37 @@ def check_environment(amounts: Amounts) -> dict[str, object]:
     Returns:
         Comparisons.
     """
+    return _compared_envs(amounts, None)
+
+
+def check_guardrails(amounts: Amounts) -> dict[str, object]:
+    """Compare the same within guardrails that often step in.
+
+    Returns:
+        Comparisons, and the number of decisions that each guardrail changed.
+    """
+    return _compared_envs(amounts._replace(steps=amounts.guarded), GUARDED)
+
+
+def _compared_envs(amounts: Amounts, guardrails: str | None) -> dict[str, object]:
     from dsp_gym.envs.cuda.device_env import DeviceEnv
 
-    steps = amounts.steps
+    steps, options = amounts.steps, FAULTY if guardrails is None else FAILING
     document: dict[str, object] = {
         "name": "device",
         "jobs": [JOB],
         "loads": DEFAULT_LOADS,
         "env": {
-            "episode_s": INTERVAL_S * max(2, steps // 2),
-            "simulation": FAULTY.model_dump(exclude={"threads"}, exclude_none=True),
+            "episode_s": INTERVAL_S * max(2, steps // 2 if guardrails is None else steps - 2),
+            "simulation": options.model_dump(exclude={"threads"}, exclude_none=True),
         },
     }
-    cpu = AutoscaleVectorEnv(amounts.envs, config=document)
-    card = DeviceEnv(
-        scenario(config=document, explain=False), amounts.envs, rows=amounts.envs, episodes=3
-    )
+    if guardrails is not None:
+        document["guardrails"] = guardrails
+    count = amounts.envs
+    cpu = AutoscaleVectorEnv(count, config=document, explain=False)
+    card = DeviceEnv(scenario(config=document, explain=False), count, rows=count, episodes=3)
+    changed: Counter[str] = Counter()
     draw = np.random.default_rng(3)
     first, _ = cpu.reset(seed=11)
     begun = card.reset(11 + np.arange(amounts.envs))
@@ -210,9 +238,15 @@ def check_environment(amounts: Amounts) -> dict[str, object]:
         "ends": [],
         "masks": [(begun.mask.to_host(), cpu.action_masks())],
     }
-    for _ in range(steps):
-        actions = moves(draw, cpu.action_masks(), share=0.1)
-        observation, reward, terminated, truncated, _ = cpu.step(actions)
+    for step in range(steps):
+        if step == steps // 3:  # some begin early, in the middle of an episode
+            some = np.arange(count) % 2 == 0
+            first, begun = cpu.reset(options={"reset_mask": some})[0], card.begin(some)
+            pairs["observations"].append((begun.observation.to_host(), first))
+        actions = moves(draw, cpu.action_masks(), share=0.1 if guardrails is None else 0.4)
+        observation, reward, terminated, truncated, info = cpu.step(actions)
+        if isinstance(chain := cpu.batch.guardrails, Chain):
+            changed.update(dict(zip(chain.names, np.sum(info["trips"], axis=0), strict=True)))  # type: ignore[call-overload]  # an array
         done = card.step(actions)
         pairs["observations"].append((done.observation.to_host(), observation))
         pairs["rewards"].append((done.reward.to_host(), reward))
@@ -223,6 +257,7 @@ def check_environment(amounts: Amounts) -> dict[str, object]:
         "environments": amounts.envs,
         "steps": steps,
         "rescales": int(cpu.batch.jobs.state.rescales.sum()),
+        "changed": {name: int(times) for name, times in changed.items()},
         **{
             name: BesideCpu.of(*map(np.array, zip(*both, strict=True)))._asdict()
             for name, both in pairs.items()
@@ -281,9 +316,22 @@ def time_environment(amounts: Amounts) -> dict[str, object]:
     Returns:
         Steps per second by number of environments, and bytes of each.
     """
+    return _timed_steps(amounts, None)
+
+
+def time_guardrails(amounts: Amounts) -> dict[str, object]:
+    """Time whole steps within the chain of the shipped experiments.
+
+    Returns:
+        Steps per second by number of environments, and bytes of each.
+    """
+    return _timed_steps(amounts, "floor")
+
+
+def _timed_steps(amounts: Amounts, guardrails: str | None) -> dict[str, object]:
     found: dict[str, object] = {}
     for count in amounts.timed:
-        env = _environment([JOB], count)
+        env = _environment([JOB], count, guardrails)
         env.reset()
         env.step(np.zeros((count, 2 * env.vertices), np.int64))
         found[f"{JOB}, {count}"] = _rate(lambda e=env: e.launch(e._moves), count, amounts)  # type: ignore[misc]  # bound at once
@@ -292,11 +340,12 @@ def time_environment(amounts: Amounts) -> dict[str, object]:
     return found
 
 
-def _environment(jobs: list[str], count: int) -> Any:
+def _environment(jobs: list[str], count: int, guardrails: str | None = None) -> Any:
     from dsp_gym.envs.cuda.device_env import DeviceEnv
 
     document = {"name": "device", "jobs": jobs, "loads": DEFAULT_LOADS}
-    return DeviceEnv(scenario(config=document, explain=False), count, rows=128, episodes=2)
+    made = scenario(config=document, guardrails=guardrails, explain=False)
+    return DeviceEnv(made, count, rows=128, episodes=2)
 
 
 def _rate(launch: Callable[[], None], count: int, amounts: Amounts) -> float:
@@ -316,8 +365,10 @@ def _rate(launch: Callable[[], None], count: int, amounts: Amounts) -> float:
 _PARTS: Mapping[str, Callable[[Amounts], dict[str, object]]] = {
     "jobs beside the CPU's": check_jobs,
     "environments beside the CPU's": check_environment,
+    "guardrails beside the CPU's": check_guardrails,
     "advance, decisions/s": time_advance,
     "environment, steps/s": time_environment,
+    "environment with floor, steps/s": time_guardrails,
 }
 
 
