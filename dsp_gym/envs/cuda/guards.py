@@ -71,7 +71,7 @@ class FirstValues(NamedTuple):
     history: tuple[OnCard, ...]  # of the floor's model
 
 
-class Parts(NamedTuple):
+class ChainParts(NamedTuple):
     """What a chain consists of, constants in the machine code."""
 
     guardrails: int
@@ -128,7 +128,7 @@ class DeviceGuards:
             self.history = DeviceHandle(one_per_job(history, jobs))
         self._first = FirstValues(first.moves, first.short, history)
         self.first = DeviceHandle(shared(self._first))
-        self._parts = Parts(
+        self._parts = ChainParts(
             len(chain.active),
             topology.max_vertices,
             len(first.moves.seen) > 0,
@@ -202,7 +202,7 @@ def _refused(message: str) -> ConfigError:
     )
 
 
-def _guarding(parts: Parts) -> Callable[..., None]:
+def _guarding(parts: ChainParts) -> Callable[..., None]:
     """Build the kernel that restricts decisions, and lets the guardrails watch the snapshot."""
     stand_in(excess_budget.add_up, _never_spent)
     run, count = function_of(shipped._run), parts.guardrails
@@ -298,7 +298,7 @@ def _requiring(model: CompiledModel | None) -> OnCard:
     return _of_card(ask_model)
 
 
-def _watching(parts: Parts) -> OnCard:
+def _watching(parts: ChainParts) -> OnCard:
     """Build the function that lets the guardrails remember the snapshot."""
     made, has_moves, patient = parts.model, parts.has_moves, parts.patient
     observe = function_of(capacity_floor._notice if made is None else made.observe)
@@ -350,7 +350,7 @@ def _watching(parts: Parts) -> OnCard:
     return _of_card(watch)
 
 
-def _forgetting(first: FirstValues, parts: Parts) -> Callable[..., None]:
+def _forgetting(first: FirstValues, parts: ChainParts) -> Callable[..., None]:
     """Build the kernel that writes first values into the memories of environments that begin."""
     moves = _copying(first.moves if parts.has_moves else ())
     short = _copying(first.short if parts.model else ())
