@@ -64,11 +64,11 @@ class VertexActions(MaskableDistribution):
         first, *others = (-(block.exp() * block).sum(dim=(1, 2)) for block in self.blocks)
         return sum(others, start=first)
 
-    def sample(self) -> Tensor:
+    def sample(self, draws: torch.Generator | None = None) -> Tensor:
         # Gumbel's trick: the argmax of log-probability plus Gumbel noise is a sample, and minus the
         # logarithm of an exponential variate is Gumbel noise.
         noisy = [
-            (block - torch.empty_like(block).exponential_().log_()).argmax(dim=2)
+            (block - torch.empty_like(block).exponential_(generator=draws).log_()).argmax(dim=2)
             for block in self.blocks
         ]
         return torch.stack(noisy, dim=2).flatten(1)

@@ -33,6 +33,7 @@ FREE_KEYS = (
     "agent.total_steps",
     "agent.checkpoint_every",
     "agent.threads",
+    "agent.device",
 )
 """Keys that may change on resuming: the next update does not depend on them."""
 

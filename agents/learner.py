@@ -12,7 +12,13 @@ import torch
 from torch import nn
 
 from agents.capacity import CapacityActor
-from agents.checkpoint import Tree, read_checkpoint, refuse_other_config, write_checkpoint
+from agents.checkpoint import (
+    Tree,
+    checkpoint_steps,
+    read_checkpoint,
+    refuse_other_config,
+    write_checkpoint,
+)
 from agents.cloning import Demonstrations, clone, demonstrate
 from agents.curriculum import Curriculum, odds
 from agents.environment import training_batch, validation_batch
@@ -44,6 +50,9 @@ CALIBRATION_STEPS = 32
 
 CALIBRATION_ACTS = 0.03
 """Share of them in which a capacity agent acts: with more, jobs would mostly be down."""
+
+HOST_JOBS = 512
+"""Most jobs on the CPU of a training on a GPU: what imitates, and fixes the normalisation."""
 
 SMALLEST_STD = 0.25
 """Least standard deviation to divide by: features that hardly vary in training must not become
@@ -92,15 +101,31 @@ class Learner:
         self.stop = False
         self._progress: OnStage = progress or (lambda stage, done, of, figures: None)
         self._record = record or (lambda figures, step: None)
-        self.batch = training_batch(config, agent.n_envs, base_dir)
+        on_card = agent.device == "cuda"
+        rows = min(agent.n_envs, HOST_JOBS) if on_card else agent.n_envs
+        self.batch = training_batch(config, rows, base_dir)
         self.validation = validation_batch(config, base_dir)
         how = agent.curriculum
         self.curriculum = None if how is None else Curriculum(config, how, base_dir)
         self.env = Sb3VecEnv(self.batch, agent.gamma, flat=agent.needs.flat_actions)
         self.shape = shape_of(config, self.batch)
-        learner = load_part(agent.algorithm, "learner")
-        self.model: BatchLearner = learner(self.env, agent, self.shape, seed)
+        self.card: str | None = None
+        self.model: BatchLearner = (
+            self._on_card(base_dir)
+            if on_card
+            else load_part(agent.algorithm, "learner")(self.env, agent, self.shape, seed)
+        )
         self._resumed_at = 0
+
+    def _on_card(self, base_dir: str | Path | None) -> BatchLearner:
+        """Make PPO on a GPU."""
+        from agents.device import find_device
+        from agents.device_jobs import DeviceJobs
+        from agents.device_ppo import DevicePpo
+
+        device, self.card = find_device()
+        jobs = DeviceJobs(self.config, device, base_dir)
+        return DevicePpo(self.env, self.config.ppo, self.shape, self.seed, jobs)
 
     def run(self, *, resume: bool = False) -> BestWeights:
         """Learn to the end, from the last checkpoint if asked.
@@ -113,6 +138,7 @@ class Learner:
 
         Raises:
             TrainingInterrupted: `stop` was set; a checkpoint has been written.
+            DeviceError: The GPU was lost; the last checkpoint is kept.
         """
         if resume:
             self._restore()
@@ -122,12 +148,25 @@ class Learner:
         # A resumed training may be complete already.
         self._resumed_at = self.model.num_timesteps
         if self._resumed_at < self.config.ppo.total_steps:
-            self.model.learn(self.config.ppo.total_steps, self.tick, self.sample)
+            self._learn()
         elif self.best.weights:
             return self.best
         self.evaluate()
         self.save()
         return self.best
+
+    def _learn(self) -> None:
+        try:
+            self.model.learn(self.config.ppo.total_steps, self.tick, self.sample)
+        except Exception as error:  # torch and numba-cuda raise errors of many kinds
+            if self.card is None:
+                raise
+            from agents.device import is_of_card, lost
+
+            if not is_of_card(error):
+                raise
+            steps, kept = self.model.num_timesteps, checkpoint_steps(self.checkpoint)
+            raise lost(error, self.card, steps, self.checkpoint, kept) from error
 
     @property
     def figures(self) -> dict[str, float]:
@@ -204,7 +243,8 @@ class Learner:
                 "seed": self.seed,
                 "steps": int(self.model.num_timesteps),
                 "policy": self.weights(),
-                "env": self.env.save(),
+                # Gigabytes on a card: there a training continues with new episodes.
+                "env": None if self.card else self.env.save(),
                 **self.model.state(),
                 "best": {
                     "steps": self.best.steps,
@@ -322,7 +362,8 @@ class Learner:
         saved = read_checkpoint(self.checkpoint)
         refuse_other_config(self.checkpoint, saved["config"], self.config)
         self._network.load_state_dict({k: torch.from_numpy(v) for k, v in saved["policy"].items()})
-        self.env.load(saved["env"])
+        if saved["env"] is not None and not self.card:
+            self.env.load(saved["env"])
         self.model.restore(saved)
         best = saved["best"]
         self.best = BestWeights(best["steps"], best["figures"], best["weights"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -95,8 +95,8 @@ class Lane:
     pieces: dict[int, RowPiece]
 
 
-class NativePpo:
-    """PPO on the batch of an environment.
+class Ppo:
+    """The course of PPO: rollouts and updates in turn, on whichever device.
 
     Args:
         env: The jobs.
@@ -104,6 +104,9 @@ class NativePpo:
         shape: Shape of the network.
         seed: Seed of network, exploration and environments.
     """
+
+    moments: Tensor
+    """(2, weights) means of gradients and of their squares, of Adam."""
 
     def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
         self.env, self.agent, self.shape = env, agent, shape
@@ -121,39 +124,26 @@ class NativePpo:
         self.num_timesteps = self.updates = self.adam_steps = 0
         self.episodes: deque[Tree] = deque(maxlen=EPISODES_KEPT)
         self.observation = np.zeros((0, 0), np.float32)  # none yet
-        self.rollout = Rollout(agent.n_steps, env, shape)
-        self.weights = _gathered(self.policy.features_extractor)
-        self.moments = torch.zeros(2, len(self.weights.vector))
-        self.lanes = [
-            # One gradient vector per lane: lanes add without locks.
-            Lane(
-                Flat(torch.zeros_like(self.weights.vector), self.weights.by_name.items()),
-                np.zeros(len(FIGURES)),
-                {},
-            )
-            for _ in range(LANES)
-        ]
-        self.threads = agent.threads or min(LANES, cores())
-        self.workers = ThreadPoolExecutor(self.threads, "ppo") if self.threads > 1 else None
-        self.seen = RolloutInputs(
-            self.rollout.flat_inputs, links_of(np.zeros((1, 1, 1), np.float32))
-        )
-
-    @property
-    def observations(self) -> Floats32:
-        """Observations of the last rollout, (T J, size)."""
-        return self.rollout.observations.reshape(-1, self.rollout.observations.shape[2])
+        self.weights = gathered(self.policy.features_extractor)
 
     def begin(self) -> None:
         """Make the first observation, where there is none."""
-        if not len(self.observation):
-            self.observation = self.env.reset()
-        # Edges are constant within a training: read from the first observation once.
-        v = self.shape.vertices
-        edges = self.observation[:, self.observation.shape[1] - v * v :]
-        self.seen = RolloutInputs(
-            self.rollout.flat_inputs, links_of(edges.reshape(len(edges), v, v))
-        )
+        raise NotImplementedError
+
+    def collect(self) -> None:
+        """Make the decisions of a rollout, and compute their advantages."""
+        raise NotImplementedError
+
+    def update(self, learning_rate: float) -> dict[str, float]:
+        """Learn from the rollout.
+
+        Args:
+            learning_rate: Learning rate of this update.
+
+        Returns:
+            Figures by the names that Stable-Baselines3 uses.
+        """
+        raise NotImplementedError
 
     def learn(
         self,
@@ -177,6 +167,106 @@ class NativePpo:
             self.collect()
             sampled()
             figures = self.update(self.agent.learning_rate * left)
+
+    def state(self) -> Tree:
+        """Return everything the next update depends on, except weights and environments.
+
+        Returns:
+            Arrays and JSON values; `restore` continues exactly.
+        """
+        self.begin()
+        return {
+            "updates": self.updates,
+            "optimizer": {"steps": self.adam_steps, "moments": self.moments.cpu().numpy().copy()},
+            "observation": self.observation,
+            "episodes": list(self.episodes),
+            "random": self.generator.bit_generator.state,
+        }
+
+    def restore(self, saved: Tree) -> None:
+        """Continue from `state()`."""
+        self.num_timesteps, self.updates = saved["steps"], saved["updates"]
+        self.adam_steps = saved["optimizer"]["steps"]
+        self.moments.copy_(torch.from_numpy(saved["optimizer"]["moments"]))
+        self.observation = saved["observation"]
+        self.episodes.extend(saved["episodes"])
+        self.generator.bit_generator.state = saved["random"]
+
+    def fresh_seed(self) -> int:
+        """Draw a seed for environments that begin again.
+
+        Returns:
+            A seed that depends on the learner's own, and on what it has drawn before.
+        """
+        return int(self.generator.integers(0, 2**31))
+
+    def _told(
+        self, means: Sequence[float], explained: float, learning_rate: float
+    ) -> dict[str, float]:
+        """Return the figures of an update by the names that Stable-Baselines3 uses."""
+        by_name = dict(zip(FIGURES, means, strict=True))
+        by_name["entropy_loss"] = -by_name["entropy_loss"]
+        told = {f"train/{name}": value for name, value in by_name.items()} | {
+            "train/explained_variance": explained,
+            "train/learning_rate": learning_rate,
+            "train/n_updates": float(self.updates),
+        }
+        if self.episodes:
+            for key, name in (("r", "rew"), ("l", "len")):
+                told[f"rollout/ep_{name}_mean"] = float(np.mean([e[key] for e in self.episodes]))
+        return told
+
+
+class NativePpo(Ppo):
+    """PPO on the cores of this machine.
+
+    Args:
+        env: The jobs.
+        agent: Hyperparameters.
+        shape: Shape of the network.
+        seed: Seed of network, exploration and environments.
+    """
+
+    def __init__(self, env: Sb3VecEnv, agent: AgentConfig, shape: NetworkShape, seed: int) -> None:
+        super().__init__(env, agent, shape, seed)
+        self.rollout = Rollout(agent.n_steps, env, shape)
+        self.moments = torch.zeros(2, len(self.weights.vector))
+        self.lanes = [
+            # One gradient vector per lane: lanes add without locks.
+            Lane(
+                Flat(torch.zeros_like(self.weights.vector), self.weights.by_name.items()),
+                np.zeros(len(FIGURES)),
+                {},
+            )
+            for _ in range(LANES)
+        ]
+        self.threads = agent.threads or min(LANES, cores())
+        self.workers = ThreadPoolExecutor(self.threads, "ppo") if self.threads > 1 else None
+        self.seen = RolloutInputs(
+            self.rollout.flat_inputs, links_of(np.zeros((1, 1, 1), np.float32))
+        )
+
+    def restore(self, saved: Tree) -> None:
+        """Continue from the `state()` of any device; after a GPU's, with new episodes."""
+        super().restore(saved)
+        if saved["env"] is None:
+            self.env.seed(self.fresh_seed())
+
+    @property
+    def observations(self) -> Floats32:
+        """Observations of the last rollout, (T J, size)."""
+        return self.rollout.observations.reshape(-1, self.rollout.observations.shape[2])
+
+    def begin(self) -> None:
+        """Make the first observation, where there is none."""
+        if not len(self.observation):
+            self.observation = self.env.reset()
+        # Edges are constant within a training: read from the first observation once.
+        v = self.shape.vertices
+        edges = self.observation[:, self.observation.shape[1] - v * v :]
+        self.seen = RolloutInputs(
+            self.rollout.flat_inputs, links_of(edges.reshape(len(edges), v, v))
+        )
 
     def collect(self) -> None:
         """Make the decisions of a rollout, and compute their advantages."""
@@ -239,17 +329,8 @@ class NativePpo:
             if self._is_far(seen[-1]):
                 break
         values, target = rollout.values[:-1], rollout.target
-        means = dict(zip(FIGURES, np.mean(seen, axis=0).tolist(), strict=True))
-        means["entropy_loss"] = -means["entropy_loss"]
-        told = {f"train/{name}": value for name, value in means.items()} | {
-            "train/explained_variance": _explained(values, target),
-            "train/learning_rate": learning_rate,
-            "train/n_updates": float(self.updates),
-        }
-        if self.episodes:
-            for key, name in (("r", "rew"), ("l", "len")):
-                told[f"rollout/ep_{name}_mean"] = float(np.mean([e[key] for e in self.episodes]))
-        return told
+        means = np.mean(seen, axis=0).tolist()
+        return self._told(means, _explained(values, target), learning_rate)
 
     def gradient(self, rows: Ints) -> tuple[Tensor, Floats]:
         """Compute the gradient of the loss over some rows of the rollout.
@@ -298,30 +379,6 @@ class NativePpo:
         for lane in self.lanes[1:]:
             whole.gradient.vector.add_(lane.gradient.vector)
         return whole.gradient.vector, np.sum([lane.figures for lane in self.lanes], axis=0)
-
-    def state(self) -> Tree:
-        """Return everything the next update depends on, except weights and environments.
-
-        Returns:
-            Arrays and JSON values; `restore` continues exactly.
-        """
-        self.begin()
-        return {
-            "updates": self.updates,
-            "optimizer": {"steps": self.adam_steps, "moments": self.moments.numpy().copy()},
-            "observation": self.observation,
-            "episodes": list(self.episodes),
-            "random": self.generator.bit_generator.state,
-        }
-
-    def restore(self, saved: Tree) -> None:
-        """Continue from `state()`."""
-        self.num_timesteps, self.updates = saved["steps"], saved["updates"]
-        self.adam_steps = saved["optimizer"]["steps"]
-        self.moments.copy_(torch.from_numpy(saved["optimizer"]["moments"]))
-        self.observation = saved["observation"]
-        self.episodes.extend(saved["episodes"])
-        self.generator.bit_generator.state = saved["random"]
 
     def _allow(self, t: int) -> None:
         """Mark the valid moves of step t; a padded vertex can only hold."""
@@ -426,8 +483,12 @@ def _explained(values: Floats32, target: Floats32) -> float:
     return 1 - float(np.var(target - values)) / variance if variance > 0 else math.nan
 
 
-def _gathered(network: nn.Module) -> Flat:
-    """Move a network's weights into one vector, of which they remain views."""
+def gathered(network: nn.Module) -> Flat:
+    """Move a network's weights into one vector, of which they remain views.
+
+    Returns:
+        The vector, and its parts.
+    """
     # After this, stepping the vector steps every layer of the torch module.
     parameters = dict(network.named_parameters())
     flat = Flat(torch.cat([p.data.flatten() for p in parameters.values()]), parameters.items())

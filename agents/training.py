@@ -90,9 +90,14 @@ def train(
         ConfigError: There is nothing to resume, or both `resume` and `overwrite` are given.
         StorageError: The folder holds a training, and neither `resume` nor `overwrite` is given; or
             another training writes into it.
+        DeviceError: The experiment asks for a GPU, and there is none; or it was lost.
         TrainingInterrupted: Ctrl-C; a checkpoint has been written.
     """
     _check(config, out, resume=resume, overwrite=overwrite)
+    if engine.shares_disk and config.agent.kind == "ppo" and config.agent.device == "cuda":
+        from agents.device import find_device
+
+        find_device()  # before anything is written
     tracker, progress = tracker or NullTracker(), progress or SeedProgress()
     taken = StorageError(
         "another training writes into this folder",

@@ -179,6 +179,12 @@ class AgentConfig(ConfigModel):
         description="native: this project's PPO, the same update on all cores (`dsp-gym bench env` "
         "compares their speed); sb3: Stable-Baselines3's, for comparison; of ppo and maskable-ppo",
     )
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu",
+        exclude_if=lambda value: value == "cpu",
+        description="cuda: environments, network and updates on one NVIDIA GPU, of the learner "
+        "native; needs the extra `gpu`",
+    )
     network: NetworkConfig = Field(default_factory=NetworkConfig, description="the network")
     n_envs: int = Field(
         512, ge=1, description="jobs stepped together; hundreds, so that the batch fills the cores"
@@ -287,6 +293,7 @@ class AgentConfig(ConfigModel):
                 f"{self.algorithm} learns from its own steps alone; leave warm_start and offline "
                 "out, or take ppo or maskable-ppo"
             )
+        self._check_device()
         rollout = self.n_envs * self.n_steps
         if self.batch_size > rollout:
             raise ValueError(
@@ -294,6 +301,22 @@ class AgentConfig(ConfigModel):
                 f"{rollout} decisions"
             )
         return self
+
+    def _check_device(self) -> None:
+        """Refuse what learns on the CPU alone."""
+        if self.device == "cpu":
+            return
+        if self.needs.plain_layers or self.learner != "native":
+            what = self.algorithm if self.needs.plain_layers else f"learner: {self.learner}"
+            raise ValueError(
+                f"{what} learns on the CPU; leave device out, or take ppo or maskable-ppo with "
+                "learner: native"
+            )
+        if self.curriculum is not None:
+            raise ValueError(
+                "a curriculum draws the jobs of episodes, and on a GPU an environment keeps its "
+                "job; leave curriculum out, or device"
+            )
 
 
 class HistoryConfig(ConfigModel):

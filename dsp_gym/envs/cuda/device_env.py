@@ -288,7 +288,8 @@ class DeviceEnv:
         Returns:
             Observations and masks; the other results count for nothing.
         """
-        self.check_memory()
+        if not hasattr(self, "_pool"):  # later, the arrays are there already
+            self.check_memory()
         if seeds is not None:
             self.seeds = np.asarray(seeds, np.int64)
         pool, rates = self.pool.draw(self.seeds)

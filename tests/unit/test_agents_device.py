@@ -1,0 +1,288 @@
+"""Learning on a GPU, without one: refusals, and whole updates in numba's simulator.
+
+Numba reads its environment variable when it is imported. So the tests of the simulator run in a
+process of their own, which those named `test_under_the_simulator` start.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sb3_contrib")
+import torch
+from pydantic import ValidationError
+
+from agents.device import is_of_card
+from agents.learner import Learner
+from agents.training import train
+from dsp_gym.errors import ConfigError, DeviceError
+from dsp_gym.experiments.agent import AgentConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.simulation.cuda.card import SIMULATED, find_card, is_simulated
+
+pytestmark = [
+    pytest.mark.slow,  # importing torch takes seconds
+    pytest.mark.skipif(
+        importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed"
+    ),
+]
+simulated = pytest.mark.skipif(not is_simulated(), reason="runs in the simulator's process")
+without_a_card = pytest.mark.skipif(
+    is_simulated() or Path("/dev/nvidia0").exists(), reason="there is a card"
+)
+
+
+def an_experiment(device: str = "cuda", **agent: Any) -> ExperimentConfig:
+    """Two jobs, of which one has padding, and an episode that ends within a rollout."""
+    loads = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
+    return ExperimentConfig.model_validate(
+        {
+            "name": "small",
+            "jobs": ["nexmark-q11", "nexmark-q3"],
+            "loads": {
+                "train": {"loads": loads, "seeds": {"from": 0, "to": 50}},
+                "validation": {"loads": loads, "seeds": {"from": 50, "to": 60}},
+            },
+            "env": {"episode_s": 300},
+            "agent": {
+                "device": device,
+                "network": {"hidden": [8], "hold_bias": 1},
+                "n_envs": 4,
+                "n_steps": 6,
+                "batch_size": 12,
+                "n_epochs": 2,
+                "total_steps": 48,
+                "checkpoint_every": 24,
+                "eval_every": 10_000,
+                "eval_episodes": 2,
+                **agent,
+            },
+        }
+    )
+
+
+def a_learner(folder: Path, device: str = "cuda", **agent: Any) -> Any:
+    return Learner(an_experiment(device, **agent), 0, folder)
+
+
+def test_the_device_is_left_out_where_it_is_the_cpu() -> None:
+    assert "device" not in an_experiment("cpu").model_dump()["agent"]
+    assert an_experiment("cuda").model_dump()["agent"]["device"] == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ({"learner": "sb3"}, "learner: sb3 learns on the CPU"),
+        ({"algorithm": "a2c", "network": {"encoder": "mlp"}}, "a2c learns on the CPU"),
+        ({"curriculum": {}}, "keeps its job"),
+    ],
+)
+def test_what_learns_on_the_cpu_alone_is_refused(agent: Any, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        AgentConfig(device="cuda", **agent)
+
+
+@without_a_card
+def test_without_a_card_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="no NVIDIA GPU can be used"):
+        train(an_experiment(), tmp_path / "out")
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_only_the_cards_errors_are_the_cards() -> None:
+    assert is_of_card(RuntimeError("CUDA error: unspecified launch failure"))
+    assert is_of_card(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_of_card(RuntimeError("shapes do not fit"))
+    assert not is_of_card(KeyError("CUDA error"))
+
+
+def run_in_simulator(chosen: str) -> None:
+    """Run this file's tests of the simulator, in a process of their own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-k", chosen, __file__],
+        env={**os.environ, SIMULATED: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(is_simulated(), reason="this is the simulator's process")
+def test_under_the_simulator_a_checkpoint_moves_to_the_other_device() -> None:
+    run_in_simulator("simulated_a_checkpoint")
+
+
+@pytest.mark.validate
+@pytest.mark.skipif(is_simulated(), reason="this is the simulator's process")
+def test_under_the_simulator_everything_is_learned() -> None:
+    run_in_simulator("simulated")
+
+
+@simulated
+@pytest.mark.parametrize("encoder", ["graph", "mlp"])
+@pytest.mark.parametrize("algorithm", ["ppo", "maskable-ppo"])
+def test_simulated_an_update_is_that_of_the_cpu(
+    tmp_path: Path, encoder: str, algorithm: str
+) -> None:
+    agent: dict[str, Any] = {
+        "algorithm": algorithm,
+        "network": {"hidden": [8, 6], "encoder": encoder, "hold_bias": 1},
+        "ent_coef": 0.01,
+        "n_epochs": 1,
+        "batch_size": 24,  # one minibatch: the devices draw other orders
+    }
+    cpu, card = a_learner(tmp_path, "cpu", **agent), a_learner(tmp_path, **agent)
+    card.model.begin()
+    card.model.collect()
+    _give_rollout(card, cpu)
+
+    found, wanted = card.model.update(1e-3), cpu.model.update(1e-3)
+
+    for name in ("policy_gradient_loss", "value_loss", "entropy_loss", "clip_fraction"):
+        assert found[f"train/{name}"] == pytest.approx(wanted[f"train/{name}"], abs=1e-5), name
+    for name, expected in cpu.weights().items():
+        np.testing.assert_allclose(card.weights()[name], expected, atol=2e-5, err_msg=name)
+
+
+def _give_rollout(card: Any, cpu: Any) -> None:
+    """Give the CPU's learner the weights and the rollout of the card's."""
+    from agents.kernels import advantages, links_of, normalise
+    from agents.network import OBSERVATION_LIMIT
+
+    network = cpu.model.policy.features_extractor
+    network.load_state_dict(card.model.policy.features_extractor.state_dict())
+    cpu.model.begin()
+    theirs, ours = card.model.rollout, cpu.model.rollout
+    shift, scale = cpu.model._normalisation()
+    v = cpu.shape.vertices
+    for t, seen in enumerate(theirs.observations.numpy()):
+        features = cpu.shape.vertex_features
+        normalise(seen, shift, scale, features, OBSERVATION_LIMIT, ours.inputs[t])
+    edges = theirs.observations[0, :, -v * v :].numpy().reshape(-1, v, v)
+    cpu.model.seen = cpu.model.seen._replace(links=links_of(edges))
+    for name in ("actions", "rewards", "log_prob", "values", "ends"):
+        getattr(ours, name)[:] = getattr(theirs, name).numpy()
+    ours.masks[:] = theirs.masks[:-1].numpy() if cpu.masked else True
+    agent = cpu.config.ppo
+    advantages(ours.rewards, ours.values, ours.ends, agent.gamma, agent.gae_lambda, ours.advantage)
+    np.testing.assert_allclose(theirs.advantage.numpy(), ours.advantage, rtol=1e-6)
+    np.add(ours.advantage, ours.values[:-1], out=ours.target)
+    for t in range(len(ours.masks)):
+        if v:  # a padded vertex can only hold
+            job, vertex = np.nonzero(ours.inputs[t][:, -v:] == 0)
+            by_vertex = ours.masks[t].reshape(len(ours.masks[t]), v, -1)
+            by_vertex[job, vertex] = np.isin(np.arange(by_vertex.shape[2]), (0, 7))
+
+
+@simulated
+def test_simulated_episodes_are_those_of_the_cpu(tmp_path: Path) -> None:
+    # With one job, the order of rows is the same on both.
+    config = an_experiment().model_copy(update={"jobs": an_experiment().jobs[:1]})
+    card: Any = Learner(config, 0, tmp_path).model
+    card.begin()
+    first = card.rollout.observations[-1].numpy().copy()
+    cpu_config = config.model_copy(update={"agent": an_experiment("cpu").agent})
+    cpu: Any = Learner(cpu_config, 0, tmp_path).model
+    cpu.begin()
+    np.testing.assert_array_equal(first, cpu.observation)
+    with torch.no_grad():
+        card.collect()
+    for t in range(card.agent.n_steps):
+        np.testing.assert_array_equal(card.rollout.observations[t].numpy(), cpu.observation)
+        seen, rewards, ends, infos = cpu.env.step(card.rollout.actions[t].numpy())
+        cut = [j for j in np.flatnonzero(ends) if infos[j]["TimeLimit.truncated"]]
+        if cut:
+            last = np.stack([infos[j]["terminal_observation"] for j in cut])
+            rewards[cut] += np.float32(card.agent.gamma) * cpu._values(last)
+        np.testing.assert_allclose(card.rollout.rewards[t].numpy(), rewards, rtol=1e-5)
+        np.testing.assert_array_equal(card.rollout.ends[t].numpy(), ends)
+        cpu.observation = seen
+    assert card.rollout.ends.any()
+    assert len(card.episodes) == 4
+
+
+@simulated
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_simulated_a_checkpoint_moves_to_the_other_device(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    begun = a_learner(tmp_path, first, total_steps=24)
+    begun.run()
+    resumed = a_learner(tmp_path, second)
+    resumed._restore()
+    assert resumed.model.num_timesteps == 24
+    for name, value in begun.weights().items():
+        np.testing.assert_array_equal(resumed.weights()[name], value, err_msg=name)
+    np.testing.assert_array_equal(resumed.model.moments.numpy(), begun.model.moments.numpy())
+    resumed.run(resume=True)
+    assert resumed.model.num_timesteps == 48
+    assert any((resumed.weights()[k] != v).any() for k, v in begun.weights().items())
+
+
+@simulated
+def test_simulated_a_lost_card_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    learner = a_learner(tmp_path)
+    step, taken = learner.model.jobs.step, []
+
+    def lose(*given: Any) -> Any:
+        taken.append(1)
+        if len(taken) > 8:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return step(*given)
+
+    learner.model.jobs.step = lose
+    with pytest.raises(DeviceError, match="was lost after 32 decisions") as raised:
+        learner.run()
+    assert "The checkpoint at 24 decisions is kept: continue with --resume" in str(raised.value)
+    again = a_learner(tmp_path)
+    again.run(resume=True)
+    assert again.model.num_timesteps == 48
+
+
+@simulated
+def test_simulated_two_trainings_of_a_seed_are_the_same(tmp_path: Path) -> None:
+    found = []
+    for name in ("a", "b"):
+        learner = a_learner(tmp_path / name, total_steps=96)
+        learner.run()  # new episodes are drawn after two of them
+        assert learner.model.jobs.taken < 24
+        found.append(learner.weights())
+    for name, value in found[0].items():
+        np.testing.assert_array_equal(found[1][name], value, err_msg=name)
+
+
+@simulated
+def test_simulated_the_exported_policy_reads_no_device(tmp_path: Path) -> None:
+    result = train(an_experiment(total_steps=24), tmp_path / "out")
+    assert (result.policy / "policy.json").is_file()
+    assert result.validation["return"] < 0
+
+
+@simulated
+def test_simulated_what_the_card_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
+    config = an_experiment()
+    ranges = config.env.randomise.model_copy(update={"job": True})
+    env = config.env.model_copy(update={"randomise": ranges})
+    with pytest.raises(ConfigError, match="keeps its job"):
+        Learner(config.model_copy(update={"env": env}), 0, tmp_path)
+
+
+@simulated
+def test_simulated_too_many_environments_are_refused_with_the_number_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = find_card()._replace(free_bytes=2**16)
+    monkeypatch.setattr("agents.device_ppo.find_card", lambda: small)
+    with pytest.raises(DeviceError, match="environments and their rollout need"):
+        a_learner(tmp_path)
