@@ -22,6 +22,8 @@ import torch
 from pydantic import ValidationError
 
 from agents.device import is_of_card
+from agents.device_jobs import DeviceJobs
+from agents.environment import training_batch
 from agents.learner import Learner
 from agents.training import train
 from dsp_gym.errors import ConfigError, DeviceError
@@ -286,3 +288,37 @@ def test_simulated_too_many_environments_are_refused_with_the_number_that_fits(
     monkeypatch.setattr("agents.device_ppo.find_card", lambda: small)
     with pytest.raises(DeviceError, match="environments and their rollout need"):
         a_learner(tmp_path)
+
+
+@simulated
+@pytest.mark.parametrize("trained", ["cuda", "cpu"])
+def test_simulated_a_policy_has_the_same_returns_on_the_other_device(
+    tmp_path: Path, trained: str
+) -> None:
+    # With one job, the order of rows is the same on both. The seeds are others than in training.
+    config = an_experiment(trained, total_steps=72)
+    config = config.model_copy(update={"jobs": config.jobs[:1]})
+    learner = Learner(config, 0, tmp_path)
+    learner.run()
+    policy: Any = learner.model.policy
+    steps = config.env.episode_s // config.env.interval_s
+    jobs = DeviceJobs(config, torch.device("cpu"))
+    batch = training_batch(config, len(jobs))
+    batch.seed(7 * len(jobs) + np.arange(len(jobs)))
+    (on_card, mask), on_cpu, ended = jobs.begin(7), batch.reset(), []
+    total = np.zeros(len(jobs))
+    for _ in range(steps):
+        moves, _ = policy.predict(on_cpu, deterministic=True, action_masks=batch.action_masks())
+        step = batch.step(moves)
+        total, on_cpu = total + step.reward, step.observation
+        moves, _ = policy.predict(on_card.numpy(), deterministic=True, action_masks=mask.numpy())
+        on_card, mask = jobs.step(torch.from_numpy(moves), ended)[:2]
+    assert [one["r"] for one in ended] == total.tolist()
+
+
+@simulated
+def test_simulated_jax_reads_results_by_dlpack() -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    jobs = DeviceJobs(an_experiment(), torch.device("cpu"))
+    seen, _ = jobs.begin(0)
+    np.testing.assert_array_equal(np.asarray(jax.dlpack.from_dlpack(seen)), seen.numpy())
