@@ -1,7 +1,8 @@
 """Learning on a GPU, without one: refusals, and whole updates in numba's simulator.
 
 Numba reads its environment variable when it is imported. So the tests of the simulator run in a
-process of their own, which those named `test_under_the_simulator` start.
+process of their own, which `test_under_the_simulator_everything_is_learned` starts. The script
+that `test_gpu` runs has a part for learning, too.
 """
 
 from __future__ import annotations
@@ -108,27 +109,17 @@ def test_only_the_cards_errors_are_the_cards() -> None:
     assert not is_of_card(KeyError("CUDA error"))
 
 
-def run_in_simulator(chosen: str) -> None:
-    """Run this file's tests of the simulator, in a process of their own."""
+@pytest.mark.validate
+@pytest.mark.skipif(is_simulated(), reason="this is the simulator's process")
+def test_under_the_simulator_everything_is_learned() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n0", "-k", chosen, __file__],
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-k", "simulated", __file__],
         env={**os.environ, SIMULATED: "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.skipif(is_simulated(), reason="this is the simulator's process")
-def test_under_the_simulator_a_checkpoint_moves_to_the_other_device() -> None:
-    run_in_simulator("simulated_a_checkpoint")
-
-
-@pytest.mark.validate
-@pytest.mark.skipif(is_simulated(), reason="this is the simulator's process")
-def test_under_the_simulator_everything_is_learned() -> None:
-    run_in_simulator("simulated")
 
 
 @simulated
@@ -305,7 +296,8 @@ def test_simulated_a_policy_has_the_same_returns_on_the_other_device(
     jobs = DeviceJobs(config, torch.device("cpu"))
     batch = training_batch(config, len(jobs))
     batch.seed(7 * len(jobs) + np.arange(len(jobs)))
-    (on_card, mask), on_cpu, ended = jobs.begin(7), batch.reset(), []
+    (on_card, mask), on_cpu = jobs.begin(7), batch.reset()
+    ended: list[dict[str, Any]] = []
     total = np.zeros(len(jobs))
     for _ in range(steps):
         moves, _ = policy.predict(on_cpu, deterministic=True, action_masks=batch.action_masks())

@@ -239,6 +239,8 @@ def test_under_the_simulator_every_number_is_that_of_the_cpu(tmp_path: Path) -> 
     assert all(one == {"bit_equal": 1.0, "worst": 0.0} for one in compared)
     assert all(jobs[options]["rescales"] > 0 for options in ("plain", "faulty"))
     assert sum(times > 0 for times in guarded["changed"].values()) >= 3
+    learning = found["PPO, decisions/s"]
+    assert "left out" in learning or all(one["decisions/s"] > 0 for one in learning.values())
 
 
 @needs_numba_cuda

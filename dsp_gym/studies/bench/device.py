@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,10 +27,12 @@ from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.scenarios import DEFAULT_LOADS, scenario
 from dsp_gym.envs.vector import AutoscaleVectorEnv
-from dsp_gym.errors import DspGymError
+from dsp_gym.errors import DspGymError, PolicyError
+from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.algorithms import load_part
 from dsp_gym.simulation import rescaling
 from dsp_gym.simulation.capacity import packing_room
 from dsp_gym.simulation.cuda.card import find_card, is_simulated
@@ -77,10 +80,11 @@ class Amounts(NamedTuple):
     timed: tuple[int, ...]  # environments
     launches: int
     guarded: int  # steps within guardrails
+    learning: tuple[int, int, int]  # environments, decisions of a rollout, timed rollouts
 
 
-FULL = Amounts(128, 60, 64, 60, (1024, 16_384, 131_072), 10, 60)
-TINY = Amounts(4, 3, 2, 3, (2,), 1, 12)
+FULL = Amounts(128, 60, 64, 60, (1024, 16_384, 131_072), 10, 60, (32_768, 32, 4))
+TINY = Amounts(4, 3, 2, 3, (2,), 1, 12, (2, 2, 1))
 """For numba's simulator, which shows that the script runs, and nothing about speed."""
 
 
@@ -340,6 +344,65 @@ def _timed_steps(amounts: Amounts, guardrails: str | None) -> dict[str, object]:
     return found
 
 
+def time_learning(amounts: Amounts) -> dict[str, object]:
+    """Time PPO, nothing of which leaves the card: rollouts and updates by epochs, and returns.
+
+    Returns:
+        Decisions per second, and the mean return of the last episodes that ended; why not where
+        torch or Stable-Baselines3 is missing.
+    """
+    from dsp_gym.simulation.cuda.kernels import synchronize
+
+    found: dict[str, object] = {}
+    jobs, steps, rollouts = amounts.learning
+    for epochs in (4, 1):
+        try:
+            trainer = load_part("maskable-ppo", "trainer")
+        except PolicyError as error:
+            return {"left out": str(error)}
+        config = _experiment_of_learning(jobs, steps, epochs)
+        with TemporaryDirectory() as folder:
+            model = trainer(config, 0, Path(folder)).model
+        model.begin()
+        model.collect()
+        told = [model.update(config.ppo.learning_rate)]
+        seconds = {"rollouts": 0.0, "updates": 0.0}
+        for _ in range(rollouts):
+            begun = time.perf_counter()
+            model.collect()
+            synchronize()
+            rolled = time.perf_counter()
+            told.append(model.update(config.ppo.learning_rate))
+            seconds["rollouts"] += rolled - begun
+            seconds["updates"] += time.perf_counter() - rolled
+        found[f"{JOB}, {jobs}, {epochs} epochs"] = {
+            "decisions/s": round(jobs * steps * rollouts / sum(seconds.values())),
+            "share of rollouts": round(seconds["rollouts"] / sum(seconds.values()), 3),
+            "returns of episodes": [one.get("rollout/ep_rew_mean") for one in told],
+        }
+    return found
+
+
+def _experiment_of_learning(jobs: int, steps: int, epochs: int) -> ExperimentConfig:
+    """Return an experiment that learns on the card: the default network, episodes of an hour."""
+    return ExperimentConfig.model_validate(
+        {
+            "name": "device",
+            "jobs": [JOB],
+            "loads": DEFAULT_LOADS,
+            "env": {"episode_s": 3600},
+            "agent": {
+                "device": "cuda",
+                "n_envs": jobs,
+                "n_steps": steps,
+                "n_epochs": epochs,
+                "batch_size": max(1, jobs * steps // 16),
+                "eval_episodes": 1,
+            },
+        }
+    )
+
+
 def _environment(jobs: list[str], count: int, guardrails: str | None = None) -> Any:
     from dsp_gym.envs.cuda.device_env import DeviceEnv
 
@@ -369,6 +432,7 @@ _PARTS: Mapping[str, Callable[[Amounts], dict[str, object]]] = {
     "advance, decisions/s": time_advance,
     "environment, steps/s": time_environment,
     "environment with floor, steps/s": time_guardrails,
+    "PPO, decisions/s": time_learning,
 }
 
 
