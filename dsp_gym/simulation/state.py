@@ -15,6 +15,7 @@ from dsp_gym.arrays import Column, Floats, Ints, Row, filled, indices, numbered
 from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.outcome import OUTCOME_FIELDS
 from dsp_gym.metrics.samples import SAMPLE_S
+from dsp_gym.metrics.window import FRESH_S
 from dsp_gym.simulation.options import Parameters, SimulationOptions
 
 LATENCY_BINS = 64
@@ -218,16 +219,24 @@ class SimulationState(NamedTuple):
     histogram: Annotated[Floats, Column("J bins", "s", "seconds per latency bin since reset")]
 
 
-def ring_length(options: SimulationOptions) -> int:
-    """Count the samples to keep: the window, the gauges' 60 s before it, and the delay.
+def ring_length(options: SimulationOptions, checkpoint_s: float) -> int:
+    """Count the samples to keep: the window or the gauges, and the delay.
+
+    Args:
+        options: Window, gauges and delay.
+        checkpoint_s: Longest interval of checkpoints, after whose samples a failure looks.
 
     Returns:
         Number of 5 s samples.
     """
     measured = options.measurement
-    seen = measured.window_s + measured.longest_delay_s
+    # The gauges are means of 60 s, which end with a sample that is still fresh.
+    seen = max(measured.window_s, FRESH_S + measured.gauge_s) + measured.longest_delay_s
     # Two more: the row before the window, from which sums are differenced, and the open one.
-    return seen // SAMPLE_S + measured.gauge_s // SAMPLE_S + 2
+    kept = max(seen // SAMPLE_S + 2, int(checkpoint_s) // SAMPLE_S + 1)
+    # Failures look no further back than they did when the gauges had samples of their own.
+    most = measured.window_s + measured.longest_delay_s
+    return min(kept, most // SAMPLE_S + measured.gauge_s // SAMPLE_S + 2)
 
 
 def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> SimulationState:
@@ -244,7 +253,7 @@ def allocate(tables: JobTables, jobs: int, options: SimulationOptions) -> Simula
     sizes = {
         "J": jobs,
         "V": tables.kind.shape[1],
-        "R": ring_length(options),
+        "R": ring_length(options, float(tables.checkpoint_s.max())),
         "X": len(X),
         "S": len(S),
         "bins": LATENCY_BINS,
