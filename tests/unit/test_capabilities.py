@@ -27,7 +27,7 @@ CAN = {
     "dhalion-reactive": {"memories"},
     "ds2-reactive": {"memories"},
     "ds2": {"memories", "capacity"},
-    "justin-paper": {"memories", "capacity"},
+    "justin-paper": {"memories", "capacity", "compiled_model"},
     "flink-autoscaler": {"answer"},
     "streambed": {"plan_capacity"},
     "clairvoyant": {"know_future", "cost_bounds"},

@@ -248,7 +248,7 @@ class FoundVertex:
     state_bytes: float | None = None  # of its last checkpoint
     has_rocksdb: bool | None = None
     pending: bool | None = None  # a source that reports pendingRecords
-    pending_rise_per_s: float | None = None  # by how much these grow; below zero: it catches up
+    arrived_per_s: float | None = None  # read, and waiting longer and longer, over the same time
     partitions: int | None = None
 
     @property
@@ -262,10 +262,7 @@ class FoundVertex:
 
         After a restart a source reads what came meanwhile, too, which is no part of the load.
         """
-        read_per_s, rise_per_s = self.read_per_s, self.pending_rise_per_s
-        if read_per_s is None or rise_per_s is None or read_per_s + rise_per_s <= 0:
-            return read_per_s
-        return read_per_s + rise_per_s
+        return self.arrived_per_s or self.read_per_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ from dsp_gym.metrics.window import increase
 _ALIVE = "[2m]"
 _OVER_S = 300.0
 """The rates of a job are means over this time, or since its last restart."""
+_INSTANT_S = 1e-3
+"""Less than between two samples."""
 _LEAST_ALIVE_S = 15.0
 """A subtask without a sample for so long, and for two scrapes, is gone."""
 _CLOSE = 0.2
@@ -154,7 +156,7 @@ def _vertex(task: Task, samples: Samples, place: str, newest_s: float) -> FoundV
         state_bytes=newest("state_bytes") or None,
         has_rocksdb=newest("state_bytes") is not None or newest("cache_hits_total") is not None,
         pending=newest("pending_records") is not None,
-        pending_rise_per_s=_pending_rise_per_s(samples, place),
+        arrived_per_s=_arrived_per_s(samples, place),
     )
 
 
@@ -175,8 +177,11 @@ def _per_s(samples: Samples, place: str, counter: str) -> float | None:
     return float((rose[known] / seconds[known]).sum()) if known.any() else None
 
 
-def _pending_rise_per_s(samples: Samples, place: str) -> float | None:
-    """By how many records/s those that wait at a source grow, all subtasks together."""
+def _arrived_per_s(samples: Samples, place: str) -> float | None:
+    """Records/s that a source has read and that wait longer and longer; None: not known.
+
+    Both over the time in which records are known to wait: before, a source may have caught up.
+    """
     times, _, values = samples.grid(place, "pending_records")
     rises = []
     for column in values.T:
@@ -184,7 +189,12 @@ def _pending_rise_per_s(samples: Samples, place: str) -> float | None:
         if len(known) > 1:
             first, last = known[[0, -1]]
             rises.append((column[last] - column[first]) / (times[last] - times[first]))
-    return float(sum(rises)) if rises else None
+    if not rises:
+        return None
+    meanwhile = samples.between(float(times[0]) - _INSTANT_S, float(times[-1]))
+    into, out = (_per_s(meanwhile, place, f"records_{way}_total") for way in ("in", "out"))
+    read = into or out
+    return None if read is None else max(0.0, read + sum(rises))
 
 
 def _busy(samples: Samples, place: str) -> float | None:
