@@ -9,6 +9,7 @@ cores. A piece's place in the sum does not depend on the number of cores, hence 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -95,7 +96,7 @@ class Lane:
     pieces: dict[int, RowPiece]
 
 
-class Ppo:
+class Ppo(ABC):
     """The course of PPO: rollouts and updates in turn, on whichever device.
 
     Args:
@@ -126,14 +127,15 @@ class Ppo:
         self.observation = np.zeros((0, 0), np.float32)  # none yet
         self.weights = gathered(self.policy.features_extractor)
 
+    @abstractmethod
     def begin(self) -> None:
         """Make the first observation, where there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def collect(self) -> None:
         """Make the decisions of a rollout, and compute their advantages."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update(self, learning_rate: float) -> dict[str, float]:
         """Learn from the rollout.
 
@@ -143,7 +145,6 @@ class Ppo:
         Returns:
             Figures by the names that Stable-Baselines3 uses.
         """
-        raise NotImplementedError
 
     def learn(
         self,

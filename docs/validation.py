@@ -92,17 +92,11 @@ The choice of the fitted third matters: a rule makes it (`dsp_gym.calibration.co
 Each single job meets the bars of rate, busyness and hit rate; `direct-read` and `direct-update` miss that of reads.
 The formula of an update's cost was chosen on these runs; `flink-micro-update` and `flink-large-update` test it independently.
 
-The hit rate of `read` is too low between its measured sizes: by 0.01, 0.02 and 0.03 with one task of 24, 32 and 48 MiB, by 0.05
-and 0.08 with three of 24 and 32. No run of `read` has these sizes; they are compared with straight lines through the steady runs of
-both read jobs over the cache of all tasks, up to the 103 MiB that are in use when everything is cached. `read` is fitted to one
-task with 16 and with 128 MiB, which gives 116 MiB. In the run with 128 MiB, as in that of `direct-read`, cache usage falls by
-15 to 25 MiB after 20 to 30 s and lookups per record then double, as if the state's files had changed; its hit rate is not a steady one.
-Nor are its misses only those of a cache that still fills: of two tasks of `direct-read` with 64 MiB usage stays level, below
-the cache's size, and 0.017 misses per record go on.
-Two rules were tried on the fit and dropped. A hit rate as a lower bound while the cache of a state that is only read is not full
-takes the error on other runs of `read` from 0.016 to 0.036 and helps `direct-read` nowhere. A cache taken for one of the size
-in use takes them from 0.016 to 0.032 and from 0.020 to 0.005, but the median error of the rate of `direct-read` from 6 % to 20 %.
-Steady runs between 24 and 64 MiB should fix the working set.
+Between its measured sizes the hit rate of `read` is too low, most with three tasks of 24 and 32 MiB, as seen beside straight lines
+through the steady runs of both read jobs. No run has these sizes, so nothing fixes the working set there: `read` is fitted to one
+task with 16 and with 128 MiB, and in the latter cache usage falls after 20 to 30 s, as if the state's files had changed. Two rules
+were tried on the fit and dropped, because each raised the error of other runs: a hit rate as a lower bound while the cache is not
+full, and a cache taken for one of the size in use.
 
 Of {agreement["pairs"]} pairs of configurations that differ by more than twice the repeat spread
 ({percent(found["repeat_cv"])}), {agreement["trades"]} of them trading parallelism against memory, the model orders them as the

@@ -156,7 +156,7 @@ class CapacityFloor(Restriction):
 
     @property
     def compiled_model(self) -> CompiledModel | None:
-        """The model as functions for compiled code, with a memory of its own; None: it has none."""
+        """The policy's compiled model; None where it has none."""
         made = self._shadow.can.compiled_model
         return None if made is None else made()
 

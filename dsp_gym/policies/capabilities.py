@@ -63,13 +63,13 @@ class CompiledModel(NamedTuple):
 
     offered: bool  # whether its rates are those of the offered load, as the environment's
     rules: tuple[Any, ...]  # its configuration, a `NamedTuple`
-    memory: RowMemory  # a memory of its own
+    memory: RowMemory  # not the one the policy decides with
     table: type  # the `NamedTuple` of the memory's arrays
     require: Callable[..., None]
-    """Of jobs, snapshot, rates, whether these are filled, rules, handle of the memory,
+    """Takes jobs, snapshot, rates, whether these are filled, rules, handle of the memory,
     `Requirement`, flags (J,) that are True, and room (V,)."""
     observe: Callable[..., None]
-    """Of jobs, snapshot, rates of one task, and handle of the memory."""
+    """Takes jobs, snapshot, rates of one task, and handle of the memory."""
 
 
 class LaterPlans(Protocol):

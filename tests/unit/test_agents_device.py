@@ -31,6 +31,7 @@ from dsp_gym.errors import ConfigError, DeviceError
 from dsp_gym.experiments.agent import AgentConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.simulation.cuda.card import SIMULATED, find_card, is_simulated
+from tests.learning import small_experiment
 
 pytestmark = [
     pytest.mark.slow,  # importing torch takes seconds
@@ -46,31 +47,18 @@ without_a_card = pytest.mark.skipif(
 
 def an_experiment(device: str = "cuda", **agent: Any) -> ExperimentConfig:
     """Two jobs, of which one has padding, and an episode that ends within a rollout."""
-    loads = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
-    return ExperimentConfig.model_validate(
-        {
-            "name": "small",
-            "jobs": ["nexmark-q11", "nexmark-q3"],
-            "loads": {
-                "train": {"loads": loads, "seeds": {"from": 0, "to": 50}},
-                "validation": {"loads": loads, "seeds": {"from": 50, "to": 60}},
-            },
-            "env": {"episode_s": 300},
-            "agent": {
-                "device": device,
-                "network": {"hidden": [8], "hold_bias": 1},
-                "n_envs": 4,
-                "n_steps": 6,
-                "batch_size": 12,
-                "n_epochs": 2,
-                "total_steps": 48,
-                "checkpoint_every": 24,
-                "eval_every": 10_000,
-                "eval_episodes": 2,
-                **agent,
-            },
-        }
-    )
+    usual = {
+        "device": device,
+        "network": {"hidden": [8], "hold_bias": 1},
+        "n_envs": 4,
+        "n_steps": 6,
+        "batch_size": 12,
+        "total_steps": 48,
+        "checkpoint_every": 24,
+        "eval_every": 10_000,
+        "eval_episodes": 2,
+    }
+    return small_experiment(usual | agent, env={"episode_s": 300})
 
 
 def a_learner(folder: Path, device: str = "cuda", **agent: Any) -> Any:

@@ -14,35 +14,24 @@ from agents.kernels import draw
 from agents.learner import Learner
 from dsp_gym.envs.action import LOGITS, MOVES
 from dsp_gym.experiments.experiment import ExperimentConfig
+from tests.learning import small_experiment
 
 pytestmark = pytest.mark.slow  # importing torch takes seconds
 
 
 def an_experiment(**agent) -> ExperimentConfig:
     """Jobs of two and of more vertices, so that there is padding and a join."""
-    loads = [{"name": "day", "load": {"form": "diurnal", "period_s": 1800, "noise_cv": 0.1}}]
-    return ExperimentConfig.model_validate(
-        {
-            "name": "small",
-            "jobs": ["nexmark-q11", "nexmark-q3"],
-            "loads": {
-                "train": {"loads": loads, "seeds": {"from": 0, "to": 50}},
-                "validation": {"loads": loads, "seeds": {"from": 50, "to": 60}},
-            },
-            "env": {"episode_s": 600},
-            "agent": {
-                "n_envs": 12,
-                "n_steps": 16,
-                "batch_size": 192,
-                "n_epochs": 3,
-                "total_steps": 384,
-                "schedule": "constant",
-                "eval_every": 10_000,
-                "eval_episodes": 2,
-                **agent,
-            },
-        }
-    )
+    usual = {
+        "network": {},
+        "n_envs": 12,
+        "batch_size": 192,
+        "n_epochs": 3,
+        "total_steps": 384,
+        "schedule": "constant",
+        "eval_every": 10_000,
+        "eval_episodes": 2,
+    }
+    return small_experiment(usual | agent, env={"episode_s": 600})
 
 
 def a_learner(folder, **agent) -> Learner:

@@ -24,6 +24,7 @@ needs_numba_cuda = pytest.mark.skipif(
 )
 without_a_card = pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a card")
 HOPPER = (9, 0)
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gpu.md"
 
 
 def environment(**changes: Any) -> Any:
@@ -140,6 +141,24 @@ def test_too_many_environments_are_refused_before_allocation(
     fit = int(2**22 * (1 - device_env.RESERVED)) // env.bytes_per_env
     with pytest.raises(DeviceError, match=f"Take at most {fit:,}"):
         env.check_memory()
+
+
+@needs_numba_cuda
+def test_the_guide_says_what_an_environment_takes() -> None:
+    from dsp_gym.envs.cuda.device_env import DeviceEnv
+    from dsp_gym.envs.scenarios import scenario
+    from dsp_gym.simulation.cuda.device_arrays import bytes_of
+
+    def kib(job: str, guardrails: str | None = None) -> tuple[float, float]:
+        made = DeviceEnv(scenario(job=job, guardrails=guardrails, explain=False), 1024)
+        return made.bytes_per_env / 1024, bytes_of(made._state.arrays) / 1024 / 1024
+
+    (whole, simulated), (q5, _) = kib("bench-8"), kib("nexmark-q5")
+    floors = [kib(job, "floor")[0] - bare for job, bare in (("bench-8", whole), ("nexmark-q5", q5))]
+    page = " ".join(GUIDE.read_text("utf-8").split())
+    assert f"takes {whole:.1f} KiB, of which {simulated:.1f} KiB are its simulated job" in page
+    assert f"one of Nexmark Q5 takes {q5:.1f} KiB" in page
+    assert f"remember {floors[0]:.1f} and {floors[1]:.1f} KiB more" in page
 
 
 @needs_numba_cuda

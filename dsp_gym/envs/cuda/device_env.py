@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dsp_gym.arrays import Bools, Ints
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.cuda.guards import DeviceGuards
 from dsp_gym.envs.cuda.pool import EPISODES, MOST_ROWS, EpisodePool
-from dsp_gym.envs.cuda.tables import ChosenEnvs, EnvCourse, EnvSight, Moves, Scratch
+from dsp_gym.envs.cuda.tables import ChosenEnvs, EnvCourse, EnvSight, Moves, Pool, Scratch
 from dsp_gym.envs.cuda.threads import Sizes, env_kernels
 from dsp_gym.envs.features import (
     JOB_MEMORY_COLUMNS,
@@ -102,6 +103,7 @@ class DeviceEnv:
         self.pool = EpisodePool(
             made.specs, jobs, made.loads, split, made.env, made.base_dir, rows, episodes
         )
+        self._pool: DeviceHandle | None = None
         self.seeds: Ints = np.arange(num_envs)
         self._describe_jobs()
         self._describe_course()
@@ -111,7 +113,7 @@ class DeviceEnv:
             known = self._known
             self._guards = DeviceGuards(made.guardrails, self.topology, num_envs, known)
 
-    def _own(self, *shape: int, dtype: OnCard = np.float64) -> OnCard:
+    def _own(self, *shape: int, dtype: DTypeLike = np.float64) -> OnCard:
         """Describe an array of which every environment has a part."""
         return on_card((self.num_envs, *shape), dtype, 0)
 
@@ -288,7 +290,7 @@ class DeviceEnv:
         Returns:
             Observations and masks; the other results count for nothing.
         """
-        if not hasattr(self, "_pool"):  # later, the arrays are there already
+        if self._pool is None:  # later, the arrays are there already
             self.check_memory()
         if seeds is not None:
             self.seeds = np.asarray(seeds, np.int64)
@@ -356,7 +358,7 @@ class DeviceEnv:
     def _begin(self) -> None:
         """Begin an episode where one has ended or is asked for, and look at those."""
         kernels, jobs = self.kernels, self.num_envs
-        kernels["begin"].launch(jobs, *self._of_begin(self._pool))
+        kernels["begin"].launch(jobs, *self._of_begin(self._handles_of_pool()))
         if (guards := self._guards) is not None:
             forget = self._begun, guards.tables, guards.history, guards.first
             kernels["forget"].launch(jobs, *forget)
@@ -394,12 +396,10 @@ class DeviceEnv:
 
     def _handles_of_pool(self) -> DeviceHandle:
         """Return the pool's handle; one of its types before anything is drawn."""
-        if hasattr(self, "_pool"):
+        if self._pool is not None:
             return self._pool
         none, vertices = np.zeros(1), np.zeros((1, self.vertices), np.int64)
         whole = np.zeros(1, np.int64)
-        from dsp_gym.envs.cuda.tables import Pool
-
         return _handle(shared(Pool(vertices, vertices, none, whole, none, whole)))
 
     def _given(self, actions: OnCard) -> DeviceHandle:

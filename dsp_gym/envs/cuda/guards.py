@@ -157,7 +157,7 @@ class DeviceGuards:
         return Kernel(_guarding(self._parts), handles, (self._known, self._parts[:4]))
 
     def forgetting(self, begun: DeviceHandle) -> Kernel:
-        """Return the kernel that begins the memories anew.
+        """Return the kernel that resets the memories.
 
         Returns:
             A kernel of the environments that begin, the chain, the history and first values.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -84,12 +85,9 @@ class DeviceBatch:
             self._advances[seconds] = made
         return self._advances[seconds]
 
+    @cached_property
     def asking(self) -> Kernel:
-        """Return the kernel that starts rescales.
-
-        Returns:
-            A kernel of model, state, the wanted configurations and loads.
-        """
+        """The kernel that starts rescales: of model, state, wanted configurations and loads."""
         handles = self.model, self.state, self.wanted, self.loads
         return Kernel(ask_kernel(self._of_thread.ask), handles)
 
@@ -109,9 +107,7 @@ class DeviceBatch:
         """Start rescaling the jobs whose wanted configuration (J, V) differs from their own."""
         for place, array in enumerate((parallelism, level)):
             self.wanted.arrays[place].fill_from(array[self.order][:, None])
-        if not hasattr(self, "_asks"):
-            self._asks = self.asking()
-        self._asks.launch(len(self), self.model, self.state, self.wanted, self.loads)
+        self.asking.launch(len(self), self.model, self.state, self.wanted, self.loads)
 
     def state_on_host(self) -> SimulationState:
         """Copy the state.

@@ -227,6 +227,7 @@ class Turns:
         return 0.01
 
 
+@pytest.mark.flaky(reruns=1)  # other tests may have the processor at one of sixty turns
 def test_the_server_of_one_job_holds_up_no_other_job():
     with hanging("headers") as bad, hanging("fine") as good:
         lanes, slow, quick = Scheduler(), [Turns(bad, 3) for _ in range(20)], Turns(good, 30)
@@ -236,8 +237,7 @@ def test_the_server_of_one_job_holds_up_no_other_job():
         assert sorted(quick.took_s)[15] < TIMEOUT_S  # half of the turns take no time to speak of
         for loop in slow:
             assert loop.over.wait(30)
-        # Of sixty turns a few may wait for a processor that other tests have.
-        assert sorted(t for loop in slow for t in loop.took_s)[-4] < MOST_S
+            assert max(loop.took_s) < MOST_S
         lanes.close()
 
 
