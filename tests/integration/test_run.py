@@ -118,8 +118,10 @@ def total(run: JobAutoscaler, vertex: str, metric: str) -> float:
 def test_ds2_scales_the_job_and_no_record_is_lost(cluster, submit, config, tmp_path):
     submit(*[600.0] * 40, 0.0)  # two and a half tasks of flatmap, then silence
     # Three intervals without a look would be noted as an error, and DS2 would scale the end down.
+    # A window of 20 s has two samples still where a busy machine loses one.
     once = {"policy": "ds2", "params": {"warm_up_s": 0}}
-    given = config(policy=once).model_copy(update={"interval_s": 5})
+    window = {"window_s": 20, "stabilization_s": 0}
+    given = config(policy=once, window=window).model_copy(update={"interval_s": 5})
     with started(given, mode="active") as run:
         until(run, lambda: flatmap(cluster) >= 2)
 

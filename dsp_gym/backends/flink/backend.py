@@ -182,7 +182,13 @@ class FlinkCollector:
         seen = {name: _subtasks(samples, name) for name in names}
         silent = [n for n in names if seen[n] < observed.parallelism[n]]
         if not silent:
-            said = f"no fresh metrics: the newest are {_age_s(observed, samples):.0f} s old"
+            age_s = _age_s(observed, samples)
+            said = f"no fresh metrics: the newest are {age_s:.0f} s old"
+            if age_s <= self._window.window_s:  # a rate takes two
+                said = (
+                    f"fewer than two samples in the last {self._window.window_s} s; "
+                    f"the newest is {age_s:.0f} s old"
+                )
             return FlinkError(said, api="prometheus", reason="NoMetrics")
         return FlinkError(
             f"no metrics from {observed.parallelism[silent[0]] - seen[silent[0]]} of "

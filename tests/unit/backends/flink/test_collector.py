@@ -142,6 +142,18 @@ def test_metrics_that_stopped_are_said_to_be_old(collector, source):
     assert (collector.trouble.api, collector.trouble.reason) == ("prometheus", "NoMetrics")
 
 
+def test_one_sample_in_the_window_is_said_to_be_too_few(cluster, source):
+    job = FlinkJob(FlinkRest(cluster.url, timeout_s=2.0), "mine", line())
+    window = WindowConfig(window_s=10, stabilization_s=0)
+    collector = FlinkCollector(line(), job, source, window, Clock(lambda: source.now_s))
+    source.since_s = source.now_s - 7.0  # all but the last are lost
+    taken = collector.snapshot()
+    assert (taken.window_fill[0], is_held(taken)) == (0, True)
+    assert (
+        str(collector.trouble) == "fewer than two samples in the last 10 s; the newest is 2 s old"
+    )
+
+
 def test_a_young_job_without_samples_is_no_trouble(collector, source):
     source.now_s = 1000.0 + WINDOW.stabilization_s
     taken = collector.snapshot()
