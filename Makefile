@@ -154,14 +154,14 @@ reproduce: $(STAMP)  ## Recompute the published numbers the model is held to.
 frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goes on where it was stopped): docs/core-v2.md, README, cards.
 	for one in planning family; do for seed in 1 2 3 4; do [ -d runs/$$one-trainings/seed-$$seed/policy ] || \
 		$(BIN)/dsp-gym train $$one --seed $$seed --out runs/$$one-trainings/seed-$$seed || exit 1; done; done
-	$(BIN)/dsp-gym evaluate core-v2 --trainings learned=runs/planning-trainings \
+	$(BIN)/dsp-gym evaluate core-v2 --trainings planner=runs/planning-trainings \
 		--trainings learned-ppo=runs/family-trainings --resume $(ENTRIES)
 	cp runs/frontiers/core-v2/report.md docs/core-v2.md
 	$(BIN)/python docs/results.py --core-v2 runs/frontiers/core-v2/results.json
 
-film: $(STAMP)  ## Draw the README's film: DS2 and the learned policy on an unseen job and load (a minute).
-	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-crowds --duration 24h \
-		--plot docs/figures/ds2-and-learned.gif
+film: $(STAMP)  ## Draw the README's film: DS2 and the planner on an unseen job and load (a minute).
+	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,planner --load day-with-crowds --duration 24h \
+		--plot docs/figures/ds2-and-planner.gif
 
 validate: $(STAMP) .venv-checkov .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate

@@ -140,7 +140,7 @@ class CapacityActor:
 
 
 class CapacityAgent:
-    """A trained agent over snapshots: the part of `agents.learned` for capacity actions.
+    """A trained agent over snapshots: the part of `agents.trained` for capacity actions.
 
     Args:
         document: Document of the policy folder.

@@ -1,4 +1,4 @@
-"""The folder a learned policy is stored in: `dsp-gym/policy/1`.
+"""The folder a trained policy is stored in: `dsp-gym/policy/1`.
 
 `policy.json` says what the weights mean, `weights.safetensors` holds them, `config.yaml` is the
 resolved experiment, `card.md` is for people. Nothing in it is executed when it is read.
@@ -153,7 +153,7 @@ class PlanningDocument(TrainedDocument):
 
 
 DOCUMENTS: dict[str, type[TrainedDocument]] = {
-    "learned": PolicyDocument,
+    "trained": PolicyDocument,
     "mdp": PlanningDocument,
 }
 """Kind of document by its key `policy`; a network's document does not have the key."""
@@ -349,7 +349,7 @@ def _read_document(file: Path) -> TrainedDocument:
             value="nothing" if schema is None else schema,
             remedy="Train the policy again with this release, or use the release that made it.",
         )
-    kind = data.get("policy", "learned")
+    kind = data.get("policy", "trained")
     if not isinstance(kind, str) or kind not in DOCUMENTS:
         raise PolicyError(
             f"expected one of {', '.join(DOCUMENTS)}",

@@ -33,14 +33,12 @@ from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
 HOLD = "hold"
 
 
-class LearnedConfig(ConfigModel):
+class TrainedConfig(ConfigModel):
     """The policy folder to read."""
 
-    path: str | None = Field(
-        None,
+    path: str = Field(
         description="folder of the policy, as `dsp-gym train` makes it, or `shipped:NAME` of one "
-        "that travels with the package; its document names the installed policy that reads it. "
-        "None: the best of those, `configs/policies/learned.yaml`",
+        "that travels with the package; its document names the installed policy that reads it",
     )
     late_price: float | None = Field(
         None,
@@ -51,24 +49,18 @@ class LearnedConfig(ConfigModel):
     )
 
 
-class LearnedPolicy(ExplainingPolicy):
-    """A trained agent, from its folder; without one, the best of those that are shipped.
+class TrainedPolicy(ExplainingPolicy):
+    """A trained policy, read from its folder.
 
     This class reads the folders of networks and always takes the network's best move. The registry
     passes the folder of any other kind to the policy that its document names.
     """
 
-    Config = LearnedConfig
+    Config = TrainedConfig
 
-    def __init__(self, config: LearnedConfig | None = None) -> None:
-        self.name = "learned"
-        self.config = config or LearnedConfig()
-        if self.config.path is None:
-            raise PolicyError(
-                "a network needs the folder that it is read from",
-                key="path",
-                remedy="Name one; dsp_gym.policies.make('learned') takes the best that is shipped.",
-            )
+    def __init__(self, config: TrainedConfig) -> None:
+        self.name = "trained"
+        self.config = config
         self.folder = policy_folder(self.config.path)
         self.document, self._weights = read_folder(self.folder)
         _refuse_other_spaces(self.document, self._weights, self.folder / POLICY)
@@ -247,7 +239,7 @@ class LearnedPolicy(ExplainingPolicy):
 
 
 def _capacity_agent(
-    document: PolicyDocument, weights: Weights, config: LearnedConfig, folder: Path
+    document: PolicyDocument, weights: Weights, config: TrainedConfig, folder: Path
 ) -> CapacityAgent | None:
     """Build the agent of a folder with capacity actions; None for one with vertex actions."""
     asked, known = config.late_price, document.action

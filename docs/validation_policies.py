@@ -25,8 +25,8 @@ job. A restarted job's simulated cache warms second by second (`warms_each_secon
 seconds of a sample, cold however small the state is, made up most of the lateness of a rescale. A rescale in place waits for the
 next checkpoint, as Flink's does: up to 10 s here, two minutes to a policy. The adaptive scheduler gives every slot the same memory, so policies decide on tasks only.
 
-The runs of `learned` were done two at a time, the rules' before them five at a time; nothing has changed about the rules
-since. `ds2-tuned` ran again, too: on `flink-wordcount` and `flink-large-update` in the hour after `learned`, on
+The runs of `planner` were done two at a time, the rules' before them five at a time; nothing has changed about the rules
+since. `ds2-tuned` ran again, too: on `flink-wordcount` and `flink-large-update` in the hour after `planner`, on
 `flink-q11` and `flink-q5` the evening before."""
 
 COMPARED = (

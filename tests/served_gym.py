@@ -11,7 +11,7 @@ from tests.unit.control.serve.conftest import session_of
 def main(folder: str, guardrails: str) -> None:
     """Serve a simulated job."""
     policies = [
-        {"name": "planner", "policy": "learned"},
+        {"name": "planner", "policy": "planner"},
         {"name": "ds2", "policy": "ds2-local"},
         "incumbent",
     ]

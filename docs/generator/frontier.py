@@ -9,7 +9,7 @@ from typing import Any
 
 from generator.markdown import table
 
-KNOWN, AGENTS = "clairvoyant", ("learned", "learned-ppo", "learned-q11")
+KNOWN, AGENTS = "clairvoyant", ("planner", "learned-ppo", "learned-q11")
 ALSO = ("justin-artifact", "flink-autoscaler", "ds2", "hpa-cpu", "dhalion")
 """Published autoscalers with their defaults, beside the tuned ones."""
 
@@ -106,7 +106,7 @@ load and assumes warm caches. The gap closed is 0 % at the best tuned rule and 1
 
 {table([*head, f"of the best tuned rule, {at}", f"gap closed, {at}"], rows)}
 
-`learned` and [two more trained policies](docs/concepts/agents.md#what-ships) ship with the
+`planner` and [two more trained policies](docs/concepts/agents.md#what-ships) ship with the
 package. Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.md), and [other
 results](docs/results.md). This repeats the comparison in some hours:
 

@@ -25,7 +25,8 @@ SCHEMES = {
         "known": "#a3abb8",
     },
 }
-SHOWN = ("clairvoyant", "learned", "learned-ppo")
+OWN = ("planner", "learned-ppo")
+SHOWN = ("clairvoyant", *OWN)
 """Beside the tuned rules."""
 
 LABELS = {"flink-autoscaler-tuned": (0, 7, -3), "justin-artifact-tuned": (-1, 4, -14)}
@@ -57,7 +58,7 @@ def draw(cell: Mapping[str, Any], folder: Path) -> None:
 def _draw(figure: Figure, cell: Mapping[str, Any], colours: Mapping[str, str]) -> None:
     axis = figure.subplots()
     for one in cell["policies"]:
-        name, own = one["policy"], one["policy"].startswith("learned")
+        name, own = one["policy"], one["policy"] in OWN
         points = sorted((100 * late, cost) for late, cost in one["points"])
         points = [point for point in points if point[0] <= MOST_LATE]
         if not points or not (one["rule"] or name in SHOWN):
@@ -68,7 +69,7 @@ def _draw(figure: Figure, cell: Mapping[str, Any], colours: Mapping[str, str]) -
         axis.plot(late, cost, style, color=colour, marker="o", ms=4, lw=2.2 if own else 1.4)
         said = f"{name} (knows the load)" if name == "clairvoyant" else name
         place, right, up = LABELS.get(name, (-1, 7, -3))
-        weight = "bold" if name == "learned" else "normal"
+        weight = "bold" if name == "planner" else "normal"
         where = {"xytext": (right, up), "textcoords": "offset points"}
         axis.annotate(said, points[place], color=colour, weight=weight, **where)
     axis.set_xlim(0, MOST_LATE + 1)

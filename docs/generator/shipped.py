@@ -38,7 +38,8 @@ def policies() -> str:
         schema = cls.Config.model_json_schema()
         inner |= schema.get("$defs", {})
         parts = [f"## {name}", cleaned(cls), properties(schema)]
-        parts += inner_defaults(cls.Config())
+        if not any(field.is_required() for field in cls.Config.model_fields.values()):
+            parts += inner_defaults(cls.Config())
         sections.append("\n\n".join(parts))
     for name in sorted(shipped):
         config = load_model(PolicyConfig, "policies", name)
@@ -46,9 +47,6 @@ def policies() -> str:
             ["parameter", "value"], [[f"`{k}`", code(v)] for k, v in config.params.items()]
         )
         said = f"`{config.policy}` with these parameters:\n\n{values}"
-        if name in ours:  # named alone, it means the shipped configuration
-            sections[sorted(ours).index(name)] += f"\n\nNamed without a folder, it is {said}"
-            continue
         sections.append(f"## {name}\n\n{said}")
     for title, definition in sorted(inner.items()):
         about = plain(definition.get("description", ""))

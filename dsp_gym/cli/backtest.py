@@ -36,17 +36,17 @@ Examples:
 
   dsp-gym backtest journals/flink-q11-day                 a journal that ships
 
-  dsp-gym backtest recordings/flink-q11-day --interval 10 --policies ds2,learned
+  dsp-gym backtest recordings/flink-q11-day --interval 10 --policies ds2,planner
 
   dsp-gym backtest runs/live/orders --out report/         what a shadow run watched
 
-  dsp-gym backtest runs/live/orders --incumbent aws-managed-flink --policies ds2,learned
+  dsp-gym backtest runs/live/orders --incumbent aws-managed-flink --policies ds2,planner
 
   dsp-gym backtest runs/live --follow                     beside dsp-gym shadow, until Ctrl-C
 
   dsp-gym backtest --prometheus http://127.0.0.1:9090 --days 14
 
-  dsp-gym backtest --prometheus http://127.0.0.1:9090 --jobs jobs --policies ds2,learned
+  dsp-gym backtest --prometheus http://127.0.0.1:9090 --jobs jobs --policies ds2,planner
 
   dsp-gym backtest exported/ --days 14 --out report/ --resume          after Ctrl-C
 """
@@ -54,7 +54,7 @@ Examples:
 LOOK_S = 10.0
 """Seconds between two looks at journals that are followed."""
 
-POLICIES = "ds2,justin-paper,learned"
+POLICIES = "ds2,justin-paper,planner"
 """Of a history beside which no policy was watched."""
 
 
@@ -189,7 +189,7 @@ def _named(policies: str | None, guardrails: str) -> Sequence[ReplayedPolicy] | 
     chosen = tuple(filter(None, map(str.strip, policies.split(","))))
     if not chosen:
         raise ConfigError(
-            "names no policy", key="--policies", value=policies, remedy="Write ds2,learned."
+            "names no policy", key="--policies", value=policies, remedy="Write ds2,planner."
         )
     return named_entrants(chosen, None if guardrails == "none" else guardrails)
 

@@ -76,7 +76,7 @@ EXAMPLES = (
     "  dsp-gym evaluate quick\n\n"
     "  dsp-gym evaluate q11 --policies all,learned-q11\n\n"
     "  dsp-gym evaluate quick --policies ds2,justin-artifact\n\n"
-    "  dsp-gym evaluate core-v2 --policies learned            costs at equal lateness\n\n"
+    "  dsp-gym evaluate core-v2 --policies planner            costs at equal lateness\n\n"
     "  dsp-gym evaluate core-v2 --entry my_rule:half_busy     enter your own policy\n\n"
     "  dsp-gym evaluate runs/evaluations/quick/results.json   the same comparison again\n\n"
     "  dsp-gym evaluate core-v1 --workers 4                   four local processes\n\n"

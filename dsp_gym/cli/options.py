@@ -198,8 +198,8 @@ def names_of(text: str, option: str) -> list[str]:
     Raises:
         ConfigError: A name is empty, or given twice.
 
-    >>> names_of("ds2, learned", "--policies")
-    ['ds2', 'learned']
+    >>> names_of("ds2, planner", "--policies")
+    ['ds2', 'planner']
     """
     names = [name.strip() for name in text.split(",")]
     if not all(names) or len(set(names)) < len(names):
@@ -207,7 +207,7 @@ def names_of(text: str, option: str) -> list[str]:
             "takes different names with commas between",
             key=option,
             value=text,
-            remedy=f"For instance: {option} ds2,learned",
+            remedy=f"For instance: {option} ds2,planner",
         )
     return names
 

@@ -24,7 +24,7 @@ Examples:
 
   dsp-gym simulate nexmark-q5 --policies justin-paper --duration 2h --plot q5.html
 
-  dsp-gym simulate nexmark-q11 --policies ds2,learned --load day-with-bursts --duration 12h \\
+  dsp-gym simulate nexmark-q11 --policies ds2,planner --load day-with-bursts --duration 12h \\
       --plot q11.gif
 """
 

@@ -14,7 +14,7 @@ from dsp_gym.config.plugins import Plugins
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import ConfigError, PolicyError, did_you_mean
 from dsp_gym.loop.protocols import Policy
-from dsp_gym.policies.config import SHIPPED, PolicyConfig
+from dsp_gym.policies.config import SHIPPED, PolicyConfig, with_params
 from dsp_gym.policies.folder_files import read_regular
 from dsp_gym.policies.pins import refuse_other_digest, split_pin
 
@@ -29,16 +29,19 @@ POLICY_FILE = "policy.json"
 MOST_BYTES = 512 * 1024
 """Largest size of that file; those of the shipped policies have six thousand bytes."""
 
-TRAINED = "learned"
-"""Name of all trained policies.
+TRAINED = "trained"
+"""Name of the policy that reads the folder of any trained policy.
 
 The document of a folder names the installed policy that reads it; one that names none is read by
-the policy of this name. Without a folder it stands for the shipped configuration.
+the policy of this name.
 """
+
+_RENAMED = {"learned": "planner", "mdp-no-file": "planner-no-file"}
+"""Names of earlier versions, and those that took their place."""
 
 
 def make(policy: str | Path | PolicyConfig) -> Policy:
-    """Make the policy of a name, a YAML file, the folder of a learned policy, or a configuration.
+    """Make the policy of a name, a YAML file, the folder of a trained policy, or a configuration.
 
     Returns:
         The policy, to be reset before its first decision; its `name` is the one given.
@@ -60,8 +63,9 @@ def make(policy: str | Path | PolicyConfig) -> Policy:
 def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
     """Resolve a name, file, folder or configuration of a policy.
 
-    A trained policy goes to the installed policy that reads its folder. Where it is named with a
-    digest, FOLDER@sha256:..., the folder must have that digest.
+    A configuration may name a shipped one: its parameters override those of the file. A trained
+    policy goes to the installed policy that reads its folder. Where it is named with a digest,
+    FOLDER@sha256:..., the folder must have that digest.
 
     Returns:
         Name, configuration without a pin, and place of the configuration, for errors.
@@ -71,7 +75,7 @@ def resolve(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
         PolicyError: The folder has another digest.
     """
     name, config, where = _found(policy)
-    return name, _as_trained(config), where
+    return name, _as_trained(_completed(config)), where
 
 
 def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
@@ -90,23 +94,36 @@ def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
     try:
         found = files.find("policies", text)
     except ConfigError as error:
-        known = [*_INSTALLED, *files.names("policies")]
         raise ConfigError(
-            f"there is no policy '{policy}'", file=error.file, remedy=did_you_mean(text, known)
+            f"there is no policy '{policy}'", file=error.file, remedy=_remedy(text)
         ) from None
     return found.stem, files.load_model(PolicyConfig, "policies", found), f"{found}: params"
+
+
+def _remedy(name: str) -> str:
+    """Offer the name that took the place of an unknown one, or the nearest."""
+    now = _RENAMED.get(name)
+    if now is None:
+        return did_you_mean(name, [*_INSTALLED, *files.names("policies")])
+    return f"Did you mean '{now}', its present name?"
+
+
+def _completed(config: PolicyConfig) -> PolicyConfig:
+    """Return the installed policy of a shipped configuration that is named; others unchanged."""
+    if config.policy in _INSTALLED:
+        return config
+    if config.policy not in files.names("policies"):
+        raise ConfigError(
+            f"there is no policy '{config.policy}'", key="policy", remedy=_remedy(config.policy)
+        )
+    shipped = files.load_model(PolicyConfig, "policies", config.policy)
+    return shipped.model_copy(update={"params": with_params(shipped.params, config.params)})
 
 
 def _as_trained(config: PolicyConfig) -> PolicyConfig:
     """Return a trained policy with the installed policy that reads it; any other unchanged."""
     config = _unpinned(config)
-    if config.policy != TRAINED:
-        return config
-    if config.params.get("path") is None:
-        best = files.load_model(PolicyConfig, "policies", _shipped_best())
-        given = {key: value for key, value in config.params.items() if key != "path"}
-        return best.model_copy(update={"params": best.params | given})
-    folder = folder_of(config)
+    folder = folder_of(config) if config.policy == TRAINED else None
     return config if folder is None else config.model_copy(update={"policy": _reader_of(folder)})
 
 
@@ -132,11 +149,6 @@ def is_pinned(policy: str | Path | PolicyConfig) -> bool:
     named = config.params.get("path")
     has_digest = isinstance(named, str) and split_pin(named)[1] is not None
     return has_digest or folder_of(config) is None
-
-
-def _shipped_best() -> Path:
-    """Return the file that chooses among the shipped policies where no folder is named."""
-    return files.configs_root() / "policies" / f"{TRAINED}.yaml"
 
 
 def _reader_of(folder: Path) -> str:

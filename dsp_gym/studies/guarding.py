@@ -1,6 +1,6 @@
 """What guardrails cost policies that need none, and how far they contain broken ones.
 
-python -m dsp_gym.studies.guarding core-v1 --policies learned --guardrails floor,deployed
+python -m dsp_gym.studies.guarding core-v1 --policies planner --guardrails floor,deployed
 python -m dsp_gym.studies.guarding core-v2 --cell unseen-jobs-unseen-loads
 python -m dsp_gym.studies.guarding core-v1 --policies ds2,mdp --guardrails deployed --shadow
 
@@ -271,7 +271,7 @@ def main(
     ] = None,
     policies: Annotated[
         str, typer.Option(metavar="A,B,C", help="By name, broken ones among them.")
-    ] = ",".join(("learned", *BROKEN)),
+    ] = ",".join(("planner", *BROKEN)),
     guardrails: Annotated[
         str, typer.Option(metavar="A,B,C", help="Chains around each policy.")
     ] = "floor,deployed",

@@ -55,7 +55,7 @@ def work_of(
     elif history.watched is None:
         raise ConfigError(
             f"job '{history.name}': no policy was watched beside it",
-            remedy="Name the policies: --policies ds2,learned",
+            remedy="Name the policies: --policies ds2,planner",
         )
     else:
         entrants, failures = entrants_of_run(history.watched.config)
@@ -65,7 +65,7 @@ def work_of(
                 "is one of the policies, which cannot replace itself",
                 key="incumbent",
                 value=incumbent.label,
-                remedy="Name the other policies alone: --policies ds2,learned",
+                remedy="Name the other policies alone: --policies ds2,planner",
             )
         entrants = (incumbent, *entrants)
     return JobWork(history, entrants, seeds), failures

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from agents.learned import LearnedConfig, LearnedPolicy
 from agents.planning.policy import MdpConfig, MdpPolicy
+from agents.trained import TrainedConfig, TrainedPolicy
 from dsp_gym.loop.per_job_state import RowBlock
 from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.topology import Topology
@@ -118,7 +118,7 @@ POLICIES = {
 def made(name: str) -> Policy:
     given = POLICIES[name]
     if name == "learned-recurrent":
-        return LearnedPolicy(LearnedConfig(path=str(recurrent_folder())))
+        return TrainedPolicy(TrainedConfig(path=str(recurrent_folder())))
     if isinstance(given, MdpConfig):
         return MdpPolicy(given)
     policy = make(PolicyConfig(**given) if given else name)

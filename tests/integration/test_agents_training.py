@@ -11,9 +11,9 @@ import torch
 from agents.cloning import clone, demonstrate, discounted
 from agents.environment import training_batch, validation_batch
 from agents.export import export
-from agents.learned import LearnedConfig, LearnedPolicy
 from agents.learner import Learner
 from agents.sb3_vec import Sb3VecEnv, discounted_units
+from agents.trained import TrainedConfig, TrainedPolicy
 from agents.training import train
 from dsp_gym.config.files import parse, read_yaml
 from dsp_gym.errors import ConfigError
@@ -55,7 +55,7 @@ def test_the_deployed_policy_decides_as_the_trained_one(tmp_path, encoder):
     learner = Learner(config, 0, tmp_path)
     learner.run()
     learner.best.weights = learner.weights()
-    policy = LearnedPolicy(LearnedConfig(path=str(export(learner, tmp_path / "policy"))))
+    policy = TrainedPolicy(TrainedConfig(path=str(export(learner, tmp_path / "policy"))))
     batch = validation_batch(config)
     observation = batch.reset()
     policy.reset(batch.topology, batch.base_seeds)
@@ -82,7 +82,7 @@ def test_looking_at_features_leaves_the_policy_as_it_was(tmp_path):
     config = an_experiment()
     learner = Learner(config, 0, tmp_path)
     learner.run()
-    policy = LearnedPolicy(LearnedConfig(path=str(export(learner, tmp_path / "policy"))))
+    policy = TrainedPolicy(TrainedConfig(path=str(export(learner, tmp_path / "policy"))))
     batch = validation_batch(config)
     batch.reset()
     policy.reset(batch.topology, batch.base_seeds)
@@ -164,7 +164,7 @@ def test_the_best_seed_is_published_and_finished_seeds_are_not_trained_again(tmp
     assert result.by_seed[result.seed]["return"] == max(
         figures["return"] for figures in result.by_seed.values()
     )
-    policy = LearnedPolicy(LearnedConfig(path=str(tmp_path / "policy")))
+    policy = TrainedPolicy(TrainedConfig(path=str(tmp_path / "policy")))
     assert policy.document.seed == result.seed
     resolved = parse(ExperimentConfig, read_yaml(tmp_path / "config.yaml"), "config.yaml")
     assert resolved == config

@@ -15,9 +15,9 @@ from agents.cloning import clone, demonstrate
 from agents.curriculum import odds
 from agents.environment import training_batch, validation_batch
 from agents.folder import POLICY, read_folder
-from agents.learned import LearnedConfig, LearnedPolicy
 from agents.learner import Learner
 from agents.network import logits
+from agents.trained import TrainedConfig, TrainedPolicy
 from agents.training import train
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.errors import ConfigError, PolicyError
@@ -170,14 +170,14 @@ def test_its_state_survives_json_and_a_look_at_its_features_changes_nothing(trai
 
 def test_a_price_it_was_not_trained_with_is_refused_and_so_is_one_for_moves_of_vertices(trained):
     path = str(trained[0].policy)
-    assert LearnedPolicy(LearnedConfig(path=path, late_price=4.0)).name == "learned"
+    assert TrainedPolicy(TrainedConfig(path=path, late_price=4.0)).name == "trained"
     with pytest.raises(PolicyError, match=r"prices of a late minute from 0\.5 to 8"):
-        LearnedPolicy(LearnedConfig(path=path, late_price=20.0))
+        TrainedPolicy(TrainedConfig(path=path, late_price=20.0))
     with pytest.raises(PolicyError, match=r"moves single vertices.*late_price"):
-        LearnedPolicy(LearnedConfig(path="shipped:q11", late_price=2.0))
+        TrainedPolicy(TrainedConfig(path="shipped:q11", late_price=2.0))
     for wrong in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="late_price"):
-            LearnedConfig(late_price=wrong)
+            TrainedConfig(path=path, late_price=wrong)
 
 
 def test_a_folder_of_one_space_that_claims_the_other_is_refused(trained, tmp_path):
@@ -187,7 +187,7 @@ def test_a_folder_of_one_space_that_claims_the_other_is_refused(trained, tmp_pat
     content["action"]["space"] = "vertex"
     (folder / POLICY).write_text(json.dumps(content))
     with pytest.raises(PolicyError, match=r"has other spaces than this release"):
-        LearnedPolicy(LearnedConfig(path=str(folder)))
+        TrainedPolicy(TrainedConfig(path=str(folder)))
 
 
 @pytest.mark.parametrize("teacher", ["ds2", "mdp"])

@@ -39,7 +39,7 @@ def test_a_journal_that_ships_gives_pages_and_a_verdict(tmp_path):
     out = tmp_path / "report"
     said = invoke(JOURNAL, "--out", out)
     assert said.startswith("flink-q11-day: no policy is sure to keep its lateness within the bound")
-    assert "flink-q11-day, learned: keep watching" in said
+    assert "flink-q11-day, planner: keep watching" in said
     assert re.search(r"assumed +not measured: an outage of 2 to 10 s for each rescale", said)
     names = sorted(file.name for file in out.iterdir())
     assert names == ["backtest.json", "index.html", "job-1-flink-q11-day.html"]

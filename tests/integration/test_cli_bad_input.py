@@ -89,7 +89,7 @@ BACKTEST = {
         "backtest journals/flink-q11-day --policies clairvoyant", "needs the future load"
     ),
     "backtest without policies": case(
-        "backtest journals/flink-q11-day --policies ,", "--policies", "ds2,learned"
+        "backtest journals/flink-q11-day --policies ,", "--policies", "ds2,planner"
     ),
     "backtest of another job": case(
         "backtest journals/flink-q11-day --jobs nexmark-q1", "the journal is of a job with"

@@ -18,7 +18,7 @@ RUN = """
 job: nexmark-q11
 policies:
   - {{name: autoscaler, policy: flink-autoscaler, guardrails: null}}
-  - learned
+  - planner
   - {{name: ds2, policy: ds2, guardrails: null}}
 acting: autoscaler
 guardrails: deployed
@@ -53,5 +53,5 @@ def test_the_gate_promotes_who_deserves_it_and_rejects_who_does_not(
         loop.run(steps=int(days * 1440))
     found = backtest(journal_histories(tmp_path / "journal"), "a journal", seeds=seeds)
     verdicts = {claim.policy: claim.verdict for claim in found.jobs[0].claims}
-    assert verdicts["learned"] == "promote"
+    assert verdicts["planner"] == "promote"
     assert verdicts["ds2"] == "reject"

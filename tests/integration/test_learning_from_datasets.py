@@ -75,7 +75,7 @@ def an_experiment(dataset, env=None, jobs=("nexmark-q11",), **agent) -> Experime
 
 def test_an_agent_imitates_a_dataset_without_a_step_of_its_own(dataset, tmp_path):
     from agents.export import export
-    from agents.learned import LearnedConfig, LearnedPolicy
+    from agents.trained import TrainedConfig, TrainedPolicy
 
     warm = {"dataset": str(dataset), "policies": ["justin-*"], "epochs": 40, "batch_size": 64}
     config = an_experiment(dataset, total_steps=0, warm_start={**warm, "learning_rate": 3e-3})
@@ -91,7 +91,7 @@ def test_an_agent_imitates_a_dataset_without_a_step_of_its_own(dataset, tmp_path
     held = (meant.actions == 0).all(axis=1).mean()
     assert 0.5 < held < 1  # there was more to learn than holding
     folder = export(learner, tmp_path / "policy")
-    policy = LearnedPolicy(LearnedConfig(path=str(folder)))
+    policy = TrainedPolicy(TrainedConfig(path=str(folder)))
     assert policy.training_box["busy"][1] > policy.training_box["busy"][0]
     content = Dataset.open(dataset).manifest.content_sha256[:16]
     assert policy.document.data == {str(dataset): content}

@@ -94,7 +94,7 @@ def frontier(tmp_path_factory):
 def fleet(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fleet")
     names = ["../../evil", "<img src=x onerror=alert(1)>", *(f"team-job-{i}" for i in range(28))]
-    return write_report(document(names, ("ds2", "justin-paper", "learned")), folder)["html"]
+    return write_report(document(names, ("ds2", "justin-paper", "planner")), folder)["html"]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import dsp_gym.envs.registration as registration
 from agents.foreign import plain_layers, read_model
-from agents.learned import LearnedConfig, LearnedPolicy
+from agents.trained import TrainedConfig, TrainedPolicy
 from dsp_gym.cli import app
 from dsp_gym.envs.single_move import masks_of, pairs_of
 from dsp_gym.envs.wrappers import SingleMove
@@ -88,7 +88,7 @@ def test_an_imported_model_decides_as_it_did(name, tmp_path):
         "card.md",
     }
     batch = env.unwrapped.batch
-    policy = LearnedPolicy(LearnedConfig(path=str(folder)))
+    policy = TrainedPolicy(TrainedConfig(path=str(folder)))
     env.reset(seed=1)
     policy.reset(batch.topology, batch.base_seeds)
     moved, memory = set(), None
@@ -123,7 +123,7 @@ def test_random_observations_score_as_in_the_model(tmp_path):
     seen = np.random.default_rng(1).uniform(-3, 3, (200, 98)).astype(np.float32)
     normalised = np.clip((seen - mean) / np.sqrt(var**2 + 1e-8), -10, 10).astype(np.float32)
     chosen, _ = model.predict(normalised, deterministic=True)
-    scores = LearnedPolicy(LearnedConfig(path=str(tmp_path / "p"))).scores(seen, 3)
+    scores = TrainedPolicy(TrainedConfig(path=str(tmp_path / "p"))).scores(seen, 3)
     pairs = np.stack([scores[..., :7].argmax(2), scores[..., 7:].argmax(2)], axis=2)
     assert (pairs.reshape(200, 6) == chosen).all()
 

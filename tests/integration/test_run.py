@@ -302,7 +302,7 @@ def test_where_savepoints_cannot_be_written_the_job_runs_on_as_it_was(
 
 def test_the_shipped_agent_drives_the_job_inside_its_guardrails(submit, config, tmp_path):
     submit(300.0)
-    given = config(policy="learned", guardrails="deployed")
+    given = config(policy="planner", guardrails="deployed")
     with started(given, mode="active") as run:
         run.run(steps=6)
     entries = list(read(tmp_path / "journal" / "words"))

@@ -62,7 +62,7 @@ def document(cluster, job_file, tmp_path) -> dict[str, Any]:
         "job": str(job_file),
         "where": {"home": str(cluster.home.folder)},
         "policies": [
-            "learned",
+            "planner",
             {"name": "ds2", "policy": QUICK_DS2},
             "flink-autoscaler",
             "incumbent",
@@ -92,7 +92,7 @@ def test_three_policies_watch_and_touch_nothing_then_one_acts(
         until(shown.run, has(shown, "DataFresh", "True"))
         until(shown.run, lambda: target(shown) >= 3)
         status = ask(f"{shown.server.url}/v1/status").json
-        assert set(status["policies"]) == {"learned", "ds2", "flink-autoscaler", "incumbent"}
+        assert set(status["policies"]) == {"planner", "ds2", "flink-autoscaler", "incumbent"}
         assert status["vertices"][1]["current"]["parallelism"] == 1
         assert not any(decision["asked"] for decision in status["decisions"])
         families = {
@@ -102,13 +102,13 @@ def test_three_policies_watch_and_touch_nothing_then_one_acts(
         (age,) = families["dsp_gym_data_age_seconds"]
         assert 0 <= age.value < 20
         recommended = {s.labels["policy"] for s in families["dsp_gym_recommended_parallelism"]}
-        assert recommended == {"learned", "ds2", "flink-autoscaler"}
+        assert recommended == {"planner", "ds2", "flink-autoscaler"}
     assert cluster.rest.find_job("words").id == job_id
     entries = list(read(tmp_path / "journal" / "words"))
     assert not [e for e in entries if e.kind == "actuation" and e.body.get("asked")]
     per_policy = {
         name: sum(e.kind == "guard" and e.policy == name for e in entries)
-        for name in ("learned", "ds2", "flink-autoscaler", "incumbent")
+        for name in ("planner", "ds2", "flink-autoscaler", "incumbent")
     }
     assert set(per_policy.values()) == {shown.run.turns}
     with session(config(document, mode="active"), serve=True, mode="active") as shown:
@@ -178,7 +178,7 @@ def test_one_step_is_for_ci_and_bad_input_ends_with_code_2(submit, document, clu
         assert time.monotonic() < deadline
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert set(answer["policies"]) == {"learned", "ds2", "flink-autoscaler", "incumbent"}
+    assert set(answer["policies"]) == {"planner", "ds2", "flink-autoscaler", "incumbent"}
     other = {**document, "job": "nexmark-q1", "job_name": "words"}
     for wrong, says in (
         (other, "has no vertex"),

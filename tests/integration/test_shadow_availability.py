@@ -60,7 +60,7 @@ def test_a_day_of_troubles_is_outlived_and_every_slot_decided_or_explained(
         SHARE,
     )
     troubled = TroubledPolicy(rng, SHARE)
-    policies = [make("learned"), make("ds2-local"), make("flink-autoscaler"), troubled]
+    policies = [make("planner"), make("ds2-local"), make("flink-autoscaler"), troubled]
     seats = [GuardedPolicy(p, build_for(p, "deployed"), timeout_s=30.0) for p in policies]
     seats.append(GuardedPolicy(Incumbent()))
     turns: list[Turn] = []

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import dsp_gym.envs.registration as registration
 from agents.export import export
-from agents.learned import LearnedConfig, LearnedPolicy
 from agents.learner import Learner
 from agents.sb3_vec import Sb3VecEnv
 from agents.stock import StockActor
+from agents.trained import TrainedConfig, TrainedPolicy
 from dsp_gym.cli import app
 from dsp_gym.errors import ConfigError
 from dsp_gym.experiments.agent import AgentConfig
@@ -52,7 +52,7 @@ def test_an_exported_agent_decides_as_it_did_in_training(name, action, tmp_path)
     assert learner.model.num_timesteps == 512
     kept = {name: torch.from_numpy(value) for name, value in best.weights.items()}
     learner.model.policy.load_state_dict(kept)
-    policy = LearnedPolicy(LearnedConfig(path=str(export(learner, tmp_path / "policy"))))
+    policy = TrainedPolicy(TrainedConfig(path=str(export(learner, tmp_path / "policy"))))
     assert policy.document.algorithm == name
     batch = learner.validation
     batch.episodes[:] = 0
@@ -85,7 +85,7 @@ def test_an_lstm_remembers_until_its_episode_ends_as_stable_baselines3_has_it(ac
     assert not {file.name for file in folder.iterdir()} - {
         "policy.json", "weights.safetensors", "config.yaml", "card.md"
     }  # fmt: skip
-    policy, batch = LearnedPolicy(LearnedConfig(path=str(folder))), learner.validation
+    policy, batch = TrainedPolicy(TrainedConfig(path=str(folder))), learner.validation
     batch.episodes[:] = 0
     observation = batch.reset()
     policy.reset(batch.topology, batch.base_seeds)
@@ -105,7 +105,7 @@ def test_an_lstm_remembers_until_its_episode_ends_as_stable_baselines3_has_it(ac
         starts = np.zeros(len(batch), bool)
         if step == 7:  # as after a restart: another process goes on from the state
             state = json.loads(json.dumps(policy.state()))
-            policy = LearnedPolicy(LearnedConfig(path=str(folder)))
+            policy = TrainedPolicy(TrainedConfig(path=str(folder)))
             policy.reset(batch.topology, batch.base_seeds)
             policy.restore(state)
         if step == 12:  # one episode begins anew, the others go on

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINES: dict[str, tuple[str, ...]] = {"local": (), "spark": ("--master", "local[2]")}
 
 LEARNED = {
-    "policy": "learned",
+    "policy": "planner",
     "name": "trained",
     "params": {"path": str(ROOT / "agents" / "pretrained" / "q11")},
     "guardrails": "deployed",

@@ -23,7 +23,7 @@ from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.policies.registry import make
 
 JOBS = {"words": "flink-wordcount", "more words": "flink-wordcount", "q5": "nexmark-q5"}
-POLICIES = ("ds2", "justin-artifact", "learned", "static")
+POLICIES = ("ds2", "justin-artifact", "planner", "static")
 START_S = 1_000_000.0
 
 
@@ -189,7 +189,7 @@ def test_jobs_of_one_graph_are_decided_about_in_one_call() -> None:
 
 def test_the_planner_decides_at_once_and_only_a_job_that_it_has_to_plan_for_waits() -> None:
     later: list[Callable[[], None]] = []
-    served = Decisions(seats(), "learned", later=later.append)
+    served = Decisions(seats(), "planner", later=later.append)
     jobs, t_s = ["words", "other words"], START_S
 
     def ask(asked: list[str]) -> list[bool]:

@@ -19,7 +19,7 @@ from dsp_gym.policies import make
 
 RULES = ("ds2", "ds2-justin", "flink-autoscaler", "hpa-cpu", "justin-paper", "static")
 """Without Dhalion: it changes one vertex a step, and an unchained job has more of them."""
-NETWORKS = ("learned",)
+NETWORKS = ("planner",)
 WINDOW = WindowConfig(window_s=60, stabilization_s=0)
 STEPS_S = tuple(range(120, 900, 60))
 

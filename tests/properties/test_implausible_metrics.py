@@ -29,7 +29,7 @@ RULES = (
     "hpa-cpu", "hpa-varga", "keda", "dhalion", "daedalus", "conttune", "ds2", "ds2-justin",
     "flink-autoscaler", "dhalion-reactive", "ds2-reactive",
 )  # fmt: skip
-TRAINED = ("learned", "learned-ppo", "learned-q11", "mdp", "mdp-no-file")
+TRAINED = ("planner", "learned-ppo", "learned-q11", "mdp", "planner-no-file")
 POLICIES = (*RULES, *SERVICES, "justin-paper", "justin-artifact", "static", *TRAINED)
 BEFORE, AFTER = 6, 3
 

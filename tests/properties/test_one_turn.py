@@ -27,7 +27,7 @@ from dsp_gym.loop.wire import decision_to_json, snapshot_to_json
 from dsp_gym.policies import PolicyConfig, make
 from tests.simulating import begun
 
-POLICIES = ("ds2", "justin-artifact", "hpa-cpu", "dhalion", "learned", "learned-q11")
+POLICIES = ("ds2", "justin-artifact", "hpa-cpu", "dhalion", "planner", "learned-q11")
 STEPS = 12
 
 
@@ -59,7 +59,7 @@ def answer(guarded: GuardedDecision, seen: MetricsSnapshot) -> dict:
 
 def with_file(policy: str, job: str) -> str | PolicyConfig:
     """The policy; one that needs the job's file is given it, because no snapshot holds it."""
-    if policy != "learned":
+    if policy != "planner":
         return policy
     return PolicyConfig(policy=policy, params={"job_files": [job]})
 
@@ -127,7 +127,7 @@ def test_all_who_ask_a_policy_get_the_same_guarded_decision(job, policy, guardra
     served.close()
 
 
-@pytest.mark.parametrize("policy", ["ds2", "learned", "learned-ppo", "learned-q11"])
+@pytest.mark.parametrize("policy", ["ds2", "planner", "learned-ppo", "learned-q11"])
 def test_a_turn_without_guardrails_is_the_policys_own_decision(policy):
     (snapshot, *_), _ = in_the_gym("nexmark-q11", policy, None, 1, 1.0)
     decider = make(policy)

@@ -20,8 +20,8 @@ TUNED = sorted(
     file.relative_to(POLICIES).with_suffix("").as_posix()
     for file in (POLICIES / "tuned").rglob("*.yaml")
 )
-APART = ("clairvoyant", "streambed-local")
-"""It knows the load; its testbed is too small for a random graph."""
+APART = ("clairvoyant", "streambed-local", "trained")
+"""It knows the load; its testbed is too small for a random graph; it needs a folder."""
 
 SHIPPED = [name for name in available() if name not in APART] + TUNED
 

@@ -141,7 +141,7 @@ def lacking(
     return without(last, vertex, known, reported), vertex, careful
 
 
-@pytest.mark.parametrize("name", sorted(available()))
+@pytest.mark.parametrize("name", sorted({*available()} - {"trained"}))
 @settings(max_examples=15, deadline=None)
 @given(gap=gaps())
 # The growth of one source's backlog is part of the job's, by which Varga's rule sizes every vertex.
@@ -168,7 +168,7 @@ def test_a_gap_of_one_vertex_changes_no_other(name, gap):
             np.testing.assert_array_equal(after[others], before[others], str(found.reasons))
 
 
-@pytest.mark.parametrize("name", sorted({*available()} - {"clairvoyant"}))
+@pytest.mark.parametrize("name", sorted({*available()} - {"clairvoyant", "trained"}))
 @settings(max_examples=10, deadline=None)
 @given(gap=gaps(), later_s=st.sampled_from([60.0, 3600.0]))
 def test_without_a_fresh_value_a_vertex_keeps_what_it_has(name, gap, later_s):

@@ -12,8 +12,8 @@ from safetensors.numpy import save as save_tensors
 
 from agents.checkpoint import checkpoint_steps, read_checkpoint, write_checkpoint
 from agents.folder import POLICY, WEIGHTS, PolicyDocument, read_folder, write_folder
-from agents.learned import LearnedConfig, LearnedPolicy
 from agents.network import NetworkShape, parameters
+from agents.trained import TrainedConfig, TrainedPolicy
 from dsp_gym.envs.action import MEMORY_NAMES, MOVE_NAMES
 from dsp_gym.envs.observation import FJ, FV, JOB_FEATURES, VERTEX_FEATURES
 from dsp_gym.errors import PolicyError, SchemaError, StorageError
@@ -140,14 +140,14 @@ def test_a_policy_of_other_spaces_or_schema_is_refused_with_what_is_wrong(tmp_pa
     folder, _ = a_folder(tmp_path)
     edit(folder, **changes)
     with pytest.raises(PolicyError, match=says):
-        LearnedPolicy(LearnedConfig(path=str(folder)))
+        TrainedPolicy(TrainedConfig(path=str(folder)))
 
 
 def test_a_folder_without_weights_is_refused_by_name(tmp_path):
     folder, _ = a_folder(tmp_path)
     (folder / WEIGHTS).unlink()
     with pytest.raises(PolicyError, match=r"weights\.safetensors.*cannot be read"):
-        LearnedPolicy(LearnedConfig(path=str(folder)))
+        TrainedPolicy(TrainedConfig(path=str(folder)))
 
 
 def test_weights_are_read_without_pickle_even_when_the_hash_fits(tmp_path):
@@ -156,7 +156,7 @@ def test_weights_are_read_without_pickle_even_when_the_hash_fits(tmp_path):
     (folder / WEIGHTS).write_bytes(packed)
     edit(folder, weights_sha256=hashlib.sha256(packed).hexdigest())
     with pytest.raises(PolicyError, match="not a safetensors file"):
-        LearnedPolicy(LearnedConfig(path=str(folder)))
+        TrainedPolicy(TrainedConfig(path=str(folder)))
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
@@ -166,7 +166,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
     (folder / WEIGHTS).write_bytes(packed)
     edit(folder, weights_sha256=hashlib.sha256(packed).hexdigest())
     with pytest.raises(PolicyError, match=r"actor_out\.weight"):
-        LearnedPolicy(LearnedConfig(path=str(folder)))
+        TrainedPolicy(TrainedConfig(path=str(folder)))
 
 
 def test_a_plain_network_refuses_a_larger_job_and_a_graph_network_takes_it(tmp_path):
@@ -175,9 +175,9 @@ def test_a_plain_network_refuses_a_larger_job_and_a_graph_network_takes_it(tmp_p
     seeds = np.zeros(2, np.int64)
     plain, _ = a_folder(tmp_path / "plain", a_document("mlp", 3))
     with pytest.raises(PolicyError, match="at most 3 vertices"):
-        LearnedPolicy(LearnedConfig(path=str(plain))).reset(jobs, seeds)
+        TrainedPolicy(TrainedConfig(path=str(plain))).reset(jobs, seeds)
     graph, _ = a_folder(tmp_path / "graph", a_document("graph", 3))
-    LearnedPolicy(LearnedConfig(path=str(graph))).reset(jobs, seeds)
+    TrainedPolicy(TrainedConfig(path=str(graph))).reset(jobs, seeds)
 
 
 def repacked(folder, weights):
@@ -197,7 +197,7 @@ def test_weights_that_are_not_numbers_are_refused_with_file_and_array(tmp_path, 
     assert not (tmp_path / "written").exists()
     repacked(folder, weights)
     with pytest.raises(PolicyError, match=said):
-        LearnedPolicy(LearnedConfig(path=str(folder)))
+        TrainedPolicy(TrainedConfig(path=str(folder)))
 
 
 def header(**tensors):
@@ -264,7 +264,7 @@ def test_only_regular_files_of_the_folder_are_read(tmp_path, name):
 def test_an_output_that_is_no_number_holds_and_says_so(tmp_path):
     folder, weights = a_folder(tmp_path)
     repacked(folder, {name: np.full_like(value, 3e38) for name, value in weights.items()})
-    policy, spec = LearnedPolicy(LearnedConfig(path=str(folder))), load_job("nexmark-q5")
+    policy, spec = TrainedPolicy(TrainedConfig(path=str(folder))), load_job("nexmark-q5")
     jobs = simulated(spec)
     policy.reset(jobs.topology, np.zeros(1, np.int64))
     seen = jobs.snapshot()

@@ -14,7 +14,6 @@ pytest.importorskip("sb3_contrib")
 from typer.testing import CliRunner
 
 from agents.folder import POLICY, PlanningDocument, read_any, read_kind
-from agents.learned import LearnedConfig, LearnedPolicy
 from agents.planning.chain import counted, highest_level
 from agents.planning.export import export_planning
 from agents.planning.history import watched
@@ -23,6 +22,7 @@ from agents.planning.policy import MdpConfig, MdpPolicy
 from agents.planning.trained import Trained, own_pasts
 from agents.seeds import SeedCell, train_seed
 from agents.stages import TrainingInterrupted
+from agents.trained import TrainedConfig, TrainedPolicy
 from agents.training import train
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
@@ -293,9 +293,9 @@ def test_a_folder_is_shown_with_its_price_and_carried_along(folder):
 
 
 def test_a_folder_of_the_other_kind_is_refused_with_a_sentence(folder):
-    with pytest.raises(PolicyError, match=r"holds a policy 'mdp', and was named as one of 'lea"):
-        LearnedPolicy(LearnedConfig(path=str(folder)))
-    with pytest.raises(PolicyError, match=r"holds a policy 'learned', and was named as one of"):
+    with pytest.raises(PolicyError, match=r"holds a policy 'mdp', and was named as one of 'tra"):
+        TrainedPolicy(TrainedConfig(path=str(folder)))
+    with pytest.raises(PolicyError, match=r"holds a policy 'trained', and was named as one of"):
         MdpPolicy(MdpConfig(path="shipped:q11"))
 
 

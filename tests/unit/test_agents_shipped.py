@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from agents.folder import PlanningDocument, PolicyDocument
-from agents.learned import LearnedPolicy
 from agents.planning.policy import MdpPolicy
 from agents.shipped import PRETRAINED
+from agents.trained import TrainedPolicy
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import load_model
 from dsp_gym.errors import ConfigError, PolicyError
@@ -24,9 +24,9 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.policies import PolicyConfig, available, make
 from dsp_gym.policies.registry import is_trained, resolve
 
-SHIPPED = {"learned": "planning", "learned-ppo": "ppo", "learned-q11": "q11"}
+SHIPPED = {"planner": "planning", "learned-ppo": "ppo", "learned-q11": "q11"}
 """Folder of each, by the policy's name."""
-TRAINED_BY = {"learned": "planning", "learned-ppo": "family", "learned-q11": "q11"}
+TRAINED_BY = {"planner": "planning", "learned-ppo": "family", "learned-q11": "q11"}
 """Experiment that makes each."""
 
 
@@ -41,7 +41,7 @@ def test_every_shipped_folder_has_a_name_and_all_of_them_are_small():
 def test_a_name_means_its_folder_and_the_policy_that_the_folder_asks_for(name):
     made = make(name)
     assert (made.name, made.document.name) == (name, TRAINED_BY[name])
-    assert isinstance(made, MdpPolicy if name == "learned" else LearnedPolicy)
+    assert isinstance(made, MdpPolicy if name == "planner" else TrainedPolicy)
     assert is_trained(resolve(name)[1])
 
 
@@ -51,21 +51,39 @@ def test_an_agent_was_trained_by_the_experiment_that_is_shipped_with_it(name):
     config = load_model(ExperimentConfig, "experiments", document.name)
     assert set(document.jobs) == {load_job(job).job for job in config.jobs}
     assert document.seeds == config.agent.seeds
-    assert isinstance(document, PlanningDocument if name == "learned" else PolicyDocument)
+    assert isinstance(document, PlanningDocument if name == "planner" else PolicyDocument)
 
 
-def test_the_best_takes_another_price_without_a_folder():
-    dearer = make(PolicyConfig(policy="learned", params={"late_price": 3.0}))
+@pytest.mark.parametrize(
+    ("before", "now"), [("learned", "planner"), ("mdp-no-file", "planner-no-file")]
+)
+def test_an_earlier_name_is_refused_with_the_present_one(before, now):
+    for named in (before, PolicyConfig(policy=before, params={"late_price": 3.0})):
+        with pytest.raises(ConfigError, match=f"no policy '{before}'.*Did you mean '{now}'"):
+            make(named)
+
+
+def test_the_parameters_of_a_shipped_configuration_are_overridden_one_by_one():
+    file = load_model(PolicyConfig, "policies", "ds2-justin")
+    made = make(PolicyConfig(policy="ds2-justin", params={"min_down": 3}))
+    assert made.name == "ds2-justin"
+    assert (
+        made.config == make(PolicyConfig(policy="ds2", params=file.params | {"min_down": 3})).config
+    )
+
+
+def test_the_planner_takes_another_price_without_a_folder():
+    dearer = make(PolicyConfig(policy="planner", params={"late_price": 3.0}))
     assert dearer.config.late_price == 3.0
-    assert dearer.document == make("learned").document
-    none = make(PolicyConfig(policy="learned", params={"path": None}))
-    assert none.config.late_price == make("learned").config.late_price
+    assert dearer.document == make("planner").document
+    none = make(PolicyConfig(policy="planner", params={"path": None}))
+    assert none.config.late_price == make("planner").config.late_price
 
 
 def test_a_folder_is_read_by_the_policy_that_its_document_names(tmp_path):
-    for name, reader in (("planning", MdpPolicy), ("ppo", LearnedPolicy)):
+    for name, reader in (("planning", MdpPolicy), ("ppo", TrainedPolicy)):
         folder = shutil.copytree(PRETRAINED / name, tmp_path / name)
-        given = PolicyConfig(policy="learned", params={"path": str(folder), "late_price": 2.0})
+        given = PolicyConfig(policy="trained", params={"path": str(folder), "late_price": 2.0})
         assert isinstance(made := make(given), reader)
         assert made.config.late_price == 2.0
         assert isinstance(make(folder), reader)
@@ -86,10 +104,10 @@ def test_agents_of_one_file_hold_what_it_says_once(tmp_path):
 def test_what_is_not_shipped_is_refused_with_the_nearest():
     with pytest.raises(PolicyError, match=r"no policy 'planing' is shipped.*planning"):
         make(PolicyConfig(policy="mdp", params={"path": "shipped:planing"}))
-    with pytest.raises(PolicyError, match=r"needs the folder.*make\('learned'\)"):
-        LearnedPolicy()
+    with pytest.raises(ConfigError, match="the key 'path' is missing"):
+        make("trained")
     with pytest.raises(ConfigError, match="late_prices"):
-        make(PolicyConfig(policy="learned", params={"late_prices": 3.0}))
+        make(PolicyConfig(policy="planner", params={"late_prices": 3.0}))
 
 
 @pytest.mark.parametrize("policy", [p for p in SHIPPED if p != "learned-q11"])

@@ -32,7 +32,7 @@ def test_a_pinned_policy_decides_as_the_folder_does(folder):
     pinned = f"{folder}@{digest_of(folder)}"
     assert resolve(pinned) == resolve(folder)
     assert make(pinned).name == "mine"
-    given = PolicyConfig(policy="learned", params={"path": pinned})
+    given = PolicyConfig(policy="trained", params={"path": pinned})
     assert resolve(given)[1] == resolve(folder)[1]
     assert is_trained(given)
     assert Entrant(policy=pinned).name == "mine"
@@ -50,7 +50,7 @@ def test_a_folder_that_changed_since_is_refused(folder, change):
         card.unlink()
     else:
         card.rename(folder / "other.md")
-    for policy in (pinned, PolicyConfig(policy="learned", params={"path": pinned})):
+    for policy in (pinned, PolicyConfig(policy="trained", params={"path": pinned})):
         with pytest.raises(PolicyError, match="differs from the pinned one"):
             make(policy)
 
@@ -76,14 +76,14 @@ def test_only_a_folder_has_a_digest():
 def test_a_run_that_asks_for_pins_refuses_a_policy_without_one(folder, tmp_path):
     pinned = f"{folder}@{digest_of(folder)}"
     file = tmp_path / "mine.yaml"
-    file.write_text(yaml.safe_dump({"policy": "learned", "params": {"path": pinned}}))
+    file.write_text(yaml.safe_dump({"policy": "trained", "params": {"path": pinned}}))
     for policy, answer in (
         (str(folder), False),
-        (PolicyConfig(policy="learned", params={"path": str(folder)}), False),
+        (PolicyConfig(policy="trained", params={"path": str(folder)}), False),
         (pinned, True),
         (str(file), True),
         ("ds2", True),
-        ("learned", True),  # travels with the package
+        ("planner", True),  # travels with the package
     ):
         assert is_pinned(policy) is answer
     document = {"job": "nexmark-q11", "pinned": True}
@@ -110,7 +110,7 @@ def test_the_policies_of_guardrails_are_pinned_like_the_policy(folder, kind):
     pinned = f"{folder}@{digest_of(folder)}"
     assert policy_names(run(pinned)) == ["ds2"]
     assert policy_names(run("justin-paper")) == ["ds2"]
-    if kind == "capacity_floor":  # a learned policy has no model
+    if kind == "capacity_floor":  # a trained policy has no model
         return
     assert build(run(pinned).guardrails).names == (kind,)
     (folder / "card.md").write_text("changed")

@@ -82,7 +82,7 @@ def frontier(tmp_path):
     """A small result in the form that `dsp-gym evaluate` writes."""
     policies = [
         a_policy("justin-artifact-tuned", [(10, 12), (8, 12), (8, 10)], rule=True),
-        a_policy("learned", [(9, None), (6, 9), (5, 8)]) | {"trainings": {"0.02": [7.4, 7.6]}},
+        a_policy("planner", [(9, None), (6, 9), (5, 8)]) | {"trainings": {"0.02": [7.4, 7.6]}},
         a_policy("learned-q11", [(None, None)] * 3),
         a_policy("clairvoyant", [(5, 7), (4, 6), (4, 6)]),
         a_policy("streambed", [(20, 20)] * 3),
@@ -106,7 +106,7 @@ def frontier(tmp_path):
         "config": {"lateness": [0.03, 0.01, 0.02]},
         "cells": cells,
         "shifts": [
-            {"shift": shift, "policy": "learned", "rise": rise, "ratio": estimate(0.7)}
+            {"shift": shift, "policy": "planner", "rise": rise, "ratio": estimate(0.7)}
             for shift, rise in (
                 ("as they are", None),
                 ("slow restarts", 0.08),
@@ -150,13 +150,13 @@ def test_a_frontier_fills_the_readme_and_the_cards(elsewhere, frontier, monkeypa
     names = [line.split(" |")[0].removeprefix("| ") for line in rows]
     place = names.index("clairvoyant")  # the one that knows the load, then the cheapest first
     assert names[place : place + 4] == [
-        *("clairvoyant", "**learned**", "justin-artifact-tuned (tuned rule)", "**learned-q11**")
+        *("clairvoyant", "**planner**", "justin-artifact-tuned (tuned rule)", "**learned-q11**")
     ]
     learned = rows[place + 1]
     assert "| – | 7.5 | 6.5 |" in learned
     assert "streambed" not in text.partition(elsewhere.END)[0].partition(elsewhere.BEGIN)[2]
-    card = elsewhere.CARDS["learned"].read_text("utf-8")
-    assert "The figures of `learned` are means over 2 trainings." in text
+    card = elsewhere.CARDS["planner"].read_text("utf-8")
+    assert "The figures of `planner` are means over 2 trainings." in text
     assert card.count("## Where it wins and loses") == 1
     assert "against the best tuned rule, means over 2 trainings:" in card
     assert "Wins most on light (0.75), heavy (0.75)." in card
@@ -168,7 +168,7 @@ def test_a_frontier_fills_the_readme_and_the_cards(elsewhere, frontier, monkeypa
     monkeypatch.setattr("sys.argv", ["results.py"])
     elsewhere.main()  # from what was kept, once more
     assert elsewhere.README.read_text("utf-8") == text
-    assert elsewhere.CARDS["learned"].read_text("utf-8") == card
+    assert elsewhere.CARDS["planner"].read_text("utf-8") == card
 
 
 def test_the_cards_say_what_the_kept_frontier_says(results):

@@ -18,7 +18,7 @@ class Version(NamedTuple):
 
 
 def version_of(policy: Policy) -> Version:
-    """Name the weights of a learned policy and their release, or the rules of another.
+    """Name the weights of a trained policy and their release, or the rules of another.
 
     Returns:
         Release and SHA-256 of the weights; for a rule, of its class and configuration.

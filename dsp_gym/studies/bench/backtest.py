@@ -24,7 +24,7 @@ from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.history import DAY_S, GridSlots, JobHistory, gridded
 from dsp_gym.whatif.policies import named_entrants
 
-POLICIES = ("ds2", "justin-paper", "flink-autoscaler", "learned")
+POLICIES = ("ds2", "justin-paper", "flink-autoscaler", "planner")
 
 PARTS = 16
 """Steady parts that a job is fitted to."""

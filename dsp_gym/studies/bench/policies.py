@@ -43,7 +43,7 @@ RULES = (
     "justin-paper",
     "justin-artifact",
 )
-"""Policies that follow rules; learned ones are timed with the agents, planners are not timed."""
+"""Policies that follow rules; trained ones are timed with the agents, planners are not timed."""
 
 BATCH_BAR = 20_000.0
 SINGLE_BAR = 1_000.0

@@ -41,7 +41,7 @@ DEPLOYED = {"flink-q1": {"map": 5}}
 
 SLOTS = 24
 INTERVAL_S = 30
-POLICIES = "ds2,justin-paper,learned"
+POLICIES = "ds2,justin-paper,planner"
 BARS = {"seconds": 600.0, "cost": 0.05, "late": 0.02, "trusted": 2}
 """The page in so many seconds; the model's error in cost (share) and lateness (share of the time),
 of at least so many of the three jobs."""

@@ -435,8 +435,8 @@ def test_a_plan_or_a_forecast_that_fails_is_counted_and_logged_and_the_decision_
     ("name", "timeout_s", "is_prompt", "is_rows"),
     [
         ("ds2", None, True, True),
-        ("learned", None, True, False),
-        ("learned", 5.0, False, False),
+        ("planner", None, True, False),
+        ("planner", 5.0, False, False),
         ("static", None, False, False),
     ],
 )

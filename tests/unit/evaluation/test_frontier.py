@@ -318,9 +318,9 @@ def test_a_board_of_some_seeds_is_told_as_a_part_of_the_shipped_frontier():
 
 
 def test_a_part_with_the_rules_alone_keeps_the_fallback_of_the_agents():
-    found = chosen("core-v2", policies=("learned",), seeds=1)
+    found = chosen("core-v2", policies=("planner",), seeds=1)
     named = {one.name: one.fallback for one in found.policies}
-    assert named["learned"] == "justin-artifact-tuned"
+    assert named["planner"] == "justin-artifact-tuned"
     assert frontier_fingerprint(found) == "fde90137279b06cb"
 
 
@@ -549,8 +549,8 @@ def test_core_v2_keeps_apart_what_it_tests_and_measures_what_it_measured():
     assert [policy.name for policy in core.shifted()] == [
         "justin-artifact-tuned",
         "flink-autoscaler-tuned",
-        "mdp-no-file",
-        "learned",
+        "planner-no-file",
+        "planner",
         "learned-ppo",
     ]
     assert frontier_fingerprint(core) == "9b995f590e683e38"

@@ -132,7 +132,7 @@ def test_only_what_a_policy_reads_in_the_file_can_be_wrong():
     assert make("ds2").name == "ds2"
 
 
-@pytest.mark.parametrize("policy", ["learned", "learned-ppo", "learned-q11", "justin-artifact"])
+@pytest.mark.parametrize("policy", ["planner", "learned-ppo", "learned-q11", "justin-artifact"])
 def test_policies_run_where_there_is_one_memory_level(policy):
     shift = Shift(name="in place", scheduler="adaptive")
     (found,) = cells_of(benchmark(policies=[policy], jobs=["nexmark-q8"], shift=shift))

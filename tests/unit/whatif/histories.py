@@ -104,7 +104,7 @@ def observed(cost=1.0, model_cost=1.0, late=0.0, model_late=0.0, days=10.0, **gi
     ).model_copy(update=given)
 
 
-def document(names, policies=("ds2", "learned")) -> Backtest:
+def document(names, policies=("ds2", "planner")) -> Backtest:
     """A backtest of jobs with these names, with numbers of our own."""
     dice = random.Random(7)
     jobs, replays = [], []

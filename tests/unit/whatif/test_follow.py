@@ -150,7 +150,7 @@ def test_a_policy_that_cannot_be_made_is_left_out_and_the_others_are_replayed():
     changed = dataclasses.replace(run, configuration={**document, "policies": seats})
     (job,) = backtest([history_of_run(changed, REAL)], "a journal", seeds=SEEDS).jobs
     assert "/no/such/folder" in job.failures["gone"]
-    assert {claim.policy for claim in job.claims} == {"learned", "ds2"}
+    assert {claim.policy for claim in job.claims} == {"planner", "ds2"}
 
 
 def test_a_bounded_journal_makes_the_replay_begin_where_it_begins(tmp_path):

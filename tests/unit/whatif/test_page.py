@@ -106,7 +106,7 @@ def test_the_headline_never_names_a_policy_whose_lateness_forbids_it():
     late = [one.model_copy(update={"jobs_late": 1, "claimed_per_month": 0.0}) for one in many.fleet]
     said = fleet_headline(many.model_copy(update={"fleet": tuple(late)}))
     assert "ds2" not in said
-    assert "learned" not in said
+    assert "planner" not in said
 
 
 def test_what_decides_the_verdict_and_was_assumed_is_named_in_it():

@@ -61,7 +61,7 @@ def config(tmp_path, **given) -> RunConfig:
     document = {
         "job": "flink-wordcount",
         "policies": [
-            {"name": "learned", "policy": "learned-q11"},
+            {"name": "network", "policy": "learned-q11"},
             {"name": "ds2", "policy": "ds2-local"},
             "incumbent",
         ],

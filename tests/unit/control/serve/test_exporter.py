@@ -98,7 +98,7 @@ def test_the_numbers_are_those_of_the_status(serving):
     assert value(families, "mode", mode="active") == 0
     assert value(families, "condition", condition="Ready") == 1
     counted = [s for s in families["decision_seconds"] if s.name.endswith("_count")]
-    assert {s.labels["policy"]: s.value for s in counted} == {"learned": 30, "ds2": 30}
+    assert {s.labels["policy"]: s.value for s in counted} == {"network": 30, "ds2": 30}
 
 
 def test_recommendations_are_absent_until_the_window_is_full_and_while_nothing_is_seen(
@@ -166,8 +166,8 @@ def test_a_failing_policy_is_counted_by_cause(serving, monkeypatch):
     monkeypatch.setattr(session.run.policies[0].policy, "decide", raises)
     session.run.run(steps=5)
     families = scraped(session)
-    assert value(families, "policy_failures", policy="learned", cause="raised") == 2
-    assert value(families, "fallback_active", policy="learned") == 1
+    assert value(families, "policy_failures", policy="network", cause="raised") == 2
+    assert value(families, "fallback_active", policy="network") == 1
     assert value(families, "fallback_active", policy="ds2") == 0
 
 
@@ -176,10 +176,10 @@ def test_what_fails_beside_a_decision_is_counted_by_policy(serving, faults):
     session.run.run(steps=1)
     assert "faults_beside_decisions" not in scraped(session)
     for what in ("forecast", "plan", "plan"):
-        faults.add("learned", what, ValueError("no load yet"))
+        faults.add("network", what, ValueError("no load yet"))
     found = scraped(session)
-    assert value(found, "faults_beside_decisions", policy="learned", what="forecast") == 1
-    assert value(found, "faults_beside_decisions", policy="learned", what="plan") == 2
+    assert value(found, "faults_beside_decisions", policy="network", what="forecast") == 1
+    assert value(found, "faults_beside_decisions", policy="network", what="plan") == 2
 
 
 def test_a_watcher_that_failed_is_counted(serving, monkeypatch):

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from agents.learned import LearnedPolicy
 from agents.planning.policy import MdpPolicy
+from agents.trained import TrainedPolicy
 from dsp_gym import redaction
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.serve import session as session_module
@@ -272,7 +272,7 @@ def test_a_request_that_comes_while_its_policy_plans_waits_and_the_others_do_not
     serving, monkeypatch
 ):
     monkeypatch.setattr(session_module, "ThreadPoolExecutor", _Occupied)
-    session = serving(policies=["ds2", "learned"])
+    session = serving(policies=["ds2", "planner"])
     (document,) = snapshots(session, 1)
     planning, let_go, answered_by = threading.Event(), threading.Event(), []
     plan, decided = MdpPolicy.plan, MdpPolicy.decide
@@ -292,7 +292,7 @@ def test_a_request_that_comes_while_its_policy_plans_waits_and_the_others_do_not
     def asked(job, t_s):
         metrics = {**document["metrics"], "counted_s": t_s - 5}
         moment = {"job": job, "t_s": t_s, "metrics": metrics}
-        answer = decide(session, {**document, **moment}, "?policy=learned")
+        answer = decide(session, {**document, **moment}, "?policy=planner")
         answered_by.append(answer.status)
 
     begun_s = document["t_s"]
@@ -313,13 +313,13 @@ def test_a_request_that_comes_while_its_policy_plans_waits_and_the_others_do_not
 
 
 def test_a_fault_of_ours_while_a_request_waits_for_a_plan_is_an_answer(serving, monkeypatch):
-    session = serving(policies=["ds2", "learned"])
+    session = serving(policies=["ds2", "planner"])
 
     def fails(decisions, question):
         raise RuntimeError("a plan that cannot be looked for")
 
     monkeypatch.setattr(Decisions, "planned", fails)
-    answer = decide(session, snapshots(session, 1)[0], "?policy=learned")
+    answer = decide(session, snapshots(session, 1)[0], "?policy=planner")
     assert answer.status == 500
     assert "a plan that cannot be looked for" in answer.json["error"]
 
@@ -327,12 +327,12 @@ def test_a_fault_of_ours_while_a_request_waits_for_a_plan_is_an_answer(serving, 
 def test_a_slow_policy_answers_with_its_fallback_in_time(serving, monkeypatch):
     session = serving(decide_timeout_s=0.2)
     (document,) = snapshots(session, 1)
-    assert decide(session, document, "?policy=learned").status == 200
+    assert decide(session, document, "?policy=network").status == 200
     let_go = threading.Event()
-    monkeypatch.setattr(LearnedPolicy, "decide", lambda self, snapshot: let_go.wait(10))
+    monkeypatch.setattr(TrainedPolicy, "decide", lambda self, snapshot: let_go.wait(10))
     begun = time.monotonic()
     (document,) = snapshots(session, 1)
-    answer = decide(session, document, "?policy=learned")
+    answer = decide(session, document, "?policy=network")
     assert time.monotonic() - begun < 5
     let_go.set()
     assert answer.status == 200
@@ -357,7 +357,7 @@ def test_the_interface_describes_itself(serving):
         for key in reference.removeprefix("#/").split("/"):
             found = found[key]
     decide_ = document["paths"]["/v1/decide"]["post"]
-    assert decide_["parameters"][0]["schema"]["enum"] == ["ds2", "learned"]
+    assert decide_["parameters"][0]["schema"]["enum"] == ["ds2", "network"]
 
 
 def test_a_port_that_is_taken_is_a_message(serving, tmp_path):

@@ -39,13 +39,13 @@ def test_every_vertex_says_what_runs_and_what_each_policy_wants(serving):
     json.dumps(document, allow_nan=False)
     assert [v["name"] for v in document["vertices"]] == ["source", "flatmap", "count"]
     for vertex in document["vertices"]:
-        assert list(vertex["policies"]) == ["learned", "ds2", "incumbent"]
+        assert list(vertex["policies"]) == ["network", "ds2", "incumbent"]
         for policy in vertex["policies"].values():
             assert policy["lower"] <= policy["target"] <= policy["upper"]
             assert policy["reason"]
             assert policy["sentence"]
         assert vertex["policies"]["incumbent"]["target"] == vertex["current"]["parallelism"]
-    sure = [v["policies"]["learned"]["confidence"] for v in document["vertices"]]
+    sure = [v["policies"]["network"]["confidence"] for v in document["vertices"]]
     assert all(0 < value <= 1 for value in sure)
     assert document["vertices"][0]["policies"]["ds2"]["confidence"] is None
 
@@ -131,7 +131,7 @@ def test_the_list_of_decisions_is_bounded_and_newest_first(serving):
 
 def test_versions_tell_two_policies_apart(serving):
     policies = serving(
-        policies=["learned", "ds2", {"name": "other", "policy": "ds2-local"}]
+        policies=["planner", "ds2", {"name": "other", "policy": "ds2-local"}]
     ).board.document()["policies"]
     hashes = [policy["sha256"] for policy in policies.values()]
     assert len(set(hashes)) == 3

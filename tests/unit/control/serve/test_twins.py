@@ -49,7 +49,7 @@ def test_page_and_metrics_have_the_figures_of_the_file(serving):
     session.run.run(steps=20)
     document = driven(session)
     assert ask(f"{session.server.url}/v1/twins").json == document
-    assert set(document["periods"]["start"]["policies"]) == {"incumbent", "learned", "ds2"}
+    assert set(document["periods"]["start"]["policies"]) == {"incumbent", "network", "ds2"}
     families = scraped(session)
     for name, labels in NAMES.items():
         for sample in families[name]:
