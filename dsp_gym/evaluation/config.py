@@ -140,6 +140,12 @@ class BenchmarkConfig(RunSettings):
     )
 
     @model_validator(mode="after")
+    def _check_shift(self) -> BenchmarkConfig:
+        if self.shift is not None:
+            self.shift.check_episode(self.episode_s)
+        return self
+
+    @model_validator(mode="after")
     def _check(self) -> BenchmarkConfig:
         labels = [entrant.name for entrant in self.policies]
         refuse_repeated(labels, "two policies are named '{}'; give each its own name")

@@ -236,20 +236,22 @@ def renew_capacity(
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
-def slowed(speed: float, slow: bool, tm_count: int, par: Parameters) -> float:
-    """Return the speed of a job while one of its TaskManagers is slow: that one's share suffers.
+def slowed(speed: float, tick: int, slow_until: int, tm_count: int, par: Parameters) -> float:
+    """Return the speed of a job with a slow TaskManager, whose share suffers, or another version.
 
     Returns:
-        Speed, 0..1.
+        Speed, in that of the job's file.
     """
-    return speed * (1.0 - (1.0 - par.slow_factor) / max(1.0, float(tm_count))) if slow else speed
+    # A slow TaskManager recovers by the clock; another version stays.
+    if tick < slow_until:
+        speed *= 1.0 - (1.0 - par.slow_factor) / max(1.0, float(tm_count))
+    return speed / par.deploy_factor if tick >= par.deploy_at else speed
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def renew(t: JobTables, s: SimulationState, fixed: Row, k: int, j: int, par: Parameters) -> None:
     """Call `renew_capacity` for job j of a batch, row k of the tables t."""
-    # A slow TaskManager recovers by the clock; until then every sample is computed with less speed.
-    speed = slowed(s.speed[j], s.tick[j] < s.slow_until[j], s.tm_count[j], par)
+    speed = slowed(s.speed[j], s.tick[j], s.slow_until[j], s.tm_count[j], par)
     renew_capacity(
         t.n[k],
         fixed[k],

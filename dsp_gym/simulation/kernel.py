@@ -19,7 +19,7 @@ from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.simulation.capacity import packing_room, renew, renew_capacity, slowed
 from dsp_gym.simulation.flow import stand_still
-from dsp_gym.simulation.rescaling import begin_outage, draw_faults, restart
+from dsp_gym.simulation.rescaling import begin_outage, deploy, draw_faults, restart
 from dsp_gym.simulation.sampling import (
     NOISE_SAMPLES,
     ShownSignals,
@@ -118,7 +118,9 @@ def advance(
                 # Capacities hold for the 5 s of a sample; so does a fault.
                 if faulty and draw_faults(t, s, k, j, par):
                     o[OUTCOME.failures] += 1
-                speed = slowed(s.speed[j], tick < s.slow_until[j], s.tm_count[j], par)
+                if tick == par.deploy_at:
+                    deploy(t, s, k, j)
+                speed = slowed(s.speed[j], tick, s.slow_until[j], s.tm_count[j], par)
                 renew_capacity(n, c, hits, x, speed, s.service_factor[j], par)
             status = s.status[j]
             # Until the first sample after a restart the cache warms second by second, if that is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import NamedTuple
 
@@ -114,6 +115,22 @@ class Faults(ConfigModel):
         le=1,
         description="share of rescales after which the job restarts with its old configuration",
     )
+    deploy_at_s: int | None = Field(
+        None,
+        ge=SAMPLE_S,
+        multiple_of=SAMPLE_S,
+        # Left out of dumps, so that benchmarks keep their fingerprints.
+        exclude_if=lambda value: value is None,
+        description="second of the episode in which somebody deploys another version of the job: "
+        "it restarts, and its records take another time from then on; none: never",
+    )
+    deploy_factor: float = Field(
+        2.0,
+        gt=0,
+        le=100,
+        exclude_if=lambda value: value == 2.0,
+        description="time per record of that version over that before, sources left out",
+    )
 
 
 class SimulationOptions(ConfigModel):
@@ -189,6 +206,8 @@ class Parameters(NamedTuple):
     gaps_per_hour: float  # metrics vanish
     gap_s: float
     failed_rescale: float  # share of rescales that keep the old configuration
+    deploy_at: float  # tick of the deploy of another version; inf: never
+    deploy_factor: float  # its time per record over that before
     warm_up: bool  # the cache is cold after a restart
     warms_each_second: bool  # the cache warms each second, not each sample
     rescale: bool  # a rescale takes a savepoint and an outage
@@ -217,6 +236,8 @@ class Parameters(NamedTuple):
             gaps_per_hour=faults.metric_gaps_per_hour,
             gap_s=faults.gap_s,
             failed_rescale=faults.failed_rescale_probability,
+            deploy_at=math.inf if faults.deploy_at_s is None else float(faults.deploy_at_s),
+            deploy_factor=faults.deploy_factor,
             warm_up=on.warm_up and on.cache,
             warms_each_second=options.warms_each_second and on.warm_up and on.cache,
             rescale=on.rescale,

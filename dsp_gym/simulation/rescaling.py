@@ -84,16 +84,22 @@ def outage_draw(t: JobTables, k: int, u: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def restore_s(t: JobTables, s: SimulationState, k: int, j: int) -> float:
+    """Return the seconds in which job j, row k of the tables t, reads all its state back."""
+    total_mib = 0.0
+    for v in range(t.n[k]):
+        total_mib += s.vertex[j, v, X.state]
+    return float(total_mib / t.restore_mib_s[k])
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
 def begin_outage(t: JobTables, s: SimulationState, k: int, j: int, par: Parameters) -> None:
     """Stop the job; it restarts with its next configuration."""
     # The draw is keyed by the number of rescales, not by time: the same rescale lasts equally long
     # whenever it comes.
     word, other = rng.philox(s.seed[j], rng.OUTAGE, s.rescales[j], 0)
-    total_mib = 0.0
-    for v in range(t.n[k]):
-        total_mib += s.vertex[j, v, X.state]
     # Restoring adds the time to read all state back from the checkpoint.
-    s.phase_left_s[j] = outage_draw(t, k, rng.uniform(word)) + total_mib / t.restore_mib_s[k]
+    s.phase_left_s[j] = outage_draw(t, k, rng.uniform(word)) + restore_s(t, s, k, j)
     s.rescale_failed[j] = 0
     # A failed rescale costs its outage, and restarts the old configuration.
     if rng.uniform(other) < par.failed_rescale:
@@ -207,6 +213,21 @@ def ask(
         else:
             s.status[j] = SAVEPOINTING
             s.phase_left_s[j] = drain + state_mib / t.savepoint_mib_s[k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", borrows=True)
+def deploy(t: JobTables, s: SimulationState, k: int, j: int) -> None:
+    """Stop job j, row k of the tables t, to restart as it was in another version of its code."""
+    if s.status[j] >= RESTARTING:
+        return  # the restart under way is that of the new version
+    # A deploy during a savepoint loses the rescale.
+    if s.status[j] == SAVEPOINTING:
+        s.rescale_failed[j] = 1
+    keep_configuration(t, s, k, j)
+    word, _ = rng.philox(s.seed[j], rng.OUTAGE, s.tick[j], 3)
+    s.phase_left_s[j] = outage_draw(t, k, rng.uniform(word)) + restore_s(t, s, k, j)
+    s.status[j] = RESTARTING
+    s.outage_begun[j] = s.tick[j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", borrows=True)

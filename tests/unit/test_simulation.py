@@ -320,6 +320,28 @@ def test_a_slow_node_takes_its_share_of_the_capacity():
     assert capacity(jobs) == pytest.approx(7e3 * 0.75)
 
 
+def test_a_deploy_restarts_the_job_as_it_was_and_doubles_the_time_per_record():
+    deploy = Faults(deploy_at_s=300, deploy_factor=2)
+    jobs = constant(line(), 10.0, exact(faults=deploy), map=3)
+    before = jobs.advance(300)
+    assert (before.down_s[0], capacity(jobs)) == (0, pytest.approx(3e3))
+    outcome = jobs.advance(120)
+    assert 16 <= outcome.down_s[0] <= 25
+    assert (outcome.rescales[0], outcome.failures[0]) == (0, 0)
+    assert jobs.state.parallelism[0, 1] == 3
+    assert capacity(jobs) == pytest.approx(1.5e3)
+
+
+def test_a_deploy_during_a_restart_comes_with_it():
+    jobs = constant(line(), 10.0, exact(faults=Faults(deploy_at_s=60)), map=2)
+    jobs.advance(50)
+    ask(jobs, map=4)
+    outcome = jobs.advance(60)
+    assert (outcome.down_s[0], outcome.rescales[0]) == (20, 1)
+    assert jobs.state.parallelism[0, 1] == 4
+    assert capacity(jobs) == pytest.approx(2e3)
+
+
 def test_in_a_metric_gap_nothing_is_known():
     gap = Faults(metric_gaps_per_hour=60, gap_s=1e6)
     jobs = constant(line(), 10.0, exact(faults=gap))

@@ -206,6 +206,8 @@ class FrontierConfig(RunSettings):
                 "no policy is a tuned rule; mark those to compare with by `rule: true`"
             )
         self._check_labels(labels)
+        for shift in self.shifts.shifts if self.shifts is not None else ():
+            shift.check_episode(self.episode_s)
         return self
 
     def _check_labels(self, labels: list[str]) -> None:

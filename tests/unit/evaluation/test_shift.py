@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.evaluation.batch_of_runs import benchmark_job
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.fingerprint import fingerprint
@@ -57,6 +59,84 @@ def test_an_outage_or_the_age_of_metrics_changes_alone():
     assert older.job(spec) is spec
     assert older.options(config.simulation).measurement.delay_s == 60
     assert Shift(name="none").options(config.simulation) is config.simulation
+
+
+def test_a_shift_without_changes_is_the_job_and_the_options_themselves():
+    spec, options = load_job("nexmark-q11"), benchmark().simulation
+    nothing = Shift(name="none")
+    assert nothing.job(spec) is spec
+    assert nothing.options(options) is options
+    # What results and fingerprints of earlier releases hold of a shift.
+    before = {"name", "rate", "outage", "scheduler", "metric_delay_s", "file_error"}
+    assert set(nothing.model_dump()) == before
+
+
+def test_an_outage_lasts_as_long_whatever_the_state():
+    spec = load_job("nexmark-q8")
+    for scheduler in ("default", "adaptive"):
+        found = Shift(name="2 s", outage_s=2, scheduler=scheduler).job(spec).rescale
+        assert found.outage_s == (2.0, 2.0, 2.0)
+        assert compile_jobs([spec]).restore_mib_s[0] < 1e3 < found.restore_mib_per_s
+        assert found.mode == ("in_place" if scheduler == "adaptive" else "redeploy")
+
+
+def test_a_cap_holds_for_every_vertex_and_never_lifts_one():
+    spec = load_job("random-dag:3")
+    capped = compile_jobs([Shift(name="cap", max_parallelism=5).job(spec)])
+    operators = [v for v, one in enumerate(spec.topological_order()) if one.kind == "operator"]
+    assert capped.max_parallelism[0, operators].max() == 5
+    assert Shift(name="cap", max_parallelism=2000).job(spec) == spec
+
+
+@pytest.mark.parametrize("name", ["nexmark-q11", "random-dag:3", "flink-large-update"])
+def test_dear_misses_leave_a_warm_job_as_busy_as_before(name):
+    spec = load_job(name)
+    dear = Shift(name="dear", miss_ms=9).job(spec)
+    tables = compile_jobs([spec, dear])
+    row, rate = np.array([0, 1]), tables.rate_per_s
+    needed = sized(tables, row, rate, 0.7, np.ones(2), tables.start_level)
+    assert needed[1].tolist() == needed[0].tolist()
+    fewer = [
+        (one.state.reads, other.state.reads, one.state.read_miss_us)
+        for one, other in zip(dear.vertices, spec.vertices, strict=True)
+        if other.state is not None and other.state.reads > 0
+    ]
+    assert fewer
+    assert all(0 < one <= other and miss == 9000.0 for one, other, miss in fewer)
+
+
+def test_metrics_and_faults_are_those_of_the_shift():
+    options = benchmark().simulation
+    lossy = Shift(name="lossy", lost_samples=0.2, gaps_per_hour=6, gap_s=90).options(options)
+    assert lossy.measurement.missing_probability == 0.2
+    assert (lossy.faults.metric_gaps_per_hour, lossy.faults.gap_s) == (6, 90)
+    slow = Shift(name="slow", slow_per_hour=2, slow_factor=0.4, slow_s=600).options(options).faults
+    assert (slow.slow_nodes_per_hour, slow.slow_factor, slow.slow_s) == (2, 0.4, 600)
+    failing = Shift(name="failing", failed_rescales=0.2).options(options).faults
+    assert failing.failed_rescale_probability == 0.2
+    deployed = Shift(name="deploy", deploy_at_s=900, deploy_factor=1.5).options(options).faults
+    assert (deployed.deploy_at_s, deployed.deploy_factor) == (900, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gap_s": 60}, "gap_s changes nothing without gaps_per_hour"),
+        ({"slow_s": 60}, "slow_s changes nothing without slow_per_hour"),
+        ({"deploy_factor": 3}, "deploy_factor changes nothing without deploy_at_s"),
+        ({"outage": 2, "outage_s": 2}, "give one of them"),
+        ({"lost_samples": 1}, "less than 1"),
+        ({"deploy_at_s": 901}, "multiple of 5"),
+    ],
+)
+def test_a_shift_that_cannot_be_is_refused(changes, said):
+    with pytest.raises(ValidationError, match=said):
+        Shift(name="x", **changes)
+
+
+def test_a_deploy_after_the_episode_is_refused():
+    with pytest.raises(ValidationError, match="deploy_at_s 1800 lies beyond the episode of 1800 s"):
+        benchmark(shift=Shift(name="late", deploy_at_s=1800))
 
 
 def test_a_wrong_file_is_wrong_about_every_vertex_by_the_same_share():
@@ -120,6 +200,55 @@ def test_runs_feel_the_shift():
     assert plain["rescales"] >= 1
     per_rescale = [one["down_s"] / one["rescales"] for one in (plain, longer)]
     assert per_rescale[1] > 2 * per_rescale[0]
+
+
+@pytest.mark.parametrize(
+    ("shift", "worse"),
+    [
+        ({"outage_s": 300}, "down_s"),
+        ({"failed_rescales": 1}, "rescales"),
+        ({"slow_per_hour": 60, "slow_factor": 0.2}, "slo_s"),
+        ({"deploy_at_s": 900}, "down_s"),
+    ],
+)
+def test_runs_are_worse_for_what_goes_wrong(shift, worse):
+    plain, shifted = (
+        cells_of(benchmark(shift=one))[0].metrics for one in (None, Shift(name="x", **shift))
+    )
+    assert shifted[worse] > plain[worse]
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [
+        {"max_parallelism": 3},
+        {"gaps_per_hour": 30, "gap_s": 300},
+        {"metric_delay_s": 150},
+        {"miss_ms": 9},
+    ],
+)
+def test_runs_under_other_shifts_are_others(shift):
+    plain, shifted = (
+        cells_of(benchmark(policies=["mdp-no-file"], shift=one))[0].metrics
+        for one in (None, Shift(name="x", **shift))
+    )
+    assert plain != shifted
+
+
+def test_lost_samples_are_not_seen():
+    seen = []
+    for shift in (Shift(name="none"), Shift(name="lossy", lost_samples=0.2)):
+        jobs = SimulatedJobs(
+            Topology.of([load_job("nexmark-q11")]), shift.options(benchmark().simulation)
+        )
+        jobs.reset(np.array([7]), np.full((1, 1), 3000.0))
+        jobs.advance(600)
+        known = jobs.state.sample_known[0].mean()
+        seen.append((known, jobs.snapshot().busy_ms_per_s[0, 1]))
+    (every, plain), (some, lossy) = seen
+    assert every == 1.0
+    assert 0.6 < some < 0.95
+    assert lossy != plain
 
 
 def test_only_what_a_policy_reads_in_the_file_can_be_wrong():
