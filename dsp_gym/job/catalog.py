@@ -13,6 +13,9 @@ from dsp_gym.job.spec import JobSpec
 _RANDOM = "random-dag:"
 """Prefix of a random graph's name; its seed follows, and the number of vertices if given."""
 
+_OTHER = "other-dag:"
+"""Prefix of the name of a random graph of the other generator; its seed follows."""
+
 
 def list_jobs() -> list[JobSpec]:
     """List every shipped job, by name.
@@ -41,10 +44,25 @@ def random_job(seed: int, vertices: int | None = None) -> str:
     return f"{_RANDOM}{seed}" + ("" if vertices is None else f":{vertices}")
 
 
+def other_job(seed: int) -> str:
+    """Return the name of a random graph of the other generator.
+
+    Args:
+        seed: Seed of the graph.
+
+    Returns:
+        A name that `load_job` takes.
+
+    >>> other_job(7)
+    'other-dag:7'
+    """
+    return f"{_OTHER}{seed}"
+
+
 def load_job(name_or_path: str | Path) -> JobSpec:
     """Load the job of a shipped name, of a YAML file, or of the seed in `random-dag:SEED`.
 
-    `random-dag:SEED:VERTICES` has that many vertices.
+    `random-dag:SEED:VERTICES` has that many vertices. `other-dag:SEED` is of the other generator.
 
     Returns:
         The checked job file.
@@ -54,6 +72,8 @@ def load_job(name_or_path: str | Path) -> JobSpec:
     """
     if isinstance(name_or_path, str) and name_or_path.startswith(_RANDOM):
         return _drawn(name_or_path)
+    if isinstance(name_or_path, str) and name_or_path.startswith(_OTHER):
+        return _drawn_otherwise(name_or_path)
     return files.load_model(JobSpec, "jobs", name_or_path)
 
 
@@ -62,13 +82,10 @@ def _drawn(name: str) -> JobSpec:
     # Imported here: drawing sizes every vertex with the capacity model, which takes long to import.
     from dsp_gym.job.random_dag import random_dag
 
-    seed, _, count = name.removeprefix(_RANDOM).partition(":")
-    if not (seed.isascii() and seed.isdigit()):
-        raise ConfigError(
-            "has no seed", key="job", value=name, remedy="Name a number from 0 on: random-dag:7"
-        )
+    given, _, count = name.removeprefix(_RANDOM).partition(":")
+    seed = _seed(given, name)
     if not count:
-        return files.parse(JobSpec, random_dag(int(seed)), name)
+        return files.parse(JobSpec, random_dag(seed), name)
     if not (count.isascii() and count.isdigit() and int(count) >= 2):
         raise ConfigError(
             "has no number of vertices",
@@ -76,7 +93,24 @@ def _drawn(name: str) -> JobSpec:
             value=name,
             remedy="Name 2 or more, a source and a sink: random-dag:7:12",
         )
-    return files.parse(JobSpec, random_dag(int(seed), vertices=int(count)), name)
+    return files.parse(JobSpec, random_dag(seed, vertices=int(count)), name)
+
+
+@lru_cache(maxsize=1024)
+def _drawn_otherwise(name: str) -> JobSpec:
+    from dsp_gym.job.other_dag import other_dag  # as above
+
+    seed = _seed(name.removeprefix(_OTHER), name)
+    return files.parse(JobSpec, other_dag(seed), name)
+
+
+def _seed(given: str, name: str) -> int:
+    if not (given.isascii() and given.isdigit()):
+        example = name.partition(":")[0]
+        raise ConfigError(
+            "has no seed", key="job", value=name, remedy=f"Name a number from 0 on: {example}:7"
+        )
+    return int(given)
 
 
 def job_hash(spec: JobSpec) -> str:

@@ -11,15 +11,13 @@ parallelism and states are drawn from the ranges that the measured jobs span.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import yaml
 
 from dsp_gym.job.capacity import vertex_capacity
+from dsp_gym.job.draw import Draw, short
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import compile_jobs
 
@@ -34,29 +32,6 @@ COSTS = ("read_hit_us", "read_miss_us", "write_us")
 Document = dict[str, Any]
 """Part of a job file."""
 
-_T = TypeVar("_T")
-
-
-class _Draw:
-    """Numbers made from raw uniform draws, which NumPy keeps equal from release to release."""
-
-    def __init__(self, seed: int) -> None:
-        self._stream = np.random.Generator(np.random.Philox(key=seed))
-
-    def whole(self, low: int, high: int) -> int:
-        """Draw a whole number, both ends included."""
-        return low + int(self._stream.random() * (high - low + 1))
-
-    def real(self, low: float, high: float) -> float:
-        return round(low + self._stream.random() * (high - low), 3)
-
-    def log(self, low: float, high: float) -> float:
-        return _short(low * (high / low) ** self._stream.random())
-
-    def one(self, values: Sequence[_T]) -> _T:
-        return values[self.whole(0, len(values) - 1)]
-
-
 def random_dag(seed: int, name: str | None = None, vertices: int | None = None) -> Document:
     """Draw the document of a job file.
 
@@ -70,7 +45,7 @@ def random_dag(seed: int, name: str | None = None, vertices: int | None = None) 
         A document that `JobSpec` accepts.
     """
     # The order of draws is part of the result: a new draw belongs at the end.
-    draw = _Draw(seed)
+    draw = Draw(seed)
     sources, operators = draw.whole(1, 2), draw.whole(2, 5)
     if vertices is not None:
         sources = min(sources, max(1, vertices // 4))
@@ -93,7 +68,7 @@ def random_dag(seed: int, name: str | None = None, vertices: int | None = None) 
             made[-1]["selectivity"] = 1.0 / len(inputs)
         names.append(vertex)
         unread.append(vertex)
-    _keep_windows_last(made, unread)
+    keep_windows_last(made, unread)
     made.append(
         {
             "name": "sink",
@@ -115,11 +90,15 @@ def random_dag(seed: int, name: str | None = None, vertices: int | None = None) 
         "max_parallelism_per_vertex": QUOTA,
     }
     tasks = {v["name"]: max(1, round(draw.log(1, MAX_TASKS))) for v in made}
-    return _sized(document, tasks)
+    return with_costs(document, tasks)
 
 
-def _keep_windows_last(vertices: list[Document], last: list[str]) -> None:
+def keep_windows_last(vertices: list[Document], last: list[str]) -> None:
     """Remove windows that fire in bursts from vertices that another operator reads.
+
+    Args:
+        vertices: Vertices of a job file; they are changed.
+        last: Names of those that the sink reads.
 
     A minute's results in one burst would need that operator twenty times over-provisioned to stay
     within any bound on latency: no policy could do right.
@@ -130,7 +109,7 @@ def _keep_windows_last(vertices: list[Document], last: list[str]) -> None:
             del vertex["state"]["window"]
 
 
-def _operator(draw: _Draw, name: str, inputs: list[str]) -> Document:
+def _operator(draw: Draw, name: str, inputs: list[str]) -> Document:
     """Draw a vertex with costs in the right proportion; their size follows from the job's rate."""
     stateful = len(inputs) > 1 or draw.real(0, 1) < 0.5
     vertex: Document = {
@@ -145,7 +124,7 @@ def _operator(draw: _Draw, name: str, inputs: list[str]) -> Document:
     return vertex
 
 
-def _state(draw: _Draw) -> Document:
+def _state(draw: Draw) -> Document:
     hit, miss = draw.real(0.5, 1.5), draw.real(0.5, 8.0)
     state: Document = {
         "reads": 1,
@@ -167,8 +146,17 @@ def _state(draw: _Draw) -> Document:
     return state
 
 
-def _sized(document: Document, tasks: dict[str, int]) -> Document:
-    """Set costs such that each vertex is as busy as wanted with its tasks."""
+def with_costs(document: Document, tasks: dict[str, int]) -> Document:
+    """Set costs such that each operator is as busy as wanted with its tasks.
+
+    Args:
+        document: A job file whose costs are in the right proportion within each operator; it is
+            changed.
+        tasks: Number of tasks by operator that carry the reference rate, `UTILIZATION` busy.
+
+    Returns:
+        The document.
+    """
     rate_per_s = document["source"]["rate_per_s"]
     unsized = JobSpec.model_validate(document)
     tables = compile_jobs([unsized])
@@ -181,16 +169,11 @@ def _sized(document: Document, tasks: dict[str, int]) -> Document:
         # Costs scale time linearly, so one factor brings the capacity to needed / UTILIZATION.
         capacity, _ = vertex_capacity(tables, 0, v, tasks[spec.name], level, needed)
         factor = capacity * UTILIZATION / needed
-        vertex["cpu_us_per_record"] = _short(factor)
+        vertex["cpu_us_per_record"] = short(factor)
         vertex["parallelism"] = tasks[spec.name]
         for cost in COSTS if spec.state is not None else ():
-            vertex["state"][cost] = _short(vertex["state"][cost] * factor)
+            vertex["state"][cost] = short(vertex["state"][cost] * factor)
     return document
-
-
-def _short(value: float) -> float:
-    """Round to three significant digits."""
-    return round(value, 2 - math.floor(math.log10(value)))
 
 
 def main(arguments: list[str] | None = None) -> int:
