@@ -10,6 +10,7 @@ from dsp_gym.config.files import load_model, names
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.frontier.config import FrontierConfig
+from dsp_gym.evaluation.referee.config import RefereeConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.guardrails.chain import ORDER
 from dsp_gym.guardrails.config import GuardrailsConfig
@@ -206,6 +207,18 @@ def experiments() -> str:
                 ", ".join(f"`{policy.name}`" for policy in frontier.policies),
             ]
         )
+    referees = []
+    for name in names("referees"):
+        referee = load_model(RefereeConfig, "referees", name)
+        referees.append(
+            [
+                f"`{name}`",
+                referee.description,
+                ", ".join(f"`{kind.name}`" for kind in referee.jobs),
+                ", ".join(f"{family.triples} `{family.name}`" for family in referee.loads),
+                ", ".join(f"`{policy.name}`" for policy in referee.policies),
+            ]
+        )
     return page(
         "Shipped experiments and benchmarks",
         "Files in `configs/experiments/`, for `dsp-gym train` and `dsp-gym evaluate`:",
@@ -214,4 +227,6 @@ def experiments() -> str:
         table(["name", "about", "jobs", "policies"], benchmarks),
         "Files in `configs/frontiers/`, for `dsp-gym evaluate`:",
         table(["name", "about", "jobs", "policies"], frontiers),
+        "Files in `configs/referees/`, for `dsp-gym evaluate`:",
+        table(["name", "about", "jobs", "triples", "policies"], referees),
     )

@@ -21,6 +21,7 @@ KINDS: dict[str, str] = {
     "experiments": "dsp_gym.experiments.experiment:ExperimentConfig",
     "benchmarks": "dsp_gym.evaluation.config:BenchmarkConfig",
     "frontiers": "dsp_gym.evaluation.frontier.config:FrontierConfig",
+    "referees": "dsp_gym.evaluation.referee.config:RefereeConfig",
     "calibrations": "dsp_gym.calibration.config:CalibrationConfig",
     "shadow": "dsp_gym.control.config:RunConfig",
     "validations": "dsp_gym.evaluation.validation:ValidationConfig",

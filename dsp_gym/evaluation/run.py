@@ -98,6 +98,7 @@ def cells_of(
     config: BenchmarkConfig,
     *,
     base_dir: str | Path | None = None,
+    runs: Runs | None = None,
     engine: Engine = HERE,
     told: OnRuns | None = None,
     kept: KeptResults | None = None,
@@ -107,6 +108,7 @@ def cells_of(
     Args:
         config: The benchmark.
         base_dir: Folder that relative trace paths start from.
+        runs: The runs of each policy; none: every job under every load with every seed.
         engine: Where runs are played, as for `evaluate`.
         told: Hears how many runs are done.
         kept: Keeps results as they come, and gives those of an earlier call.
@@ -114,7 +116,7 @@ def cells_of(
     Returns:
         Every run, policy by policy.
     """
-    runs = runs_of(config, base_dir)
+    runs = runs_of(config, base_dir) if runs is None else runs
     batches = [replace(batch, drawn=()) for batch in _batches(config, runs)]
     parts = _parts(batches, engine, None, told, kept)
     return tuple(cell for part in parts for cell in part.cells)

@@ -1,11 +1,11 @@
 """Jobs of other random shapes than `random_dag`'s: what a policy for any job has not seen.
 
-The older generator draws small graphs of one kind, and every learned policy was chosen on some of them.
-These graphs have one of four shapes, each of which stresses something else: deep chains (a backlog wanders
-from operator to operator), wide joins (one operator waits for three or four streams), dear state
-(reads that miss the cache cost up to a hundred times a hit, and gigabytes to restore) and many
-sources. Losses with parallelism, slots and outages differ as well. Sizes follow the same rule, so
-that load above the reference still fits under the quota.
+The older generator draws small graphs of one kind, and every learned policy was chosen on some of
+them. These graphs have one of four shapes, each of which stresses something else: deep chains (a
+backlog wanders from operator to operator), wide joins (one operator waits for three or four
+streams), dear state (a read that misses the cache costs up to a hundred times a hit, and gigabytes
+are restored) and many sources. Losses with parallelism, slots and outages differ as well. Sizes
+follow the same rule, so that load above the reference still fits under the quota.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ COSTS = ("read_hit_us", "read_miss_us", "write_us")
 Document = dict[str, Any]
 """Part of a job file."""
 
+
 def random_dag(seed: int, name: str | None = None, vertices: int | None = None) -> Document:
     """Draw the document of a job file.
 

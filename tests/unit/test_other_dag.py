@@ -41,9 +41,7 @@ def test_every_shape_is_drawn_and_is_what_it_is_called():
     for spec in found["dear state"]:
         states = [v.state for v in spec.vertices if v.kind == "operator"]
         assert all(s is not None and s.read_miss_us >= 4 * s.read_hit_us for s in states)
-    assert all(
-        sum(v.kind == "source" for v in s.vertices) >= 4 for s in found["many sources"]
-    )
+    assert all(sum(v.kind == "source" for v in s.vertices) >= 4 for s in found["many sources"])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
@@ -139,17 +140,16 @@ class Families(ConfigModel):
         return LoadSplit(loads=self.seen.loads, seeds=self.tuning_seeds)
 
 
-class Shifts(ConfigModel):
-    """Policies at one setting each, on unseen jobs and loads that differ in one way at a time."""
+class ShiftsOfPolicies(ConfigModel):
+    """Policies at one setting each, on jobs and loads that differ in one way at a time."""
 
     policies: dict[str, float | None] = Field(
         min_length=1, description="value of the knob by label; null: the policy has no knob"
     )
-    seeds: int = Field(1, ge=1, description="seeds of the unseen loads, the first ones")
     shifts: tuple[Shift, ...] = Field(min_length=1, description="what differs, one at a time")
 
     @model_validator(mode="after")
-    def _check_names(self) -> Shifts:
+    def _check_names(self) -> ShiftsOfPolicies:
         names = [UNSHIFTED, *(shift.name for shift in self.shifts)]
         refuse_repeated(names, "two shifts are named '{}'; give each its own name")
         return self
@@ -161,6 +161,63 @@ class Shifts(ConfigModel):
             The shifts in order; the first one changes nothing.
         """
         return (Shift(name=UNSHIFTED), *self.shifts)
+
+    def chosen(self, policies: Sequence[SweptPolicy]) -> tuple[SweptPolicy, ...]:
+        """Return the policies that run under shifts, each at its one setting.
+
+        Args:
+            policies: All policies.
+
+        Returns:
+            Those that are named, in their order.
+        """
+        return tuple(
+            policy.model_copy(update={"values": () if value is None else (value,)})
+            for policy in policies
+            for label, value in self.policies.items()
+            if policy.name == label
+        )
+
+
+class Shifts(ShiftsOfPolicies):
+    """Policies under shifts, on unseen jobs and loads."""
+
+    seeds: int = Field(1, ge=1, description="seeds of the unseen loads, the first ones")
+
+
+def check_labels(policies: Sequence[SweptPolicy], shifts: ShiftsOfPolicies | None) -> None:
+    """Refuse policies that cannot be told apart, and labels that are none of theirs.
+
+    Args:
+        policies: The policies to compare.
+        shifts: Labels and settings of those that run under shifts; None: no shifts.
+
+    Raises:
+        ValueError: A label is repeated or unknown, or no policy is a tuned rule.
+    """
+    labels = [policy.name for policy in policies]
+    refuse_repeated(labels, "two policies are named '{}'; give each its own name")
+    if not any(policy.rule for policy in policies):
+        raise ValueError("no policy is a tuned rule; mark those to compare with by `rule: true`")
+    for policy in policies:
+        if policy.fallback is not None and policy.fallback not in labels:
+            raise ValueError(
+                f"the fallback '{policy.fallback}' of '{policy.name}' is none of the policies. "
+                f"{did_you_mean(policy.fallback, labels)}"
+            )
+    for label, value in shifts.policies.items() if shifts is not None else ():
+        found = next((policy for policy in policies if policy.name == label), None)
+        if found is None:
+            raise ValueError(
+                f"shifts.policies: '{label}' is none of the policies. {did_you_mean(label, labels)}"
+            )
+        if (value is None) != (not found.knob):
+            wanted = "needs a value of its knob" if found.knob else "has no knob; write null"
+            raise ValueError(f"shifts.policies: '{label}' {wanted}")
+    if shifts is not None and not any(
+        policy.rule for policy in policies if policy.name in shifts.policies
+    ):
+        raise ValueError("shifts.policies holds no tuned rule to compare with")
 
 
 class FrontierCell(NamedTuple):
@@ -199,38 +256,10 @@ class FrontierConfig(RunSettings):
 
     @model_validator(mode="after")
     def _check(self) -> FrontierConfig:
-        labels = [policy.name for policy in self.policies]
-        refuse_repeated(labels, "two policies are named '{}'; give each its own name")
-        if not any(policy.rule for policy in self.policies):
-            raise ValueError(
-                "no policy is a tuned rule; mark those to compare with by `rule: true`"
-            )
-        self._check_labels(labels)
+        check_labels(self.policies, self.shifts)
         for shift in self.shifts.shifts if self.shifts is not None else ():
             shift.check_episode(self.episode_s)
         return self
-
-    def _check_labels(self, labels: list[str]) -> None:
-        for policy in self.policies:
-            if policy.fallback is not None and policy.fallback not in labels:
-                raise ValueError(
-                    f"the fallback '{policy.fallback}' of '{policy.name}' is none of the policies. "
-                    f"{did_you_mean(policy.fallback, labels)}"
-                )
-        for label, value in self.shifts.policies.items() if self.shifts is not None else ():
-            found = next((policy for policy in self.policies if policy.name == label), None)
-            if found is None:
-                raise ValueError(
-                    f"shifts.policies: '{label}' is none of the policies. "
-                    f"{did_you_mean(label, labels)}"
-                )
-            if (value is None) != (not found.knob):
-                wanted = "needs a value of its knob" if found.knob else "has no knob; write null"
-                raise ValueError(f"shifts.policies: '{label}' {wanted}")
-        if self.shifts is not None and not any(
-            policy.rule for policy in self.policies if policy.name in self.shifts.policies
-        ):
-            raise ValueError("shifts.policies holds no tuned rule to compare with")
 
     def with_seeds(self, seeds: int) -> FrontierConfig:
         """Return a part of the frontier: the first seeds of each family of load.
@@ -267,13 +296,7 @@ class FrontierConfig(RunSettings):
         Returns:
             None where there are no shifts.
         """
-        chosen = {} if self.shifts is None else self.shifts.policies
-        return tuple(
-            policy.model_copy(update={"values": () if value is None else (value,)})
-            for policy in self.policies
-            for label, value in chosen.items()
-            if policy.name == label
-        )
+        return () if self.shifts is None else self.shifts.chosen(self.policies)
 
     def shift_benchmark(self, shift: Shift, entrants: tuple[Entrant, ...]) -> BenchmarkConfig:
         """Return the runs under one shift as a benchmark: unseen jobs and generated loads.

@@ -253,7 +253,8 @@ def play_cell(
     return _runs_of(name, made, benchmark, played)
 
 
-Made = list[tuple[SweptPolicy, tuple[Entrant, ...]]]
+Made = Sequence[tuple[SweptPolicy, tuple[Entrant, ...]]]
+"""Policies, each with an entrant per training and setting."""
 
 
 def _runs_of(
@@ -262,24 +263,48 @@ def _runs_of(
     """Return the runs of all policies, in tables."""
     topology = Topology.of([benchmark_job(job, benchmark) for job in benchmark.jobs])
     unit = reference_cost_per_s(topology.tables, topology.row, benchmark.start_headroom)
+    first = [run for run in played if run.policy == played[0].policy]
+    jobs, loads = (
+        tuple(dict.fromkeys(getattr(run, key) for run in first)) for key in ("job", "load")
+    )
+    seeds = tuple(dict.fromkeys(run.seed for run in first))
+    shape = (len(jobs), len(loads), len(seeds))
+    return CellRuns(
+        cell=name,
+        jobs=jobs,
+        loads=loads,
+        seeds=seeds,
+        reference_cost=tuple((unit * DAY_S).tolist()),
+        policies=policy_runs(made, played, shape, DAY_S / benchmark.episode_s),
+    )
+
+
+def policy_runs(
+    made: Made, played: Sequence[ScorecardCell], shape: tuple[int, int, int], per_day: float
+) -> tuple[PolicyRuns, ...]:
+    """Return the runs of every policy in tables.
+
+    Args:
+        made: The policies with their entrants.
+        played: The runs of all entrants, those of each in the order of jobs, loads and seeds.
+        shape: How many jobs, loads and seeds there are.
+        per_day: Days in the unit of cost and rescales: one divided by the days of an episode.
+
+    Returns:
+        The policies in their order.
+    """
     by_label: dict[str, list[ScorecardCell]] = {}
     for run in played:
         by_label.setdefault(run.policy, []).append(run)
-    first = next(iter(by_label.values()))
-    axes = (
-        tuple(dict.fromkeys(run.job for run in first)),
-        tuple(dict.fromkeys(run.load for run in first)),
-        tuple(dict.fromkeys(run.seed for run in first)),
-    )
-    per_day = DAY_S / benchmark.episode_s
 
     def table(
         found: Sequence[Entrant], trainings: int, value: Callable[[ScorecardCell], float]
     ) -> Table:
         # Runs are in the order of jobs, loads and seeds; entrants in that of trainings, settings.
-        shape = (trainings, len(found) // trainings, *map(len, axes))
-        values = [value(run) for one in found for run in by_label[one.name]]
-        whole = np.moveaxis(np.array(values, dtype=np.float64).reshape(shape), 0, 3)
+        whole = np.array(
+            [value(run) for one in found for run in by_label[one.name]], dtype=np.float64
+        ).reshape(trainings, len(found) // trainings, *shape)
+        whole = np.moveaxis(whole, 0, 3)
         return _nested(whole.reshape(*whole.shape[:3], -1))
 
     policies = []
@@ -298,14 +323,7 @@ def _runs_of(
                 rescales=table(found, trainings, lambda run: run.metrics["rescales"] * per_day),
             )
         )
-    return CellRuns(
-        cell=name,
-        jobs=axes[0],
-        loads=axes[1],
-        seeds=axes[2],
-        reference_cost=tuple((unit * DAY_S).tolist()),
-        policies=tuple(policies),
-    )
+    return tuple(policies)
 
 
 def _nested(values: Floats) -> Table:
