@@ -34,7 +34,7 @@ _NEIGHBOURS = 4.0
 
 _REMEDY = "Make one: python -m agents.studies.planning BENCHMARK --out FILE"
 
-_RARE = 2e-4
+RARE = 2e-4
 """Probability at or below which successors are dropped."""
 
 
@@ -98,11 +98,12 @@ def pooled(counts: Floats, minutes: float) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def sparse(weights: Floats) -> LoadChain:
+def sparse(weights: Floats, rare: float = RARE) -> LoadChain:
     """Turn counts into probabilities.
 
     Args:
         weights: (n, STATES) as `pooled` returns them, of all states or of some.
+        rare: Probability at or below which successors are dropped.
 
     Returns:
         The chain of these n states.
@@ -114,14 +115,14 @@ def sparse(weights: Floats) -> LoadChain:
         total = full[s].sum()
         for a in range(size):
             full[s, a] /= total
-            if full[s, a] > _RARE:
+            if full[s, a] > rare:
                 count[s] += 1
         width = max(width, count[s])
     state, probability = np.zeros((states, width), np.int64), np.zeros((states, width))
     for s in range(states):
         place, total = 0, 0.0
         for a in range(size):
-            if full[s, a] > _RARE:
+            if full[s, a] > rare:
                 # Dropping rare successors loses probability: rows are normalised again.
                 state[s, place], probability[s, place] = a, full[s, a]
                 total += full[s, a]
@@ -132,14 +133,17 @@ def sparse(weights: Floats) -> LoadChain:
 
 
 @njit(cache=True, nogil=True)
-def with_own(chain: LoadChain, weights: Floats, own: Ints, own_weight: float) -> LoadChain:
+def with_own(
+    chain: LoadChain, weights: Floats, own: Ints, own_weight: float, rare: float = RARE
+) -> LoadChain:
     """Add a job's history to a chain; most states are unaffected by it.
 
     Args:
-        chain: `sparse(weights)`.
+        chain: `sparse(weights, rare)`.
         weights: (STATES, STATES), as `pooled` returns them.
         own: (n,) states the job's load went through; -1: unknown.
         own_weight: Weight of each of its minutes.
+        rare: Probability at or below which successors are dropped.
 
     Returns:
         The chain of the summed counts.
@@ -159,7 +163,7 @@ def with_own(chain: LoadChain, weights: Floats, own: Ints, own_weight: float) ->
     for i in range(own.shape[0] - 1):
         if own[i] >= 0 and own[i + 1] >= 0:
             counts[place[own[i]], own[i + 1]] += own_weight
-    new = sparse(counts)
+    new = sparse(counts, rare)
 
     width = max(chain.state.shape[1], new.state.shape[1])
     found = LoadChain(chain.size.copy(), np.zeros((size, width), np.int64), np.zeros((size, width)))

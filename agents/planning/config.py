@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from agents.planning.walk import WalkConfig
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.sizing.service import SizingConfig
 
@@ -49,6 +50,11 @@ class MdpConfig(ConfigModel):
         description="table of load transitions, made by `python -m "
         "agents.studies.planning BENCHMARK`; none: the trained policy's, or the shipped one",
     )
+    walk: WalkConfig | None = Field(
+        None,
+        description="a law of the load by hand in place of a table: a walk that is pulled to a "
+        "mean, with jumps; none: the table",
+    )
     rescale_price: float = Field(
         6.0,
         ge=0,
@@ -88,3 +94,9 @@ class MdpConfig(ConfigModel):
     sizing: SizingConfig = Field(
         default_factory=SizingConfig, description="how times per record are learned"
     )
+
+    @model_validator(mode="after")
+    def _check_one_law(self) -> MdpConfig:
+        if self.transitions is not None and self.walk is not None:
+            raise ValueError("transitions and walk are two laws of one load; give one of them")
+        return self

@@ -64,6 +64,12 @@ class PlanningLearner:
         self.config, self.seed, self.agent = config, seed, _planning(config)
         self.checkpoint = folder / "checkpoint"
         self.params = parse(MdpConfig, dict(self.agent.params), "agent.params")
+        if self.params.walk is not None:
+            raise ConfigError(
+                "a planning policy with a walk counts no loads, so there is nothing to train",
+                key="agent.params.walk",
+                remedy="Leave the walk out, or search its weights: dsp-gym tune planner-walk.",
+            )
         self.best = ChosenPrice()
         self.stop = False
         self.validation = validation_batch(config, base_dir)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN
-from agents.planning.chain import LoadChain, highest_level, pooled, sparse, with_own
+from agents.planning.chain import RARE, LoadChain, highest_level, pooled, sparse, with_own
 from agents.planning.config import MdpConfig
 from agents.planning.forecast import AHEAD, QUANTILE, LoadForecasts
 from agents.planning.load import HISTORY, STATES, levels
@@ -82,14 +82,23 @@ class _Load(NamedTuple):
     counts: Floats  # (STATES, STATES) minutes
     forecasts: LoadForecasts
     chain: LoadChain
+    rare: float  # probability at or below which the chain drops successors
+    highest: float  # level that was counted, as a multiple of the reference
 
 
-_LOADS: dict[tuple[bytes, float], _Load] = {}
+_LOADS: dict[tuple[bytes, float | None], _Load] = {}
 _MOST_LOADS = 8
 
+_RARE_OF_WALKS = 1e-6
+"""A walk's jumps are rare and spread over many levels; a walk has few other successors."""
 
-def _load_of(counts: Floats, neighbours: float) -> _Load:
+
+def _load_of(counts: Floats, neighbours: float | None) -> _Load:
     """Derive chain and forecasts from counts, once for equal counts: they take some MB.
+
+    Args:
+        counts: (STATES, STATES) minutes.
+        neighbours: Minutes of the neighbouring levels; None: the counts are a walk's weights.
 
     Returns:
         The counts, the chain they make, and forecasts by it.
@@ -100,8 +109,12 @@ def _load_of(counts: Floats, neighbours: float) -> _Load:
         if len(_LOADS) >= _MOST_LOADS:
             _LOADS.pop(next(iter(_LOADS)), None)
         kept = counts.copy()
-        weights = pooled(kept, neighbours)
-        found = _LOADS[key] = _Load(kept, LoadForecasts(weights), sparse(weights))
+        if neighbours is None:
+            weights, rare, highest = kept, _RARE_OF_WALKS, math.inf
+        else:
+            weights, rare, highest = pooled(kept, neighbours), RARE, highest_level(kept)
+        chain = sparse(weights, rare)
+        found = _LOADS[key] = _Load(kept, LoadForecasts(weights), chain, rare, highest)
     return found
 
 
@@ -122,11 +135,11 @@ class MdpPolicy(ExplainingPolicy):
         config = config or MdpConfig()
         start = trained(config) if counts is None else Trained(config, counts, {}, {})
         self.config = c = start.config
-        self._load = load = _load_of(start.counts, c.neighbours)
+        is_walk = counts is None and c.walk is not None
+        self._load = load = _load_of(start.counts, None if is_walk else c.neighbours)
         self._start = start._replace(counts=load.counts)
         self.document = start.document
         self._specs = tuple(load_job(name) for name in c.job_files)
-        self._highest = highest_level(load.counts)
         self._weights = load.forecasts.weights
         self._levels = levels()
         self._arrivals = Arrivals()
@@ -380,7 +393,8 @@ class MdpPolicy(ExplainingPolicy):
             if len(self._values) >= min(_KEPT_VALUES, len(found.size)):
                 # Bounded: the oldest solution goes first, as dicts keep the order of insertion.
                 self._values.pop(next(iter(self._values)))
-            chain = with_own(self._load.chain, self._weights, own, self.config.own_weight)
+            load, weight = self._load, self.config.own_weight
+            chain = with_own(load.chain, self._weights, own, weight, load.rare)
             self._values[key] = solve(chain, self._levels, offer, terms)
         self._ready.value[j, :, :count] = self._values[key]
 
@@ -431,10 +445,10 @@ class MdpPolicy(ExplainingPolicy):
         if outlook.what[j] not in (HOLD, MOVE):
             return ""
         said, level = "", outlook.load_per_s[j] / self._watch["reference_per_s"][j]
-        if level > self._highest:
+        if level > self._load.highest:
             said += (
                 f"; the load is {level:.2f} of the reference rate, above all that training "
-                f"counted ({self._highest:.2f})"
+                f"counted ({self._load.highest:.2f})"
             )
         if np.fmax.reduce(errors[j], initial=0.0) > _UNSURE:
             v = int(np.nanargmax(errors[j]))

@@ -1,4 +1,4 @@
-"""The starting point of planning: the shipped transitions, or a trained policy's folder."""
+"""The starting point of planning: the shipped transitions, a walk, or a trained policy's folder."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from agents.folder import (
 from agents.planning.chain import TABLE, read_counts, unpacked
 from agents.planning.config import MdpConfig
 from agents.planning.load import BIN, LEVELS, PEAKS, TRENDS
+from agents.planning.walk import walk_weights
 from agents.shipped import policy_folder
 from agents.tensors import OF_JOBS
 from dsp_gym.arrays import Floats
@@ -40,7 +41,7 @@ class Trained(NamedTuple):
     """The starting point of a policy."""
 
     config: MdpConfig  # completed by the parameters found in training
-    counts: Floats  # (STATES, STATES) minutes
+    counts: Floats  # (STATES, STATES) minutes; of a walk, its weights
     history: Mapping[str, HistoryDocument]  # by job
     past: Mapping[str, Mapping[str, Floats]]  # learned by its service model, by job
     document: PlanningDocument | None = None  # of the folder, if any
@@ -65,8 +66,7 @@ def trained(config: MdpConfig) -> Trained:
         PolicyError: The folder or the table cannot be read, or is something else.
     """
     if config.path is None:
-        file = TABLE if config.transitions is None else Path(config.transitions)
-        return Trained(config, read_counts(file), {}, {})
+        return Trained(config, _named(config), {}, {})
     folder = policy_folder(config.path)
     document, weights = read_kind(folder, PlanningDocument)
     if document.states != STATES_DOCUMENT:
@@ -79,8 +79,8 @@ def trained(config: MdpConfig) -> Trained:
     given = {name: getattr(config, name) for name in config.model_fields_set}
     whole = parse(MdpConfig, {**document.params, **given}, folder / POLICY)
     file = folder / WEIGHTS
-    if whole.transitions is not None:
-        counts = read_counts(Path(whole.transitions))
+    if whole.transitions is not None or whole.walk is not None:
+        counts = _named(whole)
     else:
         counts = unpacked(_below(weights, TABLE_PREFIX), file, _REMEDY)
     past = {job: _past(weights, job, one, file) for job, one in document.history.items()}
@@ -119,6 +119,13 @@ def own_pasts(start: Trained, jobs: Topology) -> Mapping[int, Mapping[str, Float
             )
         found[k] = past
     return found
+
+
+def _named(config: MdpConfig) -> Floats:
+    """Return the law of the load that the configuration names, or the shipped one."""
+    if config.walk is not None:
+        return walk_weights(config.walk)
+    return read_counts(TABLE if config.transitions is None else Path(config.transitions))
 
 
 def _below(
