@@ -20,17 +20,17 @@ def ds2(pick: Pick) -> Params:
     Returns:
         Parameters of the policy `ds2`, by name.
     """
-    target = pick.real("target_utilization", 0.3, 1.0)
+    target = pick.real("target_utilization", 0.1, 1.0, physical="high")
     params: Params = {
         "target_utilization": target,
         # Shares keep the band around the target, whichever target is picked.
-        "activation": pick.whole("activation", 1, 5),
-        "min_down": pick.whole("min_down", 1, 4),
-        "restart_s": pick.one("restart_s", [0.0, 60.0, 120.0]),
+        "activation": pick.whole("activation", 1, 40, log=True, physical="low"),
+        "min_down": pick.whole("min_down", 1, 60, log=True, physical="low"),
+        "restart_s": pick.one("restart_s", [0.0, 30.0, 60.0, 120.0, 300.0], physical="low"),
     }
     if pick.one("banded", [False, True]):
-        low = target * pick.real("band_low_share", 0.1, 0.95)
-        high = target + (1 - target) * pick.real("band_high_share", 0.0, 1.0)
+        low = target * pick.real("band_low_share", 0.0, 1.0, physical="both")
+        high = target + (1 - target) * pick.real("band_high_share", 0.0, 1.0, physical="both")
         params["utilization_band"] = [min(round(low, 4), target), max(round(high, 4), target)]
         params["keep_inside_band"] = pick.one("keep_inside_band", [False, True])
     else:
@@ -60,12 +60,15 @@ def justin_artifact(pick: Pick) -> Params:
     Returns:
         Parameters of Justin as released, those of its DS2 under `ds2`.
     """
+    threshold = pick.real("hit_rate_threshold", 0.0, 1.0, physical="both")
+    enough = pick.real("hit_rate_enough_share", 0.0, 1.0, physical="both")
     return {
         "ds2": _justin_ds2(pick),
-        "hit_rate_threshold": pick.real("hit_rate_threshold", 0.5, 0.9),
-        "hit_rate_enough": pick.real("hit_rate_enough", 0.9, 1.0),
-        "hit_rate_gain": pick.real("hit_rate_gain", 0.0, 0.2),
-        "throughput_gain": pick.real("throughput_gain", 0.0, 0.2),
+        "hit_rate_threshold": threshold,
+        # At least the threshold, as the released code has it.
+        "hit_rate_enough": round(threshold + (1 - threshold) * enough, 4),
+        "hit_rate_gain": pick.real("hit_rate_gain", 0.0, 0.5, physical="low"),
+        "throughput_gain": pick.real("throughput_gain", 0.0, 0.5, physical="low"),
     }
 
 
@@ -242,23 +245,29 @@ def flink_autoscaler(pick: Pick) -> Params:
     Returns:
         Parameters of the policy; times are texts such as "5 min", as the operator reads them.
     """
-    target = pick.real("utilization.target", 0.3, 0.95)
-    low = target * pick.real("utilization.min_share", 0.1, 0.95)
-    high = target + (1 - target) * pick.real("utilization.max_share", 0.05, 1.0)
+    target = pick.real("utilization.target", 0.2, 1.0, physical="high")
+    low = target * pick.real("utilization.min_share", 0.0, 1.0, physical="both")
+    high = target + (1 - target) * pick.real("utilization.max_share", 0.0, 1.0, physical="both")
     minutes = {
-        "stabilization.interval": pick.one("stabilization.interval", [0, 1, 3, 5]),
-        "metrics.window": pick.one("metrics.window", [2, 5, 10, 15]),
-        "scale-down.interval": pick.one("scale-down.interval", [0, 10, 30, 60]),
-        "catch-up.duration": pick.one("catch-up.duration", [5, 15, 30, 60]),
-        "restart.time": pick.one("restart.time", [1, 2, 5]),
+        "stabilization.interval": _minutes(pick, "stabilization.interval", [0, 1, 3, 5, 15]),
+        # A rate takes two samples, a minute apart.
+        "metrics.window": _minutes(pick, "metrics.window", [2, 5, 10, 15, 30]),
+        "scale-down.interval": _minutes(pick, "scale-down.interval", [0, 10, 30, 60, 180, 720]),
+        "catch-up.duration": _minutes(pick, "catch-up.duration", [2, 5, 15, 30, 60, 180, 720]),
+        "restart.time": _minutes(pick, "restart.time", [0, 1, 2, 5, 15]),
     }
     keys = {
         "utilization.target": target,
-        "utilization.min": round(low, 4),
-        "utilization.max": round(high, 4),
+        "utilization.min": min(round(low, 4), target),
+        "utilization.max": max(round(high, 4), target),
         **{key: f"{value} min" for key, value in minutes.items()},
     }
     return {"flink_configuration": {f"job.autoscaler.{key}": v for key, v in keys.items()}}
+
+
+def _minutes(pick: Pick, name: str, values: list[int]) -> int:
+    """Pick whole minutes, of which the least is physical: no wait, or the shortest window."""
+    return pick.one(name, values, physical="low")
 
 
 def streambed(pick: Pick) -> Params:

@@ -27,7 +27,7 @@ from dsp_gym.evaluation.run import evaluate
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.tuning.objective import PolicyObjective, Score
 from dsp_gym.experiments.tuning.space import search_space
-from dsp_gym.experiments.tuning.study import BestTrial, tune
+from dsp_gym.experiments.tuning.study import SearchResult, tune
 from spark_pipelines.sweep import spark_engine
 from tests.spark_session import SHORT_LIVED
 
@@ -82,16 +82,16 @@ class Silent:
     def step(self, trial: int, taken: int, steps: int) -> None:
         pass
 
-    def done(self, trial: int, score: Score, best: BestTrial) -> None:
+    def done(self, trial: int, score: Score, found: SearchResult) -> None:
         pass
 
 
 def tuned(
     benchmark: BenchmarkConfig, folder: Path, engine: Engine, progress: object = None
-) -> BestTrial:
+) -> SearchResult:
     """Twelve trials of a policy, three at once after the first ten."""
     return tune(
-        PolicyObjective("ds2", "test", benchmark, "cost", seeds=1),
+        PolicyObjective("ds2", "test", benchmark, seeds=1),
         search_space("ds2"),
         folder / f"{type(engine).__name__}.db",
         trials=12,
@@ -108,8 +108,8 @@ def read(file: Path, model: type[Model]) -> Model:
     return parse(model, json.loads(file.read_text()), "test")
 
 
-def as_json(best: BestTrial) -> str:
-    return json.dumps(asdict(best), sort_keys=True)
+def as_json(found: SearchResult) -> str:
+    return json.dumps(asdict(found), sort_keys=True)
 
 
 def _rollouts(folder: Path, engine: Engine, killer: Killer) -> None:
@@ -134,8 +134,8 @@ def _training(folder: Path, engine: Engine, killer: Killer) -> None:
 def _tuning(folder: Path, engine: Engine, killer: Killer) -> None:
     progress = Silent()
     progress.step = killer
-    best = tuned(read(folder / "benchmark.json", BenchmarkConfig), folder, engine, progress)
-    (folder / "best.json").write_text(as_json(best))
+    found = tuned(read(folder / "benchmark.json", BenchmarkConfig), folder, engine, progress)
+    (folder / "best.json").write_text(as_json(found))
 
 
 SWEEPS = {

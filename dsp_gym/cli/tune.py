@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dsp_gym.experiments.tuning.agent import AgentObjective
     from dsp_gym.experiments.tuning.objective import PolicyObjective, Score
     from dsp_gym.experiments.tuning.space import SearchSpace
-    from dsp_gym.experiments.tuning.study import BestTrial, SearchProgress
+    from dsp_gym.experiments.tuning.study import BestTrial, SearchResult, SearchProgress
     from dsp_gym.trackers import Tracker
 
 
@@ -39,13 +39,14 @@ AtOnceOption = Annotated[
 
 EXAMPLES = (
     "Examples:\n\n"
-    "  dsp-gym tune ds2 core-v1\n\n"
+    "  dsp-gym tune ds2 core-v2\n\n"
+    "  dsp-gym tune ds2 core-v2 --seed 1 --out runs/again        the same search, drawn anew\n\n"
+    "  dsp-gym tune planner-walk core-v2 --seeds 1\n\n"
     "  dsp-gym tune justin-paper q11 --trials 50\n\n"
-    "  dsp-gym tune ds2 core-v2 --seeds 1\n\n"
     "  dsp-gym tune agent q11-quickstart --trials 20\n\n"
     "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings in parallel\n\n"
     "  dsp-gym tune ds2 core-v1 --at-once 8 --master spark://host:7077\n\n"
-    "  dsp-gym tune ds2 core-v1 --resume --trials 200      continue, after Ctrl-C or for more"
+    "  dsp-gym tune ds2 core-v1 --resume --trials 400      continue, after Ctrl-C or for more"
 )
 
 
@@ -58,8 +59,8 @@ def tune(
     ],
     config: Annotated[str, typer.Argument(help="A benchmark, a frontier or an experiment.")],
     trials: Annotated[
-        int, typer.Option(min=1, help="Trials of the search, including those before --resume.")
-    ] = 100,
+        int, typer.Option(min=1, help="Most trials of the search, those before --resume included.")
+    ] = 200,
     seeds: Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     at_once: AtOnceOption = 1,
@@ -77,10 +78,12 @@ def tune(
 ) -> None:
     """Search for a policy's best parameters, or an agent's, on training loads only.
 
-    On a benchmark or a frontier the goal is the lowest cost within its bound on lateness, on an
-    experiment the highest reward. Writes the best so far after every improvement, as a policy that
-    can be named like any other; for an agent, as an experiment to train. Ctrl-C keeps it; --resume
-    continues. The result depends on --at-once, but neither on the engine nor on its workers.
+    On a benchmark or a frontier it searches for little cost and little lateness at once, and writes
+    the cheapest policy at each level of lateness. It ends early once 60 trials have gained less
+    than a hundredth. On an experiment it searches for the highest reward. The best so far is
+    written after every improvement, as a policy that can be named like any other; for an agent, as
+    an experiment to train. Ctrl-C keeps it; --resume continues. The result depends on --at-once,
+    but neither on the engine nor on its workers.
     """
     from dsp_gym.experiments.tuning.study import FIRST_ROUND
 
@@ -95,15 +98,13 @@ def tune(
             open_engine(f"dsp-gym tune {search.label}", master, workers, decisions) as engine,
             _progress(search, tracker) as progress,
         ):
-            best = search.run(engine, progress)
-        tracker.artifact(search.file)
-        (_print_json if as_json else _show)(search, best)
-        if best.interrupted:
-            typer.echo(
-                f"Stopped after {best.trials} of {trials} trials; the best so far is in "
-                f"{search.file}. Continue with the same command and --resume.",
-                err=True,
-            )
+            found = search.run(engine, progress)
+        for file in search.files(found):
+            tracker.artifact(file)
+        (_print_json if as_json else _show)(search, found)
+        _warn_of_bounds(found)
+        if found.interrupted:
+            _say_how_to_go_on(search, found)
             raise typer.Exit(INTERRUPTED)
 
 
@@ -129,16 +130,24 @@ class _Search:
     then: str  # the command that takes the file, without it
     how: _How
 
-    @property
-    def file(self) -> Path:
-        """File of the best parameters."""
-        return self.folder / f"{self.label}-tuned.yaml"
+    def files(self, found: SearchResult) -> list[Path]:
+        """Files of the result: the best at each level, and the course of the search."""
+        files = [self.file(found, point) for point in found.points]
+        course = [f"{self.label}-course.json", f"{self.label}-course.svg"]
+        return files + [self.folder / name for name in course if self.objective.levels]
 
-    def run(self, engine: Engine, progress: SearchProgress) -> BestTrial:
-        """Search, and write the best parameters."""
+    def file(self, found: SearchResult, point: BestTrial) -> Path:
+        """File of the best parameters at a level."""
+        from dsp_gym.experiments.tuning.result import point_file
+
+        return point_file(self.folder, self.label, found, point)
+
+    def run(self, engine: Engine, progress: SearchProgress) -> SearchResult:
+        """Search, and write the best parameters and the course of the search."""
+        from dsp_gym.experiments.tuning.course import write_course
         from dsp_gym.experiments.tuning.study import tune as search
 
-        best = search(
+        found = search(
             self.objective,
             self.space,
             self.folder / f"{self.label}.db",
@@ -149,15 +158,21 @@ class _Search:
             engine=engine,
             at_once=self.how.at_once,
         )
-        self.write(best)
-        return best
+        self.write(found)
+        levels, about = self.objective.levels, self.objective.about()
+        if levels:
+            about |= {"policy": self.label, "seed": self.how.seed, "at_once": self.how.at_once}
+            write_course(self.folder, self.label, found, levels, about)
+        return found
 
-    def write(self, best: BestTrial) -> None:
-        """Write the best parameters into the file."""
+    def write(self, found: SearchResult) -> None:
+        """Write the best parameters into their files."""
         from dsp_gym.experiments.tuning.result import provenance, write_tuned
 
-        record = provenance(best, self.objective.about(), self.how.seed, self.how.at_once)
-        write_tuned(self.file, self.objective.config(best.params), record)
+        about = self.objective.about()
+        for point in found.points:
+            record = provenance(found, point, about, self.how.seed, self.how.at_once)
+            write_tuned(self.file(found, point), self.objective.config(point.params), record)
 
 
 def _search(policy: str, config: str, seeds: int, out: Path | None, how: _How) -> _Search:
@@ -182,42 +197,87 @@ def _search(policy: str, config: str, seeds: int, out: Path | None, how: _How) -
             )
         agent = AgentObjective(whole)
         return _Search(name, AGENT, agent, search_space(AGENT), folder, "train", how)
-    measures = None
+    measures: str | None = None
+    levels: tuple[float, ...] = ()
     if isinstance(whole, FrontierConfig):
-        measures, whole = frontier_fingerprint(whole), whole.tuning_benchmark()
-    space = search_space(resolve(policy)[1].policy)
-    objective = PolicyObjective(policy, name, whole, seeds=seeds, measures=measures)
+        measures, levels = frontier_fingerprint(whole), whole.lateness
+        whole = whole.tuning_benchmark()
+    label, base, _ = resolve(policy)
+    space = search_space(base.policy, label)
+    objective = PolicyObjective(policy, name, whole, seeds=seeds, levels=levels, measures=measures)
     then = f"evaluate {config} --policies all,"
     return _Search(name, objective.label, objective, space, folder, then, how)
 
 
-def _print_json(search: _Search, best: BestTrial) -> None:
+def _print_json(search: _Search, found: SearchResult) -> None:
+    best = found.best
     print_json(
         {
-            "file": search.file,
+            "file": search.file(found, best),
             "params": best.params,
-            "trials": best.trials,
+            "trials": found.trials,
+            "settled": found.has_settled,
             "found": best.score.metrics,
-            "default": best.default.metrics,
-            "within_bound": best.score.excess <= 0,
+            "default": found.default.metrics,
+            "within_bound": best.is_within,
+            "points": [
+                {
+                    "late": point.level,
+                    "file": search.file(found, point),
+                    "params": point.params,
+                    "found": point.score.metrics,
+                    "within_bound": point.is_within,
+                    "on_bound": point.on_bound,
+                }
+                for point in found.points
+            ],
         }
     )
 
 
-def _show(search: _Search, best: BestTrial) -> None:
-    names = list(best.default.metrics)
+def _show(search: _Search, found: SearchResult) -> None:
+    names = list(found.default.metrics)
+    named = [(_level(point), point.score) for point in found.points]
     rows = [
         [label, *(f"{score.metrics[name]:.4g}" for name in names)]
-        for label, score in (("default", best.default), ("tuned", best.score))
+        for label, score in (("default", found.default), *named)
     ]
     print_table(["", *names], rows, title=f"{search.label} on training loads", right=names)
-    if best.is_default:
-        typer.echo(f"\nNothing better than the default in {counted(best.trials, 'trial')}.")
-    if best.score.excess > 0:
-        typer.echo("No parameters kept within the bound on SLO violations; these miss it least.")
-    typer.echo(f"\nwritten  {search.file}")
+    if found.best.is_default:
+        typer.echo(f"\nNothing better than the default in {counted(found.trials, 'trial')}.")
+    for point in found.points:
+        if not point.is_within:
+            typer.echo(f"No parameters kept to {_level(point)}; these miss it least.")
+    if found.has_settled and found.trials < search.how.trials:
+        typer.echo(f"Ended after {found.trials} trials: the last 60 gained less than a hundredth.")
+    typer.echo("")
+    for file in search.files(found):
+        typer.echo(f"written  {file}")
     gap = "" if search.then.endswith(",") else " "
-    typer.echo(f"next     dsp-gym {search.then}{gap}{search.file}")
+    typer.echo(f"next     dsp-gym {search.then}{gap}{search.file(found, found.best)}")
+
+
+def _level(point: BestTrial) -> str:
+    return "tuned" if point.level is None else f"tuned, {100 * point.level:g} % late"
+
+
+def _say_how_to_go_on(search: _Search, found: SearchResult) -> None:
+    typer.echo(
+        f"Stopped after {found.trials} of {search.how.trials} trials; the best so far is in "
+        f"{search.folder}. Continue with the same command and --resume.",
+        err=True,
+    )
+
+
+def _warn_of_bounds(found: SearchResult) -> None:
+    """Say which optima lie on an end of their range: the search space may be too small."""
+    for point in found.points:
+        if point.on_bound:
+            typer.echo(
+                f"warning: {_level(point)}: {', '.join(point.on_bound)} on a bound of the search "
+                "space; widen it, or declare the bound physical where there is nothing beyond it",
+                err=True,
+            )
 
 
 @contextmanager
@@ -237,14 +297,15 @@ def _progress(search: _Search, tracker: Tracker) -> Iterator[SearchProgress]:
                 self.parts[trial] = taken / steps
                 bar.update(task, completed=self.finished + sum(self.parts.values()))
 
-            def done(self, trial: int, score: Score, best: BestTrial) -> None:
-                self.finished = best.trials + 1
+            def done(self, trial: int, score: Score, found: SearchResult) -> None:
+                best = found.best
+                self.finished = found.trials + 1
                 self.parts.pop(trial, None)
                 figures = "  ".join(f"{k} {v:.4g}" for k, v in best.score.metrics.items())
                 bar.update(task, completed=self.finished, figures=figures)
                 tracker.metrics(dict(score.metrics), trial + 1)
-                if best.trial == trial:
-                    search.write(best)
+                if any(point.trial == trial for point in found.points):
+                    search.write(found)
                     if not bar.console.is_terminal:
                         name = "default" if trial < 0 else f"trial {trial}"
                         typer.echo(f"{name}: best so far, {figures}", err=True)

@@ -53,6 +53,7 @@ def test_a_policy_is_tuned_and_evaluated_beside_its_default(benchmark):
     assert config.params == found["params"]
     assert config.provenance["tuned_on"] == "small"
     assert config.provenance["jobs"] == ["nexmark-q3"]
+    assert [point["late"] for point in found["points"]] == [config.provenance["max_slo_share"]]
     both = f"all,{found['file']}"
     result = command("evaluate", benchmark, "--policies", both, "--seeds", 1, "--json")
     assert result.exit_code == 0, result.output
@@ -81,7 +82,13 @@ def test_a_frontiers_rules_are_tuned_on_its_seen_jobs_and_loads_with_other_seeds
     result = command("tune", "ds2", benchmark, "--trials", 2, "--track", "none")
     assert result.exit_code == 0, result.output
     assert f"evaluate {benchmark} --policies all," in result.stdout
-    file = benchmark.parent / "runs/tuned/small/ds2-tuned.yaml"
+    folder = benchmark.parent / "runs/tuned/small"
+    file = folder / "ds2-tuned.yaml"
+    for name, late in (("ds2-tuned-1pct", 0.01), ("ds2-tuned", 0.02), ("ds2-tuned-3pct", 0.03)):
+        point = load_model(PolicyConfig, "policies", str(folder / f"{name}.yaml"))
+        assert point.provenance["max_slo_share"] == late
+    assert len(json.loads((folder / "ds2-course.json").read_text())["trials"]) == 2
+    assert (folder / "ds2-course.svg").is_file()
     found = load_model(PolicyConfig, "policies", str(file)).provenance
     assert (found["jobs"], found["loads"]) == (["nexmark-q3"], ["diurnal-bursts"])
     assert (found["seeds_per_load"], found["max_slo_share"]) == (2, 0.02)
@@ -102,7 +109,8 @@ def test_it_is_recorded(benchmark, tmp_path):
     assert run.info.status == "FINISHED"
     assert run.data.params["goal"] == "cost"
     assert len(client.get_metric_history(run.info.run_id, "cost")) == 3  # the default and two
-    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["hpa-cpu-tuned.yaml"]
+    kept = {file.path for file in client.list_artifacts(run.info.run_id)}
+    assert kept == {"hpa-cpu-tuned.yaml", "hpa-cpu-course.json", "hpa-cpu-course.svg"}
 
 
 @pytest.mark.slow

@@ -51,6 +51,7 @@ class AgentObjective:
     def __init__(self, config: ExperimentConfig) -> None:
         self._config = config
         self.decisions = config.ppo.total_steps
+        self.levels: tuple[float, ...] = ()
         self._loads = with_held_out_seeds(config.loads)
         _training()  # found missing before the search begins
 

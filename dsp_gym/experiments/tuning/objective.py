@@ -1,4 +1,4 @@
-"""The goals of tuning: cost under the SLO, or the reward, always on training loads.
+"""The goals of tuning: cost and lateness, or the reward, always on training loads.
 
 Cost is counted in the smallest configuration that carries the job's reference rate, so that cheap
 and expensive jobs count alike.
@@ -35,16 +35,15 @@ LABEL = "candidate"
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of parameters: lower values are better; an excess above zero breaks the bound."""
+    """The score of parameters: lower values are better."""
 
-    value: float
-    excess: float
+    value: float  # cost, or the reward with its sign changed
+    late: float  # share of the time; 0 where the value alone counts
     metrics: Mapping[str, float]
 
-    @property
-    def order(self) -> tuple[float, float]:
-        """Sort key: scores within the bound first, then by value."""
-        return max(self.excess, 0.0), self.value
+    def order(self, level: float | None) -> tuple[float, float]:
+        """Sort key at a level of lateness: what keeps to it first, then by value."""
+        return 0.0 if level is None else max(self.late - level, 0.0), self.value
 
 
 class Objective(Protocol):
@@ -54,11 +53,15 @@ class Objective(Protocol):
     def decisions(self) -> int:
         """Decisions that scoring takes, so that a search knows how large its trials are."""
 
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Shares of the time late, rising, at which costs are compared; none: the value counts."""
+
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
         """Score parameters on training loads; the same ones have the same score on any machine.
 
         Returns:
-            The value, the excess over the bound, and the metrics behind both.
+            The value, the lateness, and the metrics behind both.
         """
 
     def about(self) -> dict[str, object]:
@@ -104,6 +107,7 @@ class PolicyObjective:
         name: Name of the benchmark or experiment.
         config: The benchmark or experiment.
         seeds: Seeds per load.
+        levels: Shares of the time late at which costs are compared; none: the benchmark's bound.
         measures: Fingerprint of the frontier that the benchmark is the training part of; None: it
             stands for itself.
     """
@@ -115,14 +119,18 @@ class PolicyObjective:
         config: BenchmarkConfig | ExperimentConfig,
         *,
         seeds: int,
+        levels: tuple[float, ...] = (),
         measures: str | None = None,
     ) -> None:
         self.label, self.base, _ = resolve(policy)
-        # An experiment's reward has a weight for lateness; a benchmark has a bound.
+        # An experiment's reward has a weight for lateness; a benchmark compares at equal lateness.
         self.goal: Goal = "reward" if isinstance(config, ExperimentConfig) else "cost"
         whole = config.benchmark() if isinstance(config, ExperimentConfig) else config
         self._name, self._fingerprint = name, measures or fingerprint(whole)
         self.benchmark = training_benchmark(config, seeds)
+        self.levels: tuple[float, ...] = ()
+        if self.goal == "cost":
+            self.levels = tuple(sorted(levels)) or (self.benchmark.max_slo_share,)
         self._weights = (
             config.env.reward if isinstance(config, ExperimentConfig) else RewardWeights()
         )
@@ -167,13 +175,13 @@ class PolicyObjective:
             ),
         }
         if self.goal == "cost":
-            return Score(float(cost), late - self.benchmark.max_slo_share, metrics)
+            return Score(float(cost), late, metrics)
         metrics["reward"] = float(np.mean(earned))
         return Score(-metrics["reward"], 0.0, metrics)
 
     def about(self) -> dict[str, object]:
         b = self.benchmark
-        bound = {"max_slo_share": b.max_slo_share} if self.goal == "cost" else {}
+        bound = {"lateness": list(self.levels)} if self.levels else {}
         weights = {"weights": self._weights.model_dump()} if self.goal == "reward" else {}
         return {
             "tuned_on": self._name,

@@ -1,4 +1,4 @@
-"""Writes the result of a search: a policy file or an experiment, with its provenance."""
+"""Writes the result of a search: policy files or an experiment, with their provenance."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ import yaml
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.experiments.experiment import ExperimentConfig
-from dsp_gym.experiments.tuning.study import BestTrial
+from dsp_gym.experiments.tuning.study import BestTrial, SearchResult
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.version import __version__
 
 
+def point_file(folder: Path, label: str, found: SearchResult, point: BestTrial) -> Path:
+    """Name the file of a point: LABEL-tuned.yaml of the middle level, with its level else.
+
+    Returns:
+        The file.
+    """
+    level = "" if point is found.best else f"-{100 * (point.level or 0.0):g}pct"
+    return folder / f"{label}-tuned{level}.yaml"
+
+
 def provenance(
-    best: BestTrial, about: Mapping[str, object], seed: int, at_once: int = 1
+    found: SearchResult, point: BestTrial, about: Mapping[str, object], seed: int, at_once: int = 1
 ) -> dict[str, object]:
     """Record where parameters come from, and how much better than the default they did there.
 
     Args:
-        best: The parameters.
+        found: Result of the search.
+        point: The parameters, one of its points.
         about: Facts of the objective.
         seed: Of the search.
         at_once: Trials of a round; left out of the record when one.
@@ -30,13 +41,16 @@ def provenance(
     """
     return {
         **about,
-        "trials": best.trials,
-        "best_trial": None if best.is_default else best.trial,
+        **({} if point.level is None else {"max_slo_share": point.level}),
+        "trials": found.trials,
+        **({} if point.level is None else {"settled": found.has_settled}),
+        "best_trial": None if point.is_default else point.trial,
         "seed": seed,
         **({"at_once": at_once} if at_once > 1 else {}),
-        "found": _rounded(best.score.metrics),
-        "default": _rounded(best.default.metrics),
-        "within_bound": best.score.excess <= 0,
+        "found": _rounded(point.score.metrics),
+        "default": _rounded(found.default.metrics),
+        "within_bound": point.is_within,
+        **({"on_bound": list(point.on_bound)} if point.on_bound else {}),
         "dsp_gym": __version__,
     }
 
@@ -60,7 +74,11 @@ def write_tuned(
 
 def _summary(record: Mapping[str, object]) -> str:
     best = "the defaults, as nothing better was found" if record["best_trial"] is None else "best"
-    late = "" if record["within_bound"] else "; none was within the bound on SLO violations"
+    level, late = record.get("max_slo_share"), ""
+    if isinstance(level, float):
+        late = f" at {100 * level:g} % late"
+        if not record["within_bound"]:
+            late += ", which none kept to"
     return f"dsp-gym tune on {record['tuned_on']}: {best} in {record['trials']} trials{late}."
 
 

@@ -7,11 +7,12 @@ from the trials of the rounds before it alone; so it does not matter in which or
 from __future__ import annotations
 
 import json
+import math
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -21,7 +22,7 @@ import numpy as np
 from dsp_gym.engine import HERE, Engine, Tell
 from dsp_gym.errors import ConfigError, MissingExtraError, StorageError
 from dsp_gym.experiments.tuning.objective import Objective, Score
-from dsp_gym.experiments.tuning.space import SearchSpace, Value
+from dsp_gym.experiments.tuning.space import Ends, SearchSpace, Value
 
 if TYPE_CHECKING:
     import optuna
@@ -37,22 +38,56 @@ STARTUP = 10
 FIRST_ROUND = STARTUP + 1
 """Trials of the first round, the default counted."""
 
+PATIENCE, GAIN = 60, 0.01
+"""A search ends when so many trials have lowered no cost that is compared by this share."""
+
+WIDEST = 2.0
+"""Multiple of the highest level of lateness beyond which the search does not look for low cost."""
+
+NEAR = 0.01
+"""Share of a range that counts as its end."""
+
 
 @dataclass(frozen=True, slots=True)
 class BestTrial:
-    """The best parameters so far."""
+    """The best parameters so far, at a level of lateness or of all."""
 
     params: Mapping[str, object]
     score: Score
     trial: int  # -1: none was better than the parameters as they are
-    default: Score
-    trials: int  # done
-    interrupted: bool = False
+    level: float | None = None  # share of the time; None: the value alone counts
+    on_bound: tuple[str, ...] = ()  # dimensions whose best lies on an end that is not physical
 
     @property
     def is_default(self) -> bool:
         """Whether nothing better was found."""
         return self.trial == DEFAULT
+
+    @property
+    def is_within(self) -> bool:
+        """Whether it keeps to its level of lateness."""
+        return self.level is None or self.score.late <= self.level
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Where a search stands: the best at each level of lateness, or the best of all."""
+
+    points: tuple[BestTrial, ...]
+    default: Score
+    scores: tuple[Score, ...]  # of the trials done, by their number
+    has_settled: bool = False  # ended before all trials were done, as little was gained any more
+    interrupted: bool = False
+
+    @property
+    def trials(self) -> int:
+        """Trials done, the default not counted."""
+        return len(self.scores)
+
+    @property
+    def best(self) -> BestTrial:
+        """The best at the middle level."""
+        return self.points[len(self.points) // 2]
 
 
 class SearchProgress(Protocol):
@@ -61,8 +96,8 @@ class SearchProgress(Protocol):
     def step(self, trial: int, taken: int, steps: int) -> None:
         """Report the steps that a trial has taken."""
 
-    def done(self, trial: int, score: Score, best: BestTrial) -> None:
-        """Report a finished trial; `best` counts it."""
+    def done(self, trial: int, score: Score, found: SearchResult) -> None:
+        """Report a finished trial; `found` counts it."""
 
 
 def tune(
@@ -76,12 +111,12 @@ def tune(
     progress: SearchProgress,
     engine: Engine = HERE,
     at_once: int = 1,
-) -> BestTrial:
-    """Search for for parameters.
+) -> SearchResult:
+    """Search for parameters: for little cost and little lateness at once, or for a high reward.
 
     The parameters as they are come first, and are the answer if nothing better is found. Every
     trial draws from its own random stream, so an interrupted and resumed search tries the same
-    parameters.
+    parameters. A search for cost and lateness ends early once it has settled (`is_settled`).
 
     Args:
         objective: Judges parameters.
@@ -103,9 +138,9 @@ def tune(
     rounds = {"at_once": at_once} if at_once > 1 else {}  # studies of one at a time do not name it
     about = json.dumps({**objective.about(), "seed": seed, **rounds}, sort_keys=True)
     with _storage_errors(database), interrupt.watched():
-        study = _study(optuna, database, about, resume)
+        study = _study(optuna, database, about, resume, objective.levels)
         _forget_unfinished(optuna, study)
-        search = _Search(optuna, study, space, seed, progress)
+        search = _Search(optuna, study, space, seed, progress, objective.levels)
         try:
             while work := search.round(trials, at_once):
                 cells = [_Judged(objective, proposal.params) for proposal in work]
@@ -120,8 +155,8 @@ def tune(
         except KeyboardInterrupt:
             if "default" not in study.user_attrs:
                 raise
-            return _best(study, interrupted=True)
-        return _best(study)
+            return replace(search.found(), interrupted=True)
+        return search.found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +230,10 @@ class _Search:
         space: SearchSpace,
         seed: int,
         progress: SearchProgress,
+        levels: tuple[float, ...],
     ) -> None:
         self.optuna, self.study, self.space, self.seed = optuna, study, space, seed
-        self.progress = progress
+        self.progress, self.levels = progress, levels
         self._untold: list[tuple[int, Score]] = []
 
     def round(self, trials: int, at_once: int) -> list[_Proposal]:
@@ -212,8 +248,10 @@ class _Search:
             first = lacking - (lacking - STARTUP) % at_once
             last = first + at_once
         before = [done[number] for number in range(first)]
+        if not work and is_settled(self._default, [_score(one) for one in before], self.levels):
+            return work
         # Proposed are all, in order, so that those that are done already change nothing.
-        scratch = self.optuna.create_study(direction="minimize")
+        scratch = self.optuna.create_study(directions=_directions(self.levels))
         scratch.add_trials(before)
         for number in range(first, min(last, trials)):
             drawn = np.random.SeedSequence([self.seed, number]).generate_state(1)
@@ -228,13 +266,14 @@ class _Search:
 
     def keep(self, proposal: _Proposal, score: Score) -> None:
         """Store a trial with its score, and reports of it once the default is known."""
-        figures = {"excess": score.excess, "metrics": dict(score.metrics)}
+        figures = {"value": score.value, "late": score.late, "metrics": dict(score.metrics)}
         if proposal.trial is None:
-            self.study.set_user_attr("default", {"value": score.value, **figures})
+            self.study.set_user_attr("default", figures)
         else:
+            widest = {"late": score.late - WIDEST * max(self.levels)} if self.levels else None
             self.study.add_trial(
                 self.optuna.trial.create_trial(
-                    value=score.value,
+                    values=[score.value, score.late] if self.levels else [score.value],
                     params=proposal.trial.params,
                     distributions=proposal.trial.distributions,
                     user_attrs={
@@ -242,15 +281,85 @@ class _Search:
                         "number": proposal.number,
                         **figures,
                     },
-                    constraints={"excess": score.excess},
+                    constraints=widest,
                 )
             )
         self._untold.append((proposal.number, score))
         if "default" in self.study.user_attrs:
-            best = _best(self.study)
+            found = self.found()
             for number, judged in self._untold:
-                self.progress.done(number, judged, best)
+                self.progress.done(number, judged, found)
             self._untold.clear()
+
+    def found(self) -> SearchResult:
+        """The best of the trials done so far, and of the default."""
+        done = _done(self.study)
+        scores = tuple(map(_score, done))
+        points = tuple(self._best(done, level) for level in self.levels or (None,))
+        return SearchResult(
+            points, self._default, scores, is_settled(self._default, scores, self.levels)
+        )
+
+    @property
+    def _default(self) -> Score:
+        return Score(**self.study.user_attrs["default"])
+
+    def _best(self, done: Sequence[optuna.trial.FrozenTrial], level: float | None) -> BestTrial:
+        best = BestTrial({}, self._default, DEFAULT, level)
+        chosen = None
+        for one in done:
+            score = _score(one)
+            if score.order(level) < best.score.order(level):
+                params, number = json.loads(one.user_attrs["params"]), one.user_attrs["number"]
+                best, chosen = BestTrial(params, score, number, level), one
+        if chosen is None:
+            return best
+        return replace(best, on_bound=tuple(on_bounds(self.space, chosen.params)))
+
+
+def on_bounds(space: SearchSpace, picked: Mapping[str, object]) -> list[str]:
+    """Name what lies on an end of its range that is not physical.
+
+    Args:
+        space: Picks parameters.
+        picked: What a trial picked, by dimension.
+
+    Returns:
+        Dimensions, in the order of the space.
+    """
+    again = _EndsPick(_optuna().trial.FixedTrial(dict(picked)))
+    space(again)
+    return again.on_bound
+
+
+def is_settled(default: Score, scores: Sequence[Score], levels: Sequence[float]) -> bool:
+    """Whether the last trials of a search for cost and lateness gained next to nothing.
+
+    Args:
+        default: Score of the parameters as they are.
+        scores: Of the trials, in their order.
+        levels: Levels of lateness; none: a search for the reward never settles.
+
+    Returns:
+        True if the last `PATIENCE` trials made the cheapest setting of no level cheaper by `GAIN`,
+        and reached none that was out of reach before.
+    """
+    if not levels or len(scores) < PATIENCE:
+        return False
+    before = costs_at([default, *scores[:-PATIENCE]], levels)
+    now = costs_at([default, *scores], levels)
+    return not any(a < b and a <= (1.0 - GAIN) * b for a, b in zip(now, before, strict=True))
+
+
+def costs_at(scores: Sequence[Score], levels: Sequence[float]) -> list[float]:
+    """Find the cheapest setting that keeps to each level of lateness.
+
+    Returns:
+        Costs; infinite where none does.
+    """
+    return [
+        min((one.value for one in scores if one.late <= level), default=np.inf) for level in levels
+    ]
 
 
 def _done(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
@@ -259,37 +368,73 @@ def _done(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     return sorted(done, key=lambda trial: trial.user_attrs["number"])
 
 
-def _best(study: optuna.Study, interrupted: bool = False) -> BestTrial:
-    default = Score(**study.user_attrs["default"])
-    params, score, trial = "{}", default, DEFAULT
-    done = _done(study)
-    for one in done:
-        told = one.user_attrs
-        judged = Score(float(one.value or 0.0), told["excess"], told["metrics"])
-        if judged.order < score.order:
-            params, score, trial = told["params"], judged, told["number"]
-    return BestTrial(json.loads(params), score, trial, default, len(done), interrupted)
+def _score(trial: optuna.trial.FrozenTrial) -> Score:
+    told = trial.user_attrs
+    return Score(told["value"], told["late"], told["metrics"])
+
+
+def _directions(levels: Sequence[float]) -> list[str]:
+    return ["minimize", "minimize"] if levels else ["minimize"]
 
 
 class _TrialPick:
     """Picks what Optuna suggests."""
 
-    def __init__(self, trial: optuna.Trial) -> None:
+    def __init__(self, trial: optuna.trial.BaseTrial) -> None:
         self._trial = trial
 
-    def real(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+    def real(
+        self, name: str, low: float, high: float, *, log: bool = False, physical: Ends = "none"
+    ) -> float:
         # Four digits are enough to tune by, and to read.
         return float(f"{self._trial.suggest_float(name, low, high, log=log):.4g}")
 
-    def whole(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+    def whole(
+        self, name: str, low: int, high: int, *, log: bool = False, physical: Ends = "none"
+    ) -> int:
         return self._trial.suggest_int(name, low, high, log=log)
 
-    def one(self, name: str, values: Sequence[Value]) -> Value:
+    def one(self, name: str, values: Sequence[Value], *, physical: Ends = "none") -> Value:
         chosen: Value = self._trial.suggest_categorical(name, tuple(values))
         return chosen
 
 
-def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
+class _EndsPick(_TrialPick):
+    """Picks again what a trial picked, and notes what lies on an end that is not physical."""
+
+    def __init__(self, trial: optuna.trial.BaseTrial) -> None:
+        super().__init__(trial)
+        self.on_bound: list[str] = []
+
+    def real(
+        self, name: str, low: float, high: float, *, log: bool = False, physical: Ends = "none"
+    ) -> float:
+        picked = super().real(name, low, high, log=log)
+        at, least, most = map(math.log, (picked, low, high)) if log else (picked, low, high)
+        self._note(name, (at - least) / (most - least), NEAR, physical)
+        return picked
+
+    def whole(
+        self, name: str, low: int, high: int, *, log: bool = False, physical: Ends = "none"
+    ) -> int:
+        picked = super().whole(name, low, high, log=log)
+        self._note(name, (picked - low) / (high - low), 0.0, physical)
+        return picked
+
+    def one(self, name: str, values: Sequence[Value], *, physical: Ends = "none") -> Value:
+        picked = super().one(name, values)
+        numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+        if len(numbers) == len(values) > 2:
+            self._note(name, sorted(values).index(picked) / (len(values) - 1), 0.0, physical)
+        return picked
+
+    def _note(self, name: str, share: float, near: float, physical: Ends) -> None:
+        end = "low" if share <= near else "high" if share >= 1.0 - near else None
+        if end is not None and physical not in (end, "both"):
+            self.on_bound.append(name)
+
+
+def _study(optuna: Any, database: Path, about: str, resume: bool, levels: Sequence[float]) -> Any:
     if resume != database.is_file():
         raise ConfigError(
             "there is no study to resume" if resume else "there is a study already",
@@ -302,7 +447,7 @@ def _study(optuna: Any, database: Path, about: str, resume: bool) -> Any:
     study = optuna.create_study(
         storage=_storage(database),
         study_name="tuning",
-        direction="minimize",
+        directions=_directions(levels),
         load_if_exists=resume,
     )
     known = study.user_attrs.get("about")
