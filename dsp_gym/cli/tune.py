@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dsp_gym.experiments.tuning.agent import AgentObjective
     from dsp_gym.experiments.tuning.objective import PolicyObjective, Score
     from dsp_gym.experiments.tuning.space import SearchSpace
-    from dsp_gym.experiments.tuning.study import BestTrial, SearchResult, SearchProgress
+    from dsp_gym.experiments.tuning.study import BestTrial, SearchProgress, SearchResult
     from dsp_gym.trackers import Tracker
 
 
