@@ -40,7 +40,9 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
         action: "vertex"; others are refused.
         rows: most rows of the pool of episodes.
         episodes: episodes of each row.
-        **changes: load, reward and SLO, as in `AutoscaleVectorEnv`.
+        load: the load of the episodes, in place of the config's, as in `AutoscaleVectorEnv`.
+        reward: weights of the reward's terms that differ, as in `AutoscaleVectorEnv`.
+        slo_s: bound on the p95 latency in seconds, in place of the job file's.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's own attribute

@@ -229,7 +229,7 @@ def test_runs_are_worse_for_what_goes_wrong(shift, worse):
 )
 def test_runs_under_other_shifts_are_others(shift):
     plain, shifted = (
-        cells_of(benchmark(policies=["mdp-no-file"], shift=one))[0].metrics
+        cells_of(benchmark(policies=["planner-no-file"], shift=one))[0].metrics
         for one in (None, Shift(name="x", **shift))
     )
     assert plain != shifted
