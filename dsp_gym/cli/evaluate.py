@@ -22,10 +22,15 @@ from dsp_gym.cli.options import (
 )
 from dsp_gym.cli.output import counted, print_table
 from dsp_gym.cli.tracked import DEFAULT_STORE, record_results, store_of
-from dsp_gym.errors import ConfigError, RegistryError
+from dsp_gym.errors import ConfigError, RegistryError, did_you_mean
 
 if TYPE_CHECKING:
-    from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison
+    from dsp_gym.evaluation.comparison import (
+        BenchmarkComparison,
+        FrontierComparison,
+        RefereeComparison,
+        RefereePart,
+    )
     from dsp_gym.evaluation.results import Results
     from dsp_gym.evaluation.submission import EntryComparison
     from dsp_gym.experiments.comparison import Chosen
@@ -36,8 +41,8 @@ _RUN = "run:"
 BenchmarkArgument = Annotated[
     str,
     typer.Argument(
-        help="A benchmark, a frontier or an experiment: its name or file; the folder of a trained "
-        "policy, a results.json, or run:ID of a run recorded in MLflow."
+        help="A benchmark, frontier, referee or experiment: its name or file; the folder of a "
+        "trained policy, a results.json, or run:ID of a run recorded in MLflow."
     ),
 ]
 
@@ -46,8 +51,8 @@ TrainingsOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="LABEL=DIR",
-        help="Of a frontier: further trainings of a policy, DIR/seed-N/policy; its results are the "
-        "mean over all. Repeat.",
+        help="Of a frontier or referee: further trainings of a policy, DIR/seed-N/policy; its "
+        "results are the mean over all. Repeat.",
     ),
 ]
 
@@ -71,6 +76,22 @@ EntriesOption = Annotated[
 ]
 
 
+SetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--set",
+        metavar="development|test",
+        help="Of a referee: the set of triples. test: seeds from the commit under evaluation; each "
+        "evaluation is a line of the ledger.  [default: development]",
+    ),
+]
+
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Of a referee: seeds of your own, from any file's content."),
+]
+
+
 EXAMPLES = (
     "Examples:\n\n"
     "  dsp-gym evaluate quick\n\n"
@@ -78,6 +99,8 @@ EXAMPLES = (
     "  dsp-gym evaluate quick --policies ds2,justin-artifact\n\n"
     "  dsp-gym evaluate core-v2 --policies planner            costs at equal lateness\n\n"
     "  dsp-gym evaluate core-v2 --entry my_rule:half_busy     enter your own policy\n\n"
+    "  dsp-gym evaluate core-v3 --seeds 1                     a part of the development set\n\n"
+    "  dsp-gym evaluate core-v3 --set test                    seeds of the commit\n\n"
     "  dsp-gym evaluate runs/evaluations/quick/results.json   the same comparison again\n\n"
     "  dsp-gym evaluate core-v1 --workers 4                   four local processes\n\n"
     "  dsp-gym evaluate core-v1 --resume                      after Ctrl-C, on any engine"
@@ -89,14 +112,24 @@ def evaluate(
     benchmark: BenchmarkArgument,
     policies: PoliciesOption = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds per load. Default: the benchmark's.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Seeds per load; of a referee, triples of each kind of jobs in each family of "
+            "load. Default: the benchmark's.",
+        ),
     ] = None,
     trainings: TrainingsOption = None,
     cell: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Of a frontier: only these cells.")
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Of a frontier or referee: only these cells or families of load."
+        ),
     ] = None,
     entry: EntryOption = None,
     entries: EntriesOption = None,
+    which: SetOption = None,
+    key: KeyOption = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the results. Default: a folder below runs/."),
@@ -114,7 +147,8 @@ def evaluate(
 
     Every policy meets the same loads, seeds and faults. A benchmark runs each policy once; the
     cheapest of those that are rarely late comes first. A frontier, such as core-v2, runs every
-    policy at several settings and compares costs at equal lateness. Writes results.json and a
+    policy at several settings and compares costs at equal lateness. A referee, such as core-v3,
+    does so on triples of a job, a load and a seed that nobody knows beforehand. Writes results.json and a
     report as Markdown and HTML.
     """
     from dsp_gym.experiments.comparison import Chosen
@@ -146,12 +180,17 @@ def evaluate(
 @contextmanager
 def _comparison(
     context: typer.Context, chosen: Chosen, cells: tuple[str, ...], entries: tuple[str, ...]
-) -> Iterator[BenchmarkComparison | FrontierComparison | EntryComparison]:
+) -> Iterator[BenchmarkComparison | FrontierComparison | RefereeComparison | EntryComparison]:
     """Read what is asked for; within the block the registry knows the entries' code."""
-    from dsp_gym.evaluation.comparison import BenchmarkComparison, FrontierComparison
+    from dsp_gym.evaluation.comparison import (
+        BenchmarkComparison,
+        FrontierComparison,
+        RefereeComparison,
+    )
     from dsp_gym.evaluation.config import BenchmarkConfig
     from dsp_gym.evaluation.frontier.board import currency_of
     from dsp_gym.evaluation.frontier.entry import entered, read_entries
+    from dsp_gym.evaluation.referee.config import RefereeConfig
     from dsp_gym.evaluation.submission import entry_comparison
     from dsp_gym.experiments.comparison import read_comparison, with_choice
 
@@ -161,12 +200,18 @@ def _comparison(
         source = _fetched(source.removeprefix(_RUN), store)
     name, whole = read_comparison(source)
     config, command = with_choice(whole, chosen), _command(context)
+    given = {"--cell": cells, "--entry": entry, "--entries": entries}
+    drawn = {"--set": context.params["which"], "--key": context.params["key"]}
     if isinstance(config, BenchmarkConfig):
-        given = {"--cell": cells, "--entry": entry, "--entries": entries}
-        for option, value in given.items():
-            if value:
-                raise ConfigError("needs a frontier, such as core-v2", key=option, value=str(value))
+        _refuse(given, "needs a frontier, such as core-v2")
+    if not isinstance(config, RefereeConfig):
+        _refuse(drawn, "needs a referee, such as core-v3")
+    if isinstance(config, BenchmarkConfig):
         yield BenchmarkComparison(name, config, command)
+    elif isinstance(config, RefereeConfig):
+        _refuse({**given, "--cell": None}, "needs a frontier, such as core-v2")
+        part = _part(drawn["--set"], drawn["--key"], cells, chosen.seeds)
+        yield RefereeComparison.of(name, config, command, part)
     elif entry is not None:
         with entry_comparison(FrontierComparison(name, config, command, cells), entry) as alone:
             yield alone
@@ -185,11 +230,43 @@ def _comparison(
             yield FrontierComparison(name, board, command, cells, playing)
 
 
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """Refuse options that the benchmark has no use for."""
+    for option, value in given.items():
+        if value:
+            raise ConfigError(why, key=option, value=str(value))
+
+
+def _part(
+    which: str | None, key: Path | None, families: tuple[str, ...], each: int | None
+) -> RefereePart:
+    """Check what is asked of a referee."""
+    from dsp_gym.evaluation.comparison import RefereePart
+
+    sets = ("development", "test")
+    if which is not None and which not in sets:
+        raise ConfigError("there is no such set", key="--set", remedy=did_you_mean(which, sets))
+    if which is not None and key is not None:
+        raise ConfigError("is a set of its own", key="--key", remedy="Leave --set out.")
+    if key is not None and not key.is_file():
+        raise ConfigError("there is no such file", key="--key", value=str(key))
+    return RefereePart(which == "test", key, families, each)
+
+
 def _command(context: typer.Context) -> str:
     """Return the command line as results show it: without what does not change them."""
     words = ["dsp-gym evaluate", str(context.params["benchmark"])]
     for parameter in context.command.params:
-        if parameter.name in ("policies", "seeds", "trainings", "cell", "entry", "entries"):
+        if parameter.name in (
+            "policies",
+            "seeds",
+            "trainings",
+            "cell",
+            "entry",
+            "entries",
+            "which",
+            "key",
+        ):
             value = context.params[parameter.name]
             given = value if isinstance(value, list | tuple) else [value] if value else []
             words += [f"{parameter.opts[0]} {shlex.quote(str(one))}" for one in given]

@@ -9,7 +9,7 @@ so what makes a job or a load hard for everyone cancels; trainings are resampled
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -248,6 +248,35 @@ class Resampling(NamedTuple):
         """
         stream = np.random.Generator(np.random.Philox(seed))
         return cls(_weights(stream, jobs, n), _weights(stream, loads, n))
+
+    @classmethod
+    def of_clusters(
+        cls, clusters: Sequence[str], strata: Sequence[str], n: int, seed: int = 0
+    ) -> Resampling:
+        """Resample clusters of runs that do not cross, such as all runs of a job.
+
+        Clusters are drawn within their stratum, and a stratum keeps its share of the runs: what
+        differs between resamplings is which jobs there are, not how many runs are of a kind.
+
+        Args:
+            clusters: The cluster of each run.
+            strata: The stratum of each run; a cluster lies in one.
+            n: Resamplings.
+            seed: The same for every policy that is compared.
+
+        Returns:
+            Weights of the runs in place of jobs, and one load.
+        """
+        stream = np.random.Generator(np.random.Philox(seed))
+        cluster, stratum = np.asarray(clusters), np.asarray(strata)
+        found = np.empty((n + 1, len(cluster)))
+        for name in dict.fromkeys(strata):
+            rows = np.flatnonzero(stratum == name)
+            _, of_row = np.unique(cluster[rows], return_inverse=True)
+            weights = _weights(stream, int(of_row.max()) + 1, n)[:, of_row]
+            share = len(rows) / len(cluster)
+            found[:, rows] = share * weights / weights.sum(axis=1, keepdims=True)
+        return cls(found, np.ones((n + 1, 1)))
 
     def trainings(self, count: int, seed: int = 1) -> Floats:
         """Resample trainings of one policy.

@@ -1,7 +1,7 @@
-"""From the words of a command line to a comparison: one reader for benchmarks of both kinds.
+"""From the words of a command line to a comparison: one reader for benchmarks of all kinds.
 
-A benchmark is a file of `configs/benchmarks` or `configs/frontiers`, an experiment, the folder of a
-trained policy, or the `results.json` of an earlier comparison.
+A benchmark is a file of `configs/benchmarks`, `frontiers` or `referees`, an experiment, the folder
+of a trained policy, or the `results.json` of an earlier comparison.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dsp_gym.errors import ConfigError, SchemaError, did_you_mean
 from dsp_gym.evaluation.config import BenchmarkConfig
 from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.labels import LATEST, label_of
+from dsp_gym.evaluation.referee.config import RefereeConfig
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.trainings import trained_policy
@@ -25,9 +26,10 @@ from dsp_gym.policies.registry import POLICY_FILE, is_trained, resolve
 ALL = "all"
 """Stands for every policy that the benchmark lists, among those that are chosen."""
 
-KINDS = ("benchmarks", "frontiers", "experiments")
+KINDS = ("benchmarks", "frontiers", "referees", "experiments")
 
-AnyComparison = BenchmarkConfig | FrontierConfig | ExperimentConfig
+AnyBenchmark = BenchmarkConfig | FrontierConfig | RefereeConfig
+AnyComparison = AnyBenchmark | ExperimentConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,12 @@ def read_comparison(source: str) -> tuple[str, AnyComparison]:
     return file.stem, _parsed(document, file)
 
 
-def _parsed(document: object, file: Path) -> BenchmarkConfig | FrontierConfig:
-    jobs = document.get("jobs") if isinstance(document, dict) else None
+def _parsed(document: object, file: Path) -> AnyBenchmark:
+    jobs, loads = (
+        document.get(key) if isinstance(document, dict) else None for key in ("jobs", "loads")
+    )
+    if isinstance(loads, list):  # families to draw from; the others have splits or groups
+        return parse(RefereeConfig, document, file)
     if isinstance(jobs, dict):  # groups of jobs; a benchmark lists them
         return parse(FrontierConfig, document, file)
     return parse(BenchmarkConfig, document, file)
@@ -87,7 +93,7 @@ def _file(path: Path) -> Path:
     )
 
 
-def _of_results(file: Path) -> BenchmarkConfig | FrontierConfig:
+def _of_results(file: Path) -> AnyBenchmark:
     """Read the benchmark of earlier results, with the trained policies recorded beside them."""
     document = read_json(file.read_text(encoding="utf-8"), file)
     config = document.get("config") if isinstance(document, dict) else None
@@ -101,7 +107,7 @@ def _of_results(file: Path) -> BenchmarkConfig | FrontierConfig:
     return _parsed({**config, "policies": [beside(one) for one in config["policies"]]}, file)
 
 
-def with_choice(config: AnyComparison, chosen: Chosen) -> BenchmarkConfig | FrontierConfig:
+def with_choice(config: AnyComparison, chosen: Chosen) -> AnyBenchmark:
     """Narrow a benchmark to what was chosen, and add further policies.
 
     Args:
@@ -109,13 +115,17 @@ def with_choice(config: AnyComparison, chosen: Chosen) -> BenchmarkConfig | Fron
         chosen: What was chosen.
 
     Returns:
-        The benchmark to play; the reference, tuned rules and the best plan always stay.
+        The benchmark to play; the reference, tuned rules and the best plan always stay. A referee
+        keeps all its triples: how many are played is no part of it.
 
     Raises:
         ConfigError: There is no such policy or training.
     """
     if isinstance(config, FrontierConfig):
-        return _chosen_frontier(config, chosen)
+        found = parse(FrontierConfig, _swept_document(config, chosen), "--policies, --trainings")
+        return found if chosen.seeds is None else found.with_seeds(chosen.seeds)
+    if isinstance(config, RefereeConfig):
+        return parse(RefereeConfig, _swept_document(config, chosen), "--policies, --trainings")
     if chosen.trainings:
         raise ConfigError(
             "needs a frontier, such as core-v2", key="--trainings", value=chosen.trainings[0]
@@ -157,7 +167,8 @@ def _added(labels: set[str], wanted: Sequence[str]) -> list[str]:
     return [name for name in wanted if name not in labels and name != ALL]
 
 
-def _chosen_frontier(config: FrontierConfig, chosen: Chosen) -> FrontierConfig:
+def _swept_document(config: FrontierConfig | RefereeConfig, chosen: Chosen) -> dict[str, Any]:
+    """Describe a frontier or a referee with the chosen policies, and further trainings of them."""
     document = config.model_dump(mode="json", by_alias=True)
     labels = {policy.name for policy in config.policies}
     always = {PLAN, *(policy.name for policy in config.policies if policy.rule)}
@@ -172,8 +183,7 @@ def _chosen_frontier(config: FrontierConfig, chosen: Chosen) -> FrontierConfig:
     policies += [_swept(name) for name in _added(labels, chosen.policies)]
     for given in chosen.trainings:
         _add_trainings(policies, given)
-    found = parse(FrontierConfig, {**document, "policies": policies}, "--policies, --trainings")
-    return found if chosen.seeds is None else found.with_seeds(chosen.seeds)
+    return {**document, "policies": policies}
 
 
 def _swept(policy: str) -> dict[str, object]:

@@ -47,7 +47,7 @@ class BoardCell:
     @property
     def title(self) -> str:
         """The heading of the cell."""
-        return TITLES[self.runs.cell]
+        return TITLES.get(self.runs.cell, self.runs.cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +214,15 @@ def render_json(board: FrontierBoard, command: str | None = None) -> str:
         "currency": board.currency,
         "versions": board.versions,
         "left_out": board.left_out,
-        "shifts": [_named(asdict(one)) for one in board.shifts],
+        "shifts": [plain(asdict(one)) for one in board.shifts],
         "cells": [
             {
                 "cell": cell.runs.cell,
                 "jobs": cell.runs.jobs,
                 "loads": cell.runs.loads,
                 "seeds": cell.runs.seeds,
-                "policies": [_named(asdict(one)) for one in cell.frontiers],
-                "by_price": [_named(asdict(one)) for one in cell.priced],
+                "policies": [plain(asdict(one)) for one in cell.frontiers],
+                "by_price": [plain(asdict(one)) for one in cell.priced],
             }
             for cell in board.cells
         ],
@@ -230,15 +230,22 @@ def render_json(board: FrontierBoard, command: str | None = None) -> str:
     return json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-def _named(value: object) -> object:
-    """Named tuples as mappings, and levels of lateness as text keys."""
+def plain(value: object) -> object:
+    """Make JSON of estimates: named tuples as mappings, levels of lateness as text keys.
+
+    Args:
+        value: Estimates, in mappings and sequences.
+
+    Returns:
+        Dictionaries and lists.
+    """
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {key: _named(part) for key, part in value._asdict().items()}
+        return {key: plain(part) for key, part in value._asdict().items()}
     if isinstance(value, dict):
         return {
-            f"{key:g}" if isinstance(key, float) else key: _named(part)
+            f"{key:g}" if isinstance(key, float) else key: plain(part)
             for key, part in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_named(part) for part in value]
+        return [plain(part) for part in value]
     return value

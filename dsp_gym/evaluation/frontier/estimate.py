@@ -128,7 +128,13 @@ class _Frontiers(NamedTuple):
 
 
 def estimate_cell(
-    runs: CellRuns, lateness: Sequence[float], *, resamples: int, confidence: float
+    runs: CellRuns,
+    lateness: Sequence[float],
+    *,
+    resamples: int,
+    confidence: float,
+    draws: Resampling | None = None,
+    of_jobs: Sequence[str] = (),
 ) -> tuple[PolicyFrontier, ...]:
     """Return the frontiers of one cell.
 
@@ -137,15 +143,18 @@ def estimate_cell(
         lateness: Levels of lateness, shares of the time.
         resamples: Of the bootstrap.
         confidence: Of the intervals.
+        draws: Weights of the resampled runs; None: jobs and loads are resampled, each by itself.
+        of_jobs: The job of each row of the tables; none: every row is a job of its own.
 
     Returns:
         One frontier per policy, in the order of the runs.
     """
-    draws = Resampling.of(len(runs.jobs), len(runs.loads), resamples)
+    draws = draws or Resampling.of(len(runs.jobs), len(runs.loads), resamples)
+    jobs = tuple(of_jobs) or runs.jobs
     swept = {one.policy: _Frontiers.of(one, draws) for one in runs.policies}
     costs = {name: {level: one.cost(level) for level in lateness} for name, one in swept.items()}
     rules = tuple(one.policy for one in runs.policies if one.rule)
-    on_jobs = {one.policy: _job_costs(one, runs.jobs, lateness) for one in runs.policies}
+    on_jobs = {one.policy: _job_costs(one, jobs, lateness) for one in runs.policies}
     cell = _Cell(
         lateness=tuple(lateness),
         confidence=confidence,
@@ -153,7 +162,9 @@ def estimate_cell(
         costs=costs,
         points={one.policy: points_of(one) for one in runs.policies},
         on_jobs=on_jobs,
-        rule_on_jobs=_cheapest_rules(runs.jobs, lateness, [on_jobs[name] for name in rules]),
+        rule_on_jobs=_cheapest_rules(
+            tuple(dict.fromkeys(jobs)), lateness, [on_jobs[name] for name in rules]
+        ),
     )
     return tuple(cell.frontier(one) for one in runs.policies)
 
@@ -298,12 +309,17 @@ def _at(
 def _job_costs(
     runs: PolicyRuns, jobs: Sequence[str], lateness: Sequence[float]
 ) -> dict[str, dict[float, float | None]]:
-    """Return costs on the frontier of each job by itself."""
+    """Return costs on the frontier of each job by itself; several rows may be of one job."""
     late, cost = (runs.runs(table).mean(axis=(2, 3, 4)) for table in ("late", "cost"))
-    return {
-        job: {level: finite(cost_at(late[:, j], cost[:, j], level)) for level in lateness}
-        for j, job in enumerate(jobs)
-    }
+    rows: dict[str, list[int]] = {}
+    for row, job in enumerate(jobs):
+        rows.setdefault(job, []).append(row)
+
+    def at(places: list[int], level: float) -> float | None:
+        late_of_job, cost_of_job = (table[:, places].mean(axis=1) for table in (late, cost))
+        return finite(cost_at(late_of_job, cost_of_job, level))
+
+    return {job: {level: at(places, level) for level in lateness} for job, places in rows.items()}
 
 
 def _cheapest_rules(

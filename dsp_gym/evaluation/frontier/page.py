@@ -8,8 +8,8 @@ from dsp_gym.evaluation.frontier.board import (
     FrontierBoard,
     whole_fingerprint,
 )
-from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.tables import (
+    ComparesAtLateness,
     cost_table,
     headline,
     level_of,
@@ -100,7 +100,7 @@ def report_of(board: FrontierBoard, command: str = "") -> Report:
             charts=(
                 "A point for each setting of a policy's knob; tuned rules are dashed. "
                 "Dotted: no policy is better in both.",
-                _drawn(cell, config, currency),
+                drawn(cell, config, currency),
             ),
             more=tuple(tables_beside(cell, config, currency)),
         )
@@ -123,8 +123,17 @@ def report_of(board: FrontierBoard, command: str = "") -> Report:
     )
 
 
-def _drawn(cell: BoardCell, config: FrontierConfig, currency: str) -> Html:
-    """Draw cost against lateness, a line for each policy."""
+def drawn(cell: BoardCell, config: ComparesAtLateness, currency: str) -> Html:
+    """Draw cost against lateness, a line for each policy.
+
+    Args:
+        cell: The policies.
+        config: Of the board.
+        currency: Of the costs.
+
+    Returns:
+        Markup of a chart.
+    """
     points = []
     for one in cell.frontiers:
         found = sorted(one.points, key=lambda point: point.late)

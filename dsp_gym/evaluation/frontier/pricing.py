@@ -48,7 +48,7 @@ def price_cell(
     """
     draws = Resampling.of(len(runs.jobs), len(runs.loads), resamples)
     prices = {
-        one.policy: _prices(one, runs, late_weight)[chosen[one.policy]] for one in runs.policies
+        one.policy: prices_of(one, runs, late_weight)[chosen[one.policy]] for one in runs.policies
     }
     rules = [one.policy for one in runs.policies if one.rule]
     best = min(rules, key=lambda name: float(prices[name].mean()), default=None)
@@ -90,15 +90,21 @@ def cheapest_settings(runs: CellRuns, late_weight: float) -> dict[str, int]:
         The place of the setting by policy.
     """
     return {
-        one.policy: int(_prices(one, runs, late_weight).mean(axis=(1, 2, 3, 4)).argmin())
+        one.policy: int(prices_of(one, runs, late_weight).mean(axis=(1, 2, 3, 4)).argmin())
         for one in runs.policies
     }
 
 
-def _prices(one: PolicyRuns, runs: CellRuns, late_weight: float) -> Floats:
-    """Price each run in costs of the reference configuration, (settings, jobs, loads, t, seeds).
+def prices_of(one: PolicyRuns, runs: CellRuns, late_weight: float) -> Floats:
+    """Price each run, late time included.
 
-    t are trainings.
+    Args:
+        one: The runs of a policy.
+        runs: The cell they are of.
+        late_weight: Price of a late second, in seconds of the reference configuration.
+
+    Returns:
+        Costs of the reference configuration, (settings, jobs, loads, trainings, seeds).
     """
     unit = np.array(runs.reference_cost)[:, None, None, None]
     return np.asarray(one.runs("cost") / unit + late_weight * one.runs("late"))
@@ -138,7 +144,7 @@ def compare_shifts(
         draws = Resampling.of(len(runs.jobs), len(runs.loads), resamples)
         logs = {}
         for one in runs.policies:
-            price = _prices(one, runs, late_weight)[0].mean(axis=(2, 3))
+            price = prices_of(one, runs, late_weight)[0].mean(axis=(2, 3))
             logs[one.policy] = np.einsum(
                 "nj,nj->n", draws.jobs, np.log(np.einsum("nl,jl->nj", draws.loads, price))
             )

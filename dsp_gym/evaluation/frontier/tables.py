@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from dsp_gym.evaluation.frontier.board import BoardCell, FrontierBoard
-from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.frontier.estimate import DearestJob, PolicyFrontier
 from dsp_gym.evaluation.results import Table
 from dsp_gym.evaluation.run import PLAN
@@ -16,8 +16,19 @@ NAMED = 6
 """Jobs named in one field of a table."""
 
 
-def level_of(config: FrontierConfig) -> float:
+class ComparesAtLateness(Protocol):
+    """A configuration with levels of lateness at which costs are compared."""
+
+    @property
+    def lateness(self) -> tuple[float, ...]:
+        """Shares of the time, 0..1."""
+
+
+def level_of(config: ComparesAtLateness) -> float:
     """Return the middle one of the levels: its columns have intervals.
+
+    Args:
+        config: A frontier, or a referee.
 
     Returns:
         A share of the time.
@@ -34,7 +45,20 @@ def headline(board: FrontierBoard) -> str:
     """
     if not board.cells:
         return _shift_headline(board)
-    level, cell = level_of(board.config), board.cells[0]
+    return cheapest_sentence(board.cells[0], level_of(board.config), board.currency)
+
+
+def cheapest_sentence(cell: BoardCell, level: float, currency: str) -> str:
+    """Say which policy of a cell is the cheapest at a lateness.
+
+    Args:
+        cell: The cell.
+        level: Share of the time late.
+        currency: Of the costs.
+
+    Returns:
+        A sentence; it says so where no policy reaches the lateness.
+    """
     able = [(one, one.cost[level]) for one in cell.frontiers if one.policy != PLAN]
     known = [(one, cost) for one, cost in able if cost is not None]
     where = cell.title[0].lower() + cell.title[1:]
@@ -42,7 +66,7 @@ def headline(board: FrontierBoard) -> str:
         return f"No policy is late at most {percent(level)} % of the time on {where}."
     best, cost = min(known, key=lambda pair: pair[1].value)
     text = f"On {where}, {best.policy} is the cheapest at {percent(level)} % late: "
-    text += money(cost.value, board.currency)
+    text += money(cost.value, currency)
     ratio = best.ratio[level]
     if best.rule or ratio is None:
         return f"{text} per day."
@@ -61,7 +85,7 @@ def _shift_headline(board: FrontierBoard) -> str:
     )
 
 
-def cost_table(cell: BoardCell, config: FrontierConfig) -> Table:
+def cost_table(cell: BoardCell, config: ComparesAtLateness) -> Table:
     """List what the policies of a cell cost at equal lateness.
 
     Returns:
@@ -89,10 +113,10 @@ def cost_table(cell: BoardCell, config: FrontierConfig) -> Table:
         rows.append(
             (
                 f"{one.policy} (tuned rule)" if one.rule else one.policy,
-                *(_shown(one.cost[share], interval=share == level) for share in config.lateness),
-                _shown(one.ratio[level], interval=True),
-                _shown(one.closed[level], 100.0, " %", interval=True),
-                _shown(one.regret[level], 100.0, " %", interval=True),
+                *(shown(one.cost[share], interval=share == level) for share in config.lateness),
+                shown(one.ratio[level], interval=True),
+                shown(one.closed[level], 100.0, " %", interval=True),
+                shown(one.regret[level], 100.0, " %", interval=True),
                 "–" if worst is None else f"{percent(worst)} %",
                 "–" if rescales is None else number(rescales),
                 _dearest_job(one.dearest_job[level]),
@@ -101,7 +125,7 @@ def cost_table(cell: BoardCell, config: FrontierConfig) -> Table:
     return Table(cell.title, head, rows)
 
 
-def short_table(cell: BoardCell, config: FrontierConfig, currency: str) -> Table:
+def short_table(cell: BoardCell, config: ComparesAtLateness, currency: str) -> Table:
     """Return the columns of the costs that a terminal has room for.
 
     Returns:
@@ -131,9 +155,20 @@ def _dearest_job(found: DearestJob | None) -> str:
     return f"{number(found.ratio)} ({found.job}){f'; later on {named}{more}' if named else ''}"
 
 
-def _shown(
+def shown(
     estimate: BootstrapEstimate | None, factor: float = 1.0, unit: str = "", interval: bool = False
 ) -> str:
+    """Write an estimate.
+
+    Args:
+        estimate: The estimate; None: there is none.
+        factor: On all numbers.
+        unit: Behind the value.
+        interval: With the interval's ends.
+
+    Returns:
+        Text; a dash where there is no estimate.
+    """
     if estimate is None:
         return "–"
     value, low, high = (number(factor * part) for part in estimate)
@@ -161,11 +196,11 @@ def _price_rows(cell: BoardCell) -> list[tuple[str, ...]]:
             places.get(one.policy, "–"),
             one.policy,
             "–" if one.value is None else f"{one.value:g}",
-            _shown(one.price, interval=True),
+            shown(one.price, interval=True),
             f"{percent(points[one.policy, one.value].late)} %",
             f"{percent(points[one.policy, one.value].worst)} %",
-            _shown(one.better, 100.0, " %", interval=True),
-            _shown(one.over_fallback, interval=True),
+            shown(one.better, 100.0, " %", interval=True),
+            shown(one.over_fallback, interval=True),
         )
         for one in cell.priced
     ]
@@ -213,7 +248,7 @@ def _against_rules(cell: BoardCell, level: float) -> Table:
             continue
         found = [one.against[rule][level] for rule in rules]
         rescales = ("–" if part.rescales is None else number(part.rescales) for part in found)
-        rows.append((one.policy, *(_shown(part.cost, interval=True) for part in found), *rescales))
+        rows.append((one.policy, *(shown(part.cost, interval=True) for part in found), *rescales))
     head = (f"{what}, of {rule}" for what in ("cost", "rescales") for rule in rules)
     return Table(f"Against each tuned rule, {percent(level)} % late", ("policy", *head), rows)
 
@@ -231,7 +266,7 @@ def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     ]
 
 
-def tables_beside(cell: BoardCell, config: FrontierConfig, currency: str) -> list[Table]:
+def tables_beside(cell: BoardCell, config: ComparesAtLateness, currency: str) -> list[Table]:
     """Return the tables below that of the costs.
 
     Args:
@@ -281,7 +316,7 @@ def shift_table(board: FrontierBoard) -> Table:
             number(one.cost),
             f"{percent(one.late)} %",
             number(one.rescales),
-            _shown(one.ratio, interval=True),
+            shown(one.ratio, interval=True),
             "–" if one.rise is None else f"{one.rise:+.2f}",
         )
         for one in board.shifts
