@@ -62,6 +62,5 @@ def planner_walk(pick: Pick) -> dict[str, object]:
             "std_1h": pick.real("walk.std_1h", 0.005, 0.6, log=True),
             "pull_per_h": pick.real("walk.pull_per_h", 0.005, 5.0, log=True, physical="low"),
             "jumps_per_day": pick.real("walk.jumps_per_day", 0.02, 200.0, log=True, physical="low"),
-            "minutes": pick.real("walk.minutes", 1.0, 20_000.0, log=True, physical="high"),
         },
     }

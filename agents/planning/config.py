@@ -83,7 +83,8 @@ class MdpConfig(ConfigModel):
     neighbours: float = Field(
         40.0,
         gt=0,
-        description="minutes that the transitions of neighbouring levels count for in a state",
+        description="minutes that the transitions of neighbouring levels count for in a state; "
+        "those that a walk counts for",
     )
     own_weight: float = Field(
         1.0,

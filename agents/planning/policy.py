@@ -17,7 +17,7 @@ from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN
 from agents.planning.chain import RARE, LoadChain, highest_level, pooled, sparse, with_own
 from agents.planning.config import MdpConfig
 from agents.planning.forecast import AHEAD, QUANTILE, LoadForecasts
-from agents.planning.load import HISTORY, STATES, levels
+from agents.planning.load import HISTORY, MOODS, STATES, levels
 from agents.planning.look_ahead import (
     BLIND,
     DOWN,
@@ -33,6 +33,7 @@ from agents.planning.look_ahead import (
 from agents.planning.recall import OWN, SINCE_SOLVED, Minutes, Own, Recall, Watched, remember
 from agents.planning.trained import Trained, own_pasts, trained
 from agents.planning.value import Offer, StepPrices, solve
+from agents.planning.walk import of_levels
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.errors import PolicyError
 from dsp_gym.job.catalog import load_job
@@ -84,6 +85,7 @@ class _Load(NamedTuple):
     chain: LoadChain
     rare: float  # probability at or below which the chain drops successors
     highest: float  # level that was counted, as a multiple of the reference
+    by_level: LoadChain | None = None  # of a walk, which is the same whatever the mood
 
 
 _LOADS: dict[tuple[bytes, float | None], _Load] = {}
@@ -110,11 +112,14 @@ def _load_of(counts: Floats, neighbours: float | None) -> _Load:
             _LOADS.pop(next(iter(_LOADS)), None)
         kept = counts.copy()
         if neighbours is None:
-            weights, rare, highest = kept, _RARE_OF_WALKS, math.inf
+            rare, by_level = _RARE_OF_WALKS, sparse(of_levels(kept), _RARE_OF_WALKS)
+            chain = sparse(kept, rare)
+            found = _Load(kept, LoadForecasts(kept), chain, rare, math.inf, by_level)
         else:
-            weights, rare, highest = pooled(kept, neighbours), RARE, highest_level(kept)
-        chain = sparse(weights, rare)
-        found = _LOADS[key] = _Load(kept, LoadForecasts(weights), chain, rare, highest)
+            weights = pooled(kept, neighbours)
+            forecasts, highest = LoadForecasts(weights), highest_level(kept)
+            found = _Load(kept, forecasts, sparse(weights), RARE, highest)
+        _LOADS[key] = found
     return found
 
 
@@ -393,10 +398,18 @@ class MdpPolicy(ExplainingPolicy):
             if len(self._values) >= min(_KEPT_VALUES, len(found.size)):
                 # Bounded: the oldest solution goes first, as dicts keep the order of insertion.
                 self._values.pop(next(iter(self._values)))
-            load, weight = self._load, self.config.own_weight
-            chain = with_own(load.chain, self._weights, own, weight, load.rare)
-            self._values[key] = solve(chain, self._levels, offer, terms)
+            self._values[key] = self._valued(offer, own, terms)
         self._ready.value[j, :, :count] = self._values[key]
+
+    def _valued(self, offer: Offer, own: Ints, terms: StepPrices) -> Floats:
+        """Solve for the values of a job's configurations, (STATES, N)."""
+        load, weight = self._load, self.config.own_weight
+        if load.by_level is not None and not len(own):
+            # Moods neither matter nor mix: one is solved, the values of the others are equal.
+            one = solve(load.by_level, self._levels[::MOODS].copy(), offer, terms)
+            return np.repeat(one, MOODS, axis=0)
+        chain = with_own(load.chain, self._weights, own, weight, load.rare)
+        return solve(chain, self._levels, offer, terms)
 
     @property
     def _slo_s(self) -> Floats:

@@ -124,7 +124,7 @@ def own_pasts(start: Trained, jobs: Topology) -> Mapping[int, Mapping[str, Float
 def _named(config: MdpConfig) -> Floats:
     """Return the law of the load that the configuration names, or the shipped one."""
     if config.walk is not None:
-        return walk_weights(config.walk)
+        return walk_weights(config.walk, config.neighbours)
     return read_counts(TABLE if config.transitions is None else Path(config.transitions))
 
 

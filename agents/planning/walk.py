@@ -43,12 +43,6 @@ class WalkConfig(ConfigModel):
         "1440: every minute is drawn anew, and the present one says nothing",
     )
     mean: float = Field(0.5, gt=0, le=0.8, description="load that the walk is pulled to")
-    minutes: float = Field(
-        200.0,
-        gt=0,
-        description="minutes that the walk counts for in each state, beside those of the job's own "
-        "last two days",
-    )
 
 
 def level_steps(walk: WalkConfig) -> Floats:
@@ -77,13 +71,26 @@ def level_steps(walk: WalkConfig) -> Floats:
     )
 
 
-def walk_weights(walk: WalkConfig) -> Floats:
+def walk_weights(walk: WalkConfig, minutes: float) -> Floats:
     """Return the walk as weights of transitions between the load's states.
 
     Args:
         walk: Its weights.
+        minutes: Minutes that it counts for in each state, beside those of a job's own past.
 
     Returns:
         (STATES, STATES) minutes, as `agents.planning.chain.pooled` returns them.
     """
-    return np.asarray(walk.minutes * np.kron(level_steps(walk), np.eye(MOODS)))
+    return np.asarray(minutes * np.kron(level_steps(walk), np.eye(MOODS)))
+
+
+def of_levels(weights: Floats) -> Floats:
+    """Return the weights of a walk between levels alone: it is the same whatever the mood.
+
+    Args:
+        weights: (STATES, STATES), as `walk_weights` returns them.
+
+    Returns:
+        (LEVELS, LEVELS) minutes.
+    """
+    return np.ascontiguousarray(weights[::MOODS, ::MOODS])

@@ -7,8 +7,9 @@ import pytest
 
 from agents.planning.chain import TABLE, read_counts, write_counts
 from agents.planning.config import MdpConfig
-from agents.planning.load import BIN, LEVELS, MOODS, STATES
+from agents.planning.load import BIN, LEVELS, MOODS, STATES, levels
 from agents.planning.policy import MdpPolicy
+from agents.planning.value import Offer, StepPrices, solve
 from agents.planning.walk import WalkConfig, level_steps, walk_weights
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError
@@ -34,7 +35,7 @@ def test_rows_are_probabilities(std_1h, pull_per_h, jumps_per_day):
     steps = level_steps(walk)
     assert steps.min() >= 0.0
     np.testing.assert_allclose(steps.sum(axis=1), 1.0, atol=1e-12)
-    np.testing.assert_allclose(walk_weights(walk).sum(axis=1), walk.minutes, atol=1e-9)
+    np.testing.assert_allclose(walk_weights(walk, 7.0).sum(axis=1), 7.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("std_1h", [0.02, 0.1, 0.35])
@@ -63,7 +64,7 @@ def test_jumps_are_as_many_as_it_says_and_lead_anywhere_up_to_twice_the_mean():
 
 
 def test_trend_and_peak_stay_as_they_are():
-    weights = walk_weights(WalkConfig())
+    weights = walk_weights(WalkConfig(), 40.0)
     before, to = np.nonzero(weights)
     assert set(before % MOODS - to % MOODS) == {0}
 
@@ -77,7 +78,7 @@ def test_a_planner_drops_no_jump_however_rare():
 
 def test_the_table_is_not_read_where_there_is_a_walk(tmp_path):
     _, walked, _ = MdpPolicy(MdpConfig(walk=WalkConfig())).shared()
-    np.testing.assert_array_equal(walked, walk_weights(WalkConfig()))
+    np.testing.assert_array_equal(walked, walk_weights(WalkConfig(), 40.0))
     _, counted, _ = MdpPolicy().shared()
     np.testing.assert_array_equal(counted, read_counts(TABLE))
     write_counts(tmp_path / "table", np.eye(STATES))
@@ -89,4 +90,14 @@ def test_a_walk_takes_the_place_of_what_a_trained_policy_counted():
     trained = make("learned").config
     walked = MdpPolicy(MdpConfig(path="shipped:planning", walk=WalkConfig()))
     assert walked.config.late_price == trained.late_price
-    np.testing.assert_array_equal(walked.shared()[1], walk_weights(WalkConfig()))
+    np.testing.assert_array_equal(walked.shared()[1], walk_weights(WalkConfig(), 40.0))
+
+
+def test_one_mood_is_solved_for_all():
+    """As the whole chain of states is, to the bit: no mood leads to another."""
+    policy = MdpPolicy(MdpConfig(walk=WalkConfig(), own_weight=0.0))
+    load = policy.shared()[0]
+    offer = Offer(np.array([0.3, 0.6, 1.2]), np.array([0.5, 0.8, 1.5]))
+    terms = StepPrices(2.5, 6.0, 20.0, 5.0, 1.0, 0.03, 0.9972, 2.0)
+    whole = solve(load.chain, levels(), offer, terms)
+    np.testing.assert_array_equal(policy._valued(offer, np.zeros(0, np.int64), terms), whole)
