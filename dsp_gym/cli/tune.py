@@ -37,11 +37,22 @@ AtOnceOption = Annotated[
 ]
 
 
+SeedsOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Training seeds per load and trial; of a referee, triples of each kind of jobs in "
+        "each family of load.",
+    ),
+]
+
+
 EXAMPLES = (
     "Examples:\n\n"
     "  dsp-gym tune ds2 core-v2\n\n"
     "  dsp-gym tune ds2 core-v2 --seed 1 --out runs/again        the same search, drawn anew\n\n"
     "  dsp-gym tune planner-walk core-v2 --seeds 1\n\n"
+    "  dsp-gym tune ds2 core-v3                                  on its development set\n\n"
     "  dsp-gym tune justin-paper q11 --trials 50\n\n"
     "  dsp-gym tune agent q11-quickstart --trials 20\n\n"
     "  dsp-gym tune agent q11-quickstart --at-once 4     four trainings in parallel\n\n"
@@ -57,11 +68,11 @@ def tune(
             help="A policy, by name or file; or 'agent', for the agent of an experiment."
         ),
     ],
-    config: Annotated[str, typer.Argument(help="A benchmark, a frontier or an experiment.")],
+    config: Annotated[str, typer.Argument(help="A benchmark, frontier, referee or experiment.")],
     trials: Annotated[
         int, typer.Option(min=1, help="Most trials of the search, those before --resume included.")
     ] = 200,
-    seeds: Annotated[int, typer.Option(min=1, help="Training seeds per load and trial.")] = 2,
+    seeds: SeedsOption = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     at_once: AtOnceOption = 1,
     resume: Annotated[
@@ -78,9 +89,9 @@ def tune(
 ) -> None:
     """Search for a policy's best parameters, or an agent's, on training loads only.
 
-    On a benchmark or a frontier it searches for little cost and little lateness at once, and writes
-    the cheapest policy at each level of lateness. It ends early once 60 trials have gained less
-    than a hundredth. On an experiment it searches for the highest reward. The best so far is
+    On a benchmark, frontier or referee it searches for little cost and little lateness at once, and
+    writes the cheapest policy at each level of lateness. It ends early once 60 trials have gained
+    less than a hundredth. On an experiment it searches for the highest reward. The best so far is
     written after every improvement, as a policy that can be named like any other; for an agent, as
     an experiment to train. Ctrl-C keeps it; --resume continues. The result depends on --at-once,
     but neither on the engine nor on its workers.
@@ -177,8 +188,6 @@ class _Search:
 
 def _search(policy: str, config: str, seeds: int, out: Path | None, how: _How) -> _Search:
     """Resolve the policy and the benchmark of the command line."""
-    from dsp_gym.evaluation.frontier.board import frontier_fingerprint
-    from dsp_gym.evaluation.frontier.config import FrontierConfig
     from dsp_gym.experiments.comparison import read_comparison
     from dsp_gym.experiments.experiment import ExperimentConfig
     from dsp_gym.experiments.tuning.agent import AgentObjective
@@ -197,14 +206,9 @@ def _search(policy: str, config: str, seeds: int, out: Path | None, how: _How) -
             )
         agent = AgentObjective(whole)
         return _Search(name, AGENT, agent, search_space(AGENT), folder, "train", how)
-    measures: str | None = None
-    levels: tuple[float, ...] = ()
-    if isinstance(whole, FrontierConfig):
-        measures, levels = frontier_fingerprint(whole), whole.lateness
-        whole = whole.tuning_benchmark()
     label, base, _ = resolve(policy)
     space = search_space(base.policy, label)
-    objective = PolicyObjective(policy, name, whole, seeds=seeds, levels=levels, measures=measures)
+    objective = PolicyObjective(policy, name, whole, seeds=seeds)
     then = f"evaluate {config} --policies all,"
     return _Search(name, objective.label, objective, space, folder, then, how)
 

@@ -6,6 +6,7 @@ import signal
 from dataclasses import replace
 from importlib.metadata import entry_points
 
+import numpy as np
 import pytest
 import yaml
 from sqlalchemy import NullPool
@@ -14,6 +15,7 @@ from dsp_gym.config.files import load_model, parse, read_yaml
 from dsp_gym.engine import HERE, LocalEngine
 from dsp_gym.errors import ConfigError, StorageError
 from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.referee.config import RefereeConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.tuning.agent import AgentObjective, with_held_out_seeds
 from dsp_gym.experiments.tuning.course import write_course
@@ -526,3 +528,46 @@ def test_a_file_may_have_a_search_space_of_its_own():
     picked = search_space("mdp", "planner-walk")(RandomPick(1))
     assert "walk" in picked
     assert "walk" not in search_space("mdp", "learned")(RandomPick(1))
+
+
+REFEREE = {
+    "policies": [{"policy": "ds2", "rule": True, "knob": "target_utilization", "values": [0.5]}],
+    "jobs": [{"name": "nexmark", "named": ["nexmark-q3"]}],
+    "loads": [
+        {
+            "name": name,
+            "group": "known",
+            "triples": 3,
+            "episode_s": episode_s,
+            "load": {"form": "constant", "rate": {"between": [0.3, 0.6]}, "noise_cv": 0.05},
+        }
+        for name, episode_s in (("short", 600), ("long", 1200))
+    ],
+    "development": 1,
+    "ledger": "ledger.jsonl",
+}
+
+
+def test_a_referee_is_tuned_on_its_development_set():
+    config = RefereeConfig.model_validate(REFEREE)
+    objective = PolicyObjective("ds2", "here", config, seeds=2)
+    assert objective.levels == (0.01, 0.02, 0.03)
+    assert objective.decisions == 2 * (10 + 20)
+    about = objective.about()
+    assert (about["split"], about["triples"]) == ("development", 4)
+    assert about["families"] == ["short", "long"]
+    steps = []
+    score = objective.score({}, lambda taken, of: steps.append((taken, of)))
+    assert steps == [(taken, 30) for taken in range(1, 31)]
+    # Every triple counts alike, whatever its length.
+    alone = {
+        name: PolicyObjective(
+            "ds2",
+            "here",
+            config.model_copy(update={"loads": tuple(f for f in config.loads if f.name == name)}),
+            seeds=2,
+        ).score({}, lambda taken, of: None)
+        for name in ("short", "long")
+    }
+    assert score.value == pytest.approx(np.mean([one.value for one in alone.values()]))
+    assert score.late == pytest.approx(np.mean([one.late for one in alone.values()]))
