@@ -24,6 +24,7 @@ from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.referee.board import referee_fingerprint
 from dsp_gym.evaluation.referee.config import RefereeConfig
 from dsp_gym.evaluation.referee.development import development_runs
+from dsp_gym.evaluation.scorecard import ScorecardCell
 from dsp_gym.experiments.comparison import AnyComparison
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.sizing import reference_cost_per_s
@@ -166,7 +167,9 @@ class PolicyObjective:
     def score(self, params: Mapping[str, object], told: OnSteps) -> Score:
         entrant = Entrant(policy=self.config(params), name=LABEL)
         steps, done = sum(runs.steps for runs in self._runs), 0
-        cells, costs, earned = [], [], []
+        cells: list[ScorecardCell] = []
+        costs: list[float] = []
+        earned: list[float] = []
         for runs in self._runs:
             rewards = _Rewards(runs, self._weights) if self.goal == "reward" else None
 
