@@ -29,6 +29,12 @@ from dsp_gym.metrics.samples import SAMPLE_S
 SAME_LOAD = 0.05
 """Offered rates that differ by no more, relatively, are one load with its noise."""
 
+FULL = 0.95
+"""A vertex that is busy for so large a share of the time takes all that it can."""
+
+WAITING_S = 10.0
+"""Seconds of its rate that wait for a job whose sources never run out of records."""
+
 TRANSITION_COLUMNS = (
     "source",
     "run",
@@ -207,6 +213,11 @@ def _window(spec: JobSpec, t_s: float, vertices: Mapping[str, TransitionRow]) ->
         offered = np.inf if blocked > 1 - SATURATED else rate
     else:
         offered = rate + sum(_number(g, 0.0) for g in growth)
+    # A backlog that is worked off, or stays, hides that the job takes all that it can.
+    waiting = sum(_number(row.get("pending_records"), 0.0) for row in sources)
+    busy = max(_number(row["busy_ms_per_s"], 0.0) for row in vertices.values()) / 1000
+    if rate > 0 and waiting >= WAITING_S * rate and busy >= FULL:
+        offered = np.inf
     return _Window(t_s, float(sources[0]["seconds"]), vertices, rate, offered)
 
 

@@ -28,6 +28,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.restarts import LONGEST_OUTAGE_S, restart_between
 from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
@@ -40,9 +41,6 @@ MOST_PARTS = 40
 """Of a fit: it takes seconds, and beyond them the same load comes again."""
 LEAST_BUSY = 0.05
 """A job that was never busier shows nothing of its capacity."""
-LONGEST_OUTAGE_S = 1800.0
-FINE_S = 15.0
-"""Scrapes that are further apart show no outage of a rescale."""
 _COLUMNS = (
     "records_in_per_s",
     "records_out_per_s",
@@ -52,6 +50,7 @@ _COLUMNS = (
     "state_read_latency_ms",
     "state_write_latency_ms",
     "pending_growth_per_s",
+    "pending_records",
 )
 
 
@@ -65,6 +64,7 @@ class _Story:
     last_s: float = -math.inf
     interval_s: float = 0.0
     restarts: int = 0  # with the same tasks as before
+    outages_s: list[float] = field(default_factory=list)  # of rescales
     metrics: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -177,6 +177,9 @@ def _take_in(story: _Story, topology: Topology, spec: JobSpec, samples: Samples)
     levels = Configuration.of_spec(spec).memory_level
     for number, running in enumerate(running_in(spec, samples)):
         before = story.ran[-1] if story.ran else None
+        if before is not None and before.parallelism != running.parallelism and number > 0:
+            found = restart_between(spec, samples, before, running, story.interval_s)
+            story.outages_s.append(found.up_s - found.stopped_s)
         near = (
             before is not None
             and running.since_s - before.until_s <= _gap_s(story)
@@ -251,15 +254,8 @@ def thinned(seen: Sequence[SteadyPart]) -> list[SteadyPart]:
 
 
 def _rescale(story: _Story) -> RescaleTimes:
-    """Outages between two configurations, where scrapes are close enough to show them."""
-    down = [
-        after.since_s - before.until_s
-        for before, after in pairwise(story.ran)
-        if before.parallelism != after.parallelism
-        and 0 < after.since_s - before.until_s <= LONGEST_OUTAGE_S
-    ]
-    if len(down) < 3 or story.interval_s > FINE_S:
-        return RescaleTimes()
+    """Outages between two configurations."""
+    down = [one for one in story.outages_s if 0 < one <= LONGEST_OUTAGE_S]
     return RescaleTimes.of_outages(down)
 
 

@@ -77,8 +77,32 @@ def job_replay(history: JobHistory, replay: HistoryReplay) -> JobReplay:
         blocks=tuple(np.unique(block).tolist()),
         policies={name: _policy(history, run, at, block) for name, run in runs.items()},
         failures=replay.failures,
-        observed=observed_job(history, replay.runs[INCUMBENT], at),
+        observed=with_gone(history, observed_job(history, replay.runs[INCUMBENT], at), at),
     )
+
+
+def with_gone(history: JobHistory, seen: ObservedJob, at: Ints) -> ObservedJob:
+    """Add the time in which the job was gone to its late shares.
+
+    A job that fails and comes back as it was is late for everybody: no policy caused it, and no
+    replay covers it.
+
+    Args:
+        history: of the job.
+        seen: figures of the replayed slots.
+        at: (N,) those slots.
+
+    Returns:
+        Figures of the whole time; the same where no such time is known.
+    """
+    late_s = np.where(np.isnan(history.arrived), history.late * history.seconds, np.nan)
+    late_s[at] = np.nan
+    gone_s, replayed_s = float(np.nansum(late_s)), float(history.seconds[at].sum())
+    if seen.late is None or not gone_s > 0:
+        return seen
+    gone = gone_s / (gone_s + replayed_s)
+    late, model = (gone + (1.0 - gone) * (one or 0.0) for one in (seen.late, seen.model_late))
+    return seen.model_copy(update={"gone": gone, "late": late, "model_late": model})
 
 
 def _policy(history: JobHistory, run: PolicyRun, at: Ints, block: Ints) -> PolicyReplay:

@@ -77,11 +77,11 @@ def figures_of(replay: JobReplay, policy: str, incumbent: str = INCUMBENT) -> Fi
     share = _ratio(saved, base.of("cost"), drawn)
     late = _ratio(own.of("slo_s"), own.of("seconds"), drawn)
     later = _ratio(own.of("slo_s") - base.of("slo_s"), seconds, drawn)
-    error = replay.observed.late_error
+    error, gone = replay.observed.late_error, replay.observed.gone
     return {
         "saving_per_month": _widened(per_month, off * abs(per_month.value)),
         "saving": _within(_widened(share, off * abs(share.value)), -np.inf, 1.0),
-        "late": _within(_widened(late, error), 0.0, 1.0),
+        "late": _within(_widened(late.with_gone(gone), error), 0.0, 1.0),
         "later": _within(_widened(later, error), -1.0, 1.0),
     }
 
@@ -100,7 +100,7 @@ def replayed_incumbent(replay: JobReplay, policy: str) -> ReplayedIncumbent:
     return ReplayedIncumbent(
         policy=policy,
         cost_per_month=_within(_widened(cost, seen.cost_error * cost.value), 0.0, np.inf),
-        late=_within(_widened(late, seen.late_error), 0.0, 1.0),
+        late=_within(_widened(late.with_gone(seen.gone), seen.late_error), 0.0, 1.0),
         lag_s=own.lag_s,
         latency_p95_s=own.latency_p95_s,
         rescales_per_day=float(DAY_S * own.of("rescales").sum() / seconds.sum()),

@@ -111,7 +111,10 @@ class ObservedRun:
         restarts = len(self.restarts())
         if restarts:
             times = "once" if restarts == 1 else f"{restarts} times"
-            found.append(f"the job restarted {times} without a rescale; that time is left out")
+            found.append(
+                f"the job restarted {times} without a rescale; that time is not replayed, and "
+                "every policy was as late in it as the job"
+            )
         for names, slots in self.other_graphs.items():
             of = "1 decision slot is" if slots == 1 else f"{slots} decision slots are"
             found.append(f"{of} of another graph ({', '.join(names)}) and left out")

@@ -8,14 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from dsp_gym.arrays import Floats
 from dsp_gym.backends.flink.history import FlinkHistory
 from dsp_gym.errors import ConfigError, MetricsError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.metrics.restarts import restart_between, up_since_s
 from dsp_gym.metrics.running import RunningTime, interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.whatif.history import JobHistory
@@ -24,14 +22,6 @@ from dsp_gym.whatif.slots import SampledSlots, sampled_slots, slot_edges
 
 CARRIED_S = 600.0
 """Samples of the chunk before that are looked at again, so that no increase is lost between two."""
-
-LONGEST_OUTAGE_S = 1800.0
-"""A longer time without the job is no rescale."""
-
-_SHARES = ("busy", "idle", "backpressured")
-
-FINE_S = 15.0
-"""Scrapes that are further apart show no outage."""
 
 
 def job_files(folder: Path) -> list[JobSpec]:
@@ -136,71 +126,29 @@ class _Passing:
         if before is None or one.restarted or one.parallelism != before.parallelism:
             if before is None:
                 self._next_s = one.since_s
-                up_s = _up_since(self._spec, samples.between(-math.inf, one.since_s + 1.0))
+                up_s = up_since_s(self._spec, samples.between(-math.inf, one.since_s + 1.0))
                 up_s = up_s if math.isfinite(up_s) else -math.inf
             else:
-                stopped_s, up_s = _restart(self._spec, samples, before, one, self._scrape_s)
-                self._ran[-1] = replace(before, until_s=stopped_s)
+                found = restart_between(self._spec, samples, before, one, self._scrape_s)
+                self._ran[-1] = replace(before, until_s=found.stopped_s)
+                up_s = found.up_s
             one = replace(one, since_s=up_s)
         self._ran.append(one)
 
     def ended(self) -> tuple[list[SampledSlots], list[Deployed]]:
         """The slots, and the configurations that were deployed."""
-        return self._slots, _deployed(self._spec, self._ran, self._scrape_s)
+        return self._slots, _deployed(self._spec, self._ran)
 
 
-def _restart(
-    spec: JobSpec, samples: Samples, before: RunningTime, after: RunningTime, scrape_s: float
-) -> tuple[float, float]:
-    """Find the last scrape of a run, and when the tasks of the next one came up, s.
-
-    Runs are known to two scrapes, in which a backlog grows by far more than while the job is down.
-    """
-    near = samples.between(before.until_s - 3 * scrape_s, after.since_s + 3 * scrape_s)
-    counted = [near.grid(vertex.name, "records_out_total") for vertex in spec.vertices]
-    scrapes = np.concatenate([times for times, _, _ in counted])
-    begun = np.concatenate([_begun(times, counts, scrape_s) for times, _, counts in counted])
-    old = scrapes[scrapes < begun.min(initial=math.inf)]
-    if not len(begun) or not len(old):
-        return before.until_s, after.since_s
-    stopped_s, first_s = float(old.max()), float(begun.min())
-    up_s = _up_since(spec, near.between(stopped_s, first_s + scrape_s))
-    return stopped_s, min(max(up_s, stopped_s), first_s)
-
-
-def _begun(times: Floats, counts: Floats, scrape_s: float) -> Floats:
-    """Find the first samples of new tasks: their counts fall, or begin later than all others."""
-    found = [np.empty(0)]
-    for column in counts.T:
-        known = np.flatnonzero(np.isfinite(column))
-        is_new = np.diff(column[known], prepend=column[known[:1]]) < 0
-        is_new[:1] = times[known[:1]] > times[0] + 1.5 * scrape_s
-        found.append(times[known[is_new]])
-    return np.concatenate(found)
-
-
-def _up_since(spec: JobSpec, samples: Samples) -> float:
-    """Compute since when tasks are up, from the times that they accumulated; inf: not told."""
-    found = [math.inf]
-    for vertex in spec.vertices:
-        grids = [samples.grid(vertex.name, f"{share}_ms_total") for share in _SHARES]
-        if all(len(times) for times, _, _ in grids):
-            up_ms = sum(float(np.nanmax(values[0])) for _, _, values in grids)
-            found.append(float(grids[0][0][0]) - 1e-3 * up_ms)
-    return min(found)
-
-
-def _deployed(spec: JobSpec, ran: Sequence[RunningTime], scrape_s: float) -> list[Deployed]:
-    """Configurations one after the other; what lies between two of them is a rescale's outage."""
+def _deployed(spec: JobSpec, ran: Sequence[RunningTime]) -> list[Deployed]:
+    """Configurations one after the other; between two of them the job was gone."""
     levels = Configuration.of_spec(spec).memory_level
     found: list[Deployed] = []
     before: RunningTime | None = None
     for one in ran:
-        gap_s = math.inf if before is None else one.since_s - before.until_s
         same = before is not None and before.parallelism == one.parallelism
         if not same or one.restarted:  # else scrapes failed, or a chunk ended
-            timed = (same or scrape_s <= FINE_S) and gap_s <= LONGEST_OUTAGE_S
-            down_s = before.until_s if timed and before is not None else math.nan
+            down_s = math.nan if before is None else before.until_s
             found.append(Deployed(one.since_s, Configuration(one.parallelism, levels), down_s))
         before = one
     return found

@@ -33,6 +33,18 @@ class Ranged(ConfigModel):
     low: float = Field(description="lower end of the interval")
     high: float = Field(description="upper end of the interval")
 
+    def with_gone(self, gone: float) -> Ranged:
+        """A late share of the replayed time, made one of the whole time.
+
+        Args:
+            gone: share of the whole time in which the job was gone, so late.
+
+        Returns:
+            Late share of the whole time.
+        """
+        ends = self.times(1.0 - gone)
+        return Ranged(value=gone + ends.value, low=gone + ends.low, high=gone + ends.high)
+
     def times(self, factor: float) -> Ranged:
         """The same in another unit.
 
@@ -63,6 +75,11 @@ class ObservedJob(ConfigModel):
     lag_s: float | None = Field(description="observed mean backlog, s of arrivals; none: unknown")
     model_lag_s: float | None = Field(description="the model's, over the slots that were measured")
     rescales_per_day: float = Field(description="observed")
+    gone: float = Field(
+        0.0,
+        description="share of the time in which the job was gone without a rescale; no replay "
+        "covers it, and every late share contains it",
+    )
 
     @property
     def cost_error(self) -> float:

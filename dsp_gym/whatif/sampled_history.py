@@ -14,6 +14,7 @@ from dsp_gym.calibration.observations import LEAST_LOOKUPS, SATURATED, Latency, 
 from dsp_gym.errors import MetricsError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
+from dsp_gym.metrics.restarts import LONGEST_OUTAGE_S
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.whatif.history import (
     GridSlots,
@@ -127,7 +128,8 @@ def slots_history(
     load = np.where(_struck(restarts, edges), np.nan, load)
     lag_s = seen.pending / np.maximum(load, 0.1 * float(spec.source.rate_per_s))
     known = [k > 0 and one not in restarts for k, one in enumerate(deployed)]
-    outages = np.where(known, [one.t_s - one.down_since_s for one in deployed], np.nan)
+    down_s = np.array([one.t_s - one.down_since_s for one in deployed])
+    outages = np.where(known & (down_s <= LONGEST_OUTAGE_S), down_s, np.nan)
     late = _late(seen, lag_s, float(spec.slo.latency_s))
     return gridded(
         name,
@@ -172,7 +174,11 @@ def _of_restarts(restarts: Sequence[Deployed]) -> list[str]:
     if not restarts:
         return []
     times = "once" if len(restarts) == 1 else f"{len(restarts)} times"
-    return [f"the job restarted {times} without a rescale; that time is left out"]
+    gone_s = sum(one.t_s - one.down_since_s for one in restarts if math.isfinite(one.down_since_s))
+    return [
+        f"the job restarted {times} without a rescale: it was gone for {gone_s:.0f} s, which are "
+        "not replayed and count as late for every policy"
+    ]
 
 
 def _silent(name: str, seconds: float) -> MetricsError:
@@ -191,8 +197,12 @@ def _late(seen: SampledSlots, lag_s: Floats, bound_s: float) -> Floats:
 
 
 def _with_outages(late: Floats, down: Floats) -> Floats:
-    """Late share of the slots, those seconds included in which the job was down."""
-    return np.asarray(np.clip(down + (1 - down) * late, 0.0, 1.0))
+    """Late share of the slots, those seconds included in which the job was down.
+
+    While a job is down no sink reports; of such a slot those seconds are known at least.
+    """
+    rest = np.where(np.isnan(late) & (down > 0), 0.0, late)
+    return np.asarray(np.clip(down + (1 - down) * rest, 0.0, 1.0))
 
 
 def _configured(

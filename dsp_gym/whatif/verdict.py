@@ -110,12 +110,17 @@ def _assumed(
 ) -> Iterator[Assumption]:
     """What the figures of a policy rest on that nothing in the history shows."""
     base, own = replay.policies[terms.incumbent], replay.policies[policy]
-    if not history.drawn_outages_s and own.of("rescales").sum() > 0:
-        down_s = own.of("down_s").sum() - base.of("down_s").sum()
-        late = max(0.0, float(down_s / own.of("seconds").sum()))
+    rescales = max(one.of("rescales").sum() for one in (base, own))
+    if not history.drawn_outages_s and rescales > 0:
+        seconds = own.of("seconds").sum()
+        late = float((own.of("down_s").sum() - base.of("down_s").sum()) / seconds)
         high, most = figures["later"].high, terms.gate.max_later
         # No outage at all, and outages twice as long: does the condition of the SLO stand?
         decides = len({one <= most for one in (high - late, high, high + late)}) > 1
+        # Is the model trusted without the outages that it gave to the deployed rescales?
+        deployed_late = float(replay.policies[INCUMBENT].of("down_s").sum() / seconds)
+        decides |= _untrusted(replay.observed, deployed_late, terms.trust)
+        late = max(0.0, late)
         values = tuple(float(s) for s in history.spec.rescale.outage_s)
         yield Assumption(of="outage_s", values=values, late=late, decides=decides)
     acts = word in ("promote", "rescue")
@@ -123,6 +128,14 @@ def _assumed(
         yield Assumption(of="parameters", names=history.assumed, decides=acts)
     if terms.incumbent != INCUMBENT:
         yield Assumption(of="incumbent", names=(terms.incumbent,), decides=acts)
+
+
+def _untrusted(seen: ObservedJob, assumed_late: float, trust: Trust) -> bool:
+    """Whether an assumed lateness alone puts the model's beyond its bound."""
+    if seen.late is None or seen.model_late is None:
+        return False
+    error = seen.model_late - seen.late
+    return error > trust.late >= error - assumed_late
 
 
 def assumption_text(one: Assumption) -> str:

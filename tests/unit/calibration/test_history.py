@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from dsp_gym.calibration.datasets import steady_parts
 from dsp_gym.calibration.history import MOST_PARTS, not_identifiable, thinned
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import JobSpec
@@ -50,3 +51,35 @@ def test_each_limit_of_a_history_is_a_sentence():
     told = kinds(line(), part(0, tasks=1), part(1, tasks=4, saturated=True))
     assert "never ran with more than 4 tasks of 'map'" in told["tasks"]
     assert "capacity" not in told
+
+
+def window(busy: float, waiting: float, growth: float):
+    """Two minutes at 500 records/s."""
+    unknown = ("backpressured_ms_per_s", "cache_hit_rate", "pending_growth_per_s")
+    row = dict.fromkeys(unknown, math.nan)
+    row |= dict.fromkeys(("state_read_latency_ms", "state_write_latency_ms"), math.nan)
+    row |= {"records_in_per_s": 500.0, "records_out_per_s": 500.0, "selectivity": 1.0}
+    row |= {"seconds": 120.0, "parallelism": 2, "memory_level": -1, "busy_ms_per_s": 10.0}
+    source = {**row, "pending_records": waiting, "pending_growth_per_s": growth}
+    return {"source": source, "map": {**row, "busy_ms_per_s": 1000 * busy}, "sink": row}
+
+
+def parts(*windows):
+    return steady_parts(
+        line(), {120.0 * n: one for n, one in enumerate(windows, 1)}, 120.0, "median"
+    )
+
+
+def test_a_full_job_with_a_backlog_is_at_its_capacity_whether_it_grows_or_not():
+    for growth in (0.0, -400.0, 3.0):
+        (found,) = parts(*[window(1.0, 1.7e6, growth)] * 3)
+        assert found.saturated, growth
+        assert found.rate_per_s == 500.0
+        assert "capacity" not in kinds(line(), found)
+
+
+def test_a_job_with_time_left_or_without_a_backlog_is_not():
+    for one in (window(0.6, 1.7e6, 0.0), window(1.0, 40.0, 0.0)):
+        (found,) = parts(one, one)
+        assert not found.saturated
+        assert "capacity" in kinds(line(), found)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from dsp_gym.control.modes import INCUMBENT
+from dsp_gym.whatif.blocks import with_gone
 from dsp_gym.whatif.claims import figures_of, fleet_saving, model_errors
 from dsp_gym.whatif.result import Trust
 from dsp_gym.whatif.verdict import judged
-from tests.unit.whatif.histories import TERMS, history, observed, policy_replay, replayed
+from tests.unit.whatif.histories import DAY_S, TERMS, history, observed, policy_replay, replayed
 
 MONTH_DAYS = 365 / 12
 
@@ -127,3 +131,29 @@ def test_no_figure_lies_beyond_what_is_possible():
     assert figures["late"].low == 0.0
     assert np.isfinite(figures["later"].high)
     assert figures["later"].high <= 1.0
+
+
+def test_time_in_which_the_job_was_gone_is_late_for_every_policy():
+    found = claim([10.0] * 8, [7.0] * 8, observed(late=0.1, model_late=0.1, gone=0.1), late_s=864.0)
+    assert found.late.value == pytest.approx(0.1 + 0.9 * 0.01)
+    assert found.later.value == pytest.approx(0.01)
+
+
+def test_it_is_part_of_what_was_observed():
+    struck = history(days=1.0)
+    arrived, late = struck.arrived.copy(), struck.late.copy()
+    arrived[100:112], late[100:112] = np.nan, 1.0  # an hour of the day
+    struck = replace(struck, arrived=arrived, late=late)
+    at = np.flatnonzero(np.isfinite(arrived))
+    seen = with_gone(struck, observed(late=0.0, model_late=0.01), at)
+    assert seen.late == pytest.approx(1 / 24)
+    assert seen.late_error == pytest.approx(0.01 * 23 / 24)
+
+
+def test_an_assumed_outage_that_makes_the_model_untrusted_decides():
+    replay = replayed([10.0] * 8, observed(late=0.0, model_late=0.03), ds2=policy_replay([7.0] * 8))
+    deployed = policy_replay([10.0] * 8, late_s=0.03 * DAY_S, rescales=4, down_s=0.03 * DAY_S)
+    replay = replay.model_copy(update={"policies": {**replay.policies, INCUMBENT: deployed}})
+    (assumed,) = judged(history(), replay, "ds2", TERMS).assumed
+    assert assumed.of == "outage_s"
+    assert assumed.decides

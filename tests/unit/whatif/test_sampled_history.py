@@ -129,7 +129,8 @@ def test_a_restart_without_a_rescale_is_cut_out_and_counted():
     found = read({(SOURCE, "records_out_total"): counted(TIMES)}, configurations)
     assert np.flatnonzero(np.isnan(found.load_per_s)).tolist() == [10, 11]  # 600 s to 720 s
     assert np.isnan(found.outage_s).all()  # it says nothing of how long a rescale takes
-    assert found.notes == ("the job restarted once without a rescale; that time is left out",)
+    (note,) = found.notes
+    assert "restarted once without a rescale: it was gone for 75 s, which are not" in note
     assert np.flatnonzero(found.rescales).tolist() == [15]
 
 
@@ -142,6 +143,26 @@ def test_a_job_that_is_down_is_late():
     found = read(series, configurations)
     assert found.late[10] == pytest.approx(0.5)
     assert found.late.sum() == pytest.approx(0.5)
+
+
+def test_a_job_that_was_gone_is_late_though_nothing_was_sampled():
+    times = TIMES[(TIMES <= 600) | (TIMES >= 780)]
+    series = {
+        (SOURCE, "records_out_total"): counted(times),
+        (SINK, "latency_p95_ms"): (times, np.full(len(times), 10.0)),
+    }
+    found = read(series, [deployed(0.0, 2), deployed(775.0, 2, down_s=605.0)])
+    assert np.isnan(found.arrived[10:13]).all()
+    assert float((found.late * found.seconds)[10:13].sum()) == pytest.approx(170.0)
+
+
+def test_a_job_that_was_gone_for_long_was_not_rescaled_meanwhile():
+    times = np.arange(0.0, 9001.0, 10.0)
+    times = times[(times <= 1800) | (times >= 5400)]
+    configurations = [deployed(0.0, 2), deployed(5400.0, 3, down_s=1800.0)]
+    found = read({(SOURCE, "records_out_total"): counted(times)}, configurations, until_s=9000.0)
+    assert np.isnan(found.outage_s).all()
+    assert found.late[30:90].tolist() == [1.0] * 60
 
 
 def test_without_latency_the_log_tells_how_late_the_job_is():
