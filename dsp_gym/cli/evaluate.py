@@ -76,6 +76,22 @@ EntriesOption = Annotated[
 ]
 
 
+SeedsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Seeds per load; of a referee, triples of each kind of jobs in each family of load. "
+        "Default: the benchmark's.",
+    ),
+]
+
+CellOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B", help="Of a frontier or referee: only these cells or families of load."
+    ),
+]
+
 SetOption = Annotated[
     str | None,
     typer.Option(
@@ -152,8 +168,8 @@ def evaluate(
     Every policy meets the same loads, seeds and faults. A benchmark runs each policy once; the
     cheapest of those that are rarely late comes first. A frontier, such as core-v2, runs every
     policy at several settings and compares costs at equal lateness. A referee, such as core-v3,
-    does so on triples of a job, a load and a seed that nobody knows beforehand. Writes results.json
-    and a report as Markdown and HTML.
+    does so on triples of a job, a load and a seed that nobody knows beforehand. Writes
+    results.json and a report as Markdown and HTML.
     """
     from dsp_gym.experiments.comparison import Chosen
 
