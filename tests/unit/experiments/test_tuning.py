@@ -22,7 +22,7 @@ from dsp_gym.experiments.tuning.course import write_course
 from dsp_gym.experiments.tuning.objective import PolicyObjective, Score, training_benchmark
 from dsp_gym.experiments.tuning.result import point_file, provenance, write_tuned
 from dsp_gym.experiments.tuning.space import AGENT, GROUP, search_space
-from dsp_gym.experiments.tuning.study import PATIENCE, is_settled, on_bounds, tune
+from dsp_gym.experiments.tuning.study import PATIENCE, SearchResult, is_settled, on_bounds, tune
 from dsp_gym.job.capacity import mst
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loads.splits import LoadSet
@@ -513,13 +513,14 @@ def test_a_bound_that_is_met_stands_in_the_record(tmp_path):
 
 
 def test_the_course_of_a_search_is_drawn_and_kept(tmp_path):
-    found = search(Levels(), tmp_path / "study.db", trials=10)
+    tried = tuple(scores((3.0, 0.005), (2.0, 0.015), (2.5, 0.008), (1.0, 0.4)))
+    found = SearchResult((), DEFAULT_SCORE, tried)
     data, drawn = write_course(tmp_path, "bowl", found, Levels.levels, {"tuned_on": "bowl"})
     kept = json.loads(data.read_text())
-    assert len(kept["trials"]) == 10
-    assert kept["trials"][3] == pytest.approx([found.scores[3].value, found.scores[3].late], 1e-4)
-    assert "bowl: 10 trials" in drawn.read_text()
+    assert kept["tuned_on"] == "bowl"
+    assert kept["trials"] == [[3.0, 0.005], [2.0, 0.015], [2.5, 0.008], [1.0, 0.4]]
     before = drawn.read_bytes()
+    assert b"bowl: 4 trials" in before
     write_course(tmp_path, "bowl", found, Levels.levels, {"tuned_on": "bowl"})
     assert drawn.read_bytes() == before
 
