@@ -94,13 +94,13 @@ def codec_of(topology: Topology, config: EnvConfig, vertices: int | None = None)
     Returns:
         Moves of vertices, with room for that many, or capacity actions.
     """
+    threads = config.simulation.thread_count(len(topology))
     if config.action == "vertex":
-        threads = config.simulation.thread_count(len(topology))
         return VertexCodec(topology, config.ds2_utilization, vertices, threads)
     # Imported where needed: the service model compiles more code than vertex moves need.
     from dsp_gym.envs.capacity.codec import CapacityCodec
 
-    return CapacityCodec(topology, config.capacity)
+    return CapacityCodec(topology, config.capacity, threads)
 
 
 class EnvCore:

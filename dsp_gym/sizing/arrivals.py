@@ -68,9 +68,14 @@ class Arrivals(Kept):
             (J,) records/s over all sources; NaN where they are unknown.
         """
         found = np.full(len(snapshot), np.nan)
-        memory = self._memory.handle(Counted)
-        _arrived(snapshot.topology.handle, snapshot.arrays, memory, found)
+        jobs = len(snapshot)
+        _arrived(snapshot.topology.handle, snapshot.arrays, self.counted, 0, jobs, found)
         return found
+
+    @property
+    def counted(self) -> Handle[Counted]:
+        """The memory as one argument of compiled code."""
+        return self._memory.handle(Counted)
 
 
 @njit(cache=True, nogil=True)
@@ -89,15 +94,22 @@ def pending_records(t: JobFacts, seen: SnapshotArrays, j: int) -> float:
     return total
 
 
-@direct
 @njit(cache=True, nogil=True)
-def _arrived(
-    facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Counted], found: Floats
+def arrived(
+    facts: Handle[JobFacts],
+    seen: SnapshotArrays,
+    memory: Handle[Counted],
+    low: int,
+    high: int,
+    found: Floats,
 ) -> None:
-    """Write records/s since the last snapshot into `found`, (J,). k is the job file of row j."""
+    """Write records/s since the last snapshot of jobs low..high-1 into `found`, (J,).
+
+    Where they are unknown it stays as it is. k is the job file of row j.
+    """
     # m is the memory; everything is per job, so that a batch costs one call.
     t, m = facts.arrays, memory.arrays
-    for j in range(found.shape[0]):
+    for j in range(low, high):
         k = t.row[j]
         processed, rate = 0.0, 0.0
         for v in range(t.n[k]):
@@ -149,3 +161,6 @@ def _arrived(
             m.since_s[j], m.was_down[j] = since, 0
         if status >= RESTARTING:
             m.was_down[j] = 1
+
+
+_arrived = direct(arrived)

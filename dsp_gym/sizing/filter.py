@@ -13,8 +13,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.capacity import slots_in_use, vertex_capacity
@@ -92,7 +90,8 @@ def begin(times: Times, doubt: Doubt, j: int, v: int, column: int, c: Learning) 
     """Set the Gaussian of a vertex: a random walk over levels that starts at one of them."""
     size = times.mean.shape[2]
     last = size - 1
-    doubt.covariance[j, v, :] = 0.0
+    for a in range(size * size):
+        doubt.covariance[j, v, a] = 0.0
     for a in range(last):
         times.mean[j, v, a] = 0.0
         for b in range(last):
@@ -134,13 +133,13 @@ def _update(
     value: float,
     log_p: float,
     noise: float,
+    gain: Floats,
 ) -> None:
     """Take one step of the Kalman filter: ln time measured at a level with p tasks."""
     j, v, column = place
     size = times.mean.shape[2]
     last = size - 1
     mean, cov = times.mean[j, v], doubt.covariance[j, v]
-    gain = np.zeros(size)
     # The observation is h x with h = 1 at the level and ln p at the exponent: gain = cov h.
     for a in range(size):
         gain[a] = cov[a * size + column] + log_p * cov[a * size + last]
@@ -161,7 +160,12 @@ def _update(
 
 @njit(cache=True, nogil=True)
 def _measure(
-    known: Believed, place: tuple[int, int, int], value: float, log_p: float, noise: float
+    known: Believed,
+    place: tuple[int, int, int],
+    value: float,
+    log_p: float,
+    noise: float,
+    gain: Floats,
 ) -> None:
     """Take in a measurement: ln time at a level with p tasks, the first or one more."""
     (j, v, _), c = place, known.rules
@@ -174,25 +178,30 @@ def _measure(
     for a in range(size - 1):
         for b in range(size - 1):
             known.doubt.covariance[j, v, a * size + b] += c.drift**2
-    _update(known.times, known.doubt, place, value, log_p, noise)
+    _update(known.times, known.doubt, place, value, log_p, noise, gain)
 
 
-@direct
 @njit(cache=True, nogil=True)
 def learn(
     facts: Handle[JobFacts],
     tables: Handle[JobTables],
     now: SnapshotArrays,
     believed: Handle[Believed],
+    low: int,
+    high: int,
+    gain: Floats,
 ) -> None:
-    """Learn from a snapshot. j is a job's row, k its job file, v a vertex, p its tasks."""
+    """Learn from a snapshot of jobs low..high-1; `gain` (L + 2,) is room.
+
+    j is a job's row, k its job file, v a vertex, p its tasks.
+    """
     t, file, known = facts.arrays, tables.arrays, believed.arrays
     seen, times, c = known.seen, known.times, known.rules
     records_in = now.vertex[VERTEX.records_in_per_s]
     busy, busy_max = now.vertex[VERTEX.busy_ms_per_s], now.vertex[VERTEX.busy_max_ms_per_s]
     hits = now.vertex[VERTEX.cache_hit_rate]
     size = times.mean.shape[2]
-    for j in range(now.status.shape[0]):
+    for j in range(low, high):
         k = t.row[j]
         filled = now.job[JOB.window_fill, j] >= ENOUGH_FILL
         if now.status[j] != RUNNING or not filled:
@@ -233,11 +242,14 @@ def learn(
             place = (j, v, column)
             # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
-            _measure(known, place, value, log_p, noise)
+            _measure(known, place, value, log_p, noise, gain)
             # `tried` ends the optimism about a level, and `hit` says whether memory would help.
             times.tried[j, v, column] += 1.0
             if not math.isnan(hits[j, v]):
                 times.hit[j, v, column] = hits[j, v]
+
+
+learn_all = direct(learn)
 
 
 @njit(cache=True, nogil=True)

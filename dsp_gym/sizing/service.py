@@ -21,16 +21,16 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
-from dsp_gym.arrays import Floats, Ints
+from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.job.tables import SOURCE
+from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.per_job_state import Kept, Parts, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, Handles, direct
-from dsp_gym.sizing.filter import Believed, Doubt, Learning, Shares, Times, begin, crowd, learn
+from dsp_gym.sizing.filter import Believed, Doubt, Learning, Shares, Times, begin, crowd, learn_all
 from dsp_gym.sizing.prior import Prior
 
 __all__ = ["Believed", "ServiceModel", "SizingConfig", "believed", "carried_per_s", "crowd"]
@@ -137,26 +137,30 @@ class ServiceModel(Kept):
         self._jobs, self._prior, self._handles = jobs, prior, Handles()
         for memory in self._memories:
             memory.reset(jobs, mask)
-        rows = np.ones(len(jobs), dtype=bool) if mask is None else mask
-        # A prior's ratios count as some snapshots, so that measurements correct them slowly.
         if prior.is_filed:
-            seen, times, doubt = self._tables
-            seen.ratio[rows] = prior.ratio[jobs.row[rows]]
-            seen.minutes[rows] = _FILE_MINUTES
-            seen.is_known[rows] = 1
-            levels = prior.tables.start_level[jobs.row]
-            # The Gaussian begins at the start level; levels farther off are less certain, by the
-            # random walk.
-            for j in np.flatnonzero(rows).tolist():
-                for v in range(jobs.max_vertices):
-                    begin(times, doubt, j, v, int(levels[j, v]) + 1, self._rules)
+            rows = np.ones(len(jobs), np.bool_) if mask is None else np.asarray(mask, np.bool_)
+            _start(rows, jobs.handle, self.tables, self.believed, 0, len(jobs))
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Learn from a snapshot; jobs that are down or have just restarted teach nothing."""
-        prior = self._known_prior
-        tables = self._handles.of("tables", lambda: prior.tables)
+        facts, now, jobs = snapshot.topology.handle, snapshot.arrays, len(snapshot)
+        gain = self.room_to_learn()
         # Compiled code gets the whole knowledge at once; it is changed in place.
-        learn(snapshot.topology.handle, tables, snapshot.arrays, self.believed)
+        learn_all(facts, self.tables, now, self.believed, 0, jobs, gain)
+
+    def room_to_learn(self) -> Floats:
+        """Allocate the room of `dsp_gym.sizing.filter.learn`, one per thread.
+
+        Returns:
+            (L + 2,) with undefined content.
+        """
+        return np.empty(self._tables[1].mean.shape[2])
+
+    @property
+    def tables(self) -> Handle[JobTables]:
+        """The job files of the prior as one argument of compiled code."""
+        prior = self._known_prior
+        return self._handles.of("tables", lambda: prior.tables)
 
     @property
     def believed(self) -> Handle[Believed]:
@@ -305,6 +309,35 @@ class ServiceModel(Kept):
             c.drift,
             0.0 if filed else c.optimism,
         )
+
+
+@njit(cache=True, nogil=True)
+def start(
+    chosen: Bools,
+    facts: Handle[JobFacts],
+    tables: Handle[JobTables],
+    model: Handle[Believed],
+    low: int,
+    high: int,
+) -> None:
+    """Take the knowledge of the chosen ones of jobs low..high-1 from their job files."""
+    t, file, known = facts.arrays, tables.arrays, model.arrays
+    seen = known.seen
+    for j in range(low, high):
+        if not chosen[j]:
+            continue
+        k = t.row[j]
+        for v in range(seen.ratio.shape[1]):
+            # A prior's ratios count as some snapshots, so that measurements correct them slowly.
+            seen.ratio[j, v] = file.ratio[k, v]
+            seen.minutes[j, v] = _FILE_MINUTES
+            seen.is_known[j, v] = 1
+            # The Gaussian begins at the start level; levels farther off are less certain, by the
+            # random walk.
+            begin(known.times, known.doubt, j, v, file.start_level[k, v] + 1, known.rules)
+
+
+_start = direct(start)
 
 
 @njit(cache=True, nogil=True)

@@ -93,6 +93,24 @@ class CapacityTargets(NamedTuple):
         )
 
 
+class AimRoom(NamedTuple):
+    """Scratch of `aim`, (kappas,), one per thread."""
+
+    wanted: Floats  # load of each multiple that a vertex must carry alone
+    reached: Bools  # whether every vertex carries it
+    cost: Floats  # of the cheapest choice of a vertex
+
+    @classmethod
+    def of(cls) -> AimRoom:
+        """Allocate the scratch of a thread.
+
+        Returns:
+            Arrays with undefined content.
+        """
+        count = len(KAPPAS)
+        return cls(np.empty(count), np.empty(count, np.bool_), np.empty(count))
+
+
 @njit(cache=True, nogil=True)
 def unit_cost(t: JobFacts, k: int, column: int) -> float:
     """Return the cost of a subtask at memory level `column` - 1; 1 where the job has no prices.
@@ -112,39 +130,52 @@ def aim(
     load: CourseMemory,
     j: int,
     to: CapacityTargets,
+    room: AimRoom,
 ) -> None:
     """Fill in the targets of job j (job file k): v a vertex, i a multiple, p its tasks."""
-    k = t.row[j]
+    k, multiples, vertices = t.row[j], to.cost.shape[1], to.parallelism.shape[2]
     present = load.course.present_per_s[j]
     to.obstacle[j] = _obstacle(seen, load, j)
     able = to.obstacle[j] == READY
     backlog = load.course.backlog[j]
     # `crowd` is the speed of a full TaskManager: what a vertex must carry alone is larger by it.
     slow = crowd(known.contention[k], known.slots[k])
-    wanted = (_KAPPAS * present + backlog / _CATCH_UP_S) / slow
-    reached = np.ones(wanted.shape[0], np.bool_)
+    for i in range(multiples):
+        room.wanted[i] = (_KAPPAS[i] * present + backlog / _CATCH_UP_S) / slow
+        room.reached[i] = True
     if able:
-        to.cost[j, :] = 0.0
-        for v in range(to.parallelism.shape[2]):
+        for i in range(multiples):
+            to.cost[j, i] = 0.0
+        for v in range(vertices):
             if v < t.n[k] and t.kind[k, v] != SOURCE:
-                able = able and _choose(t, known, (j, v), wanted, reached, to)
+                able = able and _choose(t, known, (j, v), room, to)
             else:
-                to.parallelism[j, :, v] = seen.parallelism[j, v]
-                to.level[j, :, v] = seen.memory_level[j, v]
+                for i in range(multiples):
+                    _keep(seen, j, i, v, to)
         if not able:
             to.obstacle[j] = UNSEEN
     if not able:  # every multiple leads to the same as holding
-        to.cost[j, :] = running_cost(t, seen, j)
-        for i in range(wanted.shape[0]):
-            to.parallelism[j, i] = seen.parallelism[j]
-            to.level[j, i] = seen.memory_level[j]
+        running = running_cost(t, seen, j)
+        for i in range(multiples):
+            to.cost[j, i] = running
+            for v in range(vertices):
+                _keep(seen, j, i, v, to)
     to.valid[j, HOLD] = True
-    for i in range(wanted.shape[0]):
+    settled = True
+    for i in range(multiples):
         # Beyond the first multiple out of reach, all lead to the largest configuration.
-        allowed = able and (i == 0 or reached[i - 1])
+        allowed = able and (i == 0 or room.reached[i - 1])
         to.valid[j, 1 + i] = allowed and _changes(t.n[k], seen, j, i, to)
-    if able and not np.any(to.valid[j, 1:]):
+        settled = settled and not to.valid[j, 1 + i]
+    if able and settled:
         to.obstacle[j] = SETTLED
+
+
+@njit(cache=True, nogil=True)
+def _keep(seen: SnapshotArrays, j: int, i: int, v: int, to: CapacityTargets) -> None:
+    """Let a multiple keep the running configuration of a vertex."""
+    to.parallelism[j, i, v] = seen.parallelism[j, v]
+    to.level[j, i, v] = seen.memory_level[j, v]
 
 
 @njit(cache=True, nogil=True)
@@ -183,12 +214,12 @@ def _choose(
     t: JobFacts,
     known: Believed,
     place: tuple[int, int],
-    wanted: Floats,
-    reached: Bools,
+    room: AimRoom,
     to: CapacityTargets,
 ) -> bool:
     """Find the cheapest choice of a vertex for each wanted load; False if it was not seen yet."""
     j, v = place
+    wanted, reached, cost = room.wanted, room.reached, room.cost
     k = t.row[j]
     low, high = t.min_parallelism[k, v], t.max_parallelism[k, v]
     # A vertex without state has no use for managed memory. With state it must have some: without,
@@ -197,7 +228,8 @@ def _choose(
     # The last mean is the learned exponent of the loss with parallelism (`dsp_gym.sizing.service`).
     mean = known.times.mean[j, v]
     exponent = mean[mean.shape[0] - 1]
-    cost = np.full(wanted.shape[0], math.inf)
+    for i in range(cost.shape[0]):
+        cost[i] = math.inf
     for column in range(first, columns):
         each, p = unit_cost(t, k, column), low
         records = known.records_per_s[k, v, column]
@@ -257,20 +289,24 @@ def decode(actions: Ints, to: CapacityTargets, parallelism: Ints, level: Ints) -
         raise ValueError(f"actions have shape {actions.shape}, expected ({len(parallelism)}, 1)")
     # Copies: a choice that is not valid holds the running configuration.
     wanted, memory = parallelism.copy(), level.copy()
-    _pick(np.ascontiguousarray(actions[:, 0], dtype=np.int64), to, wanted, memory)
+    _pick(np.ascontiguousarray(actions, np.int64), to, 0, len(wanted), wanted, memory)
     return ScalingDecision(wanted, memory, ("",) * len(wanted))
 
 
 @direct
 @njit(cache=True, nogil=True)
-def _pick(actions: Ints, to: CapacityTargets, wanted: Ints, memory: Ints) -> None:
-    for j in range(actions.shape[0]):
-        choice = actions[j]
+def _pick(
+    actions: Ints, to: CapacityTargets, low: int, high: int, wanted: Ints, memory: Ints
+) -> None:
+    """Replace the running configuration of jobs low..high-1 where a valid choice re-targets."""
+    for j in range(low, high):
+        choice = actions[j, 0]
         if not 0 <= choice < to.valid.shape[1]:
             raise ValueError("an action is outside its space: 0 holds, 1 to 10 re-target")
         if choice != HOLD and to.valid[j, choice]:
-            wanted[j] = to.parallelism[j, choice - 1]
-            memory[j] = to.level[j, choice - 1]
+            for v in range(wanted.shape[1]):
+                wanted[j, v] = to.parallelism[j, choice - 1, v]
+                memory[j, v] = to.level[j, choice - 1, v]
 
 
 @direct

@@ -10,17 +10,20 @@ import numpy as np
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.envs.capacity import action
-from dsp_gym.envs.capacity.action import CHOICES, CapacityTargets, aim
+from dsp_gym.envs.capacity.action import CHOICES, AimRoom, CapacityTargets, aim
 from dsp_gym.envs.capacity.features import CAPACITY_FEATURES, CapacityInputs, describe
 from dsp_gym.envs.capacity.load_history import CourseMemory, LoadCourse, follow
 from dsp_gym.envs.config import CapacityConfig
+from dsp_gym.job.tables import JobTables
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.per_job_state import Kept, Parts
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.sizing.arrivals import Arrivals
+from dsp_gym.simulation.rows import over_rows
+from dsp_gym.sizing.arrivals import Arrivals, Counted, arrived
+from dsp_gym.sizing.filter import learn
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import Believed, ServiceModel
 
@@ -32,15 +35,31 @@ class Looked(NamedTuple):
     observation: Floats32  # (J, features); rows not asked for hold zeros
 
 
+class CapacityMemory(NamedTuple):
+    """What a codec remembers of its jobs."""
+
+    counted: Counted
+    course: CourseMemory
+    known: Believed
+
+
+class LookRoom(NamedTuple):
+    """Scratch of a look at jobs, one per thread."""
+
+    gain: Floats
+    aim: AimRoom
+
+
 class CapacityCodec(Kept):
     """Hold, or the cheapest configuration for a multiple of the present load.
 
     Args:
         topology: The jobs; their rows may change between episodes.
         config: Configuration of the service model.
+        threads: Number of threads the jobs are split over.
     """
 
-    def __init__(self, topology: Topology, config: CapacityConfig) -> None:
+    def __init__(self, topology: Topology, config: CapacityConfig, threads: int = 1) -> None:
         self.observation_size = len(CAPACITY_FEATURES)
         self.choices: tuple[int, ...] = (CHOICES,)
         self._topology = topology
@@ -50,7 +69,7 @@ class CapacityCodec(Kept):
         self._model = ServiceModel(config.sizing)
         self._kept = Parts(arrivals=self._arrivals, model=self._model, course=self._course)
         self._to = CapacityTargets.room(len(topology), topology.max_vertices)
-        self._every = np.arange(len(topology))
+        self._threads = threads
         self.reset()
 
     def reset(self, mask: Mask | None = None) -> None:
@@ -61,29 +80,35 @@ class CapacityCodec(Kept):
     def look(
         self, snapshot: MetricsSnapshot, late_price: Floats, rows: Ints | None = None
     ) -> Floats32:
-        # Arrivals since the last snapshot, of which `_look` gives each job its own.
-        arrived = self._arrivals.observe(snapshot)
+        jobs = len(snapshot)
         if rows is None:
-            # Rows that have just begun have an empty window, which teaches the model nothing.
-            self._model.observe(snapshot)
-            self._to = CapacityTargets.room(len(snapshot), snapshot.topology.max_vertices)
+            chosen = np.ones(jobs, np.bool_)
+            self._to = CapacityTargets.room(jobs, snapshot.topology.max_vertices)
         else:
+            chosen = np.zeros(jobs, np.bool_)
+            chosen[rows] = True
             self._to = self._to.copied()
-        out = np.zeros((len(snapshot), self.observation_size), np.float32)
-        _look(
-            self._every if rows is None else np.ascontiguousarray(rows, np.int64),
-            snapshot.topology.handle,
-            snapshot.arrays,
-            arrived,
-            late_price,
-            self._model.believed,
-            self._course.followed,
-            self._to,
-            out,
-        )
+        out = np.zeros((jobs, self.observation_size), np.float32)
+        facts, tables = snapshot.topology.handle, self._model.tables
+        own = self._arrivals.counted, self._course.followed, self._model.believed
+        # Rows that have just begun teach the model nothing: their windows are empty, or another's.
+        learns, to, rates = rows is None, self._to, np.full(jobs, np.nan)
+
+        def work(low: int, high: int) -> None:
+            room = LookRoom(self._model.room_to_learn(), AimRoom.of())
+            given = chosen, facts, tables, snapshot.arrays, late_price
+            _look(*given, *own, learns, low, high, room, rates, to, out)
+
+        over_rows(work, jobs, self._threads)
         # The key names the codec: an environment and a policy in it look at the same snapshot.
         snapshot.keep(("capacity", id(self)), Looked(self._to, out))
         return out if rows is None else out[rows]
+
+    @property
+    def memory(self) -> CapacityMemory:
+        """All that is remembered, for compiled code."""
+        followed, known = self._course.followed.arrays, self._model.believed.arrays
+        return CapacityMemory(self._arrivals.counted.arrays, followed, known)
 
     def looked(self, snapshot: MetricsSnapshot) -> Looked | None:
         """Return the results of this codec on a snapshot.
@@ -147,21 +172,34 @@ def _running(snapshot: MetricsSnapshot) -> tuple[Ints, Ints]:
 @direct
 @njit(cache=True, nogil=True)
 def _look(
-    rows: Ints,
+    chosen: Bools,
     facts: Handle[JobFacts],
+    tables: Handle[JobTables],
     shown: SnapshotArrays,
-    arrived: Floats,
     late_price: Floats,
-    model: Handle[Believed],
+    counted: Handle[Counted],
     course: Handle[CourseMemory],
+    model: Handle[Believed],
+    learns: bool,
+    low: int,
+    high: int,
+    room: LookRoom,
+    rates: Floats,
     to: CapacityTargets,
     out: Floats32,
 ) -> None:
-    """Take in the given rows of a snapshot, fill in their targets, and describe them."""
+    """Take in the chosen ones of jobs low..high-1, fill in their targets, and describe them.
+
+    `rates` (J,) are unknown, and filled with the arrivals since the last snapshot.
+    """
     t, known, load = facts.arrays, model.arrays, course.arrays
     seen = CapacityInputs(shown, known, load, to)
-    for place in range(rows.shape[0]):
-        j = rows[place]
-        follow(t, shown, arrived[j], load, j)
-        aim(t, shown, known, load, j, to)
+    for j in range(low, high):
+        if not chosen[j]:
+            continue
+        arrived(facts, shown, counted, j, j + 1, rates)
+        if learns:
+            learn(facts, tables, shown, model, j, j + 1, room.gain)
+        follow(t, shown, rates[j], load, j)
+        aim(t, shown, known, load, j, to, room.aim)
         describe(t, seen, late_price[j], j, out[j])

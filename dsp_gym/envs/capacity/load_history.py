@@ -166,9 +166,10 @@ def follow(
         return
     if is_first:
         c.begun_s[j] = now
-        mean[:] = rate
-        f.extremes.peak[j, :] = rate
-        f.extremes.trough[j, :] = rate
+        for i in range(mean.shape[0]):
+            mean[i] = rate
+        for i in range(_EXTREME_S.shape[0]):
+            f.extremes.peak[j, i] = f.extremes.trough[j, i] = rate
         c.last_per_s[j] = rate
     # A rate of 0 has no logarithm.
     rate = max(rate, _LEAST * mean[mean.shape[0] - 1])
