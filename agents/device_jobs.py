@@ -14,7 +14,6 @@ from agents.device import as_tensor
 from agents.environment import guardrails_of
 from dsp_gym.envs.cuda.device_env import DeviceEnv, DeviceStep
 from dsp_gym.envs.scenarios import Scenario
-from dsp_gym.errors import ConfigError
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.simulation.cuda.card import is_simulated
 
@@ -47,13 +46,6 @@ class DeviceJobs:
     def __init__(
         self, config: ExperimentConfig, device: torch.device, base_dir: str | Path | None = None
     ) -> None:
-        if config.env.randomise.job:
-            raise ConfigError(
-                "on a GPU an environment keeps its job",
-                key="env.randomise.job",
-                value=True,
-                remedy="Leave it out: the jobs stand side by side. Or set agent.device: cpu.",
-            )
         folder = None if base_dir is None else Path(base_dir)
         rails, named = guardrails_of(config), str(config.guardrails)
         specs = tuple(config.training_specs())

@@ -314,8 +314,8 @@ class AgentConfig(ConfigModel):
             )
         if self.curriculum is not None:
             raise ValueError(
-                "a curriculum draws the jobs of episodes, and on a GPU an environment keeps its "
-                "job; leave curriculum out, or device"
+                "a curriculum chooses the jobs of the next episodes, and on a GPU these are drawn "
+                "ahead; leave curriculum out, or device"
             )
 
 

@@ -68,8 +68,7 @@ class Arrivals(Kept):
             (J,) records/s over all sources; NaN where they are unknown.
         """
         found = np.full(len(snapshot), np.nan)
-        jobs = len(snapshot)
-        _arrived(snapshot.topology.handle, snapshot.arrays, self.counted, 0, jobs, found)
+        _arrived(snapshot.topology.handle, snapshot.arrays, self.counted, found)
         return found
 
     @property
@@ -95,30 +94,30 @@ def pending_records(t: JobFacts, seen: SnapshotArrays, j: int) -> float:
 
 
 @njit(cache=True, nogil=True)
+def _read(t: JobFacts, seen: SnapshotArrays, j: int) -> tuple[float, float]:
+    """Return the records that the sources of job j have read, and its arrivals in the window."""
+    k, processed, rate = t.row[j], 0.0, 0.0
+    for v in range(t.n[k]):
+        if t.kind[k, v] == SOURCE:
+            processed += seen.vertex[VERTEX.records_in_total][j, v]
+            rate += seen.vertex[VERTEX.records_in_per_s][j, v]
+            # Generators without a log have no backlog, and an unknown growth counts as none.
+            growth = seen.vertex[VERTEX.pending_growth_per_s][j, v]
+            rate += 0.0 if math.isnan(growth) else growth
+    return processed, rate
+
+
+@njit(cache=True, nogil=True)
 def arrived(
-    facts: Handle[JobFacts],
-    seen: SnapshotArrays,
-    memory: Handle[Counted],
-    low: int,
-    high: int,
-    found: Floats,
+    t: JobFacts, seen: SnapshotArrays, m: Counted, low: int, high: int, found: Floats
 ) -> None:
     """Write records/s since the last snapshot of jobs low..high-1 into `found`, (J,).
 
-    Where they are unknown it stays as it is. k is the job file of row j.
+    Where they are unknown it stays as it is.
     """
     # m is the memory; everything is per job, so that a batch costs one call.
-    t, m = facts.arrays, memory.arrays
     for j in range(low, high):
-        k = t.row[j]
-        processed, rate = 0.0, 0.0
-        for v in range(t.n[k]):
-            if t.kind[k, v] == SOURCE:
-                processed += seen.vertex[VERTEX.records_in_total][j, v]
-                rate += seen.vertex[VERTEX.records_in_per_s][j, v]
-                # Generators without a log have no backlog, and an unknown growth counts as none.
-                growth = seen.vertex[VERTEX.pending_growth_per_s][j, v]
-                rate += 0.0 if math.isnan(growth) else growth
+        processed, rate = _read(t, seen, j)
         pending = pending_records(t, seen, j)
         # Counters have the time of their scrape; without it, the snapshot's.
         now, since = seen.job[JOB.counted_s, j], seen.job[JOB.running_since_s, j]
@@ -163,4 +162,9 @@ def arrived(
             m.was_down[j] = 1
 
 
-_arrived = direct(arrived)
+@direct
+@njit(cache=True, nogil=True)
+def _arrived(
+    facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Counted], found: Floats
+) -> None:
+    arrived(facts.arrays, seen, memory.arrays, 0, found.shape[0], found)

@@ -182,11 +182,21 @@ def _measure(
 
 
 @njit(cache=True, nogil=True)
+def _read_per_s(t: JobFacts, records_in: Floats, j: int) -> float:
+    """Return what the sources of a job read, its load: inputs of vertices are ratios to it."""
+    load = 0.0
+    for v in range(t.n[t.row[j]]):
+        if t.kind[t.row[j], v] == SOURCE:
+            load += records_in[j, v]
+    return load
+
+
+@njit(cache=True, nogil=True)
 def learn(
-    facts: Handle[JobFacts],
-    tables: Handle[JobTables],
+    t: JobFacts,
+    file: JobTables,
     now: SnapshotArrays,
-    believed: Handle[Believed],
+    known: Believed,
     low: int,
     high: int,
     gain: Floats,
@@ -195,22 +205,16 @@ def learn(
 
     j is a job's row, k its job file, v a vertex, p its tasks.
     """
-    t, file, known = facts.arrays, tables.arrays, believed.arrays
     seen, times, c = known.seen, known.times, known.rules
     records_in = now.vertex[VERTEX.records_in_per_s]
     busy, busy_max = now.vertex[VERTEX.busy_ms_per_s], now.vertex[VERTEX.busy_max_ms_per_s]
-    hits = now.vertex[VERTEX.cache_hit_rate]
-    size = times.mean.shape[2]
+    hits, size = now.vertex[VERTEX.cache_hit_rate], times.mean.shape[2]
     for j in range(low, high):
         k = t.row[j]
         filled = now.job[JOB.window_fill, j] >= ENOUGH_FILL
         if now.status[j] != RUNNING or not filled:
             continue
-        # The job's load is what its sources read: inputs of vertices are ratios to it.
-        load = 0.0
-        for v in range(t.n[k]):
-            if t.kind[k, v] == SOURCE:
-                load += records_in[j, v]
+        load = _read_per_s(t, records_in, j)
         # The slowdown by contention is the configuration's, not the vertex's.
         slow = 1.0
         if c.is_filed:
@@ -239,17 +243,26 @@ def learn(
                 free, _ = vertex_capacity(file, k, v, p, column - 1, rate)
                 expected = free * slow
             value, log_p = math.log(expected / capacity), math.log(p)
-            place = (j, v, column)
             # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
-            _measure(known, place, value, log_p, noise, gain)
+            _measure(known, (j, v, column), value, log_p, noise, gain)
             # `tried` ends the optimism about a level, and `hit` says whether memory would help.
             times.tried[j, v, column] += 1.0
             if not math.isnan(hits[j, v]):
                 times.hit[j, v, column] = hits[j, v]
 
 
-learn_all = direct(learn)
+@direct
+@njit(cache=True, nogil=True)
+def learn_all(
+    facts: Handle[JobFacts],
+    tables: Handle[JobTables],
+    now: SnapshotArrays,
+    believed: Handle[Believed],
+    gain: Floats,
+) -> None:
+    """Learn from a snapshot of all jobs."""
+    learn(facts.arrays, tables.arrays, now, believed.arrays, 0, now.status.shape[0], gain)
 
 
 @njit(cache=True, nogil=True)

@@ -143,10 +143,9 @@ class ServiceModel(Kept):
 
     def observe(self, snapshot: MetricsSnapshot) -> None:
         """Learn from a snapshot; jobs that are down or have just restarted teach nothing."""
-        facts, now, jobs = snapshot.topology.handle, snapshot.arrays, len(snapshot)
-        gain = self.room_to_learn()
+        facts, now, gain = snapshot.topology.handle, snapshot.arrays, self.room_to_learn()
         # Compiled code gets the whole knowledge at once; it is changed in place.
-        learn_all(facts, self.tables, now, self.believed, 0, jobs, gain)
+        learn_all(facts, self.tables, now, self.believed, gain)
 
     def room_to_learn(self) -> Floats:
         """Allocate the room of `dsp_gym.sizing.filter.learn`, one per thread.

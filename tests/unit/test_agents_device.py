@@ -8,6 +8,7 @@ that `test_gpu` runs has a part for learning, too.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -65,6 +66,20 @@ def a_learner(folder: Path, device: str = "cuda", **agent: Any) -> Any:
     return Learner(an_experiment(device, **agent), 0, folder)
 
 
+def a_family(device: str = "cuda", **agent: Any) -> ExperimentConfig:
+    """Capacity actions over random graphs, another one in every episode."""
+    network = {"hidden": [8], "encoder": "mlp", "hold_bias": 1}
+    config = an_experiment(device, **{"network": network} | agent).model_dump(by_alias=True)
+    env = {
+        "action": "capacity",
+        "episode_s": 300,
+        "start": "random",
+        "randomise": {"job": True, "late_price": [0.75, 8], "load_start": "any", "stagger": True},
+    }
+    family = {"graphs": 3, "vertices": [2, 4], "validation_graphs": 2, "rate": [0.5, 2]}
+    return ExperimentConfig.model_validate(config | {"env": env, "family": family})
+
+
 def test_the_device_is_left_out_where_it_is_the_cpu() -> None:
     assert "device" not in an_experiment("cpu").model_dump()["agent"]
     assert an_experiment("cuda").model_dump()["agent"]["device"] == "cuda"
@@ -75,7 +90,7 @@ def test_the_device_is_left_out_where_it_is_the_cpu() -> None:
     [
         ({"learner": "sb3"}, "learner: sb3 learns on the CPU"),
         ({"algorithm": "a2c", "network": {"encoder": "mlp"}}, "a2c learns on the CPU"),
-        ({"curriculum": {}}, "keeps its job"),
+        ({"curriculum": {}}, "drawn ahead"),
     ],
 )
 def test_what_learns_on_the_cpu_alone_is_refused(agent: Any, said: str) -> None:
@@ -124,6 +139,21 @@ def test_simulated_an_update_is_that_of_the_cpu(
         "batch_size": 24,  # one minibatch: the devices draw other orders
     }
     cpu, card = a_learner(tmp_path, "cpu", **agent), a_learner(tmp_path, **agent)
+    _compare_updates(card, cpu)
+
+
+@simulated
+@pytest.mark.parametrize("algorithm", ["ppo", "maskable-ppo"])
+def test_simulated_an_update_of_capacity_actions_is_that_of_the_cpu(
+    tmp_path: Path, algorithm: str
+) -> None:
+    agent: dict[str, Any] = {"algorithm": algorithm, "n_epochs": 1, "batch_size": 24}
+    cpu, card = (Learner(a_family(one, **agent), 0, tmp_path) for one in ("cpu", "cuda"))
+    _compare_updates(card, cpu)
+
+
+def _compare_updates(card: Any, cpu: Any) -> None:
+    """Learn from the same rollout on both devices."""
     card.model.begin()
     card.model.collect()
     _give_rollout(card, cpu)
@@ -150,7 +180,12 @@ def _give_rollout(card: Any, cpu: Any) -> None:
     for t, seen in enumerate(theirs.observations.numpy()):
         features = cpu.shape.vertex_features
         normalise(seen, shift, scale, features, OBSERVATION_LIMIT, ours.inputs[t])
-    edges = theirs.observations[0, :, -v * v :].numpy().reshape(-1, v, v)
+    size = theirs.observations.shape[2]
+    edges = (
+        theirs.observations[0, :, size - v * v :]
+        .numpy()
+        .reshape(-1 if v else len(ours.ends[0]), v, v)
+    )
     cpu.model.seen = cpu.model.seen._replace(links=links_of(edges))
     for name in ("actions", "rewards", "log_prob", "values", "ends"):
         getattr(ours, name)[:] = getattr(theirs, name).numpy()
@@ -166,15 +201,19 @@ def _give_rollout(card: Any, cpu: Any) -> None:
             by_vertex[job, vertex] = np.isin(np.arange(by_vertex.shape[2]), (0, 7))
 
 
+def one_job(device: str = "cuda") -> ExperimentConfig:
+    """With one job, the order of rows is the same on both devices."""
+    config = an_experiment(device)
+    return config.model_copy(update={"jobs": config.jobs[:1]})
+
+
 @simulated
-def test_simulated_episodes_are_those_of_the_cpu(tmp_path: Path) -> None:
-    # With one job, the order of rows is the same on both.
-    config = an_experiment().model_copy(update={"jobs": an_experiment().jobs[:1]})
-    card: Any = Learner(config, 0, tmp_path).model
+@pytest.mark.parametrize("of", [one_job, a_family])
+def test_simulated_episodes_are_those_of_the_cpu(tmp_path: Path, of: Any) -> None:
+    card: Any = Learner(of(), 0, tmp_path).model
     card.begin()
     first = card.rollout.observations[-1].numpy().copy()
-    cpu_config = config.model_copy(update={"agent": an_experiment("cpu").agent})
-    cpu: Any = Learner(cpu_config, 0, tmp_path).model
+    cpu: Any = Learner(of("cpu"), 0, tmp_path).model
     cpu.begin()
     np.testing.assert_array_equal(first, cpu.observation)
     with torch.no_grad():
@@ -190,17 +229,18 @@ def test_simulated_episodes_are_those_of_the_cpu(tmp_path: Path) -> None:
         np.testing.assert_array_equal(card.rollout.ends[t].numpy(), ends)
         cpu.observation = seen
     assert card.rollout.ends.any()
-    assert len(card.episodes) == 4
+    assert len(card.episodes) >= 4
 
 
 @simulated
+@pytest.mark.parametrize("of", [an_experiment, a_family])
 @pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
 def test_simulated_a_checkpoint_moves_to_the_other_device(
-    tmp_path: Path, first: str, second: str
+    tmp_path: Path, first: str, second: str, of: Any
 ) -> None:
-    begun = a_learner(tmp_path, first, total_steps=24)
+    begun: Any = Learner(of(first, total_steps=24), 0, tmp_path)
     begun.run()
-    resumed = a_learner(tmp_path, second)
+    resumed: Any = Learner(of(second), 0, tmp_path)
     resumed._restore()
     assert resumed.model.num_timesteps == 24
     for name, value in begun.weights().items():
@@ -252,11 +292,9 @@ def test_simulated_the_exported_policy_reads_no_device(tmp_path: Path) -> None:
 
 @simulated
 def test_simulated_what_the_card_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
-    config = an_experiment()
-    ranges = config.env.randomise.model_copy(update={"job": True})
-    env = config.env.model_copy(update={"randomise": ranges})
-    with pytest.raises(ConfigError, match="keeps its job"):
-        Learner(config.model_copy(update={"env": env}), 0, tmp_path)
+    config = an_experiment().model_copy(update={"guardrails": "deployed"})
+    with pytest.raises(ConfigError, match="the guardrails excess_budget are not compiled"):
+        Learner(config, 0, tmp_path)
 
 
 @simulated
@@ -294,6 +332,22 @@ def test_simulated_a_policy_has_the_same_returns_on_the_other_device(
         moves, _ = policy.predict(on_card.numpy(), deterministic=True, action_masks=mask.numpy())
         on_card, mask = jobs.step(torch.from_numpy(moves), ended)[:2]
     assert [one["r"] for one in ended] == total.tolist()
+
+
+@simulated
+def test_simulated_a_learning_curve_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    from dsp_gym.studies.bench.device import main
+
+    out = tmp_path / "learned.json"
+    for seconds, decisions in (("0", 4), ("100", 16)):
+        assert main(["--learn", "16", "--seconds", seconds, "--out", str(out)]) == 0
+        told = json.loads(out.read_text("utf-8"))
+        assert told["commands"][-1]["decisions"] == decisions
+    assert len(told["commands"]) == 2
+    shown = [one["decisions"] for one in told["points"]]
+    assert shown == sorted(shown)
+    assert shown[0] == 0
+    assert shown[-1] == 16
 
 
 @simulated

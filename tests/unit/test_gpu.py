@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 from dsp_gym.envs.episodes import episode_seed
 from dsp_gym.errors import ConfigError, DeviceError, MissingExtraError
 from dsp_gym.simulation.cuda import card
-from dsp_gym.studies.bench import device
+from dsp_gym.studies.bench import copied_tree, device
 
 needs_numba_cuda = pytest.mark.skipif(
     importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed"
@@ -95,8 +96,6 @@ def test_what_cannot_go_to_a_card_is_refused_by_name(tmp_path: Path) -> None:
         environment(guardrails="deployed")
     with pytest.raises(ConfigError, match="capacity_floor asks ds2, which is not compiled"):
         environment(guardrails=str(_floor_of(tmp_path, "ds2")))
-    with pytest.raises(ConfigError, match="capacity actions"):
-        environment(action="capacity")
 
 
 def _floor_of(folder: Path, policy: str) -> Path:
@@ -149,8 +148,10 @@ def test_the_guide_says_what_an_environment_takes() -> None:
     from dsp_gym.envs.scenarios import scenario
     from dsp_gym.simulation.cuda.device_arrays import bytes_of
 
-    def kib(job: str, guardrails: str | None = None) -> tuple[float, float]:
-        made = DeviceEnv(scenario(job=job, guardrails=guardrails, explain=False), 1024)
+    def kib(job: str, guardrails: str | None = None, action: Any = None) -> tuple[float, float]:
+        made = DeviceEnv(
+            scenario(job=job, guardrails=guardrails, explain=False, action=action), 1024
+        )
         return made.bytes_per_env / 1024, bytes_of(made._state.arrays) / 1024 / 1024
 
     (whole, simulated), (q5, _) = kib("bench-8"), kib("nexmark-q5")
@@ -159,6 +160,8 @@ def test_the_guide_says_what_an_environment_takes() -> None:
     assert f"takes {whole:.1f} KiB, of which {simulated:.1f} KiB are its simulated job" in page
     assert f"one of Nexmark Q5 takes {q5:.1f} KiB" in page
     assert f"remember {floors[0]:.1f} and {floors[1]:.1f} KiB more" in page
+    capacity = [kib(job, action="capacity")[0] for job in ("bench-8", "nexmark-q5")]
+    assert f"With capacity actions they take {capacity[0]:.1f} and {capacity[1]:.1f} KiB" in page
 
 
 @needs_numba_cuda
@@ -171,8 +174,51 @@ def test_environments_share_the_episodes_of_their_own_job() -> None:
     specs = tuple(load_job(name) for name in ("nexmark-q1", "nexmark-q5"))
     jobs = np.array([0, 0, 0, 1, 1, 1, 1])
     pool = EpisodePool(specs, jobs, made.loads, "train", made.env, most_rows=4)
-    assert pool.members.tolist() == [0, 1, 3, 4]
+    # Those that share a row stand together, and the first of them is the CPU's.
+    assert pool.row.tolist() == [0, 0, 1, 2, 2, 3, 3]
+    assert pool.members.tolist() == [0, 2, 3, 5]
     np.testing.assert_array_equal(jobs[pool.members[pool.row]], jobs)
+
+
+@needs_numba_cuda
+def test_recorded_loads_and_jobs_of_a_pool_are_those_of_the_cpu(tmp_path: Path) -> None:
+    from dsp_gym.envs.batch import AutoscaleBatch
+    from dsp_gym.envs.cuda.pool import EpisodePool
+    from dsp_gym.envs.scenarios import scenario
+
+    rows = "".join(f"{t},{100 + 40 * (t % 7)}\n" for t in range(0, 900, 10))
+    (tmp_path / "day.csv").write_text("t_seconds,rate\n" + rows, "utf-8")
+    load = {"form": "trace", "path": "day.csv", "divide_by_peak": True, "start": "random"}
+    made = scenario(
+        config={
+            "name": "recorded",
+            "jobs": ["nexmark-q1", "nexmark-q5"],
+            "loads": {
+                "train": {"loads": [{"name": "day", "load": load}], "seeds": {"from": 0, "to": 9}}
+            },
+            "env": {
+                "action": "capacity",
+                "episode_s": 300,
+                "start": "random",
+                "randomise": {"job": True, "load_scale": [0.5, 1], "load_start": "any"},
+            },
+        },
+        explain=False,
+    )
+    jobs, seeds = np.array([0, 0, 1, 1]), np.arange(7, 11)
+    pool = EpisodePool(made.specs, jobs, made.loads, "train", made.env, tmp_path)
+    drawn, rates = pool.draw(seeds)
+    given = made.specs, jobs.tolist(), made.loads, "train", made.env
+    cpu = AutoscaleBatch(*given, base_dir=tmp_path)
+    cpu.seed(seeds)
+    for episode in range(pool.episodes):
+        cpu.reset()
+        at = pool.row * pool.episodes + episode
+        np.testing.assert_array_equal(rates[at, 0], cpu.jobs.rates)
+        np.testing.assert_array_equal(drawn.job[at], cpu.topology.row)
+        np.testing.assert_array_equal(drawn.unit[at], cpu.reference_cost_per_s)
+        np.testing.assert_array_equal(drawn.parallelism[at], cpu.snapshot.parallelism)
+    assert len(np.unique(drawn.job)) == 2
 
 
 @needs_numba_cuda
@@ -211,6 +257,9 @@ def test_machine_code_follows_from_every_file_it_is_made_of() -> None:
     assert {"dsp_gym.simulation.flow", "dsp_gym.envs.reward"} <= files["act"]
     assert {"dsp_gym.envs.features", "dsp_gym.simulation.measure"} <= files["look"]
     assert {"dsp_gym.guardrails.shipped", "baselines.justin", "baselines.ds2"} <= files["guard"]
+    capacity = environment(action="capacity").kernels
+    files["aim"] = {s[0] for s in capacity["look"].dependencies() if len(s) == 3}
+    assert {"dsp_gym.envs.capacity.action", "dsp_gym.sizing.filter"} <= files["aim"]
     act = environment().kernels["act"]
     assert act._stamp() == environment().kernels["act"]._stamp()
     assert act._stamp() != environment(reward={"slo": 9.0}).kernels["act"]._stamp()
@@ -229,6 +278,7 @@ def test_every_kernel_compiles_without_a_card() -> None:
     for kernel in (
         *env.kernels.values(),
         environment(guardrails="floor").kernels["guard"],
+        *environment(guardrails="floor", action="capacity").kernels.values(),
         Kernel(advance_kernel(own.advance, 60), (*state, env._loads)),
         Kernel(ask_kernel(own.ask), (*state, env._wanted, env._loads)),
     ):
@@ -251,15 +301,27 @@ def test_under_the_simulator_every_number_is_that_of_the_cpu(tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text("utf-8"))
     jobs = found["jobs beside the CPU's"]
-    envs, guarded = (found[f"{part} beside the CPU's"] for part in ("environments", "guardrails"))
+    parts = "environments", "guardrails", "capacity actions"
+    envs, guarded, capacity = (found[f"{part} beside the CPU's"] for part in parts)
     compared = [jobs[o][q] for o in ("plain", "faulty") for q in ("outcomes", "state")]
     parts = "observations", "rewards", "ends", "masks"
-    compared += [one[q] for one in (envs, guarded) for q in parts]
+    compared += [one[q] for one in (envs, guarded, capacity) for q in parts]
+    assert min(capacity["acted"], capacity["rescales"]) > 0
     assert all(one == {"bit_equal": 1.0, "worst": 0.0} for one in compared)
     assert all(jobs[options]["rescales"] > 0 for options in ("plain", "faulty"))
     assert sum(times > 0 for times in guarded["changed"].values()) >= 3
-    learning = found["PPO, decisions/s"]
-    assert "left out" in learning or all(one["decisions/s"] > 0 for one in learning.values())
+    for name in ("PPO, decisions/s", "PPO on capacity actions, decisions/s"):
+        learning = found[name]
+        assert "left out" in learning or all(one["decisions/s"] > 0 for one in learning.values())
+
+
+def test_a_copied_tree_offers_what_an_installed_one_does(tmp_path: Path) -> None:
+    folder = copied_tree.described(GUIDE.parents[2], tmp_path)
+    (found,) = importlib.metadata.distributions(path=[str(folder)])
+    offered = {(one.group, one.name, one.value) for one in found.entry_points}
+    installed = importlib.metadata.distribution("dsp-gym").entry_points
+    wanted = {(one.group, one.name, one.value) for one in installed}
+    assert offered == {one for one in wanted if one[0] != "console_scripts"}
 
 
 @needs_numba_cuda

@@ -20,7 +20,7 @@ from dsp_gym.loop.per_job_state import Kept, Parts
 from dsp_gym.loop.protocols import Mask
 from dsp_gym.loop.snapshot import MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
-from dsp_gym.numba_handles import Handle, direct
+from dsp_gym.numba_handles import Handle, direct, handle
 from dsp_gym.simulation.rows import over_rows
 from dsp_gym.sizing.arrivals import Arrivals, Counted, arrived
 from dsp_gym.sizing.filter import learn
@@ -43,11 +43,20 @@ class CapacityMemory(NamedTuple):
     known: Believed
 
 
+class LookedAt(NamedTuple):
+    """The jobs of a look at a snapshot."""
+
+    chosen: Bools  # (J,) others stay as they are
+    late_price: Floats  # (J,) price of a late minute
+    learns: bool  # whether they teach the model: not where they have just begun
+
+
 class LookRoom(NamedTuple):
-    """Scratch of a look at jobs, one per thread."""
+    """Scratch of a look at jobs, one per thread but for the rates."""
 
     gain: Floats
     aim: AimRoom
+    rates: Floats  # (J,) NaN; filled with the arrivals since the last snapshot
 
 
 class CapacityCodec(Kept):
@@ -70,6 +79,7 @@ class CapacityCodec(Kept):
         self._kept = Parts(arrivals=self._arrivals, model=self._model, course=self._course)
         self._to = CapacityTargets.room(len(topology), topology.max_vertices)
         self._threads = threads
+        self._parts: tuple[Handle[Any], ...] = ()
         self.reset()
 
     def reset(self, mask: Mask | None = None) -> None:
@@ -90,25 +100,33 @@ class CapacityCodec(Kept):
             self._to = self._to.copied()
         out = np.zeros((jobs, self.observation_size), np.float32)
         facts, tables = snapshot.topology.handle, self._model.tables
-        own = self._arrivals.counted, self._course.followed, self._model.believed
-        # Rows that have just begun teach the model nothing: their windows are empty, or another's.
-        learns, to, rates = rows is None, self._to, np.full(jobs, np.nan)
+        memory = self._held()
+        rates, made = np.full(jobs, np.nan), Looked(self._to, out)
+        at = LookedAt(chosen, late_price, rows is None)
 
         def work(low: int, high: int) -> None:
-            room = LookRoom(self._model.room_to_learn(), AimRoom.of())
-            given = chosen, facts, tables, snapshot.arrays, late_price
-            _look(*given, *own, learns, low, high, room, rates, to, out)
+            room = LookRoom(self._model.room_to_learn(), AimRoom.of(), rates)
+            _look(at, facts, tables, snapshot.arrays, memory, low, high, room, made)
 
         over_rows(work, jobs, self._threads)
         # The key names the codec: an environment and a policy in it look at the same snapshot.
-        snapshot.keep(("capacity", id(self)), Looked(self._to, out))
+        snapshot.keep(("capacity", id(self)), made)
         return out if rows is None else out[rows]
 
     @property
     def memory(self) -> CapacityMemory:
-        """All that is remembered, for compiled code."""
-        followed, known = self._course.followed.arrays, self._model.believed.arrays
-        return CapacityMemory(self._arrivals.counted.arrays, followed, known)
+        """All that is remembered."""
+        return self._held().arrays
+
+    def _held(self) -> Handle[CapacityMemory]:
+        """Return the memory as one argument of compiled code."""
+        parts = self._arrivals.counted, self._course.followed, self._model.believed
+        # A part has another handle as soon as its arrays are replaced.
+        if parts != self._parts:
+            counted, course, known = parts
+            whole = CapacityMemory(counted.arrays, course.arrays, known.arrays)
+            self._parts, self._memory = parts, handle(whole)
+        return self._memory
 
     def looked(self, snapshot: MetricsSnapshot) -> Looked | None:
         """Return the results of this codec on a snapshot.
@@ -172,34 +190,27 @@ def _running(snapshot: MetricsSnapshot) -> tuple[Ints, Ints]:
 @direct
 @njit(cache=True, nogil=True)
 def _look(
-    chosen: Bools,
+    at: LookedAt,
     facts: Handle[JobFacts],
     tables: Handle[JobTables],
     shown: SnapshotArrays,
-    late_price: Floats,
-    counted: Handle[Counted],
-    course: Handle[CourseMemory],
-    model: Handle[Believed],
-    learns: bool,
+    memory: Handle[CapacityMemory],
     low: int,
     high: int,
     room: LookRoom,
-    rates: Floats,
-    to: CapacityTargets,
-    out: Floats32,
+    made: Looked,
 ) -> None:
-    """Take in the chosen ones of jobs low..high-1, fill in their targets, and describe them.
-
-    `rates` (J,) are unknown, and filled with the arrivals since the last snapshot.
-    """
-    t, known, load = facts.arrays, model.arrays, course.arrays
+    """Take in the chosen ones of jobs low..high-1, fill in their targets, and describe them."""
+    t, own = facts.arrays, memory.arrays
+    known, load = own.known, own.course
+    to, out = made
     seen = CapacityInputs(shown, known, load, to)
     for j in range(low, high):
-        if not chosen[j]:
+        if not at.chosen[j]:
             continue
-        arrived(facts, shown, counted, j, j + 1, rates)
-        if learns:
-            learn(facts, tables, shown, model, j, j + 1, room.gain)
-        follow(t, shown, rates[j], load, j)
+        arrived(t, shown, own.counted, j, j + 1, room.rates)
+        if at.learns:
+            learn(t, tables.arrays, shown, known, j, j + 1, room.gain)
+        follow(t, shown, room.rates[j], load, j)
         aim(t, shown, known, load, j, to, room.aim)
-        describe(t, seen, late_price[j], j, out[j])
+        describe(t, seen, at.late_price[j], j, out[j])

@@ -127,6 +127,16 @@ class LoadCourse(Kept):
 
 
 @njit(cache=True, nogil=True)
+def _begin(f: CourseMemory, j: int, rate: float) -> None:
+    """Let all means and extremes of job j begin at its first load."""
+    for i in range(_MEAN_S.shape[0]):
+        f.means.mean[j, i] = rate
+    for i in range(_EXTREME_S.shape[0]):
+        f.extremes.peak[j, i] = f.extremes.trough[j, i] = rate
+    f.course.last_per_s[j] = rate
+
+
+@njit(cache=True, nogil=True)
 def follow(
     t: JobFacts, seen: SnapshotArrays, arrived_per_s: float, f: CourseMemory, j: int
 ) -> None:
@@ -166,11 +176,7 @@ def follow(
         return
     if is_first:
         c.begun_s[j] = now
-        for i in range(mean.shape[0]):
-            mean[i] = rate
-        for i in range(_EXTREME_S.shape[0]):
-            f.extremes.peak[j, i] = f.extremes.trough[j, i] = rate
-        c.last_per_s[j] = rate
+        _begin(f, j, rate)
     # A rate of 0 has no logarithm.
     rate = max(rate, _LEAST * mean[mean.shape[0] - 1])
     for i in range(mean.shape[0]):

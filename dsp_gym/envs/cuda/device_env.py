@@ -10,18 +10,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dsp_gym.arrays import Bools, Ints
-from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
+from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.cuda.codec import DeviceCodec, DeviceVertexCodec
 from dsp_gym.envs.cuda.guards import DeviceGuards
 from dsp_gym.envs.cuda.pool import EPISODES, MOST_ROWS, EpisodePool
-from dsp_gym.envs.cuda.tables import ChosenEnvs, EnvCourse, EnvSight, Moves, Pool, Scratch
+from dsp_gym.envs.cuda.tables import ChosenEnvs, EnvCourse, EnvSight, Moves, Pool
 from dsp_gym.envs.cuda.threads import Sizes, env_kernels
-from dsp_gym.envs.features import (
-    JOB_MEMORY_COLUMNS,
-    JOB_VALUES,
-    VERTEX_MEMORY_COLUMNS,
-    VERTEX_VALUES,
-)
-from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.envs.reward import TERMS, weights_of
 from dsp_gym.envs.scenarios import Scenario
 from dsp_gym.errors import ConfigError, DeviceError
@@ -96,10 +90,9 @@ class DeviceEnv:
         self.topology = simulated_topology(
             Topology.of(made.specs, jobs.tolist()), made.env.simulation.mechanisms
         )
-        self.encoder = ObservationEncoder(self.topology.take(_first_of(jobs)))
         self.vertices, self._every = self.topology.max_vertices, np.arange(num_envs)
-        self.observation_size = self.encoder.layout.size
-        self.choices = (MOVES, MEMORY_MOVES) * self.vertices
+        self.codec = _codec_of(self.topology, _first_of(jobs), made.env)
+        self.observation_size, self.choices = self.codec.observation_size, self.codec.choices
         self.pool = EpisodePool(
             made.specs, jobs, made.loads, split, made.env, made.base_dir, rows, episodes
         )
@@ -109,7 +102,8 @@ class DeviceEnv:
         self._describe_course()
         self._describe_sight()
         self._guards: DeviceGuards | None = None
-        if isinstance(made.guardrails, Chain) and made.guardrails.active:
+        self._guarded = isinstance(made.guardrails, Chain) and len(made.guardrails.active) > 0
+        if isinstance(made.guardrails, Chain) and self._guarded:
             known = self._known
             self._guards = DeviceGuards(made.guardrails, self.topology, num_envs, known)
 
@@ -170,22 +164,21 @@ class DeviceEnv:
                 own(1, size, dtype=np.float32),
             )
         )
+        alone = DeviceArray.of(np.zeros(1, i8))
         self._asked, self._begun, self._all = (
-            _handle(ChosenEnvs(one))
+            _handle(ChosenEnvs(one, alone))
             for one in (
                 own(1, dtype=b1),
                 own(1, dtype=b1),
                 DeviceArray.of(np.ones((jobs, 1), b1), 0),
             )
         )
-        self._first_row = _handle(ChosenEnvs(DeviceArray.of(np.zeros(1, i8))))
-        self._moves = _handle(Moves(on_card((jobs, 2 * self.vertices), i8, 0)))
+        self._moves = _handle(Moves(on_card((jobs, len(self.choices)), i8, 0)))
 
     def _describe_sight(self) -> None:
         """Describe the arrays of what is seen; none is allocated."""
-        jobs, vertices, tables, own = self.num_envs, self.vertices, self.topology.tables, self._own
-        f8, i8, b1 = np.float64, np.int64, np.bool_
-        first = self.encoder._fixed[self.topology.row]
+        vertices, tables, own = self.vertices, self.topology.tables, self._own
+        i8, b1 = np.int64, np.bool_
         self._seen = _handle(
             EnvSight(
                 own(1, dtype=i8),
@@ -194,24 +187,14 @@ class DeviceEnv:
                 own(len(JOB_FLOATS), 1),
                 own(len(VERTEX_FLOATS), 1, vertices),
                 own(len(RATES), 1, vertices),
-                own(1, vertices, MOVES, dtype=i8),
-                own(1, vertices, MEMORY_MOVES, dtype=i8),
-                own(1, vertices, len(VERTEX_MEMORY_COLUMNS)),
-                own(1, len(JOB_MEMORY_COLUMNS)),
-                own(1, vertices * LOGITS, dtype=b1),
-                with_job_axis(first, self._every),
+                own(1, sum(self.choices), dtype=b1),
+                self.codec.first,
             )
         )
         facts = {name: getattr(tables, name) for name in JobFacts._fields[1:]}
         self._facts = _handle(
             JobFacts(self._row, **{n: DeviceArray.of(a) for n, a in facts.items()})
         )
-        values = [on_card((jobs, len(names)), f8) for names in (VERTEX_VALUES, JOB_VALUES)]
-        named: list[OnCard] = [
-            DeviceView(one, (jobs, 1), [(name, f8) for name in names])
-            for one, names in zip(values, (VERTEX_VALUES, JOB_VALUES), strict=True)
-        ]
-        self._scratch = _handle(Scratch(values[0], named[0], values[1], named[1]))
 
     @property
     def bytes_per_env(self) -> int:
@@ -225,7 +208,6 @@ class DeviceEnv:
             self._wanted,
             self._course,
             self._seen,
-            self._scratch,
             self._moves,
             self._asked,
             self._begun,
@@ -235,6 +217,7 @@ class DeviceEnv:
         guards = 0 if self._guards is None else self._guards.bytes
         return (
             guards
+            + self.codec.bytes
             + bytes_of(*(one.arrays for one in tables))
             + bytes_of((loads.load, loads.outcome))
         )
@@ -262,7 +245,8 @@ class DeviceEnv:
     def kernels(self) -> dict[str, Kernel]:
         """The kernels of a step by name, in their order; `guard` and `forget` with guardrails."""
         sizes, view, _ = known = self._known
-        made = env_kernels(self.config, view, sizes, threads(self.vertices))
+        of_codec = self.codec.threads(rated=self._guarded)
+        made = env_kernels(self.config, view, sizes, threads(self.vertices), of_codec)
         found = {"pick": Kernel(made.pick, self._of_pick(self._moves), known)}
         if self._guards is not None:
             found["guard"] = self._guards.guarding(self._facts, self._seen, self._wanted)
@@ -274,12 +258,14 @@ class DeviceEnv:
         }
 
     @cached_property
-    def _known(self) -> tuple[Sizes, View, str]:
+    def _known(self) -> tuple[Sizes, View, object]:
         """What the machine code follows from, beside its source."""
-        layout, size = self.encoder.layout, self.observation_size
-        sizes = Sizes(self.vertices, layout.job.start, size, self.pool.episodes)
+        size, parts, choices = self.observation_size, len(self.choices), self.choices
+        sizes = Sizes(
+            self.vertices, size, parts, (choices[0], choices[1 % parts]), self.pool.episodes
+        )
         view = View.of(self.config.simulation.measurement)
-        return sizes, view, self.config.model_dump_json()
+        return sizes, view, (self.config.model_dump_json(), self.codec.constants, self._guarded)
 
     def reset(self, seeds: Ints | None = None) -> DeviceStep:
         """Draw the episodes, and begin the first one everywhere.
@@ -324,7 +310,7 @@ class DeviceEnv:
         """Take a decision for every job; those whose episode ends begin the next one at once.
 
         Args:
-            actions: (J, 2 V) int64: an array of NumPy, whose values are checked, or one on the
+            actions: (J, parts) int64: an array of NumPy, whose values are checked, or one on the
                 card, of torch or any other that has `__cuda_array_interface__`, which is read in
                 place. There a value outside the space holds, and is counted: `refused`.
 
@@ -365,7 +351,7 @@ class DeviceEnv:
         kernels["look"].launch(jobs, *self._of_look(self._begun))
 
     def _of_pick(self, moves: DeviceHandle) -> tuple[DeviceHandle, ...]:
-        return self._wanted, self._course, self._seen, moves
+        return self._wanted, self._course, self._seen, self.codec.handle, moves
 
     @property
     def _of_guard(self) -> tuple[DeviceHandle, ...]:
@@ -379,7 +365,14 @@ class DeviceEnv:
         return self._model, self._state, self._loads, self._wanted, self._course
 
     def _of_look(self, chosen: DeviceHandle) -> tuple[DeviceHandle, ...]:
-        return self._model, self._state, self._seen, self._facts, self._scratch, chosen
+        return (
+            self._model,
+            self._state,
+            self._seen,
+            self.codec.handle,
+            self._course,
+            chosen,
+        )
 
     def _of_begin(self, pool: DeviceHandle) -> tuple[DeviceHandle, ...]:
         return (
@@ -388,10 +381,10 @@ class DeviceEnv:
             self._loads,
             self._course,
             self._seen,
+            self.codec.handle,
             pool,
             self._asked,
             self._begun,
-            self._first_row,
         )
 
     def _handles_of_pool(self) -> DeviceHandle:
@@ -400,19 +393,20 @@ class DeviceEnv:
             return self._pool
         none, vertices = np.zeros(1), np.zeros((1, self.vertices), np.int64)
         whole = np.zeros(1, np.int64)
-        return _handle(shared(Pool(vertices, vertices, none, whole, none, whole)))
+        return _handle(shared(Pool(vertices, vertices, none, whole, none, whole, whole, none)))
 
     def _given(self, actions: OnCard) -> DeviceHandle:
         """Return the handle of the actions."""
-        shape = self.num_envs, 2 * self.vertices
+        shape = self.num_envs, len(self.choices)
         interface: Mapping[str, OnCard] | None = getattr(actions, "__cuda_array_interface__", None)
-        if tuple(actions.shape) != shape:
+        flat = len(self.choices) == 1 and tuple(actions.shape) == shape[:1]  # of `Discrete`
+        if tuple(actions.shape) != shape and not flat:
             raise ValueError(f"actions have shape {tuple(actions.shape)}, expected {shape}")
         if interface is not None:
-            return _handle(Moves(DeviceView.of_interface(actions)))
-        checked = np.asarray(actions, np.int64)
+            return _handle(Moves(DeviceView.of_interface(actions, shape)))
+        checked = np.asarray(actions, np.int64).reshape(shape)
         if np.any(checked < 0) or np.any(checked >= np.array(self.choices)):
-            raise ValueError("an action is outside its space: moves 0..6, memory moves 0..2")
+            raise ValueError(self.codec.outside)
         kept: OnCard = self._moves.arrays[0]
         kept.fill_from(checked)
         return self._moves
@@ -448,15 +442,18 @@ def _first_of(jobs: Ints) -> Ints:
     return np.unique(jobs, return_index=True)[1]
 
 
+def _codec_of(topology: Topology, every: Ints, config: EnvConfig) -> DeviceCodec:
+    """Build moves of vertices, or capacity actions; `every` (n,) is the first row of each job."""
+    if config.action == "vertex":
+        return DeviceVertexCodec(topology, every, config)
+    # Imported where needed: the service model compiles more code than vertex moves need.
+    from dsp_gym.envs.cuda.capacity import DeviceCapacityCodec
+
+    return DeviceCapacityCodec(topology, config)
+
+
 def _refuse(made: Scenario) -> None:
     """Refuse what cannot go to the card, by name."""
-    if made.env.action != "vertex":
-        raise ConfigError(
-            "capacity actions need the service model, which is not compiled for a GPU",
-            key="action",
-            value=made.env.action,
-            remedy="Take action='vertex', or device='cpu'.",
-        )
     if made.env.simulation.trace:
         raise ConfigError(
             "a trace of every second is not kept on a GPU",

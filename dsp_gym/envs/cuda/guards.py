@@ -35,7 +35,6 @@ from dsp_gym.loop.rates import RATES
 from dsp_gym.loop.snapshot import SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.policies.capabilities import CompiledModel, Requirement
-from dsp_gym.simulation.cuda.card import is_simulated
 from dsp_gym.simulation.cuda.device_arrays import (
     DeviceArray,
     DeviceHandle,
@@ -45,7 +44,7 @@ from dsp_gym.simulation.cuda.device_arrays import (
     shared,
 )
 from dsp_gym.simulation.cuda.kernels import Kernel, function_of, stand_in
-from dsp_gym.simulation.cuda.one_job import hold, view_of_one
+from dsp_gym.simulation.cuda.one_job import copy_of_one, hold, of_card, view_of_one
 
 
 class GuardTables(NamedTuple):
@@ -117,7 +116,7 @@ class DeviceGuards:
             )
         )
         # The kernels take the same arguments without a floor, and read none of these then.
-        nothing = ChosenEnvs(np.zeros(1, np.bool_))
+        nothing = ChosenEnvs(np.zeros(1, np.bool_), np.zeros(1, np.int64))
         history: OnCard = nothing
         self.model = DeviceHandle(shared(nothing))
         self.history = DeviceHandle(shared(nothing))
@@ -278,7 +277,7 @@ def _requiring(model: CompiledModel | None) -> OnCard:
                 needed.parallelism[0, v] = needed.horizontal[0, v] = now.parallelism[0, v]
                 needed.memory_level[0, v] = now.memory_level[0, v]
 
-        return _of_card(require_nothing)
+        return of_card(require_nothing)
     require, history_of = function_of(model.require), view_of_one(model.table)
 
     def ask_model(
@@ -295,7 +294,7 @@ def _requiring(model: CompiledModel | None) -> OnCard:
         # The rates are those that the observation was made with; the room is not used then.
         require(jobs, now, rates, True, rules.arrays, mine, needed, every, rates[0, 0])
 
-    return _of_card(ask_model)
+    return of_card(ask_model)
 
 
 def _watching(parts: ChainParts) -> OnCard:
@@ -328,9 +327,9 @@ def _watching(parts: ChainParts) -> OnCard:
     def remember_nothing(jobs: OnCard, now: OnCard, moves: OnCard) -> None:
         return
 
-    model = _of_card(watch_model if made else watch_nothing)
-    floor = _of_card(notice_shortage if patient else notice_nothing)
-    cool = _of_card(remember_moves if has_moves else remember_nothing)
+    model = of_card(watch_model if made else watch_nothing)
+    floor = of_card(notice_shortage if patient else notice_nothing)
+    cool = of_card(remember_moves if has_moves else remember_nothing)
 
     def watch(
         jobs: OnCard,
@@ -347,14 +346,14 @@ def _watching(parts: ChainParts) -> OnCard:
         floor(jobs, now, needed, rules, short)
         cool(jobs, now, moves)
 
-    return _of_card(watch)
+    return of_card(watch)
 
 
 def _forgetting(first: FirstValues, parts: ChainParts) -> Callable[..., None]:
     """Build the kernel that writes first values into the memories of environments that begin."""
-    moves = _copying(first.moves if parts.has_moves else ())
-    short = _copying(first.short if parts.model else ())
-    history = _copying(first.history if parts.model else ())
+    moves = copy_of_one(first.moves if parts.has_moves else ())
+    short = copy_of_one(first.short if parts.model else ())
+    history = copy_of_one(first.history if parts.model else ())
 
     def forget(begun: OnCard, guards: OnCard, past: OnCard, values: OnCard) -> None:
         j = cuda.grid(1)
@@ -367,22 +366,6 @@ def _forgetting(first: FirstValues, parts: ChainParts) -> Callable[..., None]:
     return forget
 
 
-def _copying(first: tuple[OnCard, ...]) -> OnCard:
-    """Compile a function that copies the first values of a memory, (1,) or (1, V), into a job's."""
-    lines = ["def _copy(kept, values, j):", "    return"]
-    if first:
-        lines.pop()
-    for name, one in zip(getattr(first, "_fields", ()), first, strict=True):
-        place = "0" if one.ndim == 1 else "0, v"
-        indent = " " * 4 * one.ndim
-        if one.ndim == 2:
-            lines.append(f"    for v in range(values.{name}.shape[1]):")
-        lines.append(f"{indent}kept.{name}[j, {place}] = values.{name}[{place}]")
-    scope: dict[str, OnCard] = {}
-    exec("\n".join(lines), scope)  # of field names alone
-    return _of_card(scope["_copy"])
-
-
 def _never_spent(
     t: JobFacts,
     seen: SnapshotArrays,
@@ -393,8 +376,3 @@ def _never_spent(
 ) -> bool:
     """Stand for `add_up` of the excess budget, which no chain on the card has."""
     return False
-
-
-def _of_card(function: OnCard) -> OnCard:
-    """Return a function that others on the card call."""
-    return function if is_simulated() else cuda.jit(device=True)(function)

@@ -8,6 +8,9 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats, Floats32, Ints
 from dsp_gym.compiling import njit
+from dsp_gym.envs.reward import TERMS
+
+SLO = TERMS.index("slo")
 
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _OF_SEED, _OF_EPISODE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
@@ -27,6 +30,8 @@ class Pool(NamedTuple):
     delay_s: Ints  # (episodes,) age of the newest sample seen
     late_price: Floats  # (episodes,) weight of the reward's term slo
     skipped: Ints  # (episodes,) steps by which an environment's first episode is shorter
+    job: Ints  # (episodes,) place of the job among the distinct ones
+    unit: Floats  # (episodes,) its reference cost per second
 
 
 class EnvCourse(NamedTuple):
@@ -53,34 +58,22 @@ class EnvSight(NamedTuple):
     memory_level: Ints  # (J, 1, V)
     job: Floats  # (J, metrics, 1)
     vertex: Floats  # (J, metrics, 1, V)
-    rates: Floats  # (J, len(RATES), 1, V)
-    to: Ints  # (J, 1, V, moves) parallelism after each move
-    up: Ints  # (J, 1, V, moves of memory)
-    memory_vertex: Floats  # (J, 1, V, columns) of the encoder
-    memory_job: Floats  # (J, 1, columns)
-    valid: Bools  # (J, 1, V * choices)
+    rates: Floats  # (J, len(RATES), 1, V); of capacity actions only where guardrails read them
+    valid: Bools  # (J, 1, choices)
     observation: Floats32  # (J, 1, size)
-
-
-class Scratch(NamedTuple):
-    """Room for the inputs of features, two names for the same memory."""
-
-    vertex_values: Floats  # (J, values)
-    vertex: Floats  # (J, 1) records
-    job_values: Floats  # (J, values)
-    job: Floats  # (J, 1) records
 
 
 class ChosenEnvs(NamedTuple):
     """The environments that a kernel works on."""
 
     rows: Bools  # (J, 1)
+    first: Ints  # (1,) 0, the row of a batch of one
 
 
 class Moves(NamedTuple):
     """Actions of an agent."""
 
-    actions: Ints  # (J, 2 V)
+    actions: Ints  # (J, parts)
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from dsp_gym.arrays import Ints
-from dsp_gym.envs.codec import VertexCodec
+from dsp_gym.envs.core import codec_of
 from dsp_gym.envs.cuda.device_env import DeviceEnv, DeviceStep
 from dsp_gym.envs.keywords import ScenarioChanges
 from dsp_gym.envs.scenarios import ActionName, Job, changed, scenario
@@ -37,7 +37,7 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
         config: an experiment's name, path or content; its env and loads are used.
         split: part of the loads episodes are drawn from.
         guardrails: name or path of a guardrails config; what cannot go to a card is refused.
-        action: "vertex"; others are refused.
+        action: "vertex", "capacity", or None: as in `AutoscaleVectorEnv`.
         rows: most rows of the pool of episodes.
         episodes: episodes of each row.
         load: the load of the episodes, in place of the config's, as in `AutoscaleVectorEnv`.
@@ -62,9 +62,8 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
         made = scenario(job, config, guardrails=guardrails, explain=False, action=action)
         self.device_env = DeviceEnv(changed(made, changes, split), num_envs, split, rows, episodes)
         self.num_envs = num_envs
-        codec = VertexCodec(
-            self.device_env.encoder.topology, self.device_env.config.ds2_utilization
-        )
+        topology = self.device_env.topology.take(np.zeros(1, np.int64))
+        codec = codec_of(topology, self.device_env.config)
         self.single_observation_space = observation_space(codec.observation_size)
         self.single_action_space = space_of(codec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)

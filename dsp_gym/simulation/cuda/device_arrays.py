@@ -176,8 +176,12 @@ class DeviceView(DeviceArray):
         return made
 
     @classmethod
-    def of_interface(cls, other: Any) -> Any:
+    def of_interface(cls, other: Any, shape: Sequence[int]) -> Any:
         """Name the memory of another library's array on the card.
+
+        Args:
+            other: The array.
+            shape: Its shape, or with a last axis of length 1 more.
 
         Returns:
             A view, which keeps the array alive.
@@ -188,8 +192,11 @@ class DeviceView(DeviceArray):
         known = other.__cuda_array_interface__
         if np.dtype(known["typestr"]) != np.int64:
             raise TypeError(f"expected int64 on the card, found {known['typestr']}")
-        made = cls(_Borrowed(other, int(known["data"][0])), known["shape"], np.int64)
-        made._steps = known.get("strides") or made.strides
+        made = cls(_Borrowed(other, int(known["data"][0])), shape, np.int64)
+        strides = known.get("strides")
+        made._steps = (
+            made.strides if strides is None else (*strides, made.dtype.itemsize)[: len(shape)]
+        )
         return made
 
     @property
@@ -246,13 +253,20 @@ def one_per_job(table: Any, jobs: int) -> Any:
     """Describe arrays that every job has for itself.
 
     Args:
-        table: Arrays of one job, whose values count for nothing.
+        table: Arrays of one job, whose values count for nothing, and tables of such arrays.
         jobs: J.
 
     Returns:
         The same table with arrays (J, ...) on the card, the job fastest.
     """
-    return type(table)(*(DeviceArray((jobs, *one.shape), one.dtype, 0) for one in table))
+    return type(table)(
+        *(
+            one_per_job(one, jobs)
+            if isinstance(one, tuple)
+            else DeviceArray((jobs, *one.shape), one.dtype, 0)
+            for one in table
+        )
+    )
 
 
 def with_job_axis(array: Host, order: Host) -> Any:

@@ -4,6 +4,13 @@
 
 The references are computed by the CPU of the same machine, with the same seeds. Every part writes
 what it found before the next one begins, and none begins that cannot be over in time.
+
+    python -m dsp_gym.studies.bench.device --learn 200_000_000 --seconds 300 --out learned.json
+
+learns capacity actions on the family of random graphs instead. The same command goes on from the
+last checkpoint; the seconds of all commands are added up.
+
+Both run from a copy of the source tree, which need not be installed.
 """
 
 from __future__ import annotations
@@ -25,18 +32,26 @@ import numpy as np
 from dsp_gym.arrays import Ints
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
-from dsp_gym.envs.scenarios import DEFAULT_LOADS, scenario
+from dsp_gym.envs.scenarios import DEFAULT_LOADS, Scenario, scenario
 from dsp_gym.envs.vector import AutoscaleVectorEnv
-from dsp_gym.errors import DspGymError, PolicyError
-from dsp_gym.experiments.experiment import ExperimentConfig
+from dsp_gym.errors import DspGymError
 from dsp_gym.guardrails.chain import Chain
-from dsp_gym.job.catalog import load_job
+from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.loop.topology import Topology
-from dsp_gym.policies.algorithms import load_part
 from dsp_gym.simulation import rescaling
 from dsp_gym.simulation.capacity import packing_room
 from dsp_gym.simulation.cuda.card import find_card, is_simulated
 from dsp_gym.simulation.options import Faults, Measurement, SimulationOptions
+from dsp_gym.studies.bench.copied_tree import offer_tree
+from dsp_gym.studies.bench.device_learning import (
+    FULL_LEARNING,
+    TINY_LEARNING,
+    LearningAmounts,
+    family,
+    follow,
+    time_family,
+    time_learning,
+)
 
 JOB = "bench-8"
 MIX = ("nexmark-q3", "nexmark-q5", "nexmark-q11")
@@ -66,6 +81,9 @@ FAILING = SimulationOptions(
 GUARDED = str(Path(__file__).with_name("guarded.yaml"))
 """A chain of all guardrails that there are on a card."""
 
+CAPACITY_SHARE = 0.5
+"""Share of capacity actions that re-target, where that is valid."""
+
 WORST = 1e-12
 """Largest relative difference to the CPU that is no mistake."""
 
@@ -80,11 +98,12 @@ class Amounts(NamedTuple):
     timed: tuple[int, ...]  # environments
     launches: int
     guarded: int  # steps within guardrails
-    learning: tuple[int, int, int]  # environments, decisions of a rollout, timed rollouts
+    capacity: int  # steps of capacity actions
+    learning: LearningAmounts
 
 
-FULL = Amounts(128, 60, 64, 60, (1024, 16_384, 131_072), 10, 60, (32_768, 32, 4))
-TINY = Amounts(4, 3, 2, 3, (2,), 1, 12, (2, 2, 1))
+FULL = Amounts(128, 60, 64, 60, (1024, 16_384, 131_072), 10, 60, 120, FULL_LEARNING)
+TINY = Amounts(4, 3, 2, 3, (2,), 1, 12, 16, TINY_LEARNING)
 """For numba's simulator, which shows that the script runs, and nothing about speed."""
 
 
@@ -117,14 +136,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     parser.add_argument("--out", type=Path, default=Path("build/device.json"))
     parser.add_argument("--seconds", type=float, default=200.0, help="no part begins after these")
+    parser.add_argument("--parts", nargs="+", choices=list(_PARTS), help="these alone")
+    parser.add_argument("--learn", type=int, metavar="DECISIONS", help="learn so many instead")
     given = parser.parse_args(arguments)
     begun = time.monotonic()
+    offer_tree(Path(__file__).parents[3])
     try:
         card = find_card()
     except DspGymError as error:
         sys.stderr.write(f"Nothing was measured: {error}\n")
         return 2
     amounts = TINY if is_simulated() else FULL
+    if given.learn is not None:
+        return follow(given.learn, given.seconds, given.out, str(card), amounts.learning)
     found: dict[str, object] = {
         "card": str(card),
         "simulated": is_simulated(),
@@ -132,6 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
         "left_out": [],
     }
     for name, part in _PARTS.items():
+        if given.parts and name not in given.parts:
+            continue
         if time.monotonic() - begun > given.seconds:
             found["left_out"] = [*_strings(found["left_out"]), name]
             continue
@@ -202,7 +228,7 @@ def check_environment(amounts: Amounts) -> dict[str, object]:
     Returns:
         Comparisons.
     """
-    return _compared_envs(amounts, None)
+    return _compared_envs(amounts, None, amounts.steps // 2, lambda d, m: moves(d, m, share=0.1))
 
 
 def check_guardrails(amounts: Amounts) -> dict[str, object]:
@@ -211,31 +237,90 @@ def check_guardrails(amounts: Amounts) -> dict[str, object]:
     Returns:
         Comparisons, and the number of decisions that each guardrail changed.
     """
-    return _compared_envs(amounts._replace(steps=amounts.guarded), GUARDED)
+    amounts = amounts._replace(steps=amounts.guarded)
+    guarded: dict[str, object] = {"guardrails": GUARDED, "env": {"simulation": _dumped(FAILING)}}
+    last = amounts.guarded - 2
+    return _compared_envs(amounts, guarded, last, lambda d, m: moves(d, m, share=0.4))
 
 
-def _compared_envs(amounts: Amounts, guardrails: str | None) -> dict[str, object]:
-    from dsp_gym.envs.cuda.device_env import DeviceEnv
+def check_capacity(amounts: Amounts) -> dict[str, object]:
+    """Compare the same for capacity actions: another random graph in every episode.
 
-    steps, options = amounts.steps, FAULTY if guardrails is None else FAILING
-    document: dict[str, object] = {
+    One of the loads is a recorded one.
+
+    Returns:
+        Comparisons.
+    """
+    with TemporaryDirectory() as folder:
+        recorded = Path(folder, "recorded.csv")
+        rows = (f"{60 * t},{2 + np.sin(t / 9):.3f}\n" for t in range(300))
+        recorded.write_text("t_seconds,rate\n" + "".join(rows), "utf-8")
+        trace = {"form": "trace", "path": str(recorded), "divide_by_peak": True, "start": "random"}
+        loads = [{"name": "recorded", "load": trace}, "diurnal-bursts"]
+        graphs = [random_job(1000 + i, 2 + i % 7) for i in range(min(8, amounts.envs))]
+        env = {
+            "action": "capacity",
+            "start": "random",
+            "randomise": {"job": True, "late_price": [0.75, 8], "load_start": "any"},
+            "simulation": _dumped(FAILING),
+        }
+        given = {"loads": {"train": {"loads": loads, "seeds": {"from": 0, "to": 99}}}}
+        document = {"jobs": graphs, "env": env, **given}
+        amounts = amounts._replace(steps=amounts.capacity)
+        return _compared_envs(amounts, document, amounts.steps * 3 // 4, capacities)
+
+
+def capacities(draw: np.random.Generator, masks: Any) -> Ints:
+    """Draw valid capacity actions, most of which hold.
+
+    Returns:
+        Actions (J, 1).
+    """
+    wanted = np.where(masks, draw.random(masks.shape), -1.0).argmax(axis=1)
+    return np.where(draw.random(len(masks)) < CAPACITY_SHARE, wanted, 0)[:, None].astype(np.int64)
+
+
+def _dumped(options: SimulationOptions) -> dict[str, object]:
+    return options.model_dump(exclude={"threads"}, exclude_none=True)
+
+
+def _document(changes: Mapping[str, object] | None, episode: int) -> dict[str, object]:
+    """Return an experiment of episodes of so many decisions."""
+    usual: dict[str, Any] = {
         "name": "device",
         "jobs": [JOB],
         "loads": DEFAULT_LOADS,
-        "env": {
-            "episode_s": INTERVAL_S * max(2, steps // 2 if guardrails is None else steps - 2),
-            "simulation": options.model_dump(exclude={"threads"}, exclude_none=True),
-        },
+        "env": {"simulation": _dumped(FAULTY)},
+        **(changes or {}),
     }
-    if guardrails is not None:
-        document["guardrails"] = guardrails
-    count = amounts.envs
+    return usual | {"env": usual["env"] | {"episode_s": INTERVAL_S * max(2, episode)}}
+
+
+def _compared_envs(
+    amounts: Amounts,
+    changes: Mapping[str, object] | None,
+    episode: int,
+    drawn: Callable[[np.random.Generator, Any], Ints],
+) -> dict[str, object]:
+    """Compare whole steps.
+
+    Args:
+        amounts: How many.
+        changes: Sections of the experiment beside the usual ones.
+        episode: Decisions of an episode.
+        drawn: Draws valid actions.
+
+    Returns:
+        Comparisons.
+    """
+    from dsp_gym.envs.cuda.device_env import DeviceEnv
+
+    steps, count, document = amounts.steps, amounts.envs, _document(changes, episode)
     cpu = AutoscaleVectorEnv(count, config=document, explain=False)
     card = DeviceEnv(scenario(config=document, explain=False), count, rows=count, episodes=3)
-    changed: Counter[str] = Counter()
-    draw = np.random.default_rng(3)
+    changed, acted, draw = Counter[str](), 0, np.random.default_rng(3)
     first, _ = cpu.reset(seed=11)
-    begun = card.reset(11 + np.arange(amounts.envs))
+    begun = card.reset(11 + np.arange(count))
     pairs: dict[str, list[tuple[Any, Any]]] = {
         "observations": [(begun.observation.to_host(), first)],
         "rewards": [],
@@ -247,19 +332,21 @@ def _compared_envs(amounts: Amounts, guardrails: str | None) -> dict[str, object
             some = np.arange(count) % 2 == 0
             first, begun = cpu.reset(options={"reset_mask": some})[0], card.begin(some)
             pairs["observations"].append((begun.observation.to_host(), first))
-        actions = moves(draw, cpu.action_masks(), share=0.1 if guardrails is None else 0.4)
+        actions = drawn(draw, cpu.action_masks())
+        acted += int(np.count_nonzero(actions))
         observation, reward, terminated, truncated, info = cpu.step(actions)
         if isinstance(chain := cpu.batch.guardrails, Chain):
             changed.update(dict(zip(chain.names, np.sum(info["trips"], axis=0), strict=True)))  # type: ignore[call-overload]  # an array
         done = card.step(actions)
         pairs["observations"].append((done.observation.to_host(), observation))
         pairs["rewards"].append((done.reward.to_host(), reward))
-        pairs["ends"].append((done.terminated.to_host(), terminated))
-        pairs["ends"].append((done.truncated.to_host(), truncated))
+        for ends, wanted in ((done.terminated, terminated), (done.truncated, truncated)):
+            pairs["ends"].append((ends.to_host(), wanted))
         pairs["masks"].append((done.mask.to_host(), cpu.action_masks()))
     return {
         "environments": amounts.envs,
         "steps": steps,
+        "acted": acted,
         "rescales": int(cpu.batch.jobs.state.rescales.sum()),
         "changed": {name: int(times) for name, times in changed.items()},
         **{
@@ -344,63 +431,26 @@ def _timed_steps(amounts: Amounts, guardrails: str | None) -> dict[str, object]:
     return found
 
 
-def time_learning(amounts: Amounts) -> dict[str, object]:
-    """Time PPO, nothing of which leaves the card: rollouts and updates by epochs, and returns.
+def time_capacity(amounts: Amounts) -> dict[str, object]:
+    """Time whole steps of capacity actions over the family of random graphs, two hours long.
 
     Returns:
-        Decisions per second, and the mean return of the last episodes that ended; why not where
-        torch or Stable-Baselines3 is missing.
+        Steps per second by number of environments, and bytes of each.
     """
-    from dsp_gym.simulation.cuda.kernels import synchronize
+    from dsp_gym.envs.cuda.device_env import DeviceEnv
 
+    config = family(amounts.learning, epochs=1)
+    hours = config.env.model_copy(update={"episode_s": min(7200, config.env.episode_s)})
+    made = Scenario(tuple(config.training_specs()), config.loads, hours, None, None, None)
     found: dict[str, object] = {}
-    jobs, steps, rollouts = amounts.learning
-    for epochs in (4, 1):
-        try:
-            trainer = load_part("maskable-ppo", "trainer")
-        except PolicyError as error:
-            return {"left out": str(error)}
-        config = _experiment_of_learning(jobs, steps, epochs)
-        with TemporaryDirectory() as folder:
-            model = trainer(config, 0, Path(folder)).model
-        model.begin()
-        model.collect()
-        told = [model.update(config.ppo.learning_rate)]
-        seconds = {"rollouts": 0.0, "updates": 0.0}
-        for _ in range(rollouts):
-            begun = time.perf_counter()
-            model.collect()
-            synchronize()
-            rolled = time.perf_counter()
-            told.append(model.update(config.ppo.learning_rate))
-            seconds["rollouts"] += rolled - begun
-            seconds["updates"] += time.perf_counter() - rolled
-        found[f"{JOB}, {jobs}, {epochs} epochs"] = {
-            "decisions/s": round(jobs * steps * rollouts / sum(seconds.values())),
-            "share of rollouts": round(seconds["rollouts"] / sum(seconds.values()), 3),
-            "returns of episodes": [one.get("rollout/ep_rew_mean") for one in told],
-        }
+    for count in amounts.timed:
+        env = DeviceEnv(made, count)
+        env.reset()
+        env.step(np.zeros((count, 1), np.int64))
+        found[f"family, {count}"] = _rate(lambda e=env: e.launch(e._moves), count, amounts)  # type: ignore[misc]  # bound at once
+        found["bytes per environment"] = env.bytes_per_env
+        del env
     return found
-
-
-def _experiment_of_learning(jobs: int, steps: int, epochs: int) -> ExperimentConfig:
-    """Return an experiment that learns on the card: the default network, episodes of an hour."""
-    return ExperimentConfig.model_validate(
-        {
-            "name": "device",
-            "jobs": [JOB],
-            "loads": DEFAULT_LOADS,
-            "env": {"episode_s": 3600},
-            "agent": {
-                "device": "cuda",
-                "n_envs": jobs,
-                "n_steps": steps,
-                "n_epochs": epochs,
-                "batch_size": max(1, jobs * steps // 16),
-                "eval_episodes": 1,
-            },
-        }
-    )
 
 
 def _environment(jobs: list[str], count: int, guardrails: str | None = None) -> Any:
@@ -429,10 +479,13 @@ _PARTS: Mapping[str, Callable[[Amounts], dict[str, object]]] = {
     "jobs beside the CPU's": check_jobs,
     "environments beside the CPU's": check_environment,
     "guardrails beside the CPU's": check_guardrails,
+    "capacity actions beside the CPU's": check_capacity,
     "advance, decisions/s": time_advance,
     "environment, steps/s": time_environment,
     "environment with floor, steps/s": time_guardrails,
-    "PPO, decisions/s": time_learning,
+    "capacity actions, steps/s": time_capacity,
+    "PPO, decisions/s": lambda amounts: time_learning(amounts.learning),
+    "PPO on capacity actions, decisions/s": lambda amounts: time_family(amounts.learning),
 }
 
 
