@@ -17,6 +17,7 @@ from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.observation import LIMIT
 from dsp_gym.envs.single_move import choices_of, masks_of, pairs_of
 from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
+from dsp_gym.envs.whole import whole_actions
 from dsp_gym.errors import ConfigError
 
 Infos = list[dict[str, object]]
@@ -28,7 +29,8 @@ class Sb3VecEnv(VecEnv):
     """A batch of jobs as a `VecEnv`; a job that ends restarts within the same step.
 
     Args:
-        jobs: The batch, or the environment that `gymnasium.make_vec` returned.
+        jobs: The batch, or the environment that `gymnasium.make_vec` returned; its autoreset mode
+            does not matter here.
         discount: Discount whose units rewards are learned in: they are multiplied by 1 - discount,
             so that values are means of rewards, and a job that is given up is charged its last
             reward for ever (all rewards are below zero, giving up must not end them). None: rewards
@@ -93,7 +95,8 @@ class Sb3VecEnv(VecEnv):
         return observation
 
     def step_async(self, actions: NDArray[np.generic]) -> None:
-        chosen = np.asarray(actions, dtype=np.int64)
+        parts = 1 if self._single else len(self.batch.codec.choices)
+        chosen = whole_actions(actions, self.num_envs, parts)
         if self._single:
             chosen = pairs_of(chosen.reshape(-1), self.batch.vertices)
         self._actions = chosen.reshape(self.num_envs, -1)

@@ -2,7 +2,9 @@
 
     DspGymError
     ├── ConfigError            a configuration file, key or name is wrong
-    │   └── GraphError         the vertices of a job do not form a usable DAG
+    │   ├── GraphError         the vertices of a job do not form a usable DAG
+    │   └── KeywordError       an unknown keyword argument; also a TypeError
+    ├── ActionError            an action of a learner cannot be read; also a ValueError
     ├── LoadError              a load or its trace cannot be used
     ├── PolicyError            a policy, or its folder, cannot be used
     ├── MetricsError           a metrics snapshot contradicts itself
@@ -116,6 +118,31 @@ class ConfigError(DspGymError):
 
 class GraphError(ConfigError):
     """The vertices of a job do not form a usable DAG."""
+
+
+class KeywordError(ConfigError, TypeError):
+    """A keyword argument is unknown, in the words of Python, which libraries look for.
+
+    >>> str(KeywordError("laod", ["load", "slo_s"]))
+    "got an unexpected keyword argument 'laod'. Did you mean 'load'?"
+
+    Args:
+        message: The keyword; or a whole message, as Gymnasium makes one around an error's text.
+        known: The keywords that there are.
+        **where: `file`, `key`, `value`, `remedy`, as for every error.
+    """
+
+    def __init__(
+        self, message: str, known: Iterable[str] | None = None, **where: Unpack[_Where]
+    ) -> None:
+        if known is not None:
+            where["remedy"] = did_you_mean(message, known)
+            message = f"got an unexpected keyword argument '{message}'"
+        super().__init__(message, **where)
+
+
+class ActionError(DspGymError, ValueError):
+    """An action has a wrong shape, or is no whole number."""
 
 
 class LoadError(DspGymError):

@@ -8,7 +8,7 @@ import re
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.config import EnvConfig
-from dsp_gym.envs.keywords import ScenarioChanges
+from dsp_gym.envs.keywords import EnvKeywords
 from dsp_gym.envs.observation import ObservationLayout
 from dsp_gym.envs.registration import CAPACITY_IDS, FROM_CONFIG, IDS, changes
 from dsp_gym.envs.reward import RewardWeights
@@ -67,6 +67,14 @@ def environments() -> str:
         "three columns are lengths: of the flat observation, of the MultiDiscrete action, and of "
         "the mask over all moves. `dsp-gym list envs` lists the ids.",
         table(head, rows),
+        "## Batches and their ends\n\n`make_vec(..., autoreset_mode=)` takes Gymnasium's "
+        '`"SameStep"` (the default: `info["final_obs"]` and `info["final_info"]` are of the old '
+        'episode), `"NextStep"` and `"Disabled"` (then `reset(options={"reset_mask": ended})` '
+        "comes before the next step). Gymnasium's wrappers of observations take the last two. "
+        "`call`, `get_attr` and `set_attr` reach single environments. In Gymnasium's own "
+        "`SyncVectorEnv`, which collects every key of `info` in every step, `info_keys=()` or "
+        "the keys that you read keep a step fast. In worker processes an id with its module is "
+        "found: `dsp_gym:dsp_gym/Nexmark-Q11-v1`.",
         "## With capacity actions\n\nThe same scenarios with one "
         "[choice for the whole job](../concepts/capacity.md) per decision: "
         + ", ".join(f"[`{name}`]({file_of(name)})" for name in CAPACITY_IDS)
@@ -240,7 +248,7 @@ def arguments() -> str:
     signature = inspect.signature(AutoscaleEnv).parameters
     # What changes a scenario is collected by the environment, and is None unless given.
     defaults = {name: one.default for name, one in signature.items()} | dict.fromkeys(
-        ScenarioChanges.__annotations__
+        EnvKeywords.__annotations__
     )
     rows = [[f"`{name}`", f"`{defaults[name]!r}`", plain(about)] for name, about in entries]
     return table(["argument", "default", "meaning"], rows)

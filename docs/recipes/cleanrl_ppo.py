@@ -57,9 +57,9 @@ for _ in range(max(1, total // (ENVS * STEPS))):
         observation, reward, terminated, truncated, info = envs.step(action.numpy())
         reward = torch.from_numpy(np.float32(reward))
         if truncated.any():  # by the clock: it would have gone on like this
+            last = torch.from_numpy(np.stack(info["final_obs"][truncated]))
             with torch.no_grad():
-                last = agent.critic(torch.from_numpy(info["final_obs"]))[:, 0]
-            reward += GAMMA * last * torch.from_numpy(truncated & ~terminated)
+                reward[truncated] += GAMMA * agent.critic(last)[:, 0]
         done = torch.from_numpy(terminated | truncated)
         rows.append((seen, masks, action, log_prob, value, reward, done))
     with torch.no_grad():

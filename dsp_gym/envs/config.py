@@ -108,6 +108,11 @@ class EnvConfig(ConfigModel):
         3600.0, gt=0, description="backlog, in seconds of arrivals, from which a job cannot recover"
     )
 
+    @property
+    def max_steps(self) -> int:
+        """Decisions of an episode that nothing ends early."""
+        return self.episode_s // self.interval_s
+
     @model_validator(mode="after")
     def _whole_decisions(self) -> EnvConfig:
         if self.episode_s % self.interval_s:

@@ -6,6 +6,7 @@ inside the environment and goes to the jobs, and its outcome becomes the reward.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar, Literal, NamedTuple, TypedDict
 
 import numpy as np
@@ -59,6 +60,13 @@ class BatchStep(NamedTuple):
     def terms(self) -> RewardTerms:
         """Unweighted terms by name, each (J,)."""
         return dict(zip(TERMS, self.scores, strict=False))  # the reward has no name
+
+
+OUTCOME_KEYS = ("slo_s", "cost", "down_s", "pending_s")
+"""Keys of a step's `info` that tell the outcome of the interval."""
+
+STEP_KEYS = ("reward_terms", "reward_source", "enacted", "interventions", "trips", *OUTCOME_KEYS)
+"""Keys of a step's `info`, beside the mask of the next action."""
 
 
 class InterventionRecord(TypedDict):
@@ -255,23 +263,36 @@ class EnvCore:
         """
         return self.codec.encode(self.snapshot, decision)
 
-    def info(self, step: BatchStep, job: int) -> dict[str, object]:
+    def info(
+        self, step: BatchStep, job: int, keys: Collection[str] = STEP_KEYS
+    ) -> dict[str, object]:
         """Describe one job's step beside observation and reward.
+
+        Args:
+            step: The step.
+            job: Row of the job.
+            keys: What is wanted, of `STEP_KEYS`; other names are passed over.
 
         Returns:
             Values by name, as `AutoscaleEnv.step` lists them.
         """
-        return {
-            "reward_terms": {n: float(v[job]) for n, v in step.terms.items()},
-            "reward_source": self.reward_source,
-            "enacted": self.enacted,
-            "interventions": interventions(step.guarded).get(job, ()),
-            "trips": step.guarded.trips[job],
-            "slo_s": float(step.outcome.slo_s[job]),
-            "cost": float(step.outcome.cost[job]),
-            "down_s": float(step.outcome.down_s[job]),
-            "pending_s": float(step.outcome.pending_s[job]),
-        }
+        found: dict[str, object] = {}
+        for key in STEP_KEYS:
+            if key in keys:
+                found[key] = self._told(step, job, key)
+        return found
+
+    def _told(self, step: BatchStep, job: int, key: str) -> object:
+        """Return one value of a step's info."""
+        if key in OUTCOME_KEYS:
+            return float(getattr(step.outcome, key)[job])
+        if key == "reward_terms":
+            return {n: float(v[job]) for n, v in step.terms.items()}
+        if key == "interventions":
+            return interventions(step.guarded).get(job, ())
+        if key == "trips":
+            return step.guarded.trips[job]
+        return self.reward_source if key == "reward_source" else self.enacted
 
     def _ask(self, guarded: GuardedDecision) -> None:
         """Ask the jobs for a configuration, unless the backend only watches them."""

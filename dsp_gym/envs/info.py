@@ -1,8 +1,37 @@
-"""The `info` of a step, made when a caller looks at it."""
+"""The `info` of a step: its keys, and a dict made when a caller looks at it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from dsp_gym.envs.core import STEP_KEYS
+from dsp_gym.errors import ConfigError, did_you_mean
+
+INFO_KEYS = (*STEP_KEYS, "load", "action_mask")
+"""All keys of `info`, of a step or a reset."""
+
+
+def checked_keys(keys: Sequence[str] | None) -> tuple[str, ...]:
+    """Check the keys that a caller wants in `info`.
+
+    Args:
+        keys: The keys; None: all.
+
+    Returns:
+        The keys.
+
+    Raises:
+        ConfigError: One is unknown.
+    """
+    if keys is None:
+        return INFO_KEYS
+    wanted = (keys,) if isinstance(keys, str) else tuple(keys)
+    for key in wanted:
+        if key not in INFO_KEYS:
+            raise ConfigError(
+                f"info has no key '{key}'", key="info_keys", remedy=did_you_mean(key, INFO_KEYS)
+            )
+    return wanted
 
 
 class LazyInfo(dict[str, object]):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from dsp_gym.config.files import names, parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.reward import TERMS, RewardWeights
-from dsp_gym.errors import ConfigError, did_you_mean
+from dsp_gym.errors import ConfigError, KeywordError
 from dsp_gym.job.spec import JobSpec, Slo
 from dsp_gym.loads.spec import LoadConfig
 from dsp_gym.loads.splits import LoadSet, SplitName, WeightedLoad
+
+if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
 
 Load = str | Path | Mapping[str, object] | ConfigModel
 """A load: shipped name, YAML file, mapping as in a load file, or an object of `dsp_gym.loads`."""
@@ -22,8 +25,14 @@ Load = str | Path | Mapping[str, object] | ConfigModel
 Reward = Mapping[str, float] | RewardWeights
 """Weights of the reward by term; terms left out keep theirs."""
 
-OTHERS = ("job", "config", "backend", "split", "guardrails", "where", "render_mode", "action")
+OTHERS = (
+    *("job", "config", "backend", "split", "guardrails", "where", "render_mode", "action"),
+    "info_keys",
+)
 """The other keywords that `gymnasium.make` takes."""
+
+VECTOR_OTHERS = (*OTHERS, "num_envs", "explain", "autoreset_mode", "max_episode_steps", "device")
+"""The other keywords that `gymnasium.make_vec` takes."""
 
 SEEDS = {
     "train": {"from": 0, "to": 512},
@@ -39,6 +48,19 @@ class ScenarioChanges(TypedDict, total=False):
     load: Load | Sequence[Load] | None
     reward: Reward | None
     slo_s: float | None
+
+
+class EnvKeywords(ScenarioChanges, total=False):
+    """Further keywords of an environment that are None unless given."""
+
+    info_keys: Sequence[str] | None
+
+
+class VectorKeywords(EnvKeywords, total=False):
+    """Further keywords of a vector environment that are None unless given."""
+
+    autoreset_mode: AutoresetMode | str | None
+    max_episode_steps: int | None
 
 
 def bounded(specs: tuple[JobSpec, ...], changes: ScenarioChanges) -> tuple[JobSpec, ...]:
@@ -120,6 +142,7 @@ def refuse_changes(backend: str, changes: ScenarioChanges, *keys: str) -> None:
 
     Raises:
         ConfigError: One was given.
+        KeywordError: A keyword is unknown.
     """
     refuse_unknown(changes)
     given: Mapping[str, object] = changes
@@ -133,18 +156,19 @@ def refuse_changes(backend: str, changes: ScenarioChanges, *keys: str) -> None:
             )
 
 
-def refuse_unknown(changes: ScenarioChanges) -> None:
+def refuse_unknown(changes: Mapping[str, object], others: Sequence[str] = OTHERS) -> None:
     """Refuse a keyword that the environment does not take.
 
+    Args:
+        changes: The keywords given.
+        others: The keywords that the environment takes beside changes.
+
     Raises:
-        ConfigError: There is one; it names the nearest.
+        KeywordError: There is one; it names the nearest.
     """
     for name in changes:
         if name not in ScenarioChanges.__annotations__:
-            raise ConfigError(
-                f"the environment takes no keyword '{name}'",
-                remedy=did_you_mean(name, (*ScenarioChanges.__annotations__, *OTHERS)),
-            )
+            raise KeywordError(name, (*ScenarioChanges.__annotations__, *others))
 
 
 def _entry(load: object) -> object:

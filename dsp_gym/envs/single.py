@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
 
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs import action
@@ -18,11 +19,12 @@ from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.codec import Codec
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import EnvCore
-from dsp_gym.envs.info import LazyInfo
-from dsp_gym.envs.keywords import ScenarioChanges, refuse_changes, rewarded
+from dsp_gym.envs.info import LazyInfo, checked_keys
+from dsp_gym.envs.keywords import EnvKeywords, refuse_changes, rewarded
 from dsp_gym.envs.observation import LIMIT
 from dsp_gym.envs.scenarios import ActionName, Job, Scenario, changed, decided_by, scenario
 from dsp_gym.envs.watch.watcher import Pixels, watcher_of
+from dsp_gym.envs.whole import whole_actions
 from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
@@ -85,6 +87,8 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             `gymnasium.make`, "human" shows that picture in a window.
         action: "vertex": moves of every vertex; "capacity": one multiple of the load for the whole
             job; default: as the config says, else "vertex".
+        info_keys: keys that `info` has; default: all. `()` is for vector environments of
+            Gymnasium, which read every key of every step.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's own attribute
@@ -99,9 +103,11 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         where: str | Path | Mapping[str, object] | None = None,
         render_mode: str | None = None,
         action: ActionName | None = None,
-        **changes: Unpack[ScenarioChanges],
+        **changes: Unpack[EnvKeywords],
     ) -> None:
         self.backend = backend
+        self._info_keys = checked_keys(changes.pop("info_keys", None))
+        self._has_ended = False
         if backend == "replay":
             refuse_changes(backend, changes, "load", "slo_s")
             decided = decided_by(config, guardrails, action)
@@ -121,14 +127,18 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The registered spec, but nondeterministic on a real job."""
+        """The registered spec, with the length of an episode; nondeterministic on a real job."""
         return self._spec
 
     @spec.setter
     def spec(self, spec: EnvSpec | None) -> None:
         self._spec = copy(spec)
-        if self._spec is not None and self.backend in ("flink", "kubernetes"):
+        if self._spec is None:
+            return
+        if self.backend in ("flink", "kubernetes"):
             self._spec.nondeterministic = True
+        if self.backend != "replay":  # a recording is as long as it is
+            self._spec.max_episode_steps = self.batch.config.max_steps
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
@@ -142,9 +152,15 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         if seed is not None:
             self.batch.seed(np.array([seed]))
         observation = self.batch.reset()[0]
+        self._has_ended = False
         if self._watcher is not None:
             self._watcher.begin(self.batch, 0)
-        return observation, {"load": self.batch.load_labels[0], "action_mask": self.action_masks()}
+        info: dict[str, object] = {}
+        if "load" in self._info_keys:
+            info["load"] = self.batch.load_labels[0]
+        if "action_mask" in self._info_keys:
+            info["action_mask"] = self.action_masks()
+        return observation, info
 
     def step(self, action: Ints) -> tuple[Observation, float, bool, bool, dict[str, object]]:
         """Take one decision; the job then runs for one interval.
@@ -155,24 +171,30 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             reason) for each guardrail that changed the decision; `trips`, a flag per guardrail in
             chain order; `slo_s`, `down_s` and `cost` of the interval; `pending_s` at its end;
             `action_mask`.
+
+        Raises:
+            ResetNeeded: The episode has ended.
+            ActionError: The action has a wrong shape, or is no whole number.
         """
-        batch = self.batch
-        step = batch.step(np.array(action, np.int64, ndmin=2))
+        if self._has_ended:
+            raise ResetNeeded("the episode has ended; call reset() before the next step()")
+        batch, keys = self.batch, self._info_keys
+        step = batch.step(whole_actions(action, 1, len(batch.codec.choices)))
         seen = batch.snapshot
+        terminated, truncated = bool(step.ends[0, 0]), bool(step.ends[1, 0])
+        self._has_ended = terminated or truncated
         if self._watcher is not None:
             self._watcher.add(batch, 0, step)
 
         # Made when looked at: most callers of `step` read no info.
         def info() -> dict[str, object]:
-            return batch.info(step, 0) | {"action_mask": batch.masks_of(seen)[0]}
+            told = batch.info(step, 0, keys)
+            if "action_mask" in keys:
+                told["action_mask"] = batch.masks_of(seen)[0]
+            return told
 
-        return (
-            step.observation[0],
-            float(step.scores[-1, 0]),
-            bool(step.ends[0, 0]),
-            bool(step.ends[1, 0]),
-            LazyInfo(info),
-        )
+        reward = float(step.scores[-1, 0])
+        return step.observation[0], reward, terminated, truncated, LazyInfo(info) if keys else {}
 
     def action_masks(self) -> Bools:
         """Mark the valid actions, as sb3-contrib's MaskablePPO expects.
@@ -189,11 +211,12 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         Returns:
             Copies by name, for `set_state` of an environment with the same arguments.
         """
-        return self._simulated().save()
+        return self._simulated().save() | {"has_ended": self._has_ended}
 
     def set_state(self, state: dict[str, object]) -> None:
         """Continue from `get_state()`."""
         self._simulated().load(state)
+        self._has_ended = bool(state.get("has_ended", False))
         if self._watcher is not None:
             self._watcher.begin(self.batch, 0)
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Unpack, cast
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
-from dsp_gym.envs.core import BatchStep, interventions
-from dsp_gym.envs.keywords import ScenarioChanges
+from dsp_gym.envs.core import OUTCOME_KEYS, BatchStep, interventions
+from dsp_gym.envs.env_row import EnvRow
+from dsp_gym.envs.info import checked_keys
+from dsp_gym.envs.keywords import VECTOR_OTHERS, VectorKeywords, refuse_unknown
 from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
 from dsp_gym.envs.single import Observation, observation_space, space_of
 from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
+from dsp_gym.envs.whole import whole_actions
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.loads.splits import SplitName
 
@@ -40,12 +47,19 @@ def vector_env(num_envs: int = 1, device: str = "cpu", **keywords: Any) -> Vecto
         ConfigError: There is no such device.
         MissingExtraError: The extra of the device is not installed.
         DeviceError: There is no GPU that can be used, or it has too little memory.
+        KeywordError: A keyword is unknown.
     """
     if device == "cpu":
         return AutoscaleVectorEnv(num_envs, **keywords)
     if device != "cuda":
         raise ConfigError(
             f"there is no device '{device}'", key="device", remedy=did_you_mean(device, DEVICES)
+        )
+    if autoreset_mode_of(keywords.pop("autoreset_mode", None)) != AutoresetMode.SAME_STEP:
+        raise ConfigError(
+            "on a GPU an episode that ends is reset within the step",
+            key="autoreset_mode",
+            remedy="Leave it out, or take device='cpu'.",
         )
     from dsp_gym.simulation.cuda.card import find_card
 
@@ -55,14 +69,42 @@ def vector_env(num_envs: int = 1, device: str = "cpu", **keywords: Any) -> Vecto
     return DeviceVectorEnv(num_envs, **keywords)
 
 
+def autoreset_mode_of(mode: AutoresetMode | str | None) -> AutoresetMode:
+    """Read an autoreset mode.
+
+    Args:
+        mode: Of Gymnasium, by its name ("SAME_STEP") or value ("SameStep"); None: same step.
+
+    Returns:
+        The mode.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if mode is None:
+        return AutoresetMode.SAME_STEP
+    for known in AutoresetMode:
+        if mode in (known, known.name, known.value):
+            return known
+    raise ConfigError(
+        f"there is no autoreset mode '{mode}'",
+        key="autoreset_mode",
+        remedy=did_you_mean(str(mode), [known.value for known in AutoresetMode]),
+    )
+
+
 class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
     """`num_envs` jobs; with several jobs in the config, environment i is job i modulo their number.
 
-    Environment i seeded with `seed` is the single environment seeded with `seed + i`. An episode
-    that ends is reset in the same step; its last observation is in `info["final_obs"]`.
-
-    `info` holds what that of the single environment holds, as arrays with a row per environment:
+    Environment i seeded with `seed` is the single environment seeded with `seed + i`. `info` holds
+    what that of the single environment holds, as arrays with a row per environment:
     `info["interventions"][i]` are the records of environment i.
+
+    An episode that ends is reset as Gymnasium's autoreset mode says. Same step: at once;
+    `info["final_obs"][i]` and `info["final_info"]` are of the old episode, where
+    `info["_final_obs"]` is True. Next step: by the next step, which ignores the action of that
+    environment, and whose reward is 0. Disabled: by `reset(options={"reset_mask": ended})`, before
+    the next step.
 
     Args:
         num_envs: how many environments.
@@ -77,6 +119,9 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         explain: whether a record of an intervention has its `reason` in words, which takes time;
             None: only where there is one environment.
         action: "vertex", "capacity", or None: as in `AutoscaleEnv`.
+        info_keys: keys that `info` has, as in `AutoscaleEnv`; those of the autoreset mode stay.
+        autoreset_mode: an `AutoresetMode` of Gymnasium, or "SameStep", "NextStep" or "Disabled".
+        max_episode_steps: steps after which an episode is truncated, if not before.
         render_mode: "rgb_array": `render()` gives a picture of every job; needs the extra `video`.
     """
 
@@ -97,8 +142,14 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         explain: bool | None = None,
         action: ActionName | None = None,
         render_mode: str | None = None,
-        **changes: Unpack[ScenarioChanges],
+        **changes: Unpack[VectorKeywords],
     ) -> None:
+        steps = changes.pop("max_episode_steps", None)
+        self.autoreset_mode = autoreset_mode_of(changes.pop("autoreset_mode", None))
+        # The mode belongs to this instance: others of the class have theirs.
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
+        self._info_keys = checked_keys(changes.pop("info_keys", None))
+        refuse_unknown(changes, VECTOR_OTHERS)
         self.render_mode = render_mode
         self._watchers = None if render_mode is None else BatchWatcher(num_envs, render_mode)
         if backend in ONE_JOB:
@@ -113,6 +164,9 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         made = changed(made, changes, split)
         row = [i % len(made.specs) for i in range(num_envs)]
         self.num_envs = num_envs
+        self._max_steps = _checked_steps(steps, made.env.max_steps)
+        self._has_ended: Bools = np.zeros(num_envs, np.bool_)
+        self._spec: EnvSpec | None = None
         # An object array of empty tuples: NumPy would make a 2-D array from a list of them.
         self._unchanged = np.fromiter(((),) * num_envs, dtype=object, count=num_envs)
         self.batch = AutoscaleBatch(
@@ -123,6 +177,18 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.batch.seed(self.np_random.integers(0, 2**31) + np.arange(num_envs))
+        self._rows = [EnvRow(self, self.batch, i) for i in range(num_envs)]
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The registered spec, with the length of an episode."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = copy(spec)
+        if self._spec is not None:
+            self._spec.max_episode_steps = self._max_steps
 
     def reset(
         self,
@@ -134,17 +200,21 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
 
         Returns:
             Observations (num_envs, size), and info: `action_mask`.
+
+        Raises:
+            ConfigError: `reset_mask` is no array of a flag for each environment.
         """
-        mask = cast(Bools | None, None if options is None else options.get("reset_mask"))
+        mask = self._checked_mask(None if options is None else options.get("reset_mask"))
         if seed is not None:
             seeds = seed + np.arange(self.num_envs) if isinstance(seed, int | np.integer) else seed
             given = np.array([one is not None for one in seeds])
             numbers = np.array([0 if one is None else one for one in seeds])
             self.batch.seed(numbers, given if mask is None else given & mask)
         observation = self.batch.reset(mask)
+        self._has_ended[slice(None) if mask is None else mask] = False
         if self._watchers is not None:
             self._watchers.begin(self.batch, mask)
-        return observation.copy(), {"action_mask": self.batch.action_masks()}
+        return observation.copy(), self._with_masks({})
 
     def step(  # type: ignore[override]  # Gymnasium types done flags by the rewards' array type
         self, actions: Ints
@@ -153,20 +223,78 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
 
         Returns:
             Observations, rewards, terminated and truncated with a row per environment, and info.
+
+        Raises:
+            ResetNeeded: An episode has ended, and the autoreset mode is "Disabled".
+            ActionError: The actions have a wrong shape, or are no whole numbers.
         """
-        step = self.batch.step(np.asarray(actions, dtype=np.int64).reshape(self.num_envs, -1))
+        begins = self._has_ended
+        chosen = whole_actions(actions, self.num_envs, len(self.batch.codec.choices))
+        if begins.any():
+            self._refuse_ended()
+            chosen[begins] = 0  # holds: the step of a row that begins anew does not count
+        step = self.batch.step(chosen)
         if self._watchers is not None:
             self._watchers.add(self.batch, step)
-        info = self._info(step)
-        observation, done = step.observation, step.terminated | step.truncated
-        # Same-step autoreset: the last observation is handed out before the reset replaces it.
-        if done.any():
-            info |= {"final_obs": observation.copy(), "_final_obs": done}
-            observation = self.batch.reset(done)
-            if self._watchers is not None:
-                self._watchers.begin(self.batch, done)
-        info["action_mask"] = self.batch.action_masks()
-        return observation.copy(), step.reward, step.terminated, step.truncated, info
+        reward, terminated, truncated = step.reward, step.terminated, step.truncated
+        if self._max_steps < self.batch.config.max_steps:
+            truncated = (truncated | (self.batch.steps >= self._max_steps)) & ~terminated
+        info, observation = self._info(step), step.observation
+        if begins.any():
+            observation = self._begin(begins)
+            reward = np.where(begins, 0.0, reward)
+            terminated, truncated = terminated & ~begins, truncated & ~begins
+            info = _without(info, begins)
+        ended = terminated | truncated
+        if self.autoreset_mode != AutoresetMode.SAME_STEP:
+            self._has_ended = ended
+        elif ended.any():
+            info |= self._final(info, observation, ended)
+            observation = self._begin(ended)
+        return observation.copy(), reward, terminated, truncated, self._with_masks(info)
+
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
+        """Call a method of every environment, or read an attribute.
+
+        Args:
+            name: Its name, such as "action_masks", "render", "load" or "job".
+            *args: Arguments of the method.
+            **kwargs: Arguments of the method.
+
+        Returns:
+            What each environment returns.
+        """
+        found = [getattr(row, name) for row in self._rows]
+        return tuple(one(*args, **kwargs) if callable(one) else one for one in found)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Read an attribute of every environment.
+
+        Returns:
+            One value for each.
+        """
+        return self.call(name)
+
+    def set_attr(self, name: str, values: object) -> None:
+        """Set an attribute of every environment; the jobs do not read it.
+
+        Args:
+            name: Its name.
+            values: A list or tuple of one value for each, or one value for all.
+
+        Raises:
+            ConfigError: The number of values is not that of environments.
+            AttributeError: The attribute belongs to the batch.
+        """
+        each = values if isinstance(values, list | tuple) else (values,) * self.num_envs
+        if len(each) != self.num_envs:
+            raise ConfigError(
+                f"there are {len(each)} values for {self.num_envs} environments",
+                key=name,
+                remedy="Pass one value for each environment, or one that is no list.",
+            )
+        for row, value in zip(self._rows, each, strict=True):
+            setattr(row, name, value)
 
     def action_masks(self) -> Bools:
         """Mark the valid actions.
@@ -185,19 +313,101 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         """
         return None if self._watchers is None else self._watchers.pictures()
 
+    def _begin(self, rows: Bools) -> Observation:
+        """Begin the next episodes of some rows."""
+        observation = self.batch.reset(rows)
+        if self._watchers is not None:
+            self._watchers.begin(self.batch, rows)
+        return observation
+
+    def _final(
+        self, info: dict[str, object], observation: Observation, ended: Bools
+    ) -> dict[str, object]:
+        """Keep the last observation and info of episodes that have ended, before the reset."""
+        # Objects, as Gymnasium has them: a wrapper may give an observation another shape.
+        last = np.full(self.num_envs, None, dtype=object)
+        for i in np.flatnonzero(ended):
+            last[i] = observation[i].copy()
+        return {
+            "final_obs": last,
+            "_final_obs": ended,
+            "final_info": self._with_masks(dict(info)),
+            "_final_info": ended.copy(),
+        }
+
+    def _with_masks(self, info: dict[str, object]) -> dict[str, object]:
+        if "action_mask" in self._info_keys:
+            info["action_mask"] = self.batch.action_masks()
+        return info
+
+    def _refuse_ended(self) -> None:
+        if self.autoreset_mode == AutoresetMode.DISABLED:
+            rows = ", ".join(str(i) for i in np.flatnonzero(self._has_ended)[:8])
+            raise ResetNeeded(
+                f"episodes have ended in environments {rows}; autoreset is disabled, so call "
+                'reset(options={"reset_mask": terminated | truncated}) before the next step()'
+            )
+
+    def _checked_mask(self, mask: object) -> Bools | None:
+        if mask is None:
+            return None
+        found = np.asarray(mask)
+        if found.shape != (self.num_envs,) or found.dtype != np.bool_:
+            raise ConfigError(
+                f"has shape {found.shape} and type {found.dtype}, expected ({self.num_envs},) "
+                "and bool",
+                key="reset_mask",
+                remedy="Pass terminated | truncated of the last step.",
+            )
+        return cast(Bools, found)
+
     def _info(self, step: BatchStep) -> dict[str, object]:
+        keys, told = self._info_keys, dict[str, object]()
+        if not keys:
+            return told
         changed = np.empty(self.num_envs, dtype=object)
         changed[:] = self._unchanged
         for job, records in interventions(step.guarded).items():
             changed[job] = records
-        return {
+        told = {
             "reward_terms": dict(step.terms),
             "reward_source": np.full(self.num_envs, "outcome"),
             "enacted": np.ones(self.num_envs, dtype=bool),
             "interventions": changed,
             "trips": step.guarded.trips,
-            "slo_s": step.outcome.slo_s,
-            "cost": step.outcome.cost,
-            "down_s": step.outcome.down_s,
-            "pending_s": step.outcome.pending_s,
         }
+        told |= {key: getattr(step.outcome, key) for key in OUTCOME_KEYS}
+        return {key: value for key, value in told.items() if key in keys}
+
+
+def _without(info: Mapping[str, object], rows: Bools) -> dict[str, object]:
+    """Blank the info of rows, whose step does not count, and mark the others, as Gymnasium does."""
+    kept: dict[str, object] = {}
+    for key, value in info.items():
+        if isinstance(value, dict):
+            kept[key] = _without(value, rows)
+        else:
+            kept[key] = _blanked(cast(NDArray[Any], value), rows)
+        kept[f"_{key}"] = ~rows
+    return kept
+
+
+def _blanked(values: NDArray[Any], rows: Bools) -> NDArray[Any]:
+    blanked = values.copy()
+    if blanked.dtype.kind != "O":
+        blanked[rows] = "" if blanked.dtype.kind == "U" else 0
+        return blanked
+    for i in np.flatnonzero(rows):  # NumPy would spread a tuple over the rows
+        blanked[i] = ()
+    return blanked
+
+
+def _checked_steps(given: int | None, whole: int) -> int:
+    """Return the steps of an episode: what was asked for, and no more than there are."""
+    if given is None:
+        return whole
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise ConfigError(
+            "expected a whole number of steps above 0", key="max_episode_steps", value=given
+        )
+    return min(given, whole)

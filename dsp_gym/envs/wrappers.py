@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from dsp_gym.arrays import Bools, Ints
 from dsp_gym.envs.single_move import choices_of, masks_of, pairs_of
+from dsp_gym.envs.whole import whole_actions
 from dsp_gym.errors import ConfigError
 
 
@@ -61,7 +62,7 @@ class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
         Returns:
             (V * 2,) moves.
         """
-        choice = np.array([action], np.int64)
+        choice = whole_actions(action, 1, 1)[0]
         if not 0 <= choice[0] < choices_of(self.vertices):
             raise ValueError(f"the action {action} is outside 0..{choices_of(self.vertices) - 1}")
         return np.asarray(pairs_of(choice, self.vertices)[0])

@@ -12,7 +12,7 @@ import dsp_gym.envs.registration as registration
 from dsp_gym.config.files import configs_root
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.envs.scenarios import changed, scenario
-from dsp_gym.errors import ConfigError
+from dsp_gym.errors import ConfigError, KeywordError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.loads.spec import Constant
 from dsp_gym.loads.splits import SeedRange
@@ -124,4 +124,14 @@ def test_a_wrong_keyword_is_refused_with_what_there_is(changes, says):
     if "backend" not in changes:
         with pytest.raises(ConfigError) as batch:
             gymnasium.make_vec(Q11, num_envs=2, **changes)
-        assert str(batch.value) == str(single.value)
+        # Around a TypeError `gymnasium.make` says which environment was to be made.
+        assert str(single.value).startswith(str(batch.value))
+
+
+def test_an_unknown_keyword_is_a_type_error_in_the_words_that_libraries_look_for():
+    # TorchRL passes `frameskip`, and tries without it where it reads these words.
+    for make in (gymnasium.make, gymnasium.make_vec):
+        with pytest.raises(TypeError, match="got an unexpected keyword argument 'frameskip'"):
+            make(Q11, frameskip=1)
+    with pytest.raises(KeywordError, match="Did you mean 'autoreset_mode'"):
+        gymnasium.make_vec(Q11, num_envs=2, autoreset="SameStep")
