@@ -108,22 +108,6 @@ KeyOption = Annotated[
 ]
 
 
-SeedsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Seeds per load; of a referee, triples of each kind of jobs in each family of load. "
-        "Default: the benchmark's.",
-    ),
-]
-CellOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B", help="Of a frontier or referee: only these cells or families of load."
-    ),
-]
-
-
 EXAMPLES = (
     "Examples:\n\n"
     "  dsp-gym evaluate quick\n\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -26,7 +24,7 @@ def whole_actions(actions: ArrayLike, jobs: int, parts: int) -> Ints:
     Raises:
         ActionError: A number is not whole, or the shape is wrong.
     """
-    given: NDArray[Any] = np.asarray(actions)
+    given: NDArray[np.generic] = np.asarray(actions)
     if given.dtype.kind not in "iu":
         _refuse_fractions(given)
     shape = given.shape
@@ -48,7 +46,7 @@ def whole_actions(actions: ArrayLike, jobs: int, parts: int) -> Ints:
     return np.array(given, np.int64).reshape(jobs, parts)
 
 
-def _refuse_fractions(given: NDArray[Any]) -> None:
+def _refuse_fractions(given: NDArray[np.generic]) -> None:
     """Refuse what is no whole number; rounding a learner's action in silence hides its mistake."""
     if given.dtype.kind == "b":
         return

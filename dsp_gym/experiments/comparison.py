@@ -167,7 +167,7 @@ def _added(labels: set[str], wanted: Sequence[str]) -> list[str]:
     return [name for name in wanted if name not in labels and name != ALL]
 
 
-def _swept_document(config: FrontierConfig | RefereeConfig, chosen: Chosen) -> dict[str, Any]:
+def _swept_document(config: FrontierConfig | RefereeConfig, chosen: Chosen) -> dict[str, object]:
     """Describe a frontier or a referee with the chosen policies, and further trainings of them."""
     document = config.model_dump(mode="json", by_alias=True)
     labels = {policy.name for policy in config.policies}

@@ -145,7 +145,7 @@ def test_every_policy_of_core_v3_resolves_at_its_first_setting(core):
         if policy.guardrails is None:
             assert len(entrants(policy.model_copy(update={"values": policy.values[:1]}))) == 1
     bare = {one.name for one in core.policies if one.guardrails is None}
-    for name in ("mdp-no-file", "learned", "learned-ppo"):
+    for name in ("planner-no-file", "planner", "learned-ppo"):
         assert name in bare
         assert {f"{name}-in-floor", f"{name}-deployed"} <= {one.name for one in core.policies}
 
