@@ -11,10 +11,12 @@ import pytest
 import yaml
 from sqlalchemy import NullPool
 
-from dsp_gym.config.files import load_model, parse, read_yaml
+from dsp_gym.config.files import configs_root, load_model, parse, read_yaml
 from dsp_gym.engine import HERE, LocalEngine
 from dsp_gym.errors import ConfigError, StorageError
 from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.frontier.board import frontier_fingerprint
+from dsp_gym.evaluation.frontier.config import FrontierConfig
 from dsp_gym.evaluation.referee.config import RefereeConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.tuning.agent import AgentObjective, with_held_out_seeds
@@ -572,3 +574,17 @@ def test_a_referee_is_tuned_on_its_development_set():
     }
     assert score.value == pytest.approx(np.mean([one.value for one in alone.values()]))
     assert score.late == pytest.approx(np.mean([one.late for one in alone.values()]))
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted((configs_root() / "policies/tuned/core-v2-frontier").glob("*.yaml")),
+    ids=lambda file: file.stem,
+)
+def test_no_shipped_optimum_lies_on_a_bound_and_each_keeps_to_its_level(file):
+    record = load_model(PolicyConfig, "policies", file).provenance
+    assert record["within_bound"]
+    assert "on_bound" not in record
+    assert record["found"]["slo_share"] <= record["max_slo_share"]
+    frontier = load_model(FrontierConfig, "frontiers", record["tuned_on"])
+    assert record["fingerprint"] == frontier_fingerprint(frontier)
