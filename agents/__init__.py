@@ -1,1 +1,1 @@
-"""Learned policies: training, the policy folder, and inference without torch."""
+"""Agents, the planner and networks: training, the policy folder, and inference without torch."""

@@ -498,7 +498,7 @@ comes from `make validate` on Flink 2.1 (PyPI, JDK 17) and one machine of two co
 
 {closed_loops()}
 
-## A learned policy on the real job
+## A trained network on the real job
 
 {drive()}
 

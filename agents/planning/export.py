@@ -89,7 +89,8 @@ def planning_card(document: PlanningDocument, learner: PlanningLearner) -> str:
             config.description or "A planning autoscaling policy for Apache Flink jobs.",
             "",
             f"- Plans by value iteration over {document.minutes:,.0f} counted minutes of load; "
-            f"seed {document.seed} of {list(document.seeds)}.",
+            f"seed {document.seed} of {list(document.seeds)}. These counts and the price of a late "
+            "minute are all that was trained.",
             f"- Loads: {loads}. Price chosen on the simulated jobs {', '.join(document.jobs)}.",
             *past,
             f"- A late minute is worth {price:g} minutes of the configuration that carries the "

@@ -10,8 +10,9 @@ exist, is never above the best plan; the gap is the difference of the two.
 The model of a second: backlog and arrivals are served up to the configuration's rate; the second is
 late if more is left than can be served in time, and as often as the configuration is late at that
 load without a backlog. During a rescale the job keeps serving while the savepoint is written,
-stands still for the outage at the old configuration's cost, and then catches up. After a stop the
-configuration before it no longer matters, so all sources of a rescale share one list.
+stands still for the outage at the old configuration's cost, and then catches up: at a share of its
+rate while its caches are cold, if that is asked for. The next decision comes after that. After a
+stop the configuration before it no longer matters, so all sources of a rescale share one list.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.service import compiled
+from dsp_gym.sizing.lateness import COLD_SPEED
 
 LABELS = 8
 """Most labels of a node."""
@@ -166,18 +168,21 @@ def _search(
     first: int,
     terms: Terms,
     share: Floats,
+    cold_s: Ints,
     labels: int,
     hopeful: bool,
 ) -> tuple[Ints, float, bool]:
     """Return the best choice of each step, (K,), its price, and whether labels were merged.
 
     k is a step, c a configuration, i a label of a node; m and b are a label's money and backlog.
+    `taken` is the number of steps from a rescale to the next decision.
     """
     interval, savepoint, outage = terms.interval_s, terms.savepoint_s, terms.outage_s
     steps, n, width = arrivals.shape[0] // interval, capacity.shape[0], labels + 1
     nodes, down = _nodes(steps + 1, n, width), _nodes(1, 1, width)
     merged = False
-    taken = (savepoint + outage + interval - 1) // interval  # steps until decisions count again
+    taken = (savepoint + outage + cold_s + interval - 1) // interval
+    soonest = taken.min()
     # Cumulated arrivals: what queues up during an outage is a difference of two of them.
     owed = np.concatenate((np.zeros(1), np.cumsum(arrivals)))
     nodes.size[0, first] = 1
@@ -197,7 +202,7 @@ def _search(
                 late += share[k, c] * (interval - late)
                 m_after = m + cost[c] * interval + terms.slo_price * late
                 merged |= _add(nodes, k + 1, c, m_after, after, code, hopeful)
-                if k + taken > steps:
+                if k + soonest > steps:
                     continue  # it would be down until the end
                 # A rescale: serve while the savepoint is written, then stand still. Labels of all
                 # configurations that stop now meet in one list, from which every configuration
@@ -207,15 +212,22 @@ def _search(
                 spent = cost[c] * (savepoint + outage) + terms.slo_price * (late + outage)
                 m_after, b_after = m + spent + terms.rescale_price, after + owed[again] - owed[stop]
                 merged |= _add(down, 0, 0, m_after, b_after, code, hopeful)
-        until = (k + taken) * interval
-        for i in range(down.size[0, 0]):
-            for c in range(n):
-                b = down.backlog[0, 0, i]
-                after, late = serve(arrivals, again, until, b, capacity[c], terms.late_s)
-                late += share[k + taken - 1, c] * (until - again - late)
+        for c in range(n):
+            after_k = k + taken[c]
+            if after_k > steps:
+                continue
+            warm, until = again + cold_s[c], after_k * interval
+            for i in range(down.size[0, 0]):
+                b, cold_late = down.backlog[0, 0, i], 0.0
+                if cold_s[c] > 0:
+                    slow = COLD_SPEED * capacity[c]
+                    b, cold_late = serve(arrivals, again, warm, b, slow, terms.late_s)
+                after, late = serve(arrivals, warm, until, b, capacity[c], terms.late_s)
+                late += cold_late
+                late += share[after_k - 1, c] * (until - again - late)
                 spent = cost[c] * (until - again) + terms.slo_price * late
                 m_after, came = down.money[0, 0, i] + spent, down.parent[0, 0, i]
-                merged |= _add(nodes, k + taken, c, m_after, after, came, hopeful)
+                merged |= _add(nodes, after_k, c, m_after, after, came, hopeful)
     choice, price = _cheapest(nodes, steps, n, width)
     return choice, price, merged
 
@@ -246,6 +258,7 @@ def plan(
     first: int,
     terms: Terms,
     late_share: Floats | None = None,
+    cold_s: Ints | None = None,
     labels: int = LABELS,
 ) -> Plan:
     """Find the cheapest plan.
@@ -257,6 +270,7 @@ def plan(
         first: The configuration at the start.
         terms: Times and prices.
         late_share: (K, N) share of each step's seconds that are late without any backlog.
+        cold_s: (N,) seconds after a rescale in which a configuration's caches are cold; none: 0.
         labels: Most labels of a node.
 
     Returns:
@@ -267,8 +281,9 @@ def plan(
     )
     steps = len(load) // terms.interval_s
     share = np.zeros((steps, len(capacity))) if late_share is None else late_share
-    choice, price, merged = _search(load, capacity, cost, first, terms, share, labels, False)
+    cold = np.zeros(len(capacity), np.int64) if cold_s is None else cold_s
+    choice, price, merged = _search(load, capacity, cost, first, terms, share, cold, labels, False)
     least = price
     if merged:
-        least = _search(load, capacity, cost, first, terms, share, labels, True)[1]
+        least = _search(load, capacity, cost, first, terms, share, cold, labels, True)[1]
     return Plan(choice, float(price), float(price - least))

@@ -27,6 +27,8 @@ from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.unknown import NONE, marked
 from dsp_gym.policies.capabilities import Capabilities, CostBounds, ExplainingPolicy, FutureLoad
 from dsp_gym.simulation.rows import over_rows
+from dsp_gym.sizing.lateness import COLD_SPEED
+from dsp_gym.sizing.prior import lost_by_restart_s
 
 
 class ClairvoyantConfig(ConfigModel):
@@ -58,6 +60,11 @@ class ClairvoyantConfig(ConfigModel):
         description="configurations planned with; where a job has more that matter, these are "
         "spread evenly over their cost",
     )
+    cold_caches: bool = Field(
+        False,
+        description="true: a rescale also costs the capacity that cold caches keep from the job; "
+        "false: caches are taken as warm, as in the published figures of core-v2",
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +84,7 @@ class _Schedule:
 
 
 class Clairvoyant(ExplainingPolicy):
-    """The best plan of a simple model: the load is known in advance, caches are taken as warm."""
+    """The best plan of a simple model: the load is known in advance."""
 
     Config = ClairvoyantConfig
 
@@ -207,6 +214,7 @@ class Clairvoyant(ExplainingPolicy):
                     len(kept),
                     self.terms(k, load),
                     options.late_share(steady),
+                    self._cold_s(k, options, float(load.mean())),
                 )
                 self.price[j] = found.price
                 self.gap[j] = found.gap + share * found.price
@@ -228,6 +236,16 @@ class Clairvoyant(ExplainingPolicy):
             about = described(jobs, k, np.ascontiguousarray(p), np.ascontiguousarray(level))
             found |= {j: (about, int(i)) for j, i in zip(mine, place.reshape(-1), strict=True)}
         return found
+
+    def _cold_s(self, k: int, options: Candidates, rate_per_s: float) -> Ints:
+        """Return the seconds in which each configuration's caches are cold after a rescale, (N,)."""
+        cold_s = np.zeros(len(options), np.int64)
+        if self.config.cold_caches:
+            tables = self._known()[0].tables
+            for c, (p, level) in enumerate(zip(options.parallelism, options.level, strict=True)):
+                lost_s = lost_by_restart_s(tables, k, p, level, rate_per_s)
+                cold_s[c] = math.ceil(lost_s / (1.0 - COLD_SPEED))
+        return cold_s
 
     def terms(self, k: int, load: Floats) -> Terms:
         """Price a change of a job's configuration.

@@ -10,8 +10,16 @@ from typing import Any
 from generator.markdown import table
 
 KNOWN, AGENTS = "clairvoyant", ("planner", "learned-ppo", "learned-q11")
-ALSO = ("justin-artifact", "flink-autoscaler", "ds2", "hpa-cpu", "dhalion")
-"""Published autoscalers with their defaults, beside the tuned ones."""
+WHAT = {
+    "planner": "plans by value iteration; training gave it counts of load transitions and a "
+    "price of a late minute",
+    "learned-ppo": "is a network that PPO trained on many jobs",
+    "learned-q11": "is a network that PPO trained on one job, Nexmark Q11",
+}
+"""What each agent is; a sentence begins with its name."""
+
+ALSO = ("planner-no-file", "justin-artifact", "flink-autoscaler", "ds2", "hpa-cpu", "dhalion")
+"""The planner without a job file, and published autoscalers with their defaults."""
 
 FIRST = "unseen-jobs-unseen-loads"
 TITLES = {
@@ -23,7 +31,7 @@ TITLES = {
 BEGIN, END = "<!-- core-v2 -->", "<!-- end of core-v2 -->"
 PICTURE = """<picture>
 <source media="(prefers-color-scheme: dark)" srcset="docs/figures/core-v2-dark.svg">
-<img alt="Cost against lateness: the trained policy is closer to the best plan than to any rule"
+<img alt="Cost against lateness: the planner is closer to the best plan than to any rule"
  src="docs/figures/core-v2-light.svg">
 </picture>"""
 
@@ -89,6 +97,7 @@ def readme_block(found: Json) -> str:
     trained: dict[int, list[str]] = {}
     for one in by_cost:
         trained.setdefault(one.get("trainings", 1), []).append(f"`{one['policy']}`")
+    drawn = sum(job.startswith("random-dag") for job in cell["jobs"])
     several = [
         f" The figures of {' and '.join(names)} are means over {count} trainings."
         for count, names in trained.items()
@@ -97,7 +106,8 @@ def readme_block(found: Json) -> str:
     return f"""{PICTURE}
 
 Costs at equal lateness, in {currency} per job and day, on {jobs} jobs and {loads} families of
-load outside all training and tuning. A job is late while its p95 latency exceeds its bound, or
+load outside all training and tuning; {drawn} of the jobs are random graphs of the generator that
+also drew training jobs. A job is late while its p95 latency exceeds its bound, or
 while it is down. Every policy ran with several values of the parameter that trades cost for
 lateness; a dash: it is later than the column at each of them. A tuned rule is a published
 autoscaler with parameters searched on training loads, `{KNOWN}` a planner that knows the future
@@ -106,8 +116,11 @@ load and assumes warm caches. The gap closed is 0 % at the best tuned rule and 1
 
 {table([*head, f"of the best tuned rule, {at}", f"gap closed, {at}"], rows)}
 
-`planner` and [two more trained policies](docs/concepts/agents.md#what-ships) ship with the
-package. Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.md), and [other
+`planner` {WHAT["planner"]}.
+`planner-no-file` is the same without the job file. `learned-ppo` {WHAT["learned-ppo"]}, and
+`learned-q11` {WHAT["learned-q11"].removeprefix("is ")} ([what ships](docs/concepts/agents.md#what-ships)).
+`planner` and `learned-ppo` ran inside the guardrails `floor`, the other policies without any.
+Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.md), and [other
 results](docs/results.md). This repeats the comparison in some hours:
 
 ```sh
@@ -147,6 +160,8 @@ def card_part(found: Json, policy: str) -> str:
     )
     return f"""{BEGIN}
 ## Where it wins and loses
+
+The policy `{policy}` {WHAT[policy]}.
 
 By `{found["name"]}` ({found["fingerprint"]}), cost at {at} late against {rules}:
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.errors import PolicyError
 from dsp_gym.job.capacity import block_reads, vertex_capacity, working_set
@@ -144,6 +144,31 @@ def _lose(t: JobTables, records_per_s: Floats, lost_s: Floats) -> None:
             while p < t.max_parallelism[k, v] and records_per_s[k, v, column, p] < wanted:
                 p += 1
             lost_s[k] = max(lost_s[k], _cold_s(t, k, v, p, column, wanted))
+
+
+@njit(cache=True, nogil=True)
+def lost_by_restart_s(
+    t: JobTables, k: int, parallelism: Ints, memory_level: Ints, rate_per_s: float
+) -> float:
+    """Compute the capacity that cold caches keep from a job after a restart.
+
+    Args:
+        t: Compiled jobs.
+        k: Row of the job.
+        parallelism: (V,) tasks it restarts with.
+        memory_level: (V,) memory levels it restarts with.
+        rate_per_s: Load of the job.
+
+    Returns:
+        Seconds of the capacity: the largest loss of any vertex, as they warm up at the same time.
+    """
+    lost_s = 0.0
+    for v in range(t.n[k]):
+        column = memory_level[v] + 1
+        if t.stateful[k, v] == 1 and t.cache_mib[k, v, column] < math.inf:
+            input_per_s = t.ratio[k, v] * rate_per_s
+            lost_s = max(lost_s, _cold_s(t, k, v, parallelism[v], column, input_per_s))
+    return lost_s
 
 
 @njit(cache=True, nogil=True)

@@ -152,8 +152,8 @@ def test_a_frontier_fills_the_readme_and_the_cards(elsewhere, frontier, monkeypa
     assert names[place : place + 4] == [
         *("clairvoyant", "**planner**", "justin-artifact-tuned (tuned rule)", "**learned-q11**")
     ]
-    learned = rows[place + 1]
-    assert "| – | 7.5 | 6.5 |" in learned
+    planned = rows[place + 1]
+    assert "| – | 7.5 | 6.5 |" in planned
     assert "streambed" not in text.partition(elsewhere.END)[0].partition(elsewhere.BEGIN)[2]
     card = elsewhere.CARDS["planner"].read_text("utf-8")
     assert "The figures of `planner` are means over 2 trainings." in text

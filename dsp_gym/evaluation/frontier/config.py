@@ -29,7 +29,7 @@ class SweptPolicy(Entrant):
     )
     values: tuple[float, ...] = Field((), description="values of the knob, each run by itself")
     rule: bool = Field(
-        False, description="a tuned rule: learned policies are compared with the best of these"
+        False, description="a tuned rule: other policies are compared with the best of these"
     )
     fallback: str | None = Field(
         None,

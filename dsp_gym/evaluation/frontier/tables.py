@@ -254,7 +254,7 @@ def _against_rules(cell: BoardCell, level: float) -> Table:
 
 
 def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
-    """Return costs of the trainings of a learned policy, each by itself."""
+    """Return costs of the trainings of a trained policy, each by itself."""
     return [
         (
             f"{one.policy}, {percent(level)} % late",

@@ -1,4 +1,4 @@
-"""A guarded learned policy drives the real word count for twenty minutes; no record may be lost.
+"""A guarded trained network drives the real word count for twenty minutes; no record may be lost.
 
     python -m dsp_gym.studies.validation.drive [--policy FOLDER] [--minutes 20] [--out FILE.json]
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.clairvoyant.plan import Terms, plan, serve
+from dsp_gym.sizing.lateness import COLD_SPEED
 from tests.strategies import seeds
 
 TERMS = Terms(
@@ -16,16 +17,17 @@ TERMS = Terms(
 )
 
 
-def price_of(choice, arrivals_per_s, capacity_per_s, cost_per_s, first, terms, late_share=None):
-    """What following a plan costs in the same model: decisions while the job is down are lost."""
+def price_of(
+    choice, arrivals_per_s, capacity_per_s, cost_per_s, first, terms, late_share=None, cold_s=None
+):
+    """What a plan costs in the same model: decisions while the job is down or cold are lost."""
     steps, now, backlog, price = len(arrivals_per_s) // terms.interval_s, first, 0.0, 0.0
     k = 0
 
-    def run(begin: int, end: int) -> float:
+    def run(begin: int, end: int, speed: float = 1.0) -> float:
         nonlocal backlog
-        backlog, late = serve(
-            arrivals_per_s, begin, end, backlog, float(capacity_per_s[now]), terms.late_s
-        )
+        capacity = speed * float(capacity_per_s[now])
+        backlog, late = serve(arrivals_per_s, begin, end, backlog, capacity, terms.late_s)
         if late_share is not None and end > begin:
             late += float(late_share[(end - 1) // terms.interval_s, now]) * (end - begin - late)
         return float(cost_per_s[now]) * (end - begin) + terms.slo_price * late
@@ -35,25 +37,27 @@ def price_of(choice, arrivals_per_s, capacity_per_s, cost_per_s, first, terms, l
         if choice[k] != now:
             stop = begin + terms.savepoint_s
             again = stop + terms.outage_s
-            k = -(-again // terms.interval_s)
+            wanted = int(choice[begin // terms.interval_s])
+            warm = again + (0 if cold_s is None else int(cold_s[wanted]))
+            k = -(-warm // terms.interval_s)
             if k > steps:
                 return math.inf
             price += terms.rescale_price + run(begin, stop)
             price += (float(cost_per_s[now]) + terms.slo_price) * terms.outage_s
             backlog += float(arrivals_per_s[stop:again].sum())
-            now = int(choice[begin // terms.interval_s])
-            price += run(again, k * terms.interval_s)
+            now = wanted
+            price += run(again, warm, COLD_SPEED) + run(warm, k * terms.interval_s)
         else:
             price += run(begin, end)
             k += 1
     return price
 
 
-def brute_force(load, capacity, cost, first, terms):
+def brute_force(load, capacity, cost, first, terms, **more):
     """The least price over every choice of a configuration at every step."""
     steps = len(load) // terms.interval_s
     return min(
-        price_of(np.array(choice), load, capacity, cost, first, terms)
+        price_of(np.array(choice), load, capacity, cost, first, terms, **more)
         for choice in itertools.product(range(len(capacity)), repeat=steps)
     )
 
@@ -89,6 +93,26 @@ def test_a_plan_costs_what_following_it_costs(seed):
     load, capacity, cost, first, terms = instance(seed)
     found = plan(load, capacity, cost, first, terms)
     assert price_of(found.choice, load, capacity, cost, first, terms) == pytest.approx(found.price)
+
+
+@settings(max_examples=60)
+@given(seed=seeds(), cold_s=st.lists(st.integers(0, 25), min_size=3, max_size=3))
+def test_a_plan_with_cold_caches_is_the_best_and_costs_what_following_it_costs(seed, cold_s):
+    cold = np.array(cold_s)
+    found = plan(*instance(seed), cold_s=cold, labels=64)
+    best = brute_force(*instance(seed), cold_s=cold)
+    assert found.price == pytest.approx(best, rel=1e-9, abs=1e-9)
+    assert price_of(found.choice, *instance(seed), cold_s=cold) == pytest.approx(found.price)
+
+
+def test_cold_caches_make_a_rescale_come_earlier_or_not_at_all():
+    load = np.repeat([20.0, 20.0, 20.0, 20.0, 90.0, 90.0, 90.0, 90.0], 10)
+    capacity, cost = np.array([30.0, 100.0]), np.array([0.1, 0.2])
+    warm = plan(load, capacity, cost, 0, TERMS).choice
+    cold = plan(load, capacity, cost, 0, TERMS, cold_s=np.array([20, 20])).choice
+    assert 0 < cold.tolist().index(1) < warm.tolist().index(1)
+    never = plan(load[:40], capacity, cost, 1, TERMS, cold_s=np.array([20, 20])).choice
+    assert never.tolist() == [1] * 4
 
 
 @settings(max_examples=60)
