@@ -201,9 +201,9 @@ def _give_rollout(card: Any, cpu: Any) -> None:
             by_vertex[job, vertex] = np.isin(np.arange(by_vertex.shape[2]), (0, 7))
 
 
-def one_job(device: str = "cuda") -> ExperimentConfig:
+def one_job(device: str = "cuda", **agent: Any) -> ExperimentConfig:
     """With one job, the order of rows is the same on both devices."""
-    config = an_experiment(device)
+    config = an_experiment(device, **agent)
     return config.model_copy(update={"jobs": config.jobs[:1]})
 
 
@@ -293,7 +293,7 @@ def test_simulated_the_exported_policy_reads_no_device(tmp_path: Path) -> None:
 @simulated
 def test_simulated_what_the_card_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
     config = an_experiment().model_copy(update={"guardrails": "deployed"})
-    with pytest.raises(ConfigError, match="the guardrails excess_budget are not compiled"):
+    with pytest.raises(ConfigError, match="the guardrail excess_budget is not compiled"):
         Learner(config, 0, tmp_path)
 
 
@@ -308,13 +308,16 @@ def test_simulated_too_many_environments_are_refused_with_the_number_that_fits(
 
 
 @simulated
+@pytest.mark.parametrize("of", [one_job, a_family])
 @pytest.mark.parametrize("trained", ["cuda", "cpu"])
 def test_simulated_a_policy_has_the_same_returns_on_the_other_device(
-    tmp_path: Path, trained: str
+    tmp_path: Path, trained: str, of: Any
 ) -> None:
-    # With one job, the order of rows is the same on both. The seeds are others than in training.
-    config = an_experiment(trained, total_steps=72)
-    config = config.model_copy(update={"jobs": config.jobs[:1]})
+    # The seeds are others than in training, and no episode begins in the middle.
+    config = of(trained, total_steps=72)
+    whole = config.env.randomise.model_copy(update={"stagger": False})
+    env = config.env.model_copy(update={"randomise": whole})
+    config = config.model_copy(update={"env": env})
     learner = Learner(config, 0, tmp_path)
     learner.run()
     policy: Any = learner.model.policy

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.envs.episodes import episode_seed
+from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.errors import ConfigError, DeviceError, MissingExtraError
 from dsp_gym.simulation.cuda import card
 from dsp_gym.studies.bench import copied_tree, device
@@ -25,6 +27,7 @@ needs_numba_cuda = pytest.mark.skipif(
 )
 without_a_card = pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a card")
 HOPPER = (9, 0)
+REGISTERS = 128
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gpu.md"
 
 
@@ -92,10 +95,18 @@ def test_a_seed_on_the_card_is_that_of_the_episode() -> None:
 
 @needs_numba_cuda
 def test_what_cannot_go_to_a_card_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the guardrails excess_budget are not compiled"):
-        environment(guardrails="deployed")
+    for action in ("vertex", "capacity"):
+        with pytest.raises(ConfigError, match=r"the guardrail excess_budget is not.*whole policy"):
+            environment(guardrails="deployed", action=action)
+    with pytest.raises(ConfigError, match="a trace of every second is not kept"):
+        environment(config=_traced())
     with pytest.raises(ConfigError, match="capacity_floor asks ds2, which is not compiled"):
         environment(guardrails=str(_floor_of(tmp_path, "ds2")))
+
+
+def _traced() -> dict[str, object]:
+    env = {"simulation": {"trace": True}}
+    return {"name": "traced", "jobs": ["nexmark-q5"], "loads": DEFAULT_LOADS, "env": env}
 
 
 def _floor_of(folder: Path, policy: str) -> Path:
@@ -284,6 +295,20 @@ def test_every_kernel_compiles_without_a_card() -> None:
     ):
         text = kernel.ptx(HOPPER)
         assert text.count(".entry") == 1
+        assert registers(text) <= REGISTERS
+
+
+def registers(text: str) -> int:
+    """Assemble a kernel for the card that is not there; returns the registers of a thread."""
+    from cuda.bindings import nvjitlink
+
+    options = ["-arch=sm_90", f"-maxrregcount={REGISTERS}", "-Xptxas=-v", "-verbose", "-fma=0"]
+    link, code = nvjitlink.create(len(options), options), text.encode()
+    nvjitlink.add_data(link, nvjitlink.InputType.PTX, code, len(code), "kernel")
+    nvjitlink.complete(link)
+    told = bytearray(nvjitlink.get_info_log_size(link))
+    nvjitlink.get_info_log(link, told)
+    return int(re.findall(rb"used (\d+) registers", told)[-1])
 
 
 @needs_numba_cuda

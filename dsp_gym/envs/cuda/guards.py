@@ -181,7 +181,11 @@ def refuse(guardrails: tuple[Guardrail, ...]) -> CompiledModel | None:
     """
     names = [one.name for one in guardrails if shipped.kind_of(one) in (PYTHON, EXCESS_BUDGET)]
     if names:
-        raise _refused(f"the guardrails {', '.join(names)} are not compiled for a GPU")
+        one = len(names) == 1
+        what = f"guardrail {names[0]} is" if one else f"guardrails {', '.join(names)} are"
+        budget = any(shipped.kind_of(one) == EXCESS_BUDGET for one in guardrails)
+        why = ": the budget asks its fallback, a whole policy, in every decision" if budget else ""
+        raise _refused(f"the {what} not compiled for a GPU{why}")
     floor = next((one for one in guardrails if isinstance(one, CapacityFloor)), None)
     if floor is None:
         return None
@@ -197,7 +201,9 @@ def refuse(guardrails: tuple[Guardrail, ...]) -> CompiledModel | None:
 
 def _refused(message: str) -> ConfigError:
     return ConfigError(
-        message, key="guardrails", remedy="Leave them out of the chain, or take device='cpu'."
+        message,
+        key="guardrails",
+        remedy="Take a chain without, such as floor, or device='cpu'.",
     )
 
 
