@@ -297,6 +297,7 @@ def _of_history(
     from dsp_gym.backends.upstream.access import access_of
     from dsp_gym.calibration.config import CalibrationConfig
     from dsp_gym.config.files import find, parse
+    from dsp_gym.control.fleet_folder import flink_names
 
     if job is None:
         remedy = "Name it: --job FILE, as dsp-gym discover --prometheus URL writes it."
@@ -310,6 +311,7 @@ def _of_history(
     except ConfigError as error:
         error.remedy = f"{error.remedy or ''} Or write one: dsp-gym discover --help".strip()
         raise
+    name = name or flink_names(Path(file).parent).get(Path(file).stem, "")
     asked = {**history, "job_name": name or None, "account": access_of(account)}
     document = {"job": file, "history": asked}
     return parse(CalibrationConfig, document, "dsp-gym calibrate")

@@ -1,4 +1,4 @@
-"""`dsp-gym discover`: job files for the jobs that run somewhere."""
+"""`dsp-gym discover`: a folder with job files for the jobs that run somewhere."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dsp_gym.backends.discovery.found import FoundJob
     from dsp_gym.backends.discovery.writing import Discovered
     from dsp_gym.backends.flink.patient import PatientSamples
+    from dsp_gym.control.fleet_folder import FleetPlace
     from dsp_gym.errors import FlinkError
 
 EXAMPLES = """
@@ -56,6 +57,15 @@ _PricesOption = Annotated[
         metavar="CORE,GIB[,CODE]",
         help="Prices of a core and of a GiB for an hour, and their currency, such as "
         "0.05,0.006,EUR. Default: a cloud's list prices, USD.",
+    ),
+]
+
+
+_OutOption = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of the job files, which dsp-gym shadow DIR runs beside the jobs.",
     ),
 ]
 
@@ -87,9 +97,7 @@ def discover(
     ] = None,
     labels: LabelsOption = None,
     account: AccountOption = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the job files.")] = Path(
-        "jobs"
-    ),
+    out: _OutOption = Path("jobs"),
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace existing job files.")
     ] = False,
@@ -100,10 +108,11 @@ def discover(
     prices: _PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a job file for every running job, from Flink, Kubernetes or Prometheus.
+    """Write a job file for every running job, and what shadow mode needs, from where they run.
 
-    Nothing is changed there. What could not be found stands in the file as a comment, with where to
-    look. Exit code 1: some jobs got no file.
+    Nothing is changed there. On Kubernetes a job file has the name of its resource. What could not
+    be found stands in the file as a comment, with where to look. Exit code 1: some jobs got no
+    file.
     """
     refuse_no_url("--flink", flink, "http://127.0.0.1:8081")
     refuse_no_url("--prometheus", prometheus, "http://127.0.0.1:8081")
@@ -117,7 +126,7 @@ def discover(
         refuse_given({"--kubeconfig": kubeconfig}, "belongs to --selector LABELS", _ADD)
     cluster = WatchedCluster(flink, prometheus, selector, namespace, kubeconfig, labels, account)
     names = [] if jobs is None else names_of(jobs, "--jobs")
-    _write(found_on(cluster, names, choices), out, overwrite=overwrite, as_json=as_json)
+    _write(found_on(cluster, names, choices), cluster, out, overwrite=overwrite, as_json=as_json)
 
 
 def _refuse_file(out: Path) -> None:
@@ -138,6 +147,30 @@ class WatchedCluster:
     kubeconfig: Path | None = None
     labels: str | None = None
     account: Path | None = None
+
+    @property
+    def names_resource(self) -> bool:
+        """Whether the selector is the name of one resource, not labels."""
+        return re.fullmatch(r"[a-z0-9.-]+", self.selector or "") is not None
+
+    def place(self) -> FleetPlace:
+        """The same for a configuration of shadow mode.
+
+        Returns:
+            Where the jobs are watched.
+        """
+        from dsp_gym.control.fleet_folder import FleetPlace
+
+        return FleetPlace(
+            rest_url=self.flink,
+            prometheus_url=self.prometheus,
+            account=self.account,
+            labels=self.labels,
+            namespace=self.namespace,
+            kubeconfig=self.kubeconfig,
+            selector=None if self.names_resource else self.selector,
+            resource=self.selector if self.names_resource else None,
+        )
 
 
 def found_on(cluster: WatchedCluster, names: list[str], choices: Choices) -> Discovered:
@@ -169,9 +202,8 @@ def _looked_at(
     if cluster.prometheus is not None:
         series = _series(cluster.prometheus, cluster.labels, cluster.account)
     if cluster.selector is not None:
-        is_name = re.fullmatch(r"[a-z0-9.-]+", cluster.selector) is not None
         place: dict[str, object] = {
-            "name" if is_name else "selector": cluster.selector,
+            "name" if cluster.names_resource else "selector": cluster.selector,
             "namespace": cluster.namespace,
             "kubeconfig": cluster.kubeconfig,
             "rest_url": flink,
@@ -267,14 +299,21 @@ def _by_rest(url: str, names: list[str], account: Path | None) -> list[FoundJob]
     return found
 
 
-def _write(made: Discovered, out: Path, *, overwrite: bool, as_json: bool) -> None:
+def _write(
+    made: Discovered, cluster: WatchedCluster, out: Path, *, overwrite: bool, as_json: bool
+) -> None:
     from dsp_gym.backends.discovery.writing import write_all
+    from dsp_gym.control.fleet_folder import fleet_files
 
-    paths = write_all(made.files, out, overwrite=overwrite)
+    texts = {out / f"{one.stem}.yaml": one.text for one in made.files}
+    paths = list(texts)
+    if made.files:
+        texts |= fleet_files(made.files, out, cluster.place())
+    write_all(texts, overwrite=overwrite)
     if as_json:
         print_json(_document(made, paths))
     else:
-        _tell(made, paths)
+        _tell(made, paths, out)
     if not made.files and made.refused:
         raise made.refused[0]
     if not made.files:
@@ -302,8 +341,9 @@ def _document(made: Discovered, paths: list[Path]) -> dict[str, object]:
     }
 
 
-def _tell(made: Discovered, paths: list[Path]) -> None:
+def _tell(made: Discovered, paths: list[Path], out: Path) -> None:
     from dsp_gym.backends.flink.submissions import shown
+    from dsp_gym.control.fleet_folder import FOLDER, README
 
     if paths:
         print_table(
@@ -315,7 +355,10 @@ def _tell(made: Discovered, paths: list[Path]) -> None:
             right=["vertices", "to look at"],
         )
         some = shlex.quote(str(paths[0]))
-        typer.echo(f"{counted(len(paths), 'job file')} written. Next: dsp-gym simulate {some}")
+        typer.echo(
+            f"{counted(len(paths), 'job file')} written. Next: dsp-gym simulate {some}, or as "
+            f"{out / FOLDER / README} says"
+        )
     for remark in made.remarks:
         typer.echo(f"note: {remark}")
     for error in made.refused if made.files else ():

@@ -12,6 +12,7 @@ from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.cli.discover import WatchedCluster, found_on
 from dsp_gym.cli.options import refuse_given, refuse_no_url
 from dsp_gym.cli.progress import bar
+from dsp_gym.control.fleet_folder import flink_names
 from dsp_gym.datasets.manifest import REVISIONS
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.errors import ConfigError, DspGymError
@@ -224,7 +225,9 @@ def _filed(jobs: Sequence[str]) -> list[tuple[str, JobSpec]]:
     found: dict[str, tuple[str, JobSpec]] = {}  # a file that is named replaces the folder's
     for given in sorted(jobs, key=lambda one: not Path(one).is_dir()):
         if Path(given).is_dir():
-            found |= {spec.job: (spec.job, spec) for spec in job_files(Path(given))}
+            names = flink_names(Path(given))
+            specs = job_files(Path(given))
+            found |= {spec.job: (names.get(spec.job, spec.job), spec) for spec in specs}
             continue
         name, equals, file = given.rpartition("=")
         spec = load_job(file)

@@ -25,6 +25,8 @@ Examples:
 
   dsp-gym shadow my-job.yaml --mode canary --apply
 
+  dsp-gym shadow jobs                                 the fleet that dsp-gym discover wrote there
+
   dsp-gym shadow flink-q11-day flink-q11-day          on a recording that ships
 
   dsp-gym shadow shadow-wordcount diurnal-bursts --duration 6h      on a simulated job
@@ -35,7 +37,8 @@ Examples:
 ConfigArgument = Annotated[
     str,
     typer.Argument(
-        help="Configuration: a shipped configs/shadow name, or a YAML file.",
+        help="Configuration: a shipped configs/shadow name, a YAML file, or the folder that "
+        "dsp-gym discover wrote.",
         autocompletion=shipped("shadow"),
     ),
 ]
@@ -172,8 +175,9 @@ def settings_of(
     """
     from dsp_gym.config.files import find, parse, read_yaml
     from dsp_gym.control.config import RunConfig
+    from dsp_gym.control.fleet_folder import shadow_file
 
-    file = find("shadow", config)
+    file = shadow_file(Path(config)) if Path(config).is_dir() else find("shadow", config)
     data = read_yaml(file)
     if isinstance(data, dict):
         if policies:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.backends.discovery import flink as by_rest
 from dsp_gym.cli import app
+from dsp_gym.cli.shadow import settings_of
+from dsp_gym.control.start import job_of
 from dsp_gym.job.catalog import load_job
 from tests.answering import answering
 from tests.running_job import run_job
@@ -52,9 +55,11 @@ def test_evil_names_stay_inside_the_folder_and_two_of_one_name_get_two_files(fli
     run_job(flink, "\x1b[31m[red]x", "c3")
     done = discover(flink, tmp_path / "in" / "jobs")
     assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in (tmp_path / "in" / "jobs").iterdir()) == [
-        "31m-red-x.yaml", "evil-a1.yaml", "evil-b2.yaml",
-    ]  # fmt: skip
+    written = ["31m-red-x.yaml", "evil-a1.yaml", "evil-b2.yaml"]
+    jobs = tmp_path / "in" / "jobs"
+    assert sorted(path.name for path in jobs.iterdir()) == [*written, "fleet"]
+    assert sorted(path.name for path in (jobs / "fleet").glob("*.yaml")) == written
+    assert "\x1b" not in (jobs / "fleet" / "README.md").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
     told = "2 jobs are named '../../evil': evil-a1.yaml (id a1), evil-b2.yaml (id b2)"
     assert told in " ".join(done.output.split())
@@ -73,6 +78,23 @@ def test_files_are_replaced_only_when_told_and_never_in_part(flink, tmp_path):
     assert (tmp_path / "old.yaml").read_text() == "mine"
     assert discover(flink, tmp_path, "--overwrite").exit_code == 0
     assert load_job(tmp_path / "old.yaml").job == "old"
+
+
+def test_shadow_mode_runs_the_folder_of_one_job_and_names_the_commands_of_several(flink, tmp_path):
+    run_job(flink, "words", "a" * 32)
+    assert discover(flink, tmp_path / "one").exit_code == 0
+    settings = settings_of(str(tmp_path / "one"))
+    assert (job_of(settings).job, settings.job_name, settings.where.metrics) == (
+        "words", "words", "rest",
+    )  # fmt: skip
+    run_job(flink, "words", "b" * 32)
+    assert discover(flink, tmp_path / "two").exit_code == 0
+    done = run("shadow", tmp_path / "two")
+    assert done.exit_code == 2
+    (named, *_) = re.findall(r"dsp-gym shadow (\S+\.yaml)", "".join(done.output.split("\n")))
+    assert settings_of(named).where.job_id is not None
+    (tmp_path / "none").mkdir()
+    assert "dsp-gym discover" in run("shadow", tmp_path / "none").output
 
 
 def test_a_job_without_a_file_is_named_and_the_others_are_written(flink, tmp_path):

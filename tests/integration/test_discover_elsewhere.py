@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from dsp_gym.backends.discovery import flink as by_rest
@@ -15,6 +16,10 @@ from dsp_gym.backends.discovery.prometheus import found_by_prometheus
 from dsp_gym.backends.flink.patient import HistoryOptions, PatientSamples
 from dsp_gym.backends.flink.prometheus_api import Labels
 from dsp_gym.cli import app
+from dsp_gym.cli.shadow import settings_of
+from dsp_gym.control.fleet_folder import flink_names
+from dsp_gym.control.serve.fleet import of_resource
+from dsp_gym.control.start import job_of
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.catalog import load_job
 from tests.answering import Answering, answering
@@ -61,11 +66,33 @@ def test_every_deployment_of_a_selector_gets_a_file(kubernetes, flink, tmp_path)
     deployed(kubernetes, "other", labels={"team": "shop"})
     done = discover(kubernetes, tmp_path, "--selector", "team=ads", "--flink", flink.url)
     assert done.exit_code == 0, done.output
-    (file,) = (tmp_path / "jobs").iterdir()
+    (file,) = (tmp_path / "jobs").glob("*.yaml")
     spec = load_job(file)
-    assert (file.name, spec.taskmanager.cores) == ("orders-job.yaml", 1.5)
+    assert (file.name, spec.job, spec.taskmanager.cores) == ("orders.yaml", "orders", 1.5)
     assert "FlinkDeployment jobs/orders" in file.read_text()
     assert kubernetes.writes() == []
+
+
+def test_shadow_mode_and_the_chart_take_the_folder_as_it_is(kubernetes, flink, tmp_path):
+    deployed(kubernetes, "orders")
+    url = f"{flink.url}"
+    words = ["--selector", "team=ads", "--flink", url, "--prometheus", "http://prometheus:9090"]
+    done = discover(kubernetes, tmp_path, *words)
+    assert done.exit_code == 0, done.output
+    folder = tmp_path / "jobs"
+    settings = settings_of(str(folder))
+    one = of_resource(settings, "orders")
+    assert job_of(one).job == "orders"
+    assert one.where.kubernetes.prometheus_url == "http://prometheus:9090"
+    assert one.where.kubernetes.rest_url == url
+    assert flink_names(folder) == {"orders": "orders-job"}
+    values = yaml.safe_load((folder / "fleet" / "values.yaml").read_text())
+    assert values["config"]["job"] == "/etc/dsp-gym/{name}.yaml"
+    assert values["config"]["where"]["kubernetes"]["rest_url"] == "http://{name}-rest.jobs:8081"
+    assert values["jobs"]["orders.yaml"] == (folder / "orders.yaml").read_text()
+    told = (folder / "fleet" / "README.md").read_text()
+    assert f"dsp-gym backtest --prometheus http://prometheus:9090 --jobs {folder}\n" in told
+    assert f"dsp-gym shadow {folder}\n" in told
 
 
 def test_the_name_of_the_resource_stands_in_the_address(kubernetes, flink, tmp_path):
@@ -82,7 +109,7 @@ def test_a_session_cluster_shows_all_its_jobs(kubernetes, flink, tmp_path):
     deployed(kubernetes, "session", job=None)
     done = discover(kubernetes, tmp_path, "--selector", "session", "--flink", flink.url)
     assert done.exit_code == 0, done.output
-    assert len(list((tmp_path / "jobs").iterdir())) == 2
+    assert len(list((tmp_path / "jobs").glob("*.yaml"))) == 2
 
 
 def test_what_is_out_of_reach_is_named_and_the_others_are_written(kubernetes, flink, tmp_path):
@@ -91,7 +118,7 @@ def test_what_is_out_of_reach_is_named_and_the_others_are_written(kubernetes, fl
     done = discover(kubernetes, tmp_path, "--selector", "team=ads", "--flink", flink.url)
     assert done.exit_code == 1
     assert "FlinkDeployment jobs/asleep: it is suspended" in done.output
-    assert len(list((tmp_path / "jobs").iterdir())) == 1
+    assert len(list((tmp_path / "jobs").glob("*.yaml"))) == 1
     away = discover(kubernetes, tmp_path, "--selector", "orders", "--flink", "http://127.0.0.1:1")
     assert away.exit_code == 2
     assert "kubectl port-forward" in away.output

@@ -12,10 +12,15 @@ import jsonschema
 import pytest
 import yaml
 
+from dsp_gym.backends.discovery.document import Written
+from dsp_gym.backends.discovery.found import FoundJob
 from dsp_gym.config.files import parse
 from dsp_gym.config.kinds import model_of
+from dsp_gym.control.config import RunConfig
+from dsp_gym.control.fleet_folder import FleetPlace, fleet_files
 from tests import helming
 from tests.kustomizing import render as kustomized
+from tests.simulating import line
 
 DEPLOY = helming.CHART.parent
 DIGEST = "sha256:" + 64 * "a"
@@ -153,6 +158,23 @@ def test_values_reach_what_they_name() -> None:
         for v in found["ValidatingAdmissionPolicy", "dsp-gym-overrides-only"]["spec"]["variables"]
     }
     assert [variables[name] for name in ("factor", "step")] == ["2", "8"]  # fmt: skip
+
+
+@needs_go
+@needs_go
+def test_a_discovered_fleet_is_taken_as_it_was_written(tmp_path: Path) -> None:
+    found = FoundJob("Orders", "a" * 32, "a test", (), resource="FlinkDeployment jobs/orders")
+    job = Written("orders", found, line(), "# Orders\njob: orders\n", ())
+    place = FleetPlace(selector="team=ads", namespace="jobs")
+    values = yaml.safe_load(fleet_files([job], tmp_path, place)[tmp_path / "fleet" / "values.yaml"])
+    text = helming.render(values)["config.yaml"]
+    mounted = yaml.safe_load(text)["data"]
+    config = parse(model_of("shadow"), yaml.safe_load(mounted["shadow.yaml"]), "shadow.yaml")
+    assert isinstance(config, RunConfig)
+    assert config.job == "/etc/dsp-gym/{name}.yaml"
+    assert config.where.kubernetes is not None
+    assert config.where.kubernetes.selector == "team=ads"
+    assert mounted["orders.yaml"] == job.text
 
 
 @needs_go

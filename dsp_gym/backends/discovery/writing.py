@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,9 @@ class Discovered:
 def described(jobs: Sequence[FoundJob], choices: Choices, now_s: float) -> Discovered:
     """Describe several jobs, each in a file with its own name.
 
+    On Kubernetes that is the name of the resource, which `{name}` stands for in a configuration of
+    shadow mode; the jobs of a session cluster, which share one, have their names in Flink.
+
     Args:
         jobs: what was found.
         choices: what nobody can look up.
@@ -35,7 +39,12 @@ def described(jobs: Sequence[FoundJob], choices: Choices, now_s: float) -> Disco
     Returns:
         The files, not yet on disk; a job that no job file can describe is named with the reason.
     """
-    stems = file_stems([(job.name, _whose(job)) for job in jobs])
+    several = Counter(job.resource for job in jobs)
+    named = [
+        job.name if job.resource is None or several[job.resource] > 1 else _whose(job)
+        for job in jobs
+    ]
+    stems = file_stems([(name, _whose(job)) for name, job in zip(named, jobs, strict=True)])
     files, refused = [], []
     for job, stem in zip(jobs, stems, strict=True):
         try:
@@ -69,28 +78,24 @@ def _shared(jobs: Sequence[FoundJob], stems: Sequence[str]) -> list[str]:
     ]
 
 
-def write_all(files: Sequence[Written], out: Path, *, overwrite: bool) -> list[Path]:
-    """Write job files, each whole or not at all.
+def write_all(texts: Mapping[Path, str], *, overwrite: bool) -> None:
+    """Write files, each whole or not at all.
 
     Args:
-        files: what is written.
-        out: their folder, made if need be.
+        texts: the text of each; folders are made if need be.
         overwrite: whether files that exist are replaced; else none is written.
-
-    Returns:
-        The paths, in the order of the files.
 
     Raises:
         StorageError: A file exists, or cannot be written.
     """
-    paths = [out / f"{one.stem}.yaml" for one in files]
-    there = [path for path in paths if path.exists() or path.is_symlink()]
+    there = [path for path in texts if path.exists() or path.is_symlink()]
     if there and not overwrite:
         more = f", and {len(there) - 1} more of them do" if len(there) > 1 else ""
+        folder = shlex.quote(str(next(iter(texts)).parent) + "-new")
         raise StorageError(
             f"exists already{more}; nothing was written",
             file=there[0],
-            remedy="Replace them with --overwrite, or choose another folder: --out "
-            f"{shlex.quote(str(out) + '-new')}",
+            remedy=f"Replace them with --overwrite, or choose another folder: --out {folder}",
         )
-    return [write_atomic(path, one.text) for path, one in zip(paths, files, strict=True)]
+    for path, text in texts.items():
+        write_atomic(path, text)
