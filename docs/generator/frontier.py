@@ -118,7 +118,8 @@ load and assumes warm caches. The gap closed is 0 % at the best tuned rule and 1
 
 `planner` {WHAT["planner"]}.
 `planner-no-file` is the same without the job file. `learned-ppo` {WHAT["learned-ppo"]}, and
-`learned-q11` {WHAT["learned-q11"].removeprefix("is ")} ([what ships](docs/concepts/agents.md#what-ships)).
+`learned-q11` {WHAT["learned-q11"].removeprefix("is ")}
+([what ships](docs/concepts/agents.md#what-ships)).
 `planner` and `learned-ppo` ran inside the guardrails `floor`, the other policies without any.
 Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.md), and [other
 results](docs/results.md). This repeats the comparison in some hours:
