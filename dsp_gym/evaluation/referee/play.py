@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -187,19 +186,55 @@ class RefereeRuns(NamedTuple):
         Returns:
             The number, without looking at any load.
         """
+        steps = {one.name: config.episode_of(one) // config.interval_s for one in config.loads}
+        return sum(runs * steps[family] for family, runs in self._counted(config))
 
-        def of(triples: dict[str, tuple[Triple, ...]], policies: Sequence[SweptPolicy]) -> int:
-            settings = sum((1 + len(one.trainings)) * max(1, len(one.values)) for one in policies)
-            return settings * sum(
-                len(found) * (config.episode_of(config.family(name)) // config.interval_s)
-                for name, found in triples.items()
-            )
+    def count(self, config: RefereeConfig) -> int:
+        """Count the runs of all policies and settings.
 
-        count = of(self.families, config.policies)
-        if config.shifts is None:
-            return count
-        shifts = config.shifts.all()
-        return count + len(shifts) * of(self.shifted, config.shifts.chosen(config.policies))
+        Args:
+            config: The referee.
+
+        Returns:
+            The number.
+        """
+        return sum(runs for _, runs in self._counted(config))
+
+    def _counted(self, config: RefereeConfig) -> Iterator[tuple[str, int]]:
+        """Yield families of load, and how many runs are of each."""
+        for name, triples in self.families.items():
+            yield name, len(triples) * settings_of(config.policies)
+        if config.shifts is not None:
+            each = settings_of(config.shifts.chosen(config.policies)) * len(config.shifts.all())
+            for name, triples in self.shifted.items():
+                yield name, len(triples) * each
+
+
+def settings_of(policies: Sequence[SweptPolicy]) -> int:
+    """Count the settings of policies, each of their trainings by itself.
+
+    Args:
+        policies: The policies.
+
+    Returns:
+        Entrants in all.
+    """
+    return sum((1 + len(one.trainings)) * max(1, len(one.values)) for one in policies)
+
+
+class _Progress:
+    """Adds up the progress of the parts, which are played one after the other."""
+
+    def __init__(self, told: OnRuns | None, total: int) -> None:
+        self._told, self._total, self._before = told, total, 0
+
+    def part(self, policies: Sequence[SweptPolicy], triples: Sequence[Triple]) -> OnRuns | None:
+        """Return who hears of the next part."""
+        told, before, total = self._told, self._before, self._total
+        self._before += settings_of(policies) * len(triples)
+        if told is None:
+            return None
+        return lambda label, done, _: told(label, before + done, total)
 
 
 def play_referee(
@@ -218,12 +253,13 @@ def play_referee(
         asked: The triples to play.
         base_dir: Folder that relative trace paths start from.
         engine: Where runs are played; they do not depend on it.
-        told: Hears how many runs of a family are done.
+        told: Hears how many of all runs are done.
         kept: Keeps finished runs, and gives those of an interrupted call.
 
     Returns:
         The runs.
     """
+    progress = _Progress(told, asked.count(config))
 
     def below(name: str) -> KeptResults | None:
         return None if kept is None else KeptResults(kept.folder / name)
@@ -236,7 +272,7 @@ def play_referee(
             triples,
             base_dir=base_dir,
             engine=engine,
-            told=told,
+            told=progress.part(config.policies, triples),
             kept=below(name),
         )
         for name, triples in asked.families.items()
@@ -254,7 +290,7 @@ def play_referee(
                     shift=shift,
                     base_dir=base_dir,
                     engine=engine,
-                    told=told,
+                    told=progress.part(chosen, triples),
                     kept=below(f"{SHIFTS}-{number}-{name}"),
                 )
                 for name, triples in asked.shifted.items()
@@ -294,8 +330,7 @@ def play_triples(
     made: Made = [(policy, entrants(policy)) for policy in policies]
     everyone = tuple(one for _, found in made for one in found)
     benchmark, runs = benchmark_of(config, family, triples, everyone, shift, base_dir)
-    named = None if told is None else partial(_of_family, told, family.name)
-    played = cells_of(benchmark, runs=runs, engine=engine, told=named, kept=kept)
+    played = cells_of(benchmark, runs=runs, engine=engine, told=told, kept=kept)
     topology = Topology.of(runs.specs)
     unit = reference_cost_per_s(topology.tables, topology.row, benchmark.start_headroom) * DAY_S
     cell = CellRuns(
@@ -307,12 +342,6 @@ def play_triples(
         policies=policy_runs(made, played, (len(triples), 1, 1), DAY_S / benchmark.episode_s),
     )
     return PlayedTriples(tuple(triples), cell)
-
-
-def _of_family(
-    told: Callable[[str, float, int], None], family: str, label: str, done: float, total: int
-) -> None:
-    told(f"{family}: {label}", done, total)
 
 
 def benchmark_of(

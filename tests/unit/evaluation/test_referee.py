@@ -221,8 +221,12 @@ def test_the_name_of_a_referee_is_read_as_one():
 
 def test_every_policy_meets_the_same_triples_and_results_do_not_depend_on_the_rest():
     asked = RefereeRuns.of(config(), DrawnSet.development(1), ["steps", "shifts"], 1)
-    played = play_referee(config(), asked)
+    heard = []
+    played = play_referee(
+        config(), asked, told=lambda _label, done, total: heard.append((round(done), total))
+    )
     steps, shifts = played.families["steps"], played.shifts
+    assert heard[-1] == (14, 14)  # three settings on two triples, two under two shifts
     assert steps.runs.jobs == tuple(one.label for one in asked.families["steps"])
     assert [np.shape(one.cost) for one in steps.runs.policies] == [(2, 2, 1, 1), (1, 2, 1, 1)]
     assert list(shifts) == [UNSHIFTED, "slow"]
@@ -460,7 +464,8 @@ def test_an_evaluation_of_a_test_set_is_written_down_when_it_begins_and_when_it_
     comparison = RefereeComparison("small", config(), "x", drawn("f"), asked, ledger)
     told = []
 
-    def watch(_label: str, _done: float, _total: int) -> None:
+    def watch(_label: str, done: float, total: int) -> None:
+        assert round(done) <= total == 6
         told.extend(one.status for one in ledger.read() if not told)
 
     found = comparison.play(HERE, watch, None)
