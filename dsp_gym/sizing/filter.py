@@ -28,6 +28,15 @@ _MOST_MINUTES = 60.0
 _OUTLIER = 3.0
 """Standard deviations beyond which a measurement counts less."""
 
+_SURPRISE = 2.0
+"""Standard deviations beyond which a measurement is a surprise; one in twenty is one by chance."""
+
+_UNCOUNTED = 0.5
+"""Count of surprises that only misses of the cache explain."""
+
+_OTHER_MISSES, _FEW_MISSES = 0.1, 0.001
+"""Difference of misses that explains no surprise: a share of those believed, and a few."""
+
 _GAUGE_MS = 2.0
 """Standard error of a busy gauge, ms/s: it says little about a vertex that is hardly busy."""
 
@@ -43,6 +52,7 @@ class Learning(NamedTuple):
     noise: float
     drift: float
     optimism: float
+    surprises: int  # in a row, after which a time has changed; 0: never
 
 
 class Shares(NamedTuple):
@@ -57,7 +67,9 @@ class Times(NamedTuple):
     """Of each vertex, (J, V, L + 2): one place per memory level from none on, then the exponent."""
 
     mean: Floats
-    tried: Floats  # snapshots measured at the level; the last place is unused
+    # Snapshots measured at the level. The last place: surprises in a row, negative where the time
+    # is shorter than expected; 0 unless they are counted.
+    tried: Floats
     hit: Floats  # cache hit rate at the level, NaN: unknown; the last place is unused
 
 
@@ -165,20 +177,80 @@ def _measure(
     value: float,
     log_p: float,
     noise: float,
+    hit: float,
     gain: Floats,
 ) -> None:
-    """Take in a measurement: ln time at a level with p tasks, the first or one more."""
-    (j, v, _), c = place, known.rules
+    """Take in a measurement: ln time at a level with p tasks, the first or one more; its hits."""
+    (j, v, column), times, c = place, known.times, known.rules
+    size = times.mean.shape[2]
     if known.seen.is_known[j, v] == 0:
-        _settle(known.times, known.doubt, place, value, log_p, c)
+        _settle(times, known.doubt, place, value, log_p, c)
         known.seen.is_known[j, v] = 1
-        return
-    size = known.times.mean.shape[2]
-    # Times wander: every level becomes a little less certain, all by the same draw.
+    else:
+        if c.surprises > 0:
+            alike = _misses_alike(times.hit[j, v, column], hit)
+            _watch(known, place, value, log_p, noise, alike)
+        # Times wander: every level becomes a little less certain, all by the same draw.
+        _widen(known.doubt, j, v, size, c.drift**2)
+        _update(times, known.doubt, place, value, log_p, noise, gain)
+    # `tried` ends the optimism about a level, and `hit` says whether memory would help; of a time
+    # that surprises it stays the one of the time believed.
+    times.tried[j, v, column] += 1.0
+    if not math.isnan(hit) and times.tried[j, v, size - 1] == 0.0:
+        times.hit[j, v, column] = hit
+
+
+@njit(cache=True, nogil=True)
+def _widen(doubt: Doubt, j: int, v: int, size: int, variance: float) -> None:
+    """Let all levels of a vertex be less certain by the same draw."""
     for a in range(size - 1):
         for b in range(size - 1):
-            known.doubt.covariance[j, v, a * size + b] += c.drift**2
-    _update(known.times, known.doubt, place, value, log_p, noise, gain)
+            doubt.covariance[j, v, a * size + b] += variance
+
+
+@njit(cache=True, nogil=True)
+def _watch(
+    known: Believed,
+    place: tuple[int, int, int],
+    value: float,
+    log_p: float,
+    noise: float,
+    alike: bool,
+) -> None:
+    """Count surprises in a row on one side, and let the time be uncertain after so many.
+
+    Another version of a job has other times. So has a job whose caches are cold, or whose state has
+    grown: what its misses explain does not count.
+    """
+    j, v, column = place
+    size = known.times.mean.shape[2]
+    last = size - 1
+    mean, cov, row = known.times.mean[j, v], known.doubt.covariance[j, v], known.times.tried[j, v]
+    surprise = value - mean[column] - log_p * mean[last]
+    own = cov[column * size + column] + log_p * (
+        2.0 * cov[column * size + last] + log_p * cov[last * size + last]
+    )
+    if abs(surprise) <= _SURPRISE * math.sqrt(own + noise * noise):
+        row[last] = 0.0
+        return
+    side = 1.0 if surprise > 0.0 else -1.0
+    counted = 1.0 if alike else 0.0
+    # A surprise that does not count still says that one is under way, so it is never 0.
+    if row[last] * side > 0.0:
+        row[last] += side * counted
+    else:
+        row[last] = side * max(counted, _UNCOUNTED)
+    if abs(row[last]) >= known.rules.surprises:
+        row[last] = 0.0
+        _widen(known.doubt, j, v, size, surprise * surprise)
+
+
+@njit(cache=True, nogil=True)
+def _misses_alike(believed: float, now: float) -> bool:
+    """Return whether a cache misses about as often as when the time believed was measured."""
+    if math.isnan(believed) or math.isnan(now):
+        return True
+    return bool(abs(now - believed) <= _FEW_MISSES + _OTHER_MISSES * (1.0 - believed))
 
 
 @njit(cache=True, nogil=True)
@@ -245,11 +317,7 @@ def learn(
             value, log_p = math.log(expected / capacity), math.log(p)
             # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
-            _measure(known, (j, v, column), value, log_p, noise, gain)
-            # `tried` ends the optimism about a level, and `hit` says whether memory would help.
-            times.tried[j, v, column] += 1.0
-            if not math.isnan(hits[j, v]):
-                times.hit[j, v, column] = hits[j, v]
+            _measure(known, place, value, log_p, noise, hits[j, v], gain)
 
 
 @direct

@@ -77,6 +77,16 @@ class SizingConfig(ConfigModel):
         description="a level never tried counts as faster by so many standard errors, where no job "
         "file knows it and misses of the cache leave something to be gained",
     )
+    surprises: int = Field(
+        0,
+        ge=0,
+        le=60,
+        # Left out of dumps, so that policies without it hash as before.
+        exclude_if=lambda value: value == 0,
+        description="measured times in a row that lie two standard errors off on one side, after "
+        "which the time has changed, as by a deploy, and is learned anew within minutes; 0: it is "
+        "only ever taken to drift",
+    )
 
 
 _FILE_MINUTES = 15.0
@@ -307,6 +317,7 @@ class ServiceModel(Kept):
             c.noise,
             c.drift,
             0.0 if filed else c.optimism,
+            c.surprises,
         )
 
 

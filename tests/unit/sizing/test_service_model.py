@@ -12,8 +12,9 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.decision import GuardedDecision, ScalingDecision
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.wire import snapshot_from_json, snapshot_to_json
-from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.simulation.options import Faults, SimulationOptions
 from dsp_gym.sizing import Prior, ServiceModel
+from dsp_gym.sizing.service import SizingConfig
 from tests.simulating import exact, keyed, line
 from tests.strategies import blank_snapshot
 
@@ -225,3 +226,36 @@ def test_a_job_known_from_snapshots_alone_has_no_times_to_start_from():
     given = Prior.of_files(told, [spec])
     assert given.is_filed
     np.testing.assert_allclose(given.records_per_s, Prior.of_files(jobs).records_per_s)
+
+
+def test_a_doubled_time_is_learned_within_minutes_where_surprises_are_counted():
+    jobs, found = Topology.of([line(rescale=RESCALE)]), {}
+    for surprises in (0, 3):
+        options = exact(faults=Faults(deploy_at_s=3600))
+        simulated = SimulatedJobs(jobs, options)
+        simulated.reset(np.array([3]), np.full((1, 1), 400.0))
+        model = ServiceModel(SizingConfig(surprises=surprises))
+        model.reset(jobs, Prior.of_files(jobs))
+        for minute in range(70):
+            simulated.advance(60)
+            model.observe(simulated.collector.snapshot())
+            if minute == 59:
+                assert relative_capacity(jobs, model, 1, 0) == pytest.approx(1.0, abs=0.05)
+        found[surprises] = relative_capacity(jobs, model, 1, 0)
+    assert found[0] > 0.65
+    assert found[3] == pytest.approx(0.5, abs=0.03)
+
+
+def test_surprises_on_both_sides_are_noise():
+    jobs, moved = Topology.of([line()]), []
+    running = np.array([[4, 4, 1]]), np.array([[-1, -1, -1]])
+    for busy in (100.0, 900.0):
+        model = ServiceModel(SizingConfig(surprises=3))
+        model.reset(jobs, Prior.of_files(jobs))
+        for _ in range(30):
+            model.observe(snapshot(jobs, 2000.0, 500.0))
+        for other in (busy, 900.0, busy, 900.0, busy):
+            model.observe(snapshot(jobs, 2000.0, other))
+        moved.append(model.capacity_per_s(jobs, *running)[0] / 4000.0)
+    assert moved[0] == pytest.approx(1.0, rel=0.3)
+    assert moved[1] == pytest.approx(500.0 / 900.0, rel=0.05)
