@@ -70,6 +70,28 @@ def serve(
 
 
 @compiled
+def _catch_up(
+    arrivals: Floats,
+    again: int,
+    warm: int,
+    until: int,
+    backlog: float,
+    capacity: float,
+    late_s: float,
+) -> tuple[float, float]:
+    """Serve a load after a stop, at a share of the rate until the caches are warm.
+
+    Returns:
+        As `serve`.
+    """
+    cold_late = 0.0
+    if warm > again:
+        backlog, cold_late = serve(arrivals, again, warm, backlog, COLD_SPEED * capacity, late_s)
+    backlog, late = serve(arrivals, warm, until, backlog, capacity, late_s)
+    return backlog, cold_late + late
+
+
+@compiled
 def _keep(
     money: Floats,
     backlog: Floats,
@@ -161,6 +183,42 @@ def _add(nodes: _Nodes, k: int, c: int, m: float, b: float, came: int, hopeful: 
 
 
 @compiled
+def _start_again(
+    arrivals: Floats,
+    capacity: Floats,
+    cost: Floats,
+    terms: Terms,
+    share: Floats,
+    cold_s: Ints,
+    k: int,
+    nodes: _Nodes,
+    down: _Nodes,
+    hopeful: bool,
+) -> bool:
+    """Start every configuration after the stop of step k; the next decision comes once it is warm.
+
+    Returns:
+        Whether two labels became one.
+    """
+    merged, interval = False, terms.interval_s
+    again = k * interval + terms.savepoint_s + terms.outage_s
+    for c in range(capacity.shape[0]):
+        warm = again + cold_s[c]
+        after_k = (warm + interval - 1) // interval
+        if after_k >= nodes.size.shape[0]:
+            continue  # it would be cold until the end
+        until, rate = after_k * interval, capacity[c]
+        for i in range(down.size[0, 0]):
+            b = down.backlog[0, 0, i]
+            after, late = _catch_up(arrivals, again, warm, until, b, rate, terms.late_s)
+            late += share[after_k - 1, c] * (until - again - late)
+            spent = cost[c] * (until - again) + terms.slo_price * late
+            m_after, came = down.money[0, 0, i] + spent, down.parent[0, 0, i]
+            merged |= _add(nodes, after_k, c, m_after, after, came, hopeful)
+    return merged
+
+
+@compiled
 def _search(
     arrivals: Floats,
     capacity: Floats,
@@ -175,14 +233,12 @@ def _search(
     """Return the best choice of each step, (K,), its price, and whether labels were merged.
 
     k is a step, c a configuration, i a label of a node; m and b are a label's money and backlog.
-    `taken` is the number of steps from a rescale to the next decision.
     """
     interval, savepoint, outage = terms.interval_s, terms.savepoint_s, terms.outage_s
     steps, n, width = arrivals.shape[0] // interval, capacity.shape[0], labels + 1
     nodes, down = _nodes(steps + 1, n, width), _nodes(1, 1, width)
     merged = False
-    taken = (savepoint + outage + cold_s + interval - 1) // interval
-    soonest = taken.min()
+    soonest = (savepoint + outage + cold_s.min() + interval - 1) // interval
     # Cumulated arrivals: what queues up during an outage is a difference of two of them.
     owed = np.concatenate((np.zeros(1), np.cumsum(arrivals)))
     nodes.size[0, first] = 1
@@ -212,22 +268,9 @@ def _search(
                 spent = cost[c] * (savepoint + outage) + terms.slo_price * (late + outage)
                 m_after, b_after = m + spent + terms.rescale_price, after + owed[again] - owed[stop]
                 merged |= _add(down, 0, 0, m_after, b_after, code, hopeful)
-        for c in range(n):
-            after_k = k + taken[c]
-            if after_k > steps:
-                continue
-            warm, until = again + cold_s[c], after_k * interval
-            for i in range(down.size[0, 0]):
-                b, cold_late = down.backlog[0, 0, i], 0.0
-                if cold_s[c] > 0:
-                    slow = COLD_SPEED * capacity[c]
-                    b, cold_late = serve(arrivals, again, warm, b, slow, terms.late_s)
-                after, late = serve(arrivals, warm, until, b, capacity[c], terms.late_s)
-                late += cold_late
-                late += share[after_k - 1, c] * (until - again - late)
-                spent = cost[c] * (until - again) + terms.slo_price * late
-                m_after, came = down.money[0, 0, i] + spent, down.parent[0, 0, i]
-                merged |= _add(nodes, after_k, c, m_after, after, came, hopeful)
+        merged |= _start_again(
+            arrivals, capacity, cost, terms, share, cold_s, k, nodes, down, hopeful
+        )
     choice, price = _cheapest(nodes, steps, n, width)
     return choice, price, merged
 

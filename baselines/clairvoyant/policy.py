@@ -238,7 +238,7 @@ class Clairvoyant(ExplainingPolicy):
         return found
 
     def _cold_s(self, k: int, options: Candidates, rate_per_s: float) -> Ints:
-        """Return the seconds that each configuration's caches are cold after a rescale, (N,)."""
+        """Return the seconds after a rescale in which configurations have cold caches, (N,)."""
         cold_s = np.zeros(len(options), np.int64)
         if self.config.cold_caches:
             tables = self._known()[0].tables
