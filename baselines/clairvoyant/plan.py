@@ -182,14 +182,20 @@ def _add(nodes: _Nodes, k: int, c: int, m: float, b: float, came: int, hopeful: 
     return merged
 
 
+class _Options(NamedTuple):
+    """The N configurations to choose from, over K steps."""
+
+    capacity: Floats  # (N,) records/s
+    cost: Floats  # (N,) money per second
+    share: Floats  # (K, N) late seconds of a step without any backlog, as a share
+    cold_s: Ints  # (N,) seconds after a stop until the caches are warm
+
+
 @compiled
 def _start_again(
     arrivals: Floats,
-    capacity: Floats,
-    cost: Floats,
+    options: _Options,
     terms: Terms,
-    share: Floats,
-    cold_s: Ints,
     k: int,
     nodes: _Nodes,
     down: _Nodes,
@@ -202,17 +208,17 @@ def _start_again(
     """
     merged, interval = False, terms.interval_s
     again = k * interval + terms.savepoint_s + terms.outage_s
-    for c in range(capacity.shape[0]):
-        warm = again + cold_s[c]
+    for c in range(options.capacity.shape[0]):
+        warm = again + options.cold_s[c]
         after_k = (warm + interval - 1) // interval
         if after_k >= nodes.size.shape[0]:
             continue  # it would be cold until the end
-        until, rate = after_k * interval, capacity[c]
+        until, rate = after_k * interval, options.capacity[c]
         for i in range(down.size[0, 0]):
             b = down.backlog[0, 0, i]
             after, late = _catch_up(arrivals, again, warm, until, b, rate, terms.late_s)
-            late += share[after_k - 1, c] * (until - again - late)
-            spent = cost[c] * (until - again) + terms.slo_price * late
+            late += options.share[after_k - 1, c] * (until - again - late)
+            spent = options.cost[c] * (until - again) + terms.slo_price * late
             m_after, came = down.money[0, 0, i] + spent, down.parent[0, 0, i]
             merged |= _add(nodes, after_k, c, m_after, after, came, hopeful)
     return merged
@@ -221,12 +227,9 @@ def _start_again(
 @compiled
 def _search(
     arrivals: Floats,
-    capacity: Floats,
-    cost: Floats,
+    options: _Options,
     first: int,
     terms: Terms,
-    share: Floats,
-    cold_s: Ints,
     labels: int,
     hopeful: bool,
 ) -> tuple[Ints, float, bool]:
@@ -235,10 +238,11 @@ def _search(
     k is a step, c a configuration, i a label of a node; m and b are a label's money and backlog.
     """
     interval, savepoint, outage = terms.interval_s, terms.savepoint_s, terms.outage_s
+    capacity, cost, share = options.capacity, options.cost, options.share
     steps, n, width = arrivals.shape[0] // interval, capacity.shape[0], labels + 1
     nodes, down = _nodes(steps + 1, n, width), _nodes(1, 1, width)
     merged = False
-    soonest = (savepoint + outage + cold_s.min() + interval - 1) // interval
+    soonest = (savepoint + outage + options.cold_s.min() + interval - 1) // interval
     # Cumulated arrivals: what queues up during an outage is a difference of two of them.
     owed = np.concatenate((np.zeros(1), np.cumsum(arrivals)))
     nodes.size[0, first] = 1
@@ -268,9 +272,7 @@ def _search(
                 spent = cost[c] * (savepoint + outage) + terms.slo_price * (late + outage)
                 m_after, b_after = m + spent + terms.rescale_price, after + owed[again] - owed[stop]
                 merged |= _add(down, 0, 0, m_after, b_after, code, hopeful)
-        merged |= _start_again(
-            arrivals, capacity, cost, terms, share, cold_s, k, nodes, down, hopeful
-        )
+        merged |= _start_again(arrivals, options, terms, k, nodes, down, hopeful)
     choice, price = _cheapest(nodes, steps, n, width)
     return choice, price, merged
 
@@ -325,8 +327,9 @@ def plan(
     steps = len(load) // terms.interval_s
     share = np.zeros((steps, len(capacity))) if late_share is None else late_share
     cold = np.zeros(len(capacity), np.int64) if cold_s is None else cold_s
-    choice, price, merged = _search(load, capacity, cost, first, terms, share, cold, labels, False)
+    options = _Options(capacity, cost, share, cold)
+    choice, price, merged = _search(load, options, first, terms, labels, False)
     least = price
     if merged:
-        least = _search(load, capacity, cost, first, terms, share, cold, labels, True)[1]
+        least = _search(load, options, first, terms, labels, True)[1]
     return Plan(choice, float(price), float(price - least))
