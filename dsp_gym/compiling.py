@@ -142,8 +142,8 @@ def _without_collection() -> Iterator[None]:
 def _announce() -> None:
     """Log once why nothing seems to happen; on stderr, unless the program handles its log."""
     _LOG.warning(
-        "compiling numeric code (simulation, observation, policies) for this processor: once after "
-        "an installation or an update, up to a minute"
+        "compiling the numeric code of simulation, observation and policies that no command has "
+        "used since the installation or the last update: up to a minute, then kept"
     )
 
 

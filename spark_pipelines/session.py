@@ -130,6 +130,7 @@ def _started(
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    _refuse_master(master)
     java = java_home()
     # Else workers take whatever `python3` is on the PATH, without what is installed here. On other
     # machines it may stand elsewhere, which only the user knows.
@@ -154,6 +155,20 @@ def _started(
             value=master,
             remedy=f"Java is {java.origin}. Try --master 'local[2]'.",
         ) from error
+
+
+def _refuse_master(master: str) -> None:
+    """Refuse a URL of a master that Spark would answer with a trace."""
+    host = master.removeprefix("spark://")
+    if host == master or re.fullmatch(r"[^\s:/\[\]]+:\d+(,[^\s:/\[\]]+:\d+)*", host):
+        return
+    local = host if host.startswith("local") else f"spark://{host.partition(':')[0] or 'HOST'}:7077"
+    raise DatasetError(
+        "is no address of a Spark master, which has a host and a port",
+        key="--master",
+        value=master,
+        remedy=f"Write --master {shlex.quote(local)}",
+    )
 
 
 def _chosen(

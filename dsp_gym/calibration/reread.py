@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,12 @@ def calibrated(job: str, reports: Path) -> JobSpec:
         ConfigError: The folder has no report of the job, or one that cannot be read.
     """
     file = reports / f"calibrate-{job}.json"
+    command = f"dsp-gym calibrate {shlex.quote(job)} --json > {shlex.quote(str(file))}"
     if not file.exists():
         raise ConfigError(
-            "is missing", file=file, remedy=f"Write it: dsp-gym calibrate {job} --json > {file}"
+            "is missing",
+            file=file,
+            remedy=f"Write it: {command}",
         )
     try:
         return _reread(job, parse_json(file.read_text(encoding="utf-8")))
@@ -45,7 +49,7 @@ def calibrated(job: str, reports: Path) -> JobSpec:
         raise ConfigError(
             f"is not a report of dsp-gym calibrate: {error!r}",
             file=file,
-            remedy=f"Write it again: dsp-gym calibrate {job} --json > {file}",
+            remedy=f"Write it again: {command}",
         ) from error
 
 

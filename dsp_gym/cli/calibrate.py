@@ -182,7 +182,7 @@ def _kind_of(sources: Sequence[str]) -> tuple[str, dict[str, Path]]:
                 raise ConfigError(
                     "a table of runs is calibrated alone",
                     value=" ".join(sources),
-                    remedy=f"Name it alone: dsp-gym calibrate {tables['runs']}",
+                    remedy=f"Name it alone: dsp-gym calibrate {shlex.quote(str(tables['runs']))}",
                 )
             return "runs", tables
         return "throughput" if tables.keys() <= {"throughput", "operators"} else "series", tables

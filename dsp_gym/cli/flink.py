@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -263,7 +264,7 @@ def submit(
         return
     typer.echo(f"{submission.job_name} runs as {job_id}: {start}")
     typer.echo(f"Look at it:  {page}")
-    typer.echo(f"Stop it:     dsp-gym flink down --job {submission.job_name}")
+    typer.echo(f"Stop it:     dsp-gym flink down --job {shlex.quote(submission.job_name)}")
 
 
 def _submittable(job: str) -> JobSpec:
@@ -333,5 +334,6 @@ def _check_name_is_free(cluster: LocalCluster, name: str) -> None:
         if job.name == name and job.state not in ENDED:
             raise FlinkError(
                 f"a job named '{name}' runs already ({job.id})",
-                remedy=f"Cancel it: dsp-gym flink down --job {name}, or give this one --name NAME.",
+                remedy=f"Cancel it: dsp-gym flink down --job {shlex.quote(name)}, or give this one "
+                "--name NAME.",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -205,7 +206,7 @@ def _inspect_journal(path: Path, as_json: bool) -> None:
         for note in notes:
             typer.echo(f"  {note}")
     if found.damages:
-        typer.echo(f"Repair it: dsp-gym inspect {path} --repair", err=as_json)
+        typer.echo(f"Repair it: dsp-gym inspect {shlex.quote(str(path))} --repair", err=as_json)
     if not found.is_sound:
         raise typer.Exit(USER_ERROR)
 

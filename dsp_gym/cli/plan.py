@@ -13,7 +13,7 @@ from dsp_gym.cli.mst import print_validity, show_mst
 from dsp_gym.cli.options import ConfigurationOption, JsonOption, refuse_given, shipped
 from dsp_gym.cli.output import counted, print_json, print_table
 from dsp_gym.errors import ConfigError
-from dsp_gym.pages import money, number
+from dsp_gym.pages import money, number, percent
 
 if TYPE_CHECKING:
     from dsp_gym.evaluation.deployment import Deployment
@@ -302,8 +302,8 @@ def _print_deployments(found: tuple[Deployment, ...], load: str) -> None:
                 one.scheduler,
                 "by vertex" if one.memory_level is None else one.memory_level,
                 number(one.cost_per_day),
-                f"{100 * one.late_share:.2g} %",
-                f"{one.rescales_per_day:.3g}",
+                f"{percent(one.late_share)} %",
+                number(one.rescales_per_day),
                 number(one.price_per_day),
             ]
             for one in found

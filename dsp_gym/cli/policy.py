@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -164,9 +165,8 @@ def import_(
     if as_json:
         print_json({"policy": made, "digest": digest_of(made)})
         return
-    typer.echo(
-        f"policy  {made}\nnext    dsp-gym evaluate {experiment or 'quick'} --policies all,{made}"
-    )
+    words = ["dsp-gym", "evaluate", experiment or "quick", "--policies", f"all,{made}"]
+    typer.echo(f"policy  {made}\nnext    {shlex.join(words)}")
 
 
 def _trained_in(

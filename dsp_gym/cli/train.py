@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,9 +92,8 @@ def train(
     experiment = _experiment(config, seed, track)
     # By name: the library is below the agents, and works without them and without torch.
     training: Any = importlib.import_module("agents.training")
-    tracking = experiment.tracking
+    tracking, decisions = experiment.tracking, _decisions(experiment)
     tracker = tracker_for(tracking, experiment.name)
-    decisions = _decisions(experiment)
     try:
         with (
             _folder(experiment.name, out, resume, overwrite) as folder,
@@ -110,10 +110,11 @@ def train(
                 engine=opened,
             )
     except training.TrainingInterrupted:
-        again = f"dsp-gym train {config} --resume --out {folder}"
-        again += f" --seed {seed}" if seed is not None else ""
-        again += f" --master {master}" if master is not None else ""
-        typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
+        words = ["dsp-gym", "train", config, "--resume", "--out", str(folder)]
+        words += ["--seed", str(seed)] if seed is not None else []
+        words += ["--master", master] if master is not None else []
+        again = f"Continue with: {shlex.join(words)}"
+        typer.echo(f"Stopped; a checkpoint is in {folder}. {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     tell_missing(tracker, tracking.uri)
     if as_json:
@@ -146,7 +147,8 @@ def _show(config: str, experiment: ExperimentConfig, result: Any) -> None:
     if result.run_id is not None:
         typer.echo(f"MLflow  run {result.run_id} in {experiment.tracking.uri}")
         typer.echo(f"model   {result.model}")
-    typer.echo(f"next    dsp-gym evaluate {config} --policies all,{result.policy}")
+    words = ["dsp-gym", "evaluate", config, "--policies", f"all,{result.policy}"]
+    typer.echo(f"next    {shlex.join(words)}")
 
 
 @contextmanager

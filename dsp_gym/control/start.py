@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsp_gym.backends.base import Backend, Clock, OnEvent
+from dsp_gym.backends.discovery.names import safe_stem
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.backend_of import Substitute, connected
 from dsp_gym.control.config import RunConfig
@@ -58,9 +60,14 @@ def journal_folder(config: RunConfig) -> Path:
     """Name the folder of the job's journal.
 
     Returns:
-        A folder inside the configuration's `journal`.
+        A folder inside the configuration's `journal`. The name of a job that is no name of a
+        folder, as with a slash in it, is made one, and a checksum tells it from others.
     """
-    return config.journal / (config.job_name or job_of(config).job)
+    name = config.job_name or job_of(config).job
+    stem = safe_stem(name)
+    if stem != name:
+        stem = f"{stem}-{zlib.crc32(name.encode()):08x}"
+    return config.journal / stem
 
 
 def mode_of(config: RunConfig, *, apply: bool, asked: bool = False) -> Mode:

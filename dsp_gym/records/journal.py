@@ -12,6 +12,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -342,7 +343,8 @@ def _entries(segment: Path, *, is_last: bool) -> Iterator[tuple[Entry, int]]:
                 raise SchemaError(
                     f"line {number} is damaged: {error}",
                     file=segment,
-                    remedy=f"Repair it: dsp-gym inspect {segment.parent} --repair",
+                    remedy="Repair it: dsp-gym inspect "
+                    f"{shlex.quote(str(segment.parent))} --repair",
                 ) from None
             expected += 1
             yield entry, end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,8 @@ class JournalTail:
         place = segment, self._offset
         if self._failed == place:
             raise SchemaError(
-                said, file=segment, remedy=f"Repair it: dsp-gym inspect {segment.parent} --repair"
+                said,
+                file=segment,
+                remedy=f"Repair it: dsp-gym inspect {shlex.quote(str(segment.parent))} --repair",
             )
         self._failed, self.begins_anew = place, True

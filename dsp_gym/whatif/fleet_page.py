@@ -28,12 +28,13 @@ from dsp_gym.pages import (
 from dsp_gym.whatif import job_page
 from dsp_gym.whatif.job_page import share, then
 from dsp_gym.whatif.result import Backtest, JobResult
+from dsp_gym.whatif.verdict import watched_text
 
 FLEET_COLUMNS = ("policy", "saves a month", "may be claimed", "on jobs", "late", "rescales/day")
 
 JOB_COLUMNS = (
     "job",
-    "days",
+    "watched",
     "costs a month",
     "policy",
     "verdict",
@@ -126,13 +127,13 @@ def job_rows(found: Backtest) -> list[tuple[str, ...]]:
 def _job_row(job: JobResult, name: str) -> tuple[str, ...]:
     best = job.best
     cost_now, late_now, rescales_now = job.present
-    days, cost = number(job.observed.days), number(cost_now)
+    watched, cost = watched_text(job.observed.days), number(cost_now)
     if best is None:
-        return (name, days, cost, "–", "–", "–", "–", "–", "–")
+        return (name, watched, cost, "–", "–", "–", "–", "–", "–")
     saved = best.saving_per_month
     return (
         name,
-        days,
+        watched,
         cost,
         best.policy,
         best.verdict,

@@ -284,13 +284,17 @@ def watched_text(days: float) -> str:
     """How long a job was watched; rounded down, so that 6.98 days are not 7.
 
     Returns:
-        Days, or hours where they are less than one.
+        Days, or hours or minutes where they are less than one.
 
     >>> watched_text(2.04), watched_text(6.98), watched_text(1.0), watched_text(0.0833)
     ('2 days', '6.9 days', '1 day', '1.9 hours')
+    >>> watched_text(0.00764)
+    '11 minutes'
     """
-    value, unit = (days, "day") if days >= 1 else (24 * days, "hour")
-    shown = number(math.floor(10 * value + 1e-6) / 10)
+    value, unit, digits = (days, "day", 1) if days >= 1 else (24 * days, "hour", 1)
+    if value < 1:
+        value, unit, digits = 60 * value, "minute", 0
+    shown = number(math.floor(10**digits * value + 1e-6) / 10**digits)
     return f"{shown} {unit}{'' if shown == '1' else 's'}"
 
 

@@ -146,7 +146,7 @@ def test_a_first_compilation_says_so_once_and_what_is_on_disk_does_not(
     run(factor=5.0)
     run(factor=6.0)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "compiling numeric code" in caplog.text
+    assert "compiling the numeric code" in caplog.text
     caplog.clear()
     compiling._announce.cache_clear()
     run(factor=6.0)

@@ -138,7 +138,7 @@ def drawn(cell: BoardCell, config: ComparesAtLateness, currency: str) -> Html:
     for one in cell.frontiers:
         found = sorted(one.points, key=lambda point: point.late)
         texts = [
-            f"{one.policy}: {money(p.cost, currency)} per day, {100 * p.late:.2g} % late"
+            f"{one.policy}: {money(p.cost, currency)} per day, {percent(p.late)} % late"
             for p in found
         ]
         late, cost = [100 * point.late for point in found], [point.cost for point in found]

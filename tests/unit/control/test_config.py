@@ -8,7 +8,7 @@ import pytest
 from dsp_gym.config.files import load, names, parse
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.start import started
+from dsp_gym.control.start import journal_folder, started
 from dsp_gym.errors import ConfigError
 from dsp_gym.guardrails.chain import build
 from dsp_gym.guardrails.slots import bounded
@@ -90,3 +90,17 @@ def test_a_journal_gives_back_the_configuration_of_its_run(tmp_path):
         pass
     (body,) = [e.body for e in read(tmp_path) if e.body.get("event") == "started"]
     assert parse(RunConfig, body["configuration"], "journal") == made
+
+
+@pytest.mark.parametrize("name", ["ads clicks: sessions/v2/", "../../evil", "/etc", "..", "a b"])
+def test_no_name_of_a_job_leads_out_of_the_folder_of_journals(name, tmp_path):
+    folder = journal_folder(config(job_name=name, journal=tmp_path))
+    assert folder.parent == tmp_path
+    assert folder.resolve().parent == tmp_path.resolve()
+    other = journal_folder(config(job_name=name + " ", journal=tmp_path))
+    assert folder != other
+
+
+def test_a_plain_name_is_that_of_its_folder(tmp_path):
+    assert journal_folder(config(job_name="orders-2.v1", journal=tmp_path)).name == "orders-2.v1"
+    assert journal_folder(config(journal=tmp_path)).name == "nexmark-q1"

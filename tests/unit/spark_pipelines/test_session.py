@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark_pipelines.session import SETTINGS, defaults_file
+from dsp_gym.errors import DatasetError
+from spark_pipelines.session import SETTINGS, _refuse_master, defaults_file
 
 FILE = """\
 # the whole cluster
@@ -27,6 +28,26 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "spark-defaults.conf").write_text(FILE)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("master", "said"),
+    [
+        ("spark://local-cluster[2,1,1024]", "--master 'local-cluster[2,1,1024]'"),
+        ("spark://local[4]", "--master 'local[4]'"),
+        ("spark://host", "--master spark://host:7077"),
+    ],
+)
+def test_a_url_that_is_no_master_s_is_refused_with_the_one_that_is_meant(master, said):
+    with pytest.raises(DatasetError) as found:
+        _refuse_master(master)
+    assert said in str(found.value)
+    assert "--master" in str(found.value)
+
+
+@pytest.mark.parametrize("master", ["local[*]", "yarn", "spark://a:7077", "spark://a:1,b-2.c:2"])
+def test_masters_that_spark_knows_are_left_to_it(master):
+    _refuse_master(master)
 
 
 def test_the_file_is_read_where_spark_reads_it(folder):

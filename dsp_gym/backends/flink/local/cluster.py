@@ -7,6 +7,7 @@ runs (pid and start time of each process), with which settings, its logs, savepo
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import uuid
 from collections.abc import Callable
@@ -377,7 +378,8 @@ class LocalCluster:
                 f"the jobmanager (process {self.pid(JOBMANAGER)}) runs, but does not answer at "
                 f"{self.rest_url}",
                 file=self.home.log(JOBMANAGER),
-                remedy=f"Restart it: dsp-gym flink down --home {self.home.folder}, then up.",
+                remedy="Restart it: dsp-gym flink down --home "
+                f"{shlex.quote(str(self.home.folder))}, then up.",
             )
         version = str(self.rest.overview()["flink-version"])
         if not same_minor(version, libraries.version):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import shlex
 from collections.abc import Iterator
 
 from pydantic import Field, ValidationError
@@ -75,7 +76,7 @@ def check_same(
     libraries: FlinkLibraries,
 ) -> None:
     """Refuse a running cluster of another Flink, or of other settings than are asked for."""
-    remedy = f"End it first: dsp-gym flink down --home {home.folder}"
+    remedy = f"End it first: dsp-gym flink down --home {shlex.quote(str(home.folder))}"
     if state.flink_version != libraries.version:
         raise FlinkError(
             f"a cluster of Flink {state.flink_version} runs here, {libraries.version} is installed",

@@ -6,6 +6,7 @@ Every run is submitted again, from the populated savepoint or without state, wat
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -116,8 +117,8 @@ class Recorder:
                 raise FlinkError(
                     f"{self.rest.url}: job {job.name!r} runs on this cluster, and would share its "
                     "cores and memory with the recorded job",
-                    remedy=f"End it (dsp-gym flink down --job {job.name}), or record on another "
-                    "cluster: --home FOLDER",
+                    remedy=f"End it (dsp-gym flink down --job {shlex.quote(job.name)}), or record "
+                    "on another cluster: --home FOLDER",
                 )
             self.end(job.id)
 
