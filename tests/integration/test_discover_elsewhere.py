@@ -200,6 +200,6 @@ def test_a_deployment_out_of_reach_is_looked_at_in_prometheus(
     words = ["--selector", "orders", "--flink", "http://127.0.0.1:1", "--prometheus", scraped]
     done = discover(kubernetes, tmp_path, *words)
     assert done.exit_code == 0, done.output
-    spec = load_job(tmp_path / "jobs" / "line.yaml")
+    spec = load_job(tmp_path / "jobs" / "orders.yaml")
     assert (spec.taskmanager.slots, spec.taskmanager.memory_mib) == (2, 2048)
     assert spec.rescale.mode == "in_place"
