@@ -77,6 +77,14 @@ layers: $(STAMP)
 	$@/bin/python -m pip install --quiet checkov==3.3.30
 	@touch $@
 
+# RL libraries that nothing else here needs; the rest, torch too, they find in the environment of all.
+.venv-clients: constraints.txt $(STAMP)
+	test -x $@/bin/python || $(PYTHON) -m venv $@
+	site='import site; print(site.getsitepackages()[0])'; \
+		$(BIN)/python -c "$$site" > "$$($@/bin/python -c "$$site")/base.pth"
+	$@/bin/python -m pip install --quiet skrl==2.1.1 tianshou==2.0.1 torchrl==0.14.1
+	@touch $@
+
 # What writes the SBOM of the images, of the same version; its chardet would change what requests does.
 .venv-sbom: deploy/Dockerfile
 	test -x $@/bin/python || $(PYTHON) -m venv $@
@@ -163,7 +171,7 @@ film: $(STAMP)  ## Draw the README's film: DS2 and the planner on an unseen job 
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,planner --load day-with-crowds --duration 24h \
 		--plot docs/figures/ds2-and-planner.gif
 
-validate: $(STAMP) .venv-checkov .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
+validate: $(STAMP) .venv-checkov .venv-clients .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
 	$(BIN)/python -m pytest -q -n 0 -m 'not validate' tests/properties tests/contracts tests/envs tests/unit
 	$(BIN)/python -m pytest -q -n 0 -m 'acting and not validate' --record-releases

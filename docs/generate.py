@@ -14,6 +14,7 @@ from pathlib import Path
 
 import typer
 from generator.api import api
+from generator.clients import clients
 from generator.commands import command_line
 from generator.environment import action_and_reward, metrics, observation, scorecard
 from generator.releases import flink_releases
@@ -42,6 +43,7 @@ def pages() -> dict[str, str]:
         "reference/scorecard.md": scorecard(),
         "reference/flink-releases.md": flink_releases(),
         "reference/cli.md": command_line(),
+        "reference/clients.md": clients(),
         **{f"reference/config-{kind}.md": config_kind(kind) for kind in KINDS},
         **scenarios(),
         **api(),

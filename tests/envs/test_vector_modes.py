@@ -187,7 +187,7 @@ ELSEWHERE = {
     "HumanRendering": "opens a window",
     "JaxToNumpy": "of environments of JAX",
     "JaxToTorch": "of environments of JAX",
-    "NumpyToTorch": "with the clients, in tests/clients",
+    "NumpyToTorch": "needs array-api-compat, which nothing else here does",
     "RecordVideo": "with pictures, in test_watching",
     "RescaleAction": "of continuous actions",
     "ResizeObservation": "of pictures",

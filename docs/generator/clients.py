@@ -1,0 +1,31 @@
+"""The table of RL libraries that learned on the environments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from generator.markdown import page, table
+
+FIGURES = Path(__file__).resolve().parents[1] / "figures" / "clients.json"
+
+
+def clients() -> str:
+    """Libraries, their versions, and what each did."""
+    found: dict[str, dict[str, Any]] = json.loads(FIGURES.read_text(encoding="utf-8"))
+    rows = []
+    for client, told in sorted(found.items()):
+        versions = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
+        did = "; ".join(f"{what}: {updates} updates" for what, updates in told["did"].items())
+        rows.append([f"`tests/clients/{client}.py`", versions, did])
+    return page(
+        "RL libraries",
+        "Each program below makes environments as its library's users do, and learns from them "
+        "for a few real updates. `make validate` runs them, and writes this table's figures. "
+        "[Recipes](../guides/recipes.md) has the shipped examples, CleanRL's style among them.",
+        table(["program", "versions", "learned with"], rows),
+        'Vector environments: TorchRL takes `autoreset_mode="Disabled"` as it is, and '
+        '`"SameStep"` with `info_keys=["action_mask"]`, since it stacks every key of `info` into '
+        'tensors; it refuses `"NextStep"`.',
+    )
