@@ -287,7 +287,7 @@ class Learner:
         rollout = agent.n_envs * agent.n_steps
         if figures:
             self._record(figures, steps)
-        if _due(steps, rollout, agent.eval_every):
+        if _due(steps, rollout, agent.evaluated_every):
             found = self.evaluate()
             if self.curriculum is not None and steps:
                 self._direct(self.curriculum, found["act_above"])

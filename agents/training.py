@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.checkpoint import checkpoint_steps, has_checkpoint
-from agents.folder import POLICY, read_any, replace_folder
+from agents.folder import POLICY, PolicyDocument, read_any, replace_folder
 from agents.provenance import config_text, data_hashes, dataset_hashes, job_hashes, versions
 from agents.seeds import (
     CHECKPOINT,
@@ -57,6 +57,8 @@ class TrainingResult:
     by_seed: dict[int, dict[str, float]]
     run_id: str | None
     model: str | None
+    has_learned: bool = True
+    """Whether an update beat the untrained network on the validation loads."""
 
 
 def train(
@@ -236,19 +238,34 @@ def _publish(
         )
         figures = by_seed[seed]
     tracker.metrics({f"best/{key}": value for key, value in figures.items()}, 0)
-    result = TrainingResult(config.name, policy, seed, figures, by_seed, None, None)
+    learned = _has_learned(config, policy)
+    result = TrainingResult(config.name, policy, seed, figures, by_seed, None, None, learned)
     _write_summary(out, result)  # before the store, which may not answer
     tracking = config.tracking
-    model = tracker.register(policy, tracking.model or config.name, tracking.alias)
+    # A network as it was drawn is kept with its run, and never becomes the champion by itself.
+    alias = tracking.alias if learned else None
+    model = tracker.register(policy, tracking.model or config.name, alias)
     result = replace(result, run_id=tracker.run_id, model=model)
     tracker.artifact(_write_summary(out, result))
     return result
+
+
+def _has_learned(config: ExperimentConfig, policy: Path) -> bool:
+    """Return whether the best network is another than the untrained one."""
+    agent = config.agent
+    if agent.kind != "ppo" or not agent.total_steps:
+        return True
+    if agent.warm_start is not None or agent.offline is not None:
+        return True  # it had learned before the first update
+    document = read_any(policy)[0]
+    return not isinstance(document, PolicyDocument) or document.steps > 0
 
 
 def _write_summary(out: Path, result: TrainingResult) -> Path:
     summary = {
         "name": result.name,
         "seed": result.seed,
+        "has_learned": result.has_learned,
         "validation": result.validation,
         "by_seed": {str(key): value for key, value in result.by_seed.items()},
         "run_id": result.run_id,

@@ -137,7 +137,7 @@ def offline(
         "machine": machine(),
         "data": dataset_hashes(config),
         "seeds": list(config.agent.seeds),
-        "eval_every": config.ppo.eval_every,
+        "eval_every": config.ppo.evaluated_every,
         "final": final,
         "threshold": final / SHARE,
         "steps": {SCRATCH: theirs, PRETRAINED: ours},

@@ -147,8 +147,27 @@ def _show(config: str, experiment: ExperimentConfig, result: Any) -> None:
     if result.run_id is not None:
         typer.echo(f"MLflow  run {result.run_id} in {experiment.tracking.uri}")
         typer.echo(f"model   {result.model}")
+    if not result.has_learned:
+        _say_untrained(experiment, result)
     words = ["dsp-gym", "evaluate", config, "--policies", f"all,{result.policy}"]
     typer.echo(f"next    {shlex.join(words)}")
+
+
+def _say_untrained(experiment: ExperimentConfig, result: Any) -> None:
+    """Say that nothing was learned, and what to do; the policy is no champion."""
+    agent = experiment.agent
+    typer.echo(
+        "\nNo update beat the untrained network on the validation loads: the policy is that "
+        f"network. Learn for longer than agent.total_steps {agent.total_steps:,}, or look oftener "
+        "(agent.eval_every).",
+        err=True,
+    )
+    if result.model is not None:
+        typer.echo(
+            "It has no alias. To deploy it all the same: dsp-gym policy promote "
+            f"{result.model} --alias {experiment.tracking.alias or 'champion'}",
+            err=True,
+        )
 
 
 @contextmanager

@@ -248,8 +248,11 @@ class AgentConfig(ConfigModel):
     checkpoint_every: int = Field(
         500_000, ge=1, description="decisions between checkpoints; about a minute on 2 cores"
     )
-    eval_every: int = Field(
-        250_000, ge=1, description="decisions between evaluations on the validation loads"
+    eval_every: int | None = Field(
+        None,
+        ge=1,
+        description="decisions between evaluations on the validation loads; none: a tenth of "
+        "total_steps, at most 250,000",
     )
     eval_episodes: int = Field(
         64, ge=1, description="episodes of such an evaluation; the best agent is chosen by them"
@@ -266,6 +269,13 @@ class AgentConfig(ConfigModel):
         description="cores that updates run on; the agent does not depend on them. None: native: "
         "all, at most 4; sb3: 1, as torch's threads collapse when anything else runs",
     )
+
+    @property
+    def evaluated_every(self) -> int:
+        """Decisions between evaluations: a short training is looked at as often as a long one."""
+        if self.eval_every is not None:
+            return self.eval_every
+        return min(250_000, max(1, self.total_steps // 10))
 
     @property
     def needs(self) -> Algorithm:

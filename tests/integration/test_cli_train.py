@@ -99,6 +99,10 @@ def test_training_leaves_a_policy_and_a_record_of_the_run(trained):
 
 def test_the_policy_is_shown_and_pulled_from_the_registry(trained, here):
     folder, result = trained
+    # What no update has improved is no champion before somebody says so.
+    assert result["has_learned"] is result["model"].endswith("@champion")
+    if not result["has_learned"]:
+        assert here("policy", "promote", result["model"], "--alias", "champion").exit_code == 0
     shown = here("policy", "show", "models:/small@champion", "--json")
     assert shown.exit_code == 0, shown.stderr
     assert json.loads(shown.stdout)["validation"] == result["validation"]

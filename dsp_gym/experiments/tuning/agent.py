@@ -70,7 +70,7 @@ class AgentObjective:
         agent = config.ppo.model_copy(
             update={
                 "seeds": config.ppo.seeds[:1],
-                "eval_every": min(config.ppo.eval_every, self.decisions),
+                "eval_every": min(config.ppo.evaluated_every, self.decisions),
             }
         )
         trial = config.model_copy(update={"agent": agent, "loads": self._loads})
