@@ -56,10 +56,11 @@ for _ in range(max(1, total // (ENVS * STEPS))):
             action, log_prob, _, value = agent.decide(seen, masks)
         observation, reward, terminated, truncated, info = envs.step(action.numpy())
         reward = torch.from_numpy(np.float32(reward))
-        if truncated.any():  # by the clock: it would have gone on like this
-            last = torch.from_numpy(np.stack(info["final_obs"][truncated]))
+        cut = truncated & ~terminated
+        if cut.any():  # by the clock: it would have gone on like this
+            last = torch.from_numpy(np.stack(info["final_obs"][cut]))
             with torch.no_grad():
-                reward[truncated] += GAMMA * agent.critic(last)[:, 0]
+                reward[cut] += GAMMA * agent.critic(last)[:, 0]
         done = torch.from_numpy(terminated | truncated)
         rows.append((seen, masks, action, log_prob, value, reward, done))
     with torch.no_grad():
