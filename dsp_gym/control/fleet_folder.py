@@ -126,9 +126,9 @@ def _is_on_kubernetes(place: FleetPlace) -> bool:
     return place.selector is not None or place.resource is not None
 
 
-def _runs(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[str, dict[str, Any]]:
+def _runs(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[str, dict[str, object]]:
     """Configurations of shadow mode by the names of their files."""
-    rest: dict[str, Any] = {"policies": list(POLICIES), "guardrails": "deployed"}
+    rest: dict[str, object] = {"policies": list(POLICIES), "guardrails": "deployed"}
     if not _is_on_kubernetes(place):
         if place.rest_url is None:
             return {}
@@ -163,15 +163,15 @@ def resource_name(one: Written) -> str | None:
     return None if one.found.resource is None else one.found.resource.rpartition("/")[2]
 
 
-def _account(file: Path) -> dict[str, Any]:
+def _account(file: Path) -> dict[str, object]:
     """How a server is asked, from the file that the command line named."""
     found = access_of(file.absolute())
     assert found is not None
     return found.model_dump(mode="json", exclude_unset=True)
 
 
-def _plain(one: Written, files: Sequence[Written], place: FleetPlace) -> dict[str, Any]:
-    where: dict[str, Any] = {"rest_url": place.rest_url, "metrics": "rest"}
+def _plain(one: Written, files: Sequence[Written], place: FleetPlace) -> dict[str, object]:
+    where: dict[str, object] = {"rest_url": place.rest_url, "metrics": "rest"}
     if place.account is not None:
         where["rest_account"] = _account(place.account)
     namesakes = sum(other.found.name == one.found.name for other in files)
@@ -181,7 +181,7 @@ def _plain(one: Written, files: Sequence[Written], place: FleetPlace) -> dict[st
 
 
 def _on_kubernetes(place: FleetPlace, rest_url: str | None) -> dict[str, Any]:
-    at: dict[str, Any] = {"namespace": place.namespace}
+    at: dict[str, object] = {"namespace": place.namespace}
     if place.selector is not None:
         at["selector"] = place.selector
     else:

@@ -317,7 +317,7 @@ def learn(
             value, log_p = math.log(expected / capacity), math.log(p)
             # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
-            _measure(known, place, value, log_p, noise, hits[j, v], gain)
+            _measure(known, (j, v, column), value, log_p, noise, hits[j, v], gain)
 
 
 @direct

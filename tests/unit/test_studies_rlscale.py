@@ -38,13 +38,13 @@ def test_the_page_counts_where_a_policy_is_cheaper_and_not_later(config):
     played = [
         cell("hpa-70", "constant", 8.0, 0.0),
         cell("hpa-70", "flash", 8.0, 0.05),
-        cell("learned@25", "constant", 6.0, 0.01),
-        cell("learned@25", "flash", 6.0, 0.08),
+        cell("planner@25", "constant", 6.0, 0.01),
+        cell("planner@25", "flash", 6.0, 0.08),
     ]
     page = page_of(played, config)
-    assert "`learned@25` costs less than `hpa-70` on 2 of 2 workloads; on 1 it is also" in page
+    assert "`planner@25` costs less than `hpa-70` on 2 of 2 workloads; on 1 it is also" in page
     assert "(constant)" in page
-    assert "| learned@25 | 0.75 ± 0.00 | 0.75 ± 0.00 |" in page
+    assert "| planner@25 | 0.75 ± 0.00 | 0.75 ± 0.00 |" in page
 
 
 def test_the_benchmark_has_six_workloads_five_seeds_and_one_to_choose_on(config):

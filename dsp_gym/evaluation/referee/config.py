@@ -117,8 +117,11 @@ class RefereeConfig(RunSettings):
                         f"{key} of '{family.name}' is {getattr(family, key)}, expected a multiple "
                         f"of the {kinds} kinds of jobs"
                     )
-            if (family.episode_s or self.episode_s) % self.interval_s:
+            episode_s = family.episode_s or self.episode_s
+            if episode_s % self.interval_s:
                 raise ValueError(f"episode_s of '{family.name}' is no multiple of interval_s")
+            for shift in self.shifts.shifts if self.shifts is not None else ():
+                shift.check_episode(episode_s)
         check_labels(self.policies, self.shifts)
         return self
 

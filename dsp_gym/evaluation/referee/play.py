@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -264,14 +265,12 @@ def play_referee(
     def below(name: str) -> KeptResults | None:
         return None if kept is None else KeptResults(kept.folder / name)
 
+    play = partial(play_triples, config, base_dir=base_dir, engine=engine)
     families = {
-        name: play_triples(
-            config,
+        name: play(
             config.policies,
             config.family(name),
             triples,
-            base_dir=base_dir,
-            engine=engine,
             told=progress.part(config.policies, triples),
             kept=below(name),
         )
@@ -282,14 +281,11 @@ def play_referee(
         chosen = config.shifts.chosen(config.policies)
         for number, shift in enumerate(config.shifts.all()):
             parts = [
-                play_triples(
-                    config,
+                play(
                     chosen,
                     config.family(name),
                     triples,
                     shift=shift,
-                    base_dir=base_dir,
-                    engine=engine,
                     told=progress.part(chosen, triples),
                     kept=below(f"{SHIFTS}-{number}-{name}"),
                 )
