@@ -28,7 +28,7 @@ OPERATOR_JAR := build/dsp-gym-operator-plugin.jar
 # Compiled modules and rewritten assertions are kept from run to run, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: flink-jobs operator-plugin samples notebooks help install quickstart check types layers test faults fuzz docs wheel golden bench reproduce frontier film validate validate-flink validate-policies validate-spark clean
+.PHONY: flink-jobs operator-plugin samples notebooks help install quickstart check types layers test faults fuzz docs wheel golden bench reproduce frontier referee film validate validate-flink validate-policies validate-spark clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,6 +166,10 @@ frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goe
 		--trainings learned-ppo=runs/family-trainings --resume $(ENTRIES)
 	cp runs/frontiers/core-v2/report.md docs/core-v2.md
 	$(BIN)/python docs/results.py --core-v2 runs/frontiers/core-v2/results.json
+
+referee: $(STAMP)  ## Evaluate the test set of this commit on core-v3 (two hours; goes on where it was stopped): docs/core-v3.md and the ledger.
+	$(BIN)/dsp-gym evaluate core-v3 --set test --resume
+	cp runs/referees/core-v3/test/report.md docs/core-v3.md
 
 film: $(STAMP)  ## Draw the README's film: DS2 and the planner on an unseen job and load (a minute).
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,planner --load day-with-crowds --duration 24h \
