@@ -25,7 +25,7 @@ FOLDER = "fleet"
 """Of the configurations, inside the folder of the job files."""
 
 DISCOVERED, VALUES, README, SHADOW = "discovered.json", "values.yaml", "README.md", "shadow.yaml"
-POLICIES = ("learned", "ds2", "flink-autoscaler", "incumbent")
+POLICIES = ("planner", "ds2", "flink-autoscaler", "incumbent")
 MOUNTED = "/etc/dsp-gym"
 """Where the chart puts job files."""
 

@@ -10,8 +10,9 @@ import yaml
 from dsp_gym.backends.discovery.document import Written
 from dsp_gym.backends.discovery.found import FoundJob
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.fleet_folder import FleetPlace, fleet_files, flink_names
+from dsp_gym.control.fleet_folder import POLICIES, FleetPlace, fleet_files, flink_names
 from dsp_gym.errors import SchemaError
+from dsp_gym.policies.registry import resolve
 from tests.simulating import line
 
 OUT = Path("my jobs")
@@ -29,6 +30,11 @@ def made(place, *files):
 
 def configured(text):
     return RunConfig.model_validate(yaml.safe_load(text))
+
+
+def test_every_policy_beside_the_jobs_is_shipped():
+    for name in POLICIES:
+        resolve(name)
 
 
 def test_a_selector_is_one_configuration_for_all_its_resources():

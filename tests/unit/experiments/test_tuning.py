@@ -530,7 +530,7 @@ def test_the_course_of_a_search_is_drawn_and_kept(tmp_path):
 def test_a_file_may_have_a_search_space_of_its_own():
     picked = search_space("mdp", "planner-walk")(RandomPick(1))
     assert "walk" in picked
-    assert "walk" not in search_space("mdp", "learned")(RandomPick(1))
+    assert "walk" not in search_space("mdp", "planner")(RandomPick(1))
 
 
 REFEREE = {
