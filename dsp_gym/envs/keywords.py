@@ -50,15 +50,23 @@ class ScenarioChanges(TypedDict, total=False):
     slo_s: float | None
 
 
-class EnvKeywords(ScenarioChanges, total=False):
-    """Further keywords of an environment that are None unless given."""
+# Each lists all its keys: the reference documents those that a class itself has, no inherited ones.
+class EnvKeywords(TypedDict, total=False):
+    """Keywords of an environment that are None unless given: a scenario's changes, and others."""
 
+    load: Load | Sequence[Load] | None
+    reward: Reward | None
+    slo_s: float | None
     info_keys: Sequence[str] | None
 
 
-class VectorKeywords(EnvKeywords, total=False):
-    """Further keywords of a vector environment that are None unless given."""
+class VectorKeywords(TypedDict, total=False):
+    """Keywords of a vector environment that are None unless given."""
 
+    load: Load | Sequence[Load] | None
+    reward: Reward | None
+    slo_s: float | None
+    info_keys: Sequence[str] | None
     autoreset_mode: AutoresetMode | str | None
     max_episode_steps: int | None
 
