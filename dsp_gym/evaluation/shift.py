@@ -105,7 +105,7 @@ class Shift(ConfigModel):
         gt=0,
         le=1,
         exclude_if=lambda value: value == 0.5,
-        description="speed of a slow TaskManager, of its own",
+        description="speed of a slow TaskManager, as a share of its usual speed",
     )
     slow_s: float = Field(
         300.0,

@@ -18,6 +18,12 @@ UNSHIFTED = "as they are"
 """Label of the jobs and loads without a shift."""
 
 
+Lateness = Annotated[
+    tuple[Annotated[float, Field(gt=0, lt=1)], ...],
+    Field(min_length=1, description="shares of the time late at which costs are compared, 0..1"),
+]
+
+
 class SweptPolicy(Entrant):
     """A policy with the parameter that trades cost for lateness."""
 
@@ -242,11 +248,7 @@ class FrontierConfig(RunSettings):
     shifts: Shifts | None = Field(
         None, description="runs under shifts, at one setting of some policies; none: left out"
     )
-    lateness: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
-        (0.01, 0.02, 0.03),
-        min_length=1,
-        description="shares of the time late at which costs are compared, 0..1",
-    )
+    lateness: Lateness = (0.01, 0.02, 0.03)
     late_weight: float = Field(
         4.0,
         ge=0,

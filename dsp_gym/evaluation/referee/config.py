@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel, refuse_repeated
 from dsp_gym.errors import did_you_mean
 from dsp_gym.evaluation.config import RunSettings
-from dsp_gym.evaluation.frontier.config import ShiftsOfPolicies, SweptPolicy, check_labels
+from dsp_gym.evaluation.frontier.config import (
+    Lateness,
+    ShiftsOfPolicies,
+    SweptPolicy,
+    check_labels,
+)
 from dsp_gym.evaluation.referee.template import LoadTemplate, filled
 from dsp_gym.job.catalog import other_job, random_job
 from dsp_gym.job.draw import Draw
@@ -89,11 +94,7 @@ class RefereeConfig(RunSettings):
         min_length=1,
         description="file in the repository that gets a line for each evaluation of the test set",
     )
-    lateness: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
-        (0.01, 0.02, 0.03),
-        min_length=1,
-        description="shares of the time late at which costs are compared, 0..1",
-    )
+    lateness: Lateness = (0.01, 0.02, 0.03)
     late_weight: float = Field(
         4.0,
         ge=0,

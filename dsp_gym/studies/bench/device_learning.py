@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -128,13 +129,12 @@ def follow(decisions: int, seconds: float, out: Path, card: str, amounts: Learni
     learner = trainer(config, 0, folder, progress=progress, record=curve.add)
     try:
         learner.run(resume=resumes)
-    except Exception:  # agents' own `TrainingInterrupted`, which the library does not import
-        if not learner.stop:
-            raise
+    except importlib.import_module("agents.training").TrainingInterrupted:
+        pass  # out of time; the checkpoint is there
     steps = int(learner.model.num_timesteps)
     told = curve.told(card, steps, round(time.monotonic() - begun, 1))
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+    files.write_atomic(out, (json.dumps(told, indent=1) + "\n").encode())
     last = told["commands"][-1]
     sys.stdout.write(f"{steps:,} of {decisions:,} decisions; {json.dumps(last)}\n")
     return 0
