@@ -72,7 +72,8 @@ class MdpConfig(ConfigModel):
         0.03,
         gt=0,
         lt=1,
-        description="standard deviation of the load about its level within a minute, as a share",
+        description="standard deviation of the load about its level within a minute, as a share; "
+        "assumed at first, then measured on the job's own last 90 minutes",
     )
     configurations: int = Field(
         24, ge=2, le=64, description="configurations of a job planned with, on its frontier"

@@ -48,7 +48,7 @@ class Solved(NamedTuple):
 class Stakes(NamedTuple):
     """`MdpConfig` in the form that compiled code takes."""
 
-    terms: StepPrices  # outage and bound are placeholders, filled in per job
+    terms: StepPrices  # outage, losses, bound and noise are placeholders, filled in per job
     headroom: float
     own_weight: float
 
@@ -200,7 +200,7 @@ def _cold_s(r: Recall, j: int) -> float:
 
 @njit(cache=True, nogil=True)
 def _prices(t: JobFacts, r: Recall, stakes: Stakes, j: int) -> StepPrices:
-    """Fill in the prices of a step of job j: its outage and its cold caches, s, and its bound."""
+    """Fill in the prices of a step of job j: outage, cold caches, bound, s, and its noise."""
     # A minute counts as in time below a share of the latency bound.
     terms = stakes.terms
     return StepPrices(
@@ -209,7 +209,7 @@ def _prices(t: JobFacts, r: Recall, stakes: Stakes, j: int) -> StepPrices:
         r.watch.outage_s[j],
         r.losses.lost_s[j],
         IN_TIME * t.slo_s[t.row[j]],
-        terms.noise,
+        r.watch.noise[j],
         terms.discount,
         terms.tolerance,
     )

@@ -160,11 +160,13 @@ class MdpPolicy(ExplainingPolicy):
                 "left_records": ("job", 0.0),
                 "blind_s": ("job", 0.0),
                 "outage_s": ("job", np.nan),
+                "noise": ("job", c.noise),
                 "since_s": ("job", np.nan),
                 "solved_s": ("job", np.nan),
                 "solved_minutes": ("job", 0),
                 "solved_outage_s": ("job", np.nan),
                 "solved_lost_s": ("job", 0.0),
+                "solved_noise": ("job", c.noise),
                 "solved_reference_per_s": ("job", np.nan),
             }
         )
@@ -221,11 +223,11 @@ class MdpPolicy(ExplainingPolicy):
             The decision, (J, V), with each job's reason.
         """
         snapshot = self._last_known.filled(snapshot)
-        seen, solved = snapshot.arrays, self._ready
+        c, seen, solved = self.config, snapshot.arrays, self._ready
         arrived = self._arrivals.observe(snapshot)
         self._model.observe(snapshot)
         self._warming.observe(snapshot, self._model.believed)
-        remember(seen, arrived, _declared_outage_s(snapshot), self._recall)
+        remember(seen, arrived, _declared_outage_s(snapshot), c.noise, self._recall)
         self._plan(snapshot, put_off=self.plans_after)
         parallelism, level = seen.parallelism.copy(), seen.memory_level.copy()
         jobs = len(snapshot)
@@ -237,14 +239,13 @@ class MdpPolicy(ExplainingPolicy):
             parallelism=parallelism,
             level=level,
         )
-        c = self.config
         look_ahead(
             snapshot.topology.handle,
             seen,
             self._recall,
             self._model.believed,
             self._handles.of("solved", lambda: solved),
-            Stakes(self._terms(0.0, 0.0, 0.0), c.headroom, c.own_weight),
+            Stakes(self._terms(0.0, 0.0, 0.0, 0.0), c.headroom, c.own_weight),
             outlook,
         )
         words = self._words(snapshot, outlook) if self.explain else ("",) * jobs
@@ -359,6 +360,7 @@ class MdpPolicy(ExplainingPolicy):
         watch.solved_minutes[solved] = watch.minutes[solved]
         watch.solved_outage_s[solved] = watch.outage_s[solved]
         watch.solved_lost_s[solved] = lost_s[solved]
+        watch.solved_noise[solved] = watch.noise[solved]
         watch.solved_reference_per_s[solved] = watch.reference_per_s[solved]
         self._solve(solved)
 
@@ -380,7 +382,7 @@ class MdpPolicy(ExplainingPolicy):
         )
         in_time_s = IN_TIME * float(self._slo_s[j])
         outage_s, lost_s = float(watch.solved_outage_s[j]), float(watch.solved_lost_s[j])
-        terms = self._terms(outage_s, lost_s, in_time_s)
+        terms = self._terms(outage_s, lost_s, in_time_s, float(watch.solved_noise[j]))
         own = np.zeros(0, np.int64)
         if self.config.own_weight > 0.0:
             # Without the minutes since: a restored state thus finds the same values, to the bit.
@@ -416,7 +418,7 @@ class MdpPolicy(ExplainingPolicy):
         assert self._jobs is not None
         return np.asarray(self._jobs.facts.slo_s[self._jobs.row])
 
-    def _terms(self, outage_s: float, lost_s: float, in_time_s: float) -> StepPrices:
+    def _terms(self, outage_s: float, lost_s: float, in_time_s: float, noise: float) -> StepPrices:
         """Return the prices of a job."""
         c = self.config
         return StepPrices(
@@ -425,7 +427,7 @@ class MdpPolicy(ExplainingPolicy):
             outage_s=outage_s,
             lost_s=lost_s,
             in_time_s=in_time_s,
-            noise=c.noise,
+            noise=noise,
             # Prices after `horizon_h` hours weigh 1 / e: discount^(60 horizon_h) = 1 / e.
             discount=math.exp(-1.0 / (60.0 * c.horizon_h)),
             tolerance=2.0,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from agents.planning.load import HISTORY, level_of, state_of
 from agents.planning.value import MINUTE
 from dsp_gym.arrays import Floats, Ints
@@ -25,6 +27,15 @@ OUTGROWN = 1.5
 _OUTAGE_GAIN = 0.3
 """Weight of a new outage in the exponential mean of those seen."""
 
+_NOISE_MINUTES = 90
+"""Minutes of its own that a load's noise is measured on."""
+
+_LEAST_NOISE_MINUTES = 10
+"""Minutes that the assumed noise counts for beside them."""
+
+_LEAST_LEVEL = 0.05
+"""Level, as a multiple of the reference, below which noise counts as a share of this one."""
+
 _LONGEST_SAVEPOINT_S = 300.0
 """Age in seconds beyond which a checkpoint at the stop was not taken for the rescale."""
 
@@ -39,11 +50,13 @@ class Watched(NamedTuple):
     left_records: Floats
     blind_s: Floats  # since the load was last measured
     outage_s: Floats  # expected outage of a rescale
+    noise: Floats  # standard deviation of the load about its level, as a share of it
     since_s: Floats  # when the job last became RUNNING
     solved_s: Floats  # time of the values, NaN: none
     solved_minutes: Ints  # minutes of load seen by then
     solved_outage_s: Floats
     solved_lost_s: Floats
+    solved_noise: Floats
     solved_reference_per_s: Floats
 
 
@@ -71,7 +84,11 @@ class Recall(NamedTuple):
 @direct
 @njit(cache=True, nogil=True)
 def remember(
-    seen: SnapshotArrays, arrived: Floats, declared_s: Floats, recall: Handle[Recall]
+    seen: SnapshotArrays,
+    arrived: Floats,
+    declared_s: Floats,
+    assumed_noise: float,
+    recall: Handle[Recall],
 ) -> None:
     """Record the arrivals since the last snapshot, and the length of the last outage.
 
@@ -83,6 +100,7 @@ def remember(
         seen: The snapshot.
         arrived: (J,) arrivals since the last snapshot, records/s; NaN: unknown.
         declared_s: (J,) outage by the job file, in seconds.
+        assumed_noise: Noise of a load before any of its minutes.
         recall: The memory; changed in place.
     """
     r = recall.arrays
@@ -121,11 +139,11 @@ def remember(
             w.left_s[j], w.left_records[j] = 0.0, 0.0
             # A late snapshot fills several minutes with their mean.
             for _ in range(min(complete, HISTORY)):
-                _append(r, j, mean)
+                _append(r, j, mean, assumed_noise)
 
 
 @njit(cache=True, nogil=True)
-def _append(r: Recall, j: int, load_per_s: float) -> None:
+def _append(r: Recall, j: int, load_per_s: float, assumed: float) -> None:
     """Append a minute to a load's history, with the state it led to."""
     w, load, states = r.watch, r.minutes.load_per_s[j], r.own.state[j]
     for i in range(HISTORY - 1):
@@ -142,3 +160,32 @@ def _append(r: Recall, j: int, load_per_s: float) -> None:
     for i in range(states.shape[0] - 1):
         states[i] = states[i + 1]
     states[states.shape[0] - 1] = state_of(recent / w.reference_per_s[j])
+    w.noise[j] = noise_of(recent / w.reference_per_s[j], assumed)
+
+
+@njit(cache=True, nogil=True)
+def noise_of(minutes: Floats, assumed: float) -> float:
+    """Measure how far a load's minutes lie from the level that was estimated before each of them.
+
+    The median of these distances, scaled to the standard deviation of a Gaussian: jumps of the load
+    are few, and belong to its law, not to its noise.
+
+    Args:
+        minutes: (n,) load per minute as multiples of the reference, oldest first.
+        assumed: Noise that is assumed before any minute, and counts for some.
+
+    Returns:
+        The standard deviation, as a share of the level.
+    """
+    n = minutes.shape[0]
+    count = min(_NOISE_MINUTES, n - 3)
+    if count <= 0:
+        return assumed
+    away = np.empty(count)
+    for i in range(count):
+        end = n - 1 - i
+        level = level_of(minutes[max(0, end - 6) : end])
+        away[i] = abs(minutes[end] - level) / max(level, _LEAST_LEVEL)
+    measured = 1.4826 * np.median(away)
+    weight = _LEAST_NOISE_MINUTES
+    return math.sqrt((weight * assumed**2 + count * measured**2) / (weight + count))

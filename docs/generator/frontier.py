@@ -128,8 +128,13 @@ results](docs/results.md). This repeats the comparison in some hours:
 {found.get("command") or f"dsp-gym evaluate {name}"}
 ```
 
-It is {_extent(found, seeds)}.
+It is {_extent(found, seeds)}.{_since(found)}
 `make frontier` makes the trainings, and runs every policy with all seeds."""
+
+
+def _since(found: Json) -> str:
+    """Say how policies have changed since the results; "" where they have not."""
+    return f"\n{found['since']}" if "since" in found else ""
 
 
 def _extent(found: Json, seeds: str) -> str:

@@ -45,10 +45,9 @@ What the paper leaves out is assumed, and says so, in `configs/jobs/rlscale-serv
 `configs/benchmarks/rlscale.yaml`. Replicas come and go without an outage, so nothing that this
 project's policies know of Flink's restarts helps them. No policy was trained on these workloads.
 
-A setting that is late more often than 2 % on the periodic workload is the least late of its range.
-The planner (`planner`, `planner-no-file`) stays late there at any price of lateness tried: it
-counts on a load that varies by 3 % within a minute (`noise`), and these vary by 10 %, with a day of
-one hour.
+A setting that is late more often than 2 % on the periodic workload is the least late of its range,
+which is so for the planner (`planner`, `planner-no-file`): that workload is a day of one hour, and
+noise of 10 %, which it measures.
 """
 
 

@@ -19,6 +19,7 @@ from agents.planning.chain import (
 )
 from agents.planning.load import BIN, HISTORY, MOODS, PEAKS, STATES, level_of, levels, state_of
 from agents.planning.policy import MdpConfig, MdpPolicy
+from agents.planning.recall import noise_of
 from agents.planning.value import Offer, StepPrices, minute_price, move_price, solve
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, PolicyError
@@ -479,3 +480,35 @@ def test_a_plan_that_was_put_off_is_the_plan_of_the_next_decision():
         assert now.state() == after.state()
     assert 1 <= sum(due) <= 7  # every ten minutes at most
     assert not due[0]  # without any plan there is nothing to answer with
+
+
+def noisy(cv, minutes=240, level=0.5, seed=3):
+    return level * (1.0 + cv * np.random.default_rng(seed).standard_normal(minutes))
+
+
+@pytest.mark.parametrize("cv", [0.02, 0.05, 0.1])
+def test_the_noise_of_a_load_is_measured_on_its_own_minutes(cv):
+    # The level that a minute is compared with is itself a mean of noisy minutes: 11 % more.
+    found = [noise_of(noisy(cv, seed=seed), 0.03) for seed in range(20)]
+    assert np.mean(found) == pytest.approx(1.11 * cv, rel=0.15)
+
+
+def test_a_jump_of_the_load_is_no_noise():
+    quiet, jump = noisy(0.02), noisy(0.02)
+    jump[-30:] *= 1.8
+    assert noise_of(jump, 0.03) == pytest.approx(noise_of(quiet, 0.03), rel=0.2)
+
+
+def test_the_noise_is_assumed_before_any_minute_and_counts_for_ten():
+    assert noise_of(np.array([0.5, 0.5]), 0.07) == 0.07
+    assert noise_of(np.full(13, 0.5), 0.07) == pytest.approx(0.07 / np.sqrt(2.0))
+    assert noise_of(np.zeros(100), 0.03) < 0.03  # a load of nothing has none
+
+
+def test_the_noise_does_not_depend_on_the_unit_of_a_load_far_from_zero():
+    assert noise_of(2.0 * noisy(0.05), 0.03) == pytest.approx(noise_of(noisy(0.05), 0.03), rel=0.05)
+
+
+def test_a_noisier_load_of_the_same_mean_is_given_more_tasks():
+    quiet, loud = (played(noisy(cv, minutes=200, level=0.55))[-1][0] for cv in (0.005, 0.12))
+    assert loud > quiet
