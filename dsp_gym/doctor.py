@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import os
 import platform
 import re
@@ -26,13 +25,18 @@ from dsp_gym.backends.flink.local.distribution import (
 )
 from dsp_gym.engine import cores
 from dsp_gym.errors import DspGymError
+from dsp_gym.shared_names import (
+    AGAIN,
+    DISTRIBUTION,
+    SHARED_NAMES,
+    how_to_part,
+    is_ours,
+    location,
+    other_owners,
+)
 
 if TYPE_CHECKING:
     from dsp_gym.backends.flink.versions import Support, Way
-
-DISTRIBUTION = "dsp-gym"
-SHARED_NAMES = ("agents", "baselines")
-"""Import names of ours that other distributions use too."""
 
 PURPOSES: dict[str, str] = {
     "all": "all extras below except bench, dev and gpu",
@@ -310,43 +314,18 @@ def _card() -> Finding:
 def _names() -> Iterator[Finding]:
     owners = metadata.packages_distributions()
     for name in SHARED_NAMES:
-        others = other_owners(name, owners)
+        others, where = other_owners(name, owners), location(name)
         if others:
-            yield Finding(
-                "names",
-                name,
-                "problem",
-                f"also installed by {', '.join(others)}; which one is imported is undefined",
-                f"pip uninstall {' '.join(others)}",
-            )
-            continue
-        where = _location(name)
-        if where is None:
-            yield Finding("names", name, "problem", "cannot be imported", "pip install dsp-gym")
-        elif where.parent != Path(__file__).resolve().parents[1]:
+            whose = "ours" if is_ours(name) else "theirs"
+            detail = f"also installed by {', '.join(others)}; Python imports {whose}"
+            yield Finding("names", name, "problem", detail, how_to_part(others))
+        elif is_ours(name):
+            yield Finding("names", name, "ok", str(where))
+        elif where is None:
+            yield Finding("names", name, "problem", "cannot be imported", AGAIN)
+        else:
             detail = f"comes from {where}, not from dsp-gym"
             yield Finding("names", name, "problem", detail, "Start from another folder.")
-        else:
-            yield Finding("names", name, "ok", str(where))
-
-
-def other_owners(name: str, owners: Mapping[str, list[str]]) -> list[str]:
-    """List the other distributions that ship a top-level package of this name.
-
-    Returns:
-        Names of distributions, sorted; empty where only dsp-gym ships it.
-
-    >>> other_owners("agents", {"agents": ["dsp_gym", "openai-agents"]})
-    ['openai-agents']
-    """
-    found = owners.get(name, [])
-    return sorted({owner for owner in found if owner.lower().replace("_", "-") != DISTRIBUTION})
-
-
-def _location(name: str) -> Path | None:
-    spec = importlib.util.find_spec(name)
-    places = list(spec.submodule_search_locations or []) if spec else []
-    return Path(places[0]).resolve() if places else None
 
 
 def _data() -> Finding:

@@ -12,6 +12,7 @@
     │   ├── FlinkError         a Flink cluster, its job or its metrics
     │   └── KubernetesError    an API server
     ├── SchemaError            a document has a version or shape this release does not read
+    ├── ImportNameError        another package has an import name of ours
     ├── MissingExtraError      an optional dependency is not installed
     ├── DatasetError           a dataset, one of its sources or its build cannot be used
     ├── EngineError            an engine gave up on work it was given
@@ -241,6 +242,10 @@ class RegistryError(DspGymError):
 
 class StorageError(DspGymError):
     """A file or folder cannot be written or read."""
+
+
+class ImportNameError(DspGymError):
+    """Python finds another package, or none, by an import name of ours."""
 
 
 class MissingExtraError(DspGymError):

@@ -12,6 +12,7 @@ import typer
 from dsp_gym.cli.options import JsonOption, refuse_given
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import MissingExtraError
+from dsp_gym.shared_names import import_ours
 
 EXAMPLES = """
 Examples:
@@ -102,7 +103,7 @@ def _env(asked: _Asked) -> _Document:
     rates = bench_environment(asked.jobs or 1024, asked.runs or 5)
     if not asked.quick:
         # By name: the library stands below the agents, and works without them and without torch.
-        agents: Any = importlib.import_module("agents.studies.bench")
+        agents: Any = import_ours("agents.studies.bench")
         rates += agents.bench_learning(asked.runs or 5)
     return {"rates": rates}
 

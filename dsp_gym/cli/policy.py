@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from dsp_gym.cli.options import JsonOption, RegistryOption, shipped
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import ConfigError, StorageError
+from dsp_gym.shared_names import import_ours
 
 if TYPE_CHECKING:
     from dsp_gym.experiments.experiment import ExperimentConfig
@@ -63,7 +63,7 @@ def show(
     from dsp_gym.policies.pins import digest_of
 
     # By name: the library stands below the agents.
-    folder_module: Any = importlib.import_module("agents.folder")
+    folder_module: Any = import_ours("agents.folder")
     with tempfile.TemporaryDirectory() as aside:
         folder = Path(policy)
         if policy.startswith("models:/"):
@@ -159,7 +159,7 @@ def import_(
         )
     config = _trained_in(experiment, job, action, folder)
     # By name: the library stands below the agents.
-    importing: Any = importlib.import_module("agents.importing")
+    importing: Any = import_ours("agents.importing")
     told = importing.Told(masked, activation, normalisation)
     made = importing.import_model(model, config, folder, told)
     if as_json:

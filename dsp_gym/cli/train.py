@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
 from dsp_gym.cli.tracked import tell_missing, tracker_for, with_track
 from dsp_gym.errors import ConfigError
+from dsp_gym.shared_names import import_ours
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -91,7 +91,7 @@ def train(
     """
     experiment = _experiment(config, seed, track)
     # By name: the library is below the agents, and works without them and without torch.
-    training: Any = importlib.import_module("agents.training")
+    training: Any = import_ours("agents.training")
     tracking, decisions = experiment.tracking, _decisions(experiment)
     tracker = tracker_for(tracking, experiment.name)
     try:

@@ -24,7 +24,8 @@ from pydantic import (
 
 from dsp_gym.config.files import parse
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.errors import ConfigError, DspGymError, did_you_mean
+from dsp_gym.errors import ConfigError, DspGymError, ImportNameError, did_you_mean
+from dsp_gym.shared_names import DISTRIBUTION, check_owner
 
 
 class InstalledPart(ConfigModel):
@@ -88,7 +89,13 @@ class Plugins:
             )
         entry = self.entries[name]
         try:
+            if entry.dist is not None and entry.dist.name == DISTRIBUTION:
+                check_owner(entry.module)
             return entry.load()
+        except ImportNameError as error:
+            raise self._error(
+                f"{self.noun} '{name}' cannot be loaded: {error.message}", remedy=error.remedy
+            ) from error
         except (ImportError, AttributeError) as error:
             raise self._error(
                 f"{self.noun} '{name}' cannot be loaded from '{entry.value}': {error}",

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from dsp_gym import doctor
 from dsp_gym.backends.flink.versions import supported
 from dsp_gym.cli import app
-from dsp_gym.doctor import Finding, diagnose, has_problems, of_cluster, other_owners
+from dsp_gym.doctor import Finding, diagnose, has_problems, of_cluster
+from dsp_gym.shared_names import other_owners
 from tests.answering import answering
 
 
@@ -61,7 +62,9 @@ def test_another_distribution_that_took_our_name_is_a_problem(
     assert other_owners("baselines", owners) == []
     finding = found("names", "agents")
     assert finding.status == "problem"
-    assert finding.remedy == "pip uninstall openai-agents"
+    assert "Python imports ours" in finding.detail
+    # Uninstalling alone takes our __init__.py away.
+    assert "pip uninstall openai-agents && pip install --force-reinstall" in finding.remedy
     assert has_problems([finding])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.tuning.objective import OnSteps, Score
 from dsp_gym.loads.splits import LoadSet, SeedRange
 from dsp_gym.policies.config import with_params
+from dsp_gym.shared_names import import_ours
 
 HELD_OUT = 0.2
 """Share of the training seeds that agents are judged on instead of learning from them."""
@@ -109,4 +109,4 @@ class AgentObjective:
 
 def _training() -> Any:
     """Import by name: the library is below the agents, and works without them and torch."""
-    return importlib.import_module("agents.training")
+    return import_ours("agents.training")

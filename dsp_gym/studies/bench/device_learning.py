@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import time
@@ -16,6 +15,7 @@ from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.errors import PolicyError
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.policies.algorithms import load_part
+from dsp_gym.shared_names import import_ours
 
 JOB = "bench-8"
 FAMILY = "family"
@@ -129,7 +129,7 @@ def follow(decisions: int, seconds: float, out: Path, card: str, amounts: Learni
     learner = trainer(config, 0, folder, progress=progress, record=curve.add)
     try:
         learner.run(resume=resumes)
-    except importlib.import_module("agents.training").TrainingInterrupted:
+    except import_ours("agents.training").TrainingInterrupted:
         pass  # out of time; the checkpoint is there
     steps = int(learner.model.num_timesteps)
     told = curve.told(card, steps, round(time.monotonic() - begun, 1))
