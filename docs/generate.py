@@ -21,6 +21,7 @@ from generator.releases import flink_releases
 from generator.scenarios import scenarios
 from generator.schema import config_kind
 from generator.shipped import experiments, guardrails, jobs, loads, policies
+from generator.versions import versions
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.kinds import KINDS
@@ -44,6 +45,7 @@ def pages() -> dict[str, str]:
         "reference/flink-releases.md": flink_releases(),
         "reference/cli.md": command_line(),
         "reference/clients.md": clients(),
+        "reference/versions.md": versions(),
         **{f"reference/config-{kind}.md": config_kind(kind) for kind in KINDS},
         **scenarios(),
         **api(),
