@@ -15,7 +15,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from generator.frontier import AGENTS, card_part, cut, first_cell, readme_block, with_part
+from generator.frontier import (
+    AGENTS,
+    PICTURE,
+    card_part,
+    cut,
+    first_cell,
+    readme_block,
+    real_flink,
+    with_part,
+)
 from generator.picture import draw
 
 DOCS = Path(__file__).parent
@@ -305,6 +314,8 @@ trained for one job, learning from recorded data, and the speed of simulation, t
 mode. `python docs/results.py` writes it from `docs/figures/`, which `make validate` fills.
 Machine: {machine}.
 
+{PICTURE}
+
 ## The agent of one job
 
 `dsp-gym train configs/experiments/q11.yaml` trains {len(seeds)} agents (seeds
@@ -360,7 +371,8 @@ def readme_part() -> str:
     """Return the README's table: of core-v2, or of the agent of one job until that is there."""
     frontier = core_v2()
     if frontier is not None:
-        return f"{BEGIN}\n{readme_block(frontier)}\n{END}"
+        real = json.loads((FIGURES / "validation" / "policies.json").read_text(encoding="utf-8"))
+        return f"{BEGIN}\n{readme_block(frontier)}\n\n{real_flink(real)}\n{END}"
     return f"""{BEGIN}
 Nexmark Q11 under a daily load with bursts, 20 unseen loads, two hours each; SLO: p95 latency of
 2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11`

@@ -29,11 +29,10 @@ TITLES = {
 """Cells of the README and the cards: jobs that no policy was trained or tuned on."""
 
 BEGIN, END = "<!-- core-v2 -->", "<!-- end of core-v2 -->"
-PICTURE = """<picture>
-<source media="(prefers-color-scheme: dark)" srcset="docs/figures/core-v2-dark.svg">
-<img alt="Cost against lateness: the planner is closer to the best plan than to any rule"
- src="docs/figures/core-v2-light.svg">
-</picture>"""
+_ALT = "Cost against lateness: the planner is closer to the best plan than to any rule"
+PICTURE = f"""![{_ALT}](figures/core-v2-light.svg#only-light)
+![{_ALT}](figures/core-v2-dark.svg#only-dark)"""
+"""For pages of the site; the README has one picture, the film."""
 
 FEW = 3
 """Jobs named on either side of a comparison."""
@@ -103,33 +102,51 @@ def readme_block(found: Json) -> str:
         for count, names in trained.items()
         if count > 1
     ]
-    return f"""{PICTURE}
-
-Costs at equal lateness, in {currency} per job and day, on {jobs} jobs and {loads} families of
-load outside all training and tuning; {drawn} of the jobs are random graphs of the generator that
-also drew training jobs. A job is late while its p95 latency exceeds its bound, or
-while it is down. Every policy ran with several values of the parameter that trades cost for
-lateness; a dash: it is later than the column at each of them. A tuned rule is a published
-autoscaler with parameters searched on training loads, `{KNOWN}` a planner that knows the future
-load and assumes warm caches. The gap closed is 0 % at the best tuned rule and 100 % at
-`{KNOWN}`. Brackets hold 95 % intervals.{"".join(several)}
+    return f"""Costs at equal lateness, in {currency} per job and day, on {jobs} jobs and {loads}
+families of load outside all training and tuning; {drawn} of the jobs are random graphs of the
+generator that also drew training jobs. A job is late while its p95
+latency exceeds its bound, or while it is down; a dash: the policy is later than the column at each
+of its settings. A tuned rule is a published autoscaler with parameters searched on training
+loads. `{KNOWN}` plans with the future load known and assumes warm caches: the gap is 0 %
+closed at the best tuned rule and 100 % at `{KNOWN}`. Brackets hold 95 % intervals.
+{"".join(several).lstrip()}
 
 {table([*head, f"of the best tuned rule, {at}", f"gap closed, {at}"], rows)}
 
 `planner` {WHAT["planner"]}.
 `planner-no-file` is the same without the job file. `learned-ppo` {WHAT["learned-ppo"]}, and
-`learned-q11` {WHAT["learned-q11"].removeprefix("is ")}
-([what ships](docs/concepts/agents.md#what-ships)).
+`learned-q11` {WHAT["learned-q11"].removeprefix("is ")}.
 `planner` and `learned-ppo` ran inside the guardrails `floor`, the other policies without any.
-Read on: [recorded loads, known jobs, each job by itself](docs/core-v2.md), and [other
-results](docs/results.md). This repeats the comparison in some hours:
+This repeats the comparison in some hours; `make frontier` trains, and runs all seeds:
 
 ```sh
 {found.get("command") or f"dsp-gym evaluate {name}"}
 ```
 
 It is {_extent(found, seeds)}.{_since(found)}
-`make frontier` makes the trainings, and runs every policy with all seeds."""
+[Recorded loads, known jobs, each job by itself](docs/core-v2.md); [other results](docs/results.md);
+[what ships](docs/concepts/agents.md#what-ships)."""
+
+
+def real_flink(found: Json) -> str:
+    """Return what `dsp-gym validate policies` measured of the planner, a paragraph of the README.
+
+    Args:
+        found: `docs/figures/validation/policies.json`.
+    """
+    own = [row for row in found["agents"] if row["agent"] == "planner"]
+    runs = sum(case["label"] == row["job"] for row in own for case in found["cases"])
+    late_s = [sum(row["late_s"][side] for row in own) / runs for side in (0, 1)]
+    cost, price = (sorted(row[key] for row in own) for key in ("cost", "price"))
+    return "\n".join(
+        [
+            f"On a real Flink `planner` cost {cost[0]:.2f} to {cost[-1]:.2f} of the best tuned "
+            f"rule in {len(own)} cases outside its training,",
+            f"{price[0]:.2f} to {price[-1]:.2f} with late time priced in. It was late for "
+            f"{late_s[0]:.1f} s in a run of {found['seconds']:.0f} s, that rule for",
+            f"{late_s[1]:.1f} s ([validation](docs/validation.md), `make validate-policies`).",
+        ]
+    )
 
 
 def _since(found: Json) -> str:
