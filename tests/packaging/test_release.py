@@ -34,13 +34,28 @@ def text(name: str) -> str:
     return (ROOT / name).read_text("utf-8")
 
 
+def changes() -> dict[str, list[str]]:
+    """Lines of the changelog by version."""
+    parts = re.split(r"^## (.*)\n", text("CHANGELOG.md"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (part.splitlines() for part in parts[2::2]), strict=True))
+
+
 def test_everything_has_one_version() -> None:
     chart = yaml.safe_load(text("deploy/helm/Chart.yaml"))
     tags = re.findall(r"--tag dsp-gym[\w-]*:(\S+)", text("deploy/Dockerfile"))
     citation = yaml.safe_load(text("CITATION.cff"))
     assert len(tags) == 3
+    tags += re.findall(r"registry\.example/dsp-gym:(\S+)", text("docs/guides/shadow.md"))
     assert {chart["version"], chart["appVersion"], *tags, citation["version"]} == {__version__}
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
+
+
+def test_the_changelog_has_this_version_below_what_is_unreleased() -> None:
+    found = changes()
+    assert list(found)[:2] == ["Unreleased", __version__]
+    assert 20 < len(found[__version__]) <= 200
+    # Patches find these where they were.
+    assert "### Added" in found["Unreleased"]
 
 
 def test_the_readme_fits_two_screens_with_one_picture() -> None:
