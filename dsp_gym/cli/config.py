@@ -41,17 +41,20 @@ def check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check configuration files; exit code 2 when one is wrong."""
-    from dsp_gym.config.files import load
+    """Check configuration files, and recorded loads they name; exit code 2 when one is wrong."""
+    from dsp_gym.config.files import find, load
     from dsp_gym.config.kinds import kind_of
     from dsp_gym.errors import DspGymError
+    from dsp_gym.loads.check import check_traces
 
     results: list[dict[str, object]] = []
     for file in files:
         found = kind
         try:
             found = kind or kind_of(Path(file))
-            load(found, file)
+            # A load file is read where a run reads it: its paths start in the current directory.
+            base_dir = None if found == "loads" else find(found, file).parent
+            check_traces(load(found, file), base_dir)
             results.append({"file": file, "kind": found, "ok": True, "error": None})
         except DspGymError as error:
             message = f"{type(error).__name__}: {error}"

@@ -236,7 +236,7 @@ class _Ticks:
         return state_rate[np.concatenate(states)[place]]
 
     def _trace(self, spec: TraceLoad, node: int) -> Rates:
-        trace = self.traces.get(spec.path)
+        trace = self.traces.get(spec.path, spec.columns)
         to_s = trace.end_s if spec.to_s is None else spec.to_s
         from_s = max(spec.from_s, float(trace.t_s[0]))
         if to_s > trace.end_s:

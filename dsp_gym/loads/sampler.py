@@ -48,7 +48,7 @@ class LoadSampler:
             for entry in split.loads:
                 for node in nodes(entry.load):
                     if isinstance(node, TraceLoad):
-                        self._traces.get(node.path)
+                        self._traces.get(node.path, node.columns)
 
     def sample(
         self, split: SplitName, index: int, duration_s: float, dt_s: float = 1.0

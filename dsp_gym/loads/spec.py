@@ -198,13 +198,33 @@ class MarkovModulated(_Form):
     states: tuple[MarkovState, ...] = Field(min_length=2, description="the states of the chain")
 
 
+class TraceColumns(ConfigModel):
+    """Which columns of a CSV hold time and rate, as its header names them.
+
+    A row without a rate is a time at which nothing was recorded, and is left out.
+    """
+
+    time: str = Field(
+        min_length=1,
+        description="ISO 8601 (UTC where no zone is given), seconds, or milliseconds since 1970; "
+        "the first row becomes second 0",
+    )
+    rate: str = Field(min_length=1, description="numbers, 0 or more")
+
+
 class TraceLoad(_Form):
-    """A recorded load: a CSV with the columns ``t_seconds,rate``."""
+    """A recorded load: a CSV with the columns ``t_seconds,rate``, or those that `columns` names."""
 
     form: Literal["trace"]
     path: str = Field(
         min_length=1,
         description="a file, or a name in the data folder (DSP_GYM_DATA), with or without .csv",
+    )
+    columns: TraceColumns | None = Field(
+        None,
+        exclude_if=lambda columns: columns is None,  # fingerprints from before do not have it
+        description="columns of time and rate, for a CSV as another program writes it, such as "
+        "Grafana; none: t_seconds and rate",
     )
     from_s: float = Field(0.0, ge=0, description="trace second the window begins")
     to_s: float | None = Field(None, gt=0, description="trace second the window ends; none: all")

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from dsp_gym.cli import app
 from dsp_gym.errors import LoadError
 from dsp_gym.loads import TraceLibrary, rates, read_trace
-from dsp_gym.loads.spec import TraceLoad
+from dsp_gym.loads.spec import TraceColumns, TraceLoad
 
 GOOD = "t_seconds,rate\n0,1.0\n10,2.0\n20,4.0\n"
 
@@ -142,3 +144,99 @@ def test_other_columns_and_their_order_do_not_matter(tmp_path):
     assert trace.t_s.tolist() == [0, 10]
     assert trace.rate.tolist() == [1, 2]
     assert not np.shares_memory(trace.t_s, trace.rate)
+
+
+GRAFANA = TraceColumns(time="Time", rate="records/s")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sep=,\n"Time","records/s"\n2025-03-09 14:00:00,1250\n2025-03-09 14:01:00,1410\n',
+        '"Time","other","records/s"\r\n1741528800000,1,1250\r\n1741528860000,1,1410\r\n',
+        "\ufeffTime;records/s\n2025-03-09T15:00:00.000+01:00;1250\n2025-03-09T14:01:00Z;1410\n",
+        "sep=;\nTime;records/s\n2025-03-09T14:00:00Z;1250\n2025-03-09T14:01:00Z;1410\n",
+        "Time,records/s\n300,1250\n360,1410\n",
+    ],
+)
+def test_a_csv_of_another_program_is_read_as_it_is(tmp_path, text):
+    file = tmp_path / "grafana.csv"
+    file.write_text(text, encoding="utf-8", newline="")
+    trace = read_trace(file, GRAFANA)
+    assert trace.t_s.tolist() == [0, 60]
+    assert trace.rate.tolist() == [1250, 1410]
+
+
+def test_a_time_without_a_sample_is_left_out_and_bridged(data):
+    text = "Time,records/s\n2025-03-09T14:00:00,0\n2025-03-09T14:00:10,null\n"
+    text += "2025-03-09T14:00:15,\n2025-03-09T14:00:20,20\n"
+    made = replay(data, 20, text=text, columns=GRAFANA)
+    assert made == pytest.approx(list(range(20)))
+
+
+def test_a_file_is_read_once_for_each_pair_of_columns(data):
+    (data / "wide.csv").write_text("t,a,b\n0,1,5\n10,2,6\n")
+    library = TraceLibrary()
+    a, b = (TraceColumns(time="t", rate=name) for name in "ab")
+    assert library.get("wide", a).rate.tolist() == [1, 2]
+    assert library.get("wide", b).rate.tolist() == [5, 6]
+    assert library.get("wide", a) is library.get("wide", TraceColumns(time="t", rate="a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a header line 'Time,records/s'"),
+        ("Time,record/s\n", "no column 'records/s'. Did you mean 'record/s'"),
+        ("Time,records/s\n14:00 o'clock,1\n", "line 2: Time is no time. Write ISO 8601"),
+        ("sep=,\nTime,records/s\n0,1.25 K\n", "line 3: records/s is not a number.*Formatted"),
+        ("Time,records/s\n0,-1\n", "line 2: records/s is negative"),
+        ("Time,records/s\n2025-03-09,1\n2025-03-08,1\n", "line 3: Time is before that"),
+        ("Time,records/s\n2025-03-09,1\n2025-03-10,\n", "has 1 rows"),
+    ],
+)
+def test_a_broken_csv_of_another_program_is_refused_by_file_and_line(tmp_path, text, message):
+    file = tmp_path / "broken.csv"
+    file.write_text(text)
+    with pytest.raises(LoadError, match=message) as error:
+        read_trace(file, GRAFANA)
+    assert str(error.value).startswith(str(file))
+
+
+def test_a_file_with_other_columns_says_how_to_name_them(tmp_path):
+    (tmp_path / "grafana.csv").write_text("Time,records/s\n0,1\n60,2\n")
+    with pytest.raises(LoadError, match=r"columns: \{time: \.\.\., rate: \.\.\.\}"):
+        read_trace(tmp_path / "grafana.csv")
+
+
+def test_columns_that_are_not_named_leave_no_mark_in_a_dump():
+    assert "columns" not in TraceLoad(form="trace", path="day").model_dump()
+    named = TraceLoad(form="trace", path="day", columns=GRAFANA).model_dump()
+    assert TraceLoad.model_validate(named).columns == GRAFANA
+
+
+def checked(*arguments):
+    return CliRunner().invoke(app, ["config", "check", *arguments])
+
+
+def test_config_check_reads_the_csv_of_a_load_and_of_an_experiment(data, tmp_path):
+    load = "{form: trace, path: grafana, columns: {time: Time, rate: records/s}}"
+    (Path() / "own.yaml").write_text(f"# kind: loads\nload: {load}\n")
+    split = f"{{train: {{loads: [{{load: {load}, name: own}}]}}}}"
+    (Path() / "trial.yaml").write_text(
+        f"# kind: experiments\nname: trial\njobs: [nexmark-q1]\nloads: {split}\n"
+    )
+    for file in ("own.yaml", "trial.yaml"):
+        missing = checked(file)
+        assert missing.exit_code == 2
+        assert "there is no trace 'grafana'" in missing.stderr
+    (Path() / "grafana.csv").write_text("Time,records/s\n2025-03-09 14:00:00,1\nsoon,2\n")
+    for file in ("own.yaml", "trial.yaml"):
+        broken = checked(file)
+        assert broken.exit_code == 2
+        assert "line 3: Time is no time" in broken.stderr
+    (Path() / "grafana.csv").write_text("Time,records/s\n2025-03-09 14:00:00,1\n1741528860,2\n")
+    for file in ("own.yaml", "trial.yaml"):
+        fine = checked(file)
+        assert fine.exit_code == 0, fine.output + fine.stderr
+    assert checked("worldcup98-train", "--kind", "loads").exit_code == 0  # its trace is elsewhere
