@@ -17,6 +17,7 @@ from dsp_gym.envs.codec import Codec, VertexCodec
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.observation import ObservationEncoder
 from dsp_gym.envs.reward import TERMS, RewardTerms, ScoringRules, score, weights_of
+from dsp_gym.envs.reward_function import RewardFunction, rewards_by
 from dsp_gym.job import sizing
 from dsp_gym.job.cost import refuse_free
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
@@ -43,7 +44,7 @@ class BatchStep(NamedTuple):
 
     @property
     def reward(self) -> Floats:
-        """The reward, (J,), at or below zero."""
+        """The reward, (J,), at or below zero unless a function computes it."""
         return np.asarray(self.scores[-1])
 
     @property
@@ -150,6 +151,8 @@ class EnvCore:
         self._scoring = ScoringRules.of(
             weights, config.give_up_backlog_s, config.interval_s, config.episode_s
         )
+        self.reward_function: RewardFunction | None = None
+        """Computes the reward from the terms; None: it is their weighted sum."""
         self.steps: Ints = np.zeros(len(self), np.int64)
         self.load_labels: list[str] = [""] * len(self)
         self._observation = np.zeros((len(self), self.codec.observation_size), np.float32)
@@ -226,6 +229,9 @@ class EnvCore:
         scores, ends = np.empty((len(TERMS) + 1, jobs)), np.empty((2, jobs), np.bool_)
         columns, per_s = outcome.columns, self.reference_cost_per_s
         score(columns, per_s, self._scoring, 0, jobs, self.steps, scores, ends)
+        if self.reward_function is not None:
+            named = dict(zip(TERMS, scores, strict=False))  # the reward has no name
+            scores[-1] = rewards_by(self.reward_function, named)
         self._observation = self._look()
         self._end(ends)
         return BatchStep(self._observation, scores, ends, outcome, guarded)

@@ -11,6 +11,7 @@ from dsp_gym.config.files import names, parse
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.reward import TERMS, RewardWeights
+from dsp_gym.envs.reward_function import RewardFunction
 from dsp_gym.errors import ConfigError, KeywordError
 from dsp_gym.job.spec import JobSpec, Slo
 from dsp_gym.loads.spec import LoadConfig
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 Load = str | Path | Mapping[str, object] | ConfigModel
 """A load: shipped name, YAML file, mapping as in a load file, or an object of `dsp_gym.loads`."""
 
-Reward = Mapping[str, float] | RewardWeights
-"""Weights of the reward by term; terms left out keep theirs."""
+Reward = Mapping[str, float] | RewardWeights | RewardFunction | str
+"""Weights of the reward by term, terms left out keep theirs; or a function of the terms."""
 
 OTHERS = (
     *("job", "config", "backend", "split", "guardrails", "where", "render_mode", "action"),
@@ -118,13 +119,14 @@ def rewarded(env: EnvConfig, changes: ScenarioChanges) -> EnvConfig:
     """Give an environment's configuration other weights of the reward.
 
     Returns:
-        The configuration; without a reward among the changes the one given.
+        The configuration; the one given where the changes have no weights: no reward, or a
+        function.
 
     Raises:
         ConfigError: The reward is no mapping, or has a wrong term.
     """
     reward = changes.get("reward")
-    if reward is None:
+    if reward is None or isinstance(reward, str) or callable(reward):
         return env
     if isinstance(reward, Mapping):
         weights = parse(RewardWeights, {**env.reward.model_dump(), **reward}, "reward")
@@ -135,7 +137,8 @@ def rewarded(env: EnvConfig, changes: ScenarioChanges) -> EnvConfig:
             "expected weights by term",
             key="reward",
             value=reward,
-            remedy=f"Pass a mapping of {', '.join(TERMS)} to weights, such as {{'slo': 8.0}}.",
+            remedy=f"Pass a mapping of {', '.join(TERMS)} to weights, such as {{'slo': 8.0}}, or "
+            "a function of these terms.",
         )
     return parse(EnvConfig, {**env.model_dump(), "reward": weights.model_dump()}, "reward")
 

@@ -22,11 +22,13 @@ from dsp_gym.envs.core import EnvCore
 from dsp_gym.envs.info import LazyInfo, checked_keys
 from dsp_gym.envs.keywords import EnvKeywords, refuse_changes, rewarded
 from dsp_gym.envs.observation import LIMIT
+from dsp_gym.envs.reward_function import reward_function_of
 from dsp_gym.envs.scenarios import ActionName, Job, Scenario, changed, decided_by, scenario
 from dsp_gym.envs.watch.watcher import Pixels, watcher_of
 from dsp_gym.envs.whole import whole_actions
-from dsp_gym.errors import ConfigError
+from dsp_gym.errors import ActionError, ConfigError
 from dsp_gym.loads.splits import SplitName
+from dsp_gym.loop.decision import ScalingDecision
 
 Observation = Floats32
 
@@ -72,7 +74,8 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         load: the load of the episodes, in place of the config's: shipped name, path or content of a
             load file, an object of `dsp_gym.loads.spec`, or a list of these to draw from.
         reward: weights of the reward's terms that differ, such as {"slo": 8.0}, or all of them as
-            `RewardWeights`.
+            `RewardWeights`; or a function of the terms, itself, as "module:function", or by the
+            name of an entry point.
         slo_s: bound on the p95 latency in seconds, in place of the job file's.
         backend: "simulated"; "flink": a real job, submitted to a cluster for every episode;
             "kubernetes": a job of the Flink Kubernetes Operator, as it runs under its own load;
@@ -108,6 +111,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         self.backend = backend
         self._info_keys = checked_keys(changes.pop("info_keys", None))
         self._has_ended = False
+        own_reward = reward_function_of(changes.get("reward"))
         if backend == "replay":
             refuse_changes(backend, changes, "load", "slo_s")
             decided = decided_by(config, guardrails, action)
@@ -117,6 +121,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             if backend == "kubernetes":
                 refuse_changes(backend, changes, "load")
             self.batch = _made(changed(made, changes, split), backend, split, where)
+        self.batch.reward_function = own_reward
         self.render_mode = render_mode
         self._watcher = watcher_of(render_mode)
         self.observation_space = observation_space(self.batch.codec.observation_size)
@@ -162,8 +167,14 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             info["action_mask"] = self.action_masks()
         return observation, info
 
-    def step(self, action: Ints) -> tuple[Observation, float, bool, bool, dict[str, object]]:
+    def step(
+        self, action: Ints | ScalingDecision
+    ) -> tuple[Observation, float, bool, bool, dict[str, object]]:
         """Take one decision; the job then runs for one interval.
+
+        Args:
+            action: An element of the action space; or a decision as policies of this project make
+                it, (1, V), which need not be one of the moves.
 
         Returns:
             Observation, reward, terminated, truncated, and info: `reward_terms` by name,
@@ -179,7 +190,10 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         if self._has_ended:
             raise ResetNeeded("the episode has ended; call reset() before the next step()")
         batch, keys = self.batch, self._info_keys
-        step = batch.step(whole_actions(action, 1, len(batch.codec.choices)))
+        if isinstance(action, ScalingDecision):
+            step = batch.enact(_of_this_job(action, batch))
+        else:
+            step = batch.step(whole_actions(action, 1, len(batch.codec.choices)))
         seen = batch.snapshot
         terminated, truncated = bool(step.ends[0, 0]), bool(step.ends[1, 0])
         self._has_ended = terminated or truncated
@@ -249,6 +263,16 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
                 remedy="Use backend='simulated' to branch from a state.",
             )
         return self.batch
+
+
+def _of_this_job(decision: ScalingDecision, batch: EnvCore) -> ScalingDecision:
+    expected = (1, batch.topology.max_vertices)
+    if decision.parallelism.shape != expected or decision.memory_level.shape != expected:
+        raise ActionError(
+            f"the decision has shape {decision.parallelism.shape}, expected {expected}",
+            remedy="Send the decision on a snapshot of this environment's job.",
+        )
+    return decision
 
 
 def _replayed(

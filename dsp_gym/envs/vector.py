@@ -20,6 +20,7 @@ from dsp_gym.envs.core import OUTCOME_KEYS, BatchStep, interventions
 from dsp_gym.envs.env_row import EnvRow
 from dsp_gym.envs.info import checked_keys
 from dsp_gym.envs.keywords import VECTOR_OTHERS, VectorKeywords, refuse_unknown
+from dsp_gym.envs.reward_function import reward_function_of
 from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
 from dsp_gym.envs.single import Observation, observation_space, space_of
 from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
@@ -60,6 +61,12 @@ def vector_env(num_envs: int = 1, device: str = "cpu", **keywords: Any) -> Vecto
             "on a GPU an episode that ends is reset within the step",
             key="autoreset_mode",
             remedy="Leave it out, or take device='cpu'.",
+        )
+    if reward_function_of(keywords.get("reward")) is not None:
+        raise ConfigError(
+            "on a GPU the reward is the weighted sum of its terms",
+            key="reward",
+            remedy="Pass weights, or take device='cpu'.",
         )
     from dsp_gym.simulation.cuda.card import find_card
 
@@ -111,7 +118,8 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         job: a job, as in `AutoscaleEnv`.
         config: an experiment's name, path or content; its env, loads and guardrails are used.
         load: the load of the episodes, in place of the config's, as in `AutoscaleEnv`.
-        reward: weights of the reward's terms that differ, as in `AutoscaleEnv`.
+        reward: weights of the reward's terms that differ, or a function of the terms, as in
+            `AutoscaleEnv`; it is called once for all environments.
         slo_s: bound on the p95 latency in seconds, in place of the job file's.
         backend: "simulated".
         split: part of the loads episodes are drawn from.
@@ -150,6 +158,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self._info_keys = checked_keys(changes.pop("info_keys", None))
         refuse_unknown(changes, VECTOR_OTHERS)
+        own_reward = reward_function_of(changes.get("reward"))
         self.render_mode = render_mode
         self._watchers = None if render_mode is None else BatchWatcher(num_envs, render_mode)
         if backend in ONE_JOB:
@@ -172,6 +181,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         self.batch = AutoscaleBatch(
             made.specs, row, made.loads, split, made.env, made.guardrails, base_dir=made.base_dir
         )
+        self.batch.reward_function = own_reward
         self.single_observation_space = observation_space(self.batch.codec.observation_size)
         self.single_action_space = space_of(self.batch.codec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
