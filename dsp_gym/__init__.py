@@ -12,13 +12,15 @@ from dsp_gym.envs.registration import register_with_gymnasium
 from dsp_gym.version import __version__
 
 if TYPE_CHECKING:
+    from dsp_gym.envs.parallel import parallel_env
     from dsp_gym.evaluation.returns import PolicyReturns, evaluate_policy
 
-__all__ = ["PolicyReturns", "__version__", "evaluate_policy"]
+__all__ = ["PolicyReturns", "__version__", "evaluate_policy", "parallel_env"]
 
 _PLACES = {
     "PolicyReturns": "dsp_gym.evaluation.returns",
     "evaluate_policy": "dsp_gym.evaluation.returns",
+    "parallel_env": "dsp_gym.envs.parallel",
 }
 """Module of each public name that is imported late."""
 

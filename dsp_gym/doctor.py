@@ -44,6 +44,7 @@ PURPOSES: dict[str, str] = {
     "flink": "a local Flink, recordings of it, metrics from Prometheus",
     "gpu": "simulate on an NVIDIA GPU (device='cuda'), under Linux",
     "kubernetes": "jobs of the Flink Kubernetes Operator",
+    "multi-agent": "an agent for each operator (PettingZoo)",
     "offline": "datasets for offline learning (Minari)",
     "plan": "planning agents, StreamBed's planner, calibration, fits",
     "registry": "record runs and keep policies (MLflow)",
