@@ -28,4 +28,8 @@ def clients() -> str:
         'Vector environments: TorchRL takes `autoreset_mode="Disabled"` as it is, and '
         '`"SameStep"` with `info_keys=["action_mask"]`, since it stacks every key of `info` into '
         'tensors; it refuses `"NextStep"`.',
+        "RLlib pins Gymnasium 1.2.2, older than this package asks for, and works with that one in "
+        "an environment of its own: install it there first, then dsp-gym with `--no-deps`. d3rlpy "
+        "pins 1.0.0; install it with `--no-deps` beside the version of the table. "
+        "[PettingZoo](../guides/operators-as-agents.md) has an agent for each operator.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,27 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PYTHON = ROOT / ".venv-clients" / "bin" / "python"
+MAKEFILE = ROOT / "Makefile"
 FIGURES = ROOT / "docs" / "figures" / "clients.json"
-ELSEWHERE = ("torchrl_client", "skrl_client", "tianshou_client")
-"""Clients whose libraries the extra `dev` does not bring."""
+ELSEWHERE = {
+    "d3rlpy_client": ".venv-d3rlpy",
+    "rllib_client": ".venv-rllib",
+    "skrl_client": ".venv-clients",
+    "tianshou_client": ".venv-clients",
+    "torchrl_client": ".venv-clients",
+}
+"""Clients whose libraries the extra `dev` does not bring, and the environments that have them."""
+
+
+def test_every_client_is_tried_and_has_a_row_with_the_version_that_is_installed():
+    programs = {file.stem for file in HERE.glob("*_client.py")} | {"sb3"}
+    figures = json.loads(FIGURES.read_text("utf-8"))
+    assert programs == {*ELSEWHERE, "sb3"} == set(figures)
+    pins = dict(re.findall(r"\b([a-z][\w-]+?)(?:\[\w+\])?==([\d.]+)", MAKEFILE.read_text("utf-8")))
+    for client in ELSEWHERE:
+        known = {name: one for name, one in figures[client]["versions"].items() if name in pins}
+        assert known, f"{client}: none of its libraries is pinned"
+        assert known == {name: pins[name] for name in known}
 
 
 def told(python: Path, client: str) -> dict:
@@ -48,9 +66,10 @@ def test_stable_baselines_learns_in_one_process_and_in_workers():
 
 
 @pytest.mark.validate
-@pytest.mark.parametrize("client", ELSEWHERE)
-def test_a_library_of_its_own_environment_learns(client):
-    assert PYTHON.exists(), "make .venv-clients"
-    found = told(PYTHON, client)
+@pytest.mark.parametrize(("client", "venv"), ELSEWHERE.items())
+def test_a_library_of_its_own_environment_learns(client, venv):
+    python = ROOT / venv / "bin" / "python"
+    assert python.exists(), f"make {venv}"
+    found = told(python, client)
     assert min(found["did"].values()) >= 2
     keep(client, found)
