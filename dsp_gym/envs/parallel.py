@@ -6,7 +6,7 @@ job: the cost is shared. The episodes are those of `AutoscaleEnv` with the same 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import gymnasium
 import numpy as np
@@ -14,9 +14,9 @@ from gymnasium import spaces
 
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs import action
-from dsp_gym.envs.observation import FJ, FV, LIMIT, ObservationLayout
+from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.envs.registration import FROM_CONFIG
-from dsp_gym.envs.single import AutoscaleEnv
+from dsp_gym.envs.single import AutoscaleEnv, observation_space
 from dsp_gym.envs.whole import whole_actions
 from dsp_gym.errors import ActionError, ConfigError, MissingExtraError, did_you_mean
 
@@ -65,7 +65,7 @@ class OperatorsEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no ty
         self.possible_agents = list(self._place)
         self.agents: list[str] = []
         self._layout = ObservationLayout(env.batch.vertices)
-        seen: spaces.Space[Any] = spaces.Box(-LIMIT, LIMIT, (OBSERVATION_SIZE,), np.float32)
+        seen = observation_space(OBSERVATION_SIZE)
         self.observation_spaces = dict.fromkeys(self.possible_agents, seen)
         # A space for each: every agent samples from a stream of its own.
         self.action_spaces = {
@@ -195,7 +195,7 @@ class OperatorsEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no ty
         return {agent: {**rest, "action_mask": masks[agent]} for agent in self.agents}
 
 
-def parallel_env(id: str = FROM_CONFIG, **keywords: Any) -> OperatorsEnv:
+def parallel_env(id: str = FROM_CONFIG, **keywords: object) -> OperatorsEnv:
     """Make a PettingZoo parallel environment of a job.
 
     Args:

@@ -58,11 +58,10 @@ def space_of(codec: Codec) -> spaces.Space[Any]:
     Returns:
         `Discrete` where an action has one part, else `MultiDiscrete`.
     """
-    if len(codec.choices) == 1:
-        one: spaces.Space[Any] = spaces.Discrete(codec.choices[0])
-        return one
-    several: spaces.Space[Any] = spaces.MultiDiscrete(list(codec.choices))
-    return several
+    parts = list(codec.choices)
+    space: spaces.Space[Any]
+    space = spaces.Discrete(parts[0]) if len(parts) == 1 else spaces.MultiDiscrete(parts)
+    return space
 
 
 class AutoscaleEnv(gymnasium.Env[Observation, Ints]):

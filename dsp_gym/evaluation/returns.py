@@ -26,23 +26,26 @@ from dsp_gym.policies.capabilities import FutureLoad, capabilities_of, without_r
 from dsp_gym.policies.config import PolicyConfig
 from dsp_gym.policies.registry import make
 
+AnyEnv = gymnasium.Env[Any, Any]
+"""A single environment, wrapped or not."""
 
-@runtime_checkable
-class Model(Protocol):
-    """An agent as Stable-Baselines3 and sb3-contrib have it."""
+Info = Mapping[str, object]
+"""What an environment tells beside observation and reward."""
 
-    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """Choose an action.
-
-        Returns:
-            The action, and the state of a recurrent network.
-        """
-
-
-Act = Callable[[Any, Mapping[str, Any]], Any]
+Act = Callable[..., object]
 """An agent as a function of observation and info, which returns an action."""
 
-Agent = str | Path | PolicyConfig | Policy | Model | Act
+
+@runtime_checkable
+class PredictingModel(Protocol):
+    """An agent as Stable-Baselines3 and sb3-contrib have it."""
+
+    @property
+    def predict(self) -> Callable[..., tuple[object, object]]:
+        """The method that gives an action, and the state of a recurrent network."""
+
+
+Agent = str | Path | PolicyConfig | Policy | PredictingModel | Act
 """A policy by name, file or folder, or the object; a model with `predict`; or a function."""
 
 
@@ -77,7 +80,7 @@ class PolicyReturns:
 
 def evaluate_policy(
     policy: Agent,
-    env: str | gymnasium.Env[Any, Any],
+    env: str | AnyEnv,
     episodes: int = 20,
     seed: int = 0,
     name: str | None = None,
@@ -137,14 +140,14 @@ class _Player(Protocol):
     def begin(self, seed: int) -> None:
         """An episode has begun."""
 
-    def act(self, observation: Any, info: Mapping[str, Any]) -> Any:
+    def act(self, observation: object, info: Info) -> object:
         """Return the next action."""
 
 
 class _Rule:
     """A policy of this project, whose decisions are enacted as they are."""
 
-    def __init__(self, policy: Policy, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, policy: Policy, env: AnyEnv) -> None:
         inner = env.unwrapped
         if not isinstance(inner, AutoscaleEnv):
             raise ConfigError(
@@ -178,24 +181,24 @@ class _Rule:
             can.know_future(core.topology, FutureLoad(rates, core.config.interval_s))
         self._policy.reset(core.topology, np.array([seed], np.int64))
 
-    def act(self, observation: Any, info: Mapping[str, Any]) -> Any:
+    def act(self, observation: object, info: Info) -> object:
         return self._policy.decide(self._core.snapshot)
 
 
 class _OfModel:
     """A model with `predict`, with masks and a state where it has them; deterministic."""
 
-    def __init__(self, model: Model, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, model: PredictingModel, env: AnyEnv) -> None:
         self.name, self._model, self._env = type(model).__name__, model, env
         self._masked = "action_masks" in inspect.signature(model.predict).parameters
-        self._state: Any = None
+        self._state: object = None
         self._begins = True
 
     def begin(self, seed: int) -> None:
         self._state, self._begins = None, True
 
-    def act(self, observation: Any, info: Mapping[str, Any]) -> Any:
-        more: dict[str, Any] = {}
+    def act(self, observation: object, info: Info) -> object:
+        more: dict[str, object] = {}
         if self._masked:
             more["action_masks"] = self._env.get_wrapper_attr("action_masks")()
         action, self._state = self._model.predict(
@@ -220,12 +223,12 @@ class _OfFunction:
         """Nothing is remembered here."""
 
 
-def _player_of(policy: Agent, env: gymnasium.Env[Any, Any]) -> _Player:
+def _player_of(policy: Agent, env: AnyEnv) -> _Player:
     if isinstance(policy, str | Path | PolicyConfig):
         return _Rule(make(policy), env)
     if isinstance(policy, Policy):
         return _Rule(policy, env)
-    if isinstance(policy, Model):
+    if isinstance(policy, PredictingModel):
         return _OfModel(policy, env)
     if callable(policy):
         return _OfFunction(cast(Act, policy))
@@ -237,9 +240,7 @@ def _player_of(policy: Agent, env: gymnasium.Env[Any, Any]) -> _Player:
     )
 
 
-def _play(
-    env: gymnasium.Env[Any, Any], player: _Player, seed: int
-) -> tuple[float, int, float, float, float]:
+def _play(env: AnyEnv, player: _Player, seed: int) -> tuple[float, int, float, float, float]:
     """Play one episode: return, decisions, cost, late seconds, seconds."""
     inner = env.unwrapped
     interval_s = inner.batch.config.interval_s if isinstance(inner, AutoscaleEnv) else float("nan")
@@ -249,6 +250,9 @@ def _play(
     while not ended:
         observation, reward, terminated, truncated, info = env.step(player.act(observation, info))
         earned, steps, ended = earned + float(reward), steps + 1, terminated or truncated
-        cost += float(info.get("cost", np.nan))
-        late_s += float(info.get("slo_s", np.nan))
+        cost, late_s = cost + _told(info, "cost"), late_s + _told(info, "slo_s")
     return earned, steps, cost, late_s, steps * interval_s
+
+
+def _told(info: Info, key: str) -> float:
+    return float(cast(float, info.get(key, np.nan)))

@@ -199,12 +199,12 @@ class _Table:
             if self.of_others and cells[1].lower() in ABSENT:
                 continue
             time = _moment if self.of_others else _number
-            t_s = time(cells[0], line, self.file, self.names[0])
+            at_s = time(cells[0], line, self.file, self.names[0])
             rate = _number(cells[1], line, self.file, self.names[1], self.of_others)
             lines.append(line)
-            rows.append((t_s, rate))
+            rows.append((at_s, rate))
         values = np.array(rows, dtype=np.float64).reshape(-1, 2)
-        t_s = values[:, 0].copy()
+        t_s: Floats = values[:, 0].copy()
         return lines, t_s - t_s[:1] if self.of_others else t_s, values[:, 1].copy()
 
     def _places(self) -> list[int]:
