@@ -2,6 +2,7 @@
 
     python deploy/pin.py registry.example/dsp-gym@sha256:... registry.example/dsp-gym-registry@...
     python deploy/pin.py --check
+    python deploy/pin.py --runbooks https://docs.example/dsp-gym/alerts/
 
 Needs nothing but Python. Comments in the files stay.
 """
@@ -21,12 +22,16 @@ FILES = (
     "helm/values.yaml",
 )
 IMAGES = ("dsp-gym", "dsp-gym-twins", "dsp-gym-registry")
+ALERTS, VALUES = "monitoring/prometheus-rule.yaml", "helm/values.yaml"
 
 _PINNED = re.compile(
     r"(?P<key>newName|repository): (?P<name>\S+)\n(?P<gap> +)digest: (?P<digest>\S+)"
 )
 _IMAGE = re.compile(r"(?P<name>[a-z0-9][a-z0-9.:_/-]*)@(?P<digest>sha256:[0-9a-f]{64})")
 _NOTHING = "sha256:" + 64 * "0"
+_RUNBOOK = re.compile(r"(?<=runbook_url: )\S+(?=#)")
+_RUNBOOKS = re.compile(r"(?<=  runbooks: )\S+")
+_PAGE = re.compile(r"https?://[A-Za-z0-9._~:/?=&%@+-]+")
 
 
 def short(name: str) -> str:
@@ -80,6 +85,29 @@ def pin(folder: Path, images: list[str]) -> int:
     return places
 
 
+def name_runbooks(folder: Path, page: str) -> int:
+    """Write where the runbooks of the alerts are served, into alerts and chart.
+
+    Args:
+        folder: of the manifests.
+        page: address of the page that `docs/alerts.md` is built into.
+
+    Returns:
+        How many places were written.
+
+    Raises:
+        ValueError: It is no address of a page.
+    """
+    if _PAGE.fullmatch(page) is None:
+        raise ValueError(f"{page!r} is no page; write https://docs.example/dsp-gym/alerts/")
+    written = 0
+    for file, place in ((ALERTS, _RUNBOOK), (VALUES, _RUNBOOKS)):
+        text, times = place.subn(page, (folder / file).read_text(encoding="utf-8"))
+        (folder / file).write_text(text, encoding="utf-8")
+        written += times
+    return written
+
+
 def unpinned(folder: Path) -> list[str]:
     """List the places that still hold the placeholder.
 
@@ -101,16 +129,19 @@ def main() -> None:
     )
     parser.add_argument("images", nargs="*", metavar="REGISTRY/NAME@sha256:...")
     parser.add_argument("--check", action="store_true", help="end with 1 where one is not pinned")
+    parser.add_argument("--runbooks", metavar="URL", help="of the page built of docs/alerts.md")
     parser.add_argument("--folder", type=Path, default=DEPLOY, help="of the manifests")
     asked = parser.parse_args()
-    if bool(asked.images) == asked.check:
-        parser.error("give images, or --check")
+    if asked.check == bool(asked.images or asked.runbooks):
+        parser.error("give images, --runbooks, or --check")
     if asked.check:
         if missing := unpinned(asked.folder):
             sys.exit("not pinned: " + "; ".join(missing))
         return
     try:
         places = pin(asked.folder, asked.images)
+        if asked.runbooks is not None:
+            places += name_runbooks(asked.folder, asked.runbooks)
     except ValueError as error:
         parser.error(str(error))
     sys.stdout.write(f"{places} places pinned\n")

@@ -19,7 +19,7 @@ from typing import Any
 import jsonschema
 import yaml
 
-__all__ = ["CHART", "WHY_NOT", "checked", "render"]
+__all__ = ["CHART", "WHY_NOT", "checked", "merged", "render"]
 
 CHART = Path(__file__).parents[1] / "deploy" / "helm"
 SOURCE = Path(__file__).parent / "packaging" / "helm" / "render.go"
@@ -43,10 +43,10 @@ WHY_NOT = _why_not()
 def checked(changes: Mapping[str, Any] | None = None) -> Values:
     """The chart's values with changes merged into them, as its schema allows."""
     values: Values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    merged = _merged(values, changes or {})
+    found = merged(values, changes or {})
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    jsonschema.validate(merged, schema, jsonschema.Draft7Validator)
-    return merged
+    jsonschema.validate(found, schema, jsonschema.Draft7Validator)
+    return found
 
 
 def render(
@@ -78,13 +78,13 @@ def _texts(folder: str) -> dict[str, str]:
     return {file.name: file.read_text(encoding="utf-8") for file in files}
 
 
-def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
     """As Helm merges: maps into maps, anything else in place of what was there."""
     found = dict(values)
     for key, new in changes.items():
         old = found.get(key)
         deeper = isinstance(old, dict) and isinstance(new, dict)
-        found[key] = _merged(old, new) if deeper else new
+        found[key] = merged(old, new) if deeper else new
     return found
 
 

@@ -18,6 +18,7 @@ from yamllint import linter
 from yamllint.config import YamlLintConfig
 
 from dsp_gym.control.config import ServeConfig
+from tests import helming
 from tests.kustomizing import agree_with_kubectl, render
 
 ROOT = Path(__file__).parents[2]
@@ -354,6 +355,16 @@ def test_every_alert_says_in_the_docs_what_to_do() -> None:
     assert sorted(headings) == sorted(alerts)
 
 
+def test_every_alert_names_its_part_of_that_page() -> None:
+    from markdown.extensions.toc import slugify
+
+    for group in alert_rules()["groups"]:
+        for rule in group["rules"]:
+            page, _, part = rule["annotations"]["runbook_url"].partition("#")
+            assert page.endswith("/alerts/")  # as mkdocs names docs/alerts.md
+            assert part == slugify(rule["alert"], "-")
+
+
 def expected(alert: str, labels: dict[str, str]) -> dict[str, str]:
     """Annotations with their labels filled in; the one value is 400 s in words."""
     (rule,) = (r for g in alert_rules()["groups"] for r in g["rules"] if r["alert"] == alert)
@@ -490,9 +501,16 @@ def test_checkov_finds_nothing_that_is_not_justified(tmp_path: Path) -> None:
         "CKV_K8S_15": "an image that is named by its digest is the same whenever it was pulled",
         "CKV_K8S_38": "the token is what the API server is read with",
     }
+    # OpenShift gives every namespace high users of its own, and refuses others.
+    chosen_by_openshift = ("CKV_K8S_40", "StatefulSet.dsp-gym.openshift")
     for folder in ("overlays/advise", "overlays/active"):  # both hold the base
         text = yaml.safe_dump_all(render(DEPLOY / folder))
         (tmp_path / f"{Path(folder).name}.yaml").write_text(text, encoding="utf-8")
+    for stack in sorted((helming.CHART / "stacks").glob("*.yaml")):
+        given = {**yaml.safe_load(stack.read_text(encoding="utf-8")), "mode": "active"}
+        found = helming.render(given, release=stack.stem)
+        text = "\n---\n".join(text for name, text in found.items() if name.endswith(".yaml"))
+        (tmp_path / stack.name).write_text(text, encoding="utf-8")
     shutil.copy(DEPLOY / "Dockerfile", tmp_path)
     command = [str(checkov), "--directory", str(tmp_path), "--framework", "kubernetes",
                "dockerfile", "--skip-check", ",".join(skipped), "--skip-download", "--quiet",
@@ -501,6 +519,7 @@ def test_checkov_finds_nothing_that_is_not_justified(tmp_path: Path) -> None:
     reports = json.loads(done.stdout)
     assert {report["check_type"] for report in reports} == {"kubernetes", "dockerfile"}
     for report in reports:
-        failed = report["results"]["failed_checks"]
-        assert not failed, [(f["check_id"], f["check_name"], f["resource"]) for f in failed]
+        found = report["results"]["failed_checks"]
+        failed = {(one["check_id"], one["resource"]) for one in found} - {chosen_by_openshift}
+        assert not failed, [one["check_name"] for one in found]
         assert report["summary"]["passed"] > 10

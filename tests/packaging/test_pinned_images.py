@@ -112,3 +112,16 @@ def test_what_the_images_are_built_with_cannot_be_moved() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     assert re.search(r"^ARG PYTHON=\S+@sha256:[0-9a-f]{64}$", dockerfile, re.MULTILINE)
     assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) == {"python:${PYTHON}"}
+
+
+def test_runbooks_are_named_in_alerts_and_chart(copied: Path) -> None:
+    page = "https://docs.example/dsp-gym/alerts/"
+    assert pin(copied, "--runbooks", page).returncode == 0
+    (rules,) = (r for r in render(copied / "monitoring") if r["kind"] == "PrometheusRule")
+    named = [r["annotations"]["runbook_url"] for g in rules["spec"]["groups"] for r in g["rules"]]
+    assert {url.partition("#")[0] for url in named} == {page}
+    values = yaml.safe_load((copied / "helm" / "values.yaml").read_text(encoding="utf-8"))
+    assert values["monitoring"]["runbooks"] == page
+    done = pin(copied, "--runbooks", "docs.example/alerts")
+    assert done.returncode == 2
+    assert "'docs.example/alerts' is no page" in done.stderr

@@ -25,6 +25,14 @@ app.kubernetes.io/component: shadow
 {{ .repository }}@{{ .digest }}
 {{- end }}
 
+{{/* What every container may do: nothing of it. */}}
+{{- define "containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
 {{/* The run's configuration, with what follows from the release. */}}
 {{- define "config" -}}
 {{- $name := .Release.Name }}
@@ -35,4 +43,25 @@ app.kubernetes.io/component: shadow
 {{- $_ := set $of "where" (dict "kubernetes" (dict "lease_namespace" .Release.Namespace)) }}
 {{- end }}
 {{- toYaml (merge (deepCopy .Values.config) $of) }}
+{{- end }}
+
+{{/* The files of /etc/dsp-gym. */}}
+{{- define "files" -}}
+shadow.yaml: |
+  {{- include "config" . | nindent 2 }}
+{{- range $name, $text := .Values.jobs }}
+{{ $name }}: |
+  {{- $text | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The labels of a Flink job in PromQL and templates of alerts, under the names they are stored. */}}
+{{- define "exported" -}}
+{{- $text := .text | replace "$labels.namespace" "$labels.exported_namespace" }}
+{{- $text = $text | replace "$labels.job" "$labels.exported_job" }}
+{{- $text = $text | replace "(namespace, job" "(exported_namespace, exported_job" }}
+{{- $text = $text | replace "{namespace=" "{exported_namespace=" }}
+{{- $text = $text | replace ", job=" ", exported_job=" }}
+{{- $text = $text | replace ", namespace)" ", exported_namespace)" }}
+{{- $text | replace ", job)" ", exported_job)" }}
 {{- end }}

@@ -65,7 +65,7 @@ class Right:
         )
 
     def _is_harmless(self) -> bool:
-        """Whether it only asks a question, or every account of a distribution has it."""
+        """Whether it only asks a question, or a distribution grants it to readers."""
         if self.verb == "create" and self.group in _REVIEWING:
             return self.resource.endswith("reviews")
         return (self.verb, self.resource) in _OF_EVERYBODY.get(self.group, ())
@@ -91,10 +91,15 @@ _OF_EVERYBODY: dict[str, frozenset[tuple[str, str]]] = {
     ),
     "security.openshift.io": frozenset({("use", "securitycontextconstraints")}),
     "policy": frozenset({("use", "podsecuritypolicies")}),
+    "monitoring.coreos.com": frozenset(
+        {("create", "prometheuses/api"), ("update", "prometheuses/api")}
+    ),
 }
 """What OpenShift grants to every account, by group (its bootstrap policy has them in the core group
-too), and what pods of an account need to be started. Each needs another right before it does
-anything; a scope only narrows what an account may."""
+too), what pods of an account need to be started, and what readers of its metrics have. Each needs
+another right before it does anything; a scope only narrows what an account may. No API server has
+`prometheuses/api`: the proxy before Prometheus asks for it, `create` being the HTTP method POST
+of a long query."""
 
 _TELLING_READS = (
     *(Right(verb, "", "secrets") for verb in READS),

@@ -219,6 +219,11 @@ def test_wildcards_and_kinds_of_others_are_too_much(granted, said):
         {"builds.build.openshift.io/docker": ("create",), "oauthaccesstokens": ("delete",)},
         {"securitycontextconstraints.security.openshift.io@nonroot-v2": ("use",)},
         {"userextras.authentication.k8s.io/scopes.authorization.openshift.io": ("impersonate",)},
+        # The role cluster-monitoring-view, which OpenShift has for readers of metrics.
+        {
+            "namespaces": ("get",),
+            "prometheuses.monitoring.coreos.com/api@k8s": ("get", "create", "update"),
+        },
     ],
 )
 def test_what_only_reads_or_everybody_has_is_allowed(granted):
