@@ -3,9 +3,9 @@
     python docs/results.py [--q11 RESULTS.json] [--worldcup RESULTS.json]
     python docs/results.py --core-v2 runs/frontiers/core-v2/results.json
 
-A result given is cut down to what is shown and kept in docs/figures/ first. `make validate` makes
-the scorecards, `make frontier` the frontier. Until there is a `docs/figures/core-v2.json`, the
-README shows the agent of one job.
+A result given is cut down to what is shown and kept first: scorecards in docs/figures/, the
+frontier in the package, where entries are placed beside it. `make validate` makes the scorecards,
+`make frontier` the frontier. Until there is one, the README shows the agent of one job.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from generator.frontier import (
     with_part,
 )
 from generator.picture import draw
+
+from dsp_gym.evaluation.frontier.published import published_file
 
 DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures"
@@ -388,7 +390,7 @@ win), a recorded load, and speed are in [docs/results.md](docs/results.md), with
 
 def core_v2() -> dict[str, Any] | None:
     """Say what is kept of the frontier; None before it was run."""
-    file = FIGURES / "core-v2.json"
+    file = published_file("core-v2")
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
@@ -412,7 +414,7 @@ def main() -> None:
         keep(given.worldcup, "worldcup")
     if given.core_v2 is not None:
         kept = json.dumps(cut(given.core_v2), indent=1) + "\n"
-        (FIGURES / "core-v2.json").write_text(kept, encoding="utf-8")
+        published_file("core-v2").write_text(kept, encoding="utf-8")
     if (frontier := core_v2()) is not None:
         write_cards(frontier)
         draw(first_cell(frontier), FIGURES)

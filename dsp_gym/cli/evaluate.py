@@ -303,6 +303,8 @@ def _show(results: Results, written: Mapping[str, Path]) -> None:
         title, columns, rows = part.short
         best = [row for row, how in part.emphasis.items() if how.startswith("best")]
         print_table(columns, rows, title=title, right=columns[1:], bold=best)
+        if part.sketch:
+            typer.echo("\n".join(["", *part.notes, "", part.sketch]))
         if part.caveats:
             said = counted(len(part.caveats), "sentence")
             typer.echo(f"note: runs went beyond the fit of {title}'s model: {said} in the report")

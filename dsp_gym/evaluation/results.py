@@ -29,6 +29,7 @@ class ReportPart:
     emphasis: Mapping[int, Emphasis] = field(default_factory=dict)  # rows that stand out
     notes: tuple[str, ...] = ()  # sentences below the table
     charts: tuple[str, ...] = ()  # below the notes, on the page only
+    sketch: str = ""  # the same in text, for a terminal and a card
     more: tuple[Table, ...] = ()  # further tables, folded on the page
     caveats: tuple[str, ...] = ()  # folded on the page, counted on a terminal
 
@@ -92,14 +93,19 @@ def render_markdown(report: Report) -> str:
         report.origin,
     ]
     for part in report.parts:
-        parts += [f"## {part.table.title}", _markdown(part.table), *part.notes]
+        parts += [f"## {part.table.title}", render_table(part.table), *part.notes]
         for extra in part.more:
-            parts += [f"{extra.title}:", _markdown(extra)]
+            parts += [f"{extra.title}:", render_table(extra)]
     parts += ["## How to read this", *report.reading]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _markdown(shown: Table) -> str:
+def render_table(shown: Table) -> str:
+    """Render a table as Markdown.
+
+    Returns:
+        Markdown text, without the title.
+    """
     lines = [shown.head, ["---", *("---:" for _ in shown.head[1:])], *shown.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -18,11 +18,12 @@ from dsp_gym.evaluation.comparison import FrontierComparison
 from dsp_gym.evaluation.frontier.board import FrontierBoard, frontier_fingerprint
 from dsp_gym.evaluation.frontier.config import SweptPolicy
 from dsp_gym.evaluation.frontier.entry import ENTRY_NAME, EntryDocument, files_of, refuse_chance
+from dsp_gym.evaluation.frontier.entry_page import entry_report
+from dsp_gym.evaluation.frontier.published import published_cells
 from dsp_gym.evaluation.kept import KeptResults
 from dsp_gym.evaluation.labels import label_of
-from dsp_gym.evaluation.results import Report, ReportPart, Results, Table
+from dsp_gym.evaluation.results import Report, Results, render_html, render_table
 from dsp_gym.evaluation.run import OnRuns
-from dsp_gym.pages import money, number, percent
 from dsp_gym.policies.local_module import LocalPolicy, offer_local, parse_local_policy
 from dsp_gym.policies.registry import POLICY_FILE
 
@@ -90,17 +91,22 @@ class EntryComparison:
         refuse_chance(alone.config, self.mine)
         board = alone.board(engine, told, kept)
         document = self._document(board)
-        played = [f"- {cell.title}: {_costs(document, cell.runs.cell)}" for cell in board.cells]
+        report = entry_report(
+            board, published_cells(self.whole.name, self.whole.config), self.whole.command
+        )
         left = [f"- {cell} is left out: {why}" for cell, why in board.left_out.items()]
         head = f"## On {document.frontier} ({document.fingerprint})"
-        card = "\n".join([self.submitted.card(self.name), "", head, "", *played, *left, ""])
-        shown = _table(document, board)
+        lines = [self.submitted.card(self.name), "", head, "", *_card(report), *left]
+        card = "\n".join([*lines, ""])
         return Results(
             kind="entry",
-            report=Report(self.name, "", (ReportPart(shown, shown),), (), self.whole.command),
-            files=files_of(
-                document, [one.runs for one in board.cells], self.submitted.source, card
-            ),
+            report=report,
+            files={
+                **files_of(
+                    document, [one.runs for one in board.cells], self.submitted.source, card
+                ),
+                "report.html": render_html(report),
+            },
             config=board.config.model_dump(mode="json", by_alias=True),
             tags={"fingerprint": document.fingerprint, **board.versions},
             warnings=tuple(f"{cell} is left out: {why}" for cell, why in board.left_out.items()),
@@ -179,26 +185,13 @@ def entry_comparison(whole: FrontierComparison, given: str) -> Iterator[EntryCom
         yield EntryComparison(whole, mine, _Submitted(named, code))
 
 
-def _costs(document: EntryDocument, cell: str) -> str:
-    def shown(cost: float | None) -> str:
-        return "never that rarely" if cost is None else money(cost, document.currency)
-
-    return ", ".join(
-        f"{shown(cost)} at {percent(float(level))} % late"
-        for level, cost in document.costs[cell].items()
-    )
-
-
-def _table(document: EntryDocument, board: FrontierBoard) -> Table:
-    levels = [f"{percent(level)} % late" for level in board.config.lateness]
-    rows = [
-        (
-            cell.title,
-            *(
-                "–" if cost is None else number(cost)
-                for cost in document.costs[cell.runs.cell].values()
-            ),
-        )
-        for cell in board.cells
-    ]
-    return Table(document.name, [f"{document.currency} per day", *levels], rows)
+def _card(report: Report) -> Iterator[str]:
+    """List what a card says of the runs: costs, every setting with its rank, and plots."""
+    if report.headline:
+        yield from (report.headline, "")
+    for part in report.parts:
+        if part.sketch:
+            yield from (f"### {part.table.title}", "")
+        yield from (render_table(part.table), "", *part.notes)
+        if part.sketch:
+            yield from ("", "```text", part.sketch, "```", "")

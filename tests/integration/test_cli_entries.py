@@ -78,7 +78,15 @@ def test_code_and_a_trained_folder_become_entries_and_rows_of_the_board(here, mo
     document = json.loads((entry / "entry.json").read_text())
     assert (document["code"], document["frontier"]) == ("my_rule:half_busy", "tiny")
     assert (entry / "policy/my_rule.py").read_text() == RULE
-    assert "As many tasks as make every vertex busy" in (entry / "card.md").read_text()
+    card = (entry / "card.md").read_text()
+    assert "As many tasks as make every vertex busy" in card
+    # A policy without a knob is one setting: its cost, lateness and plot in the terminal, the card
+    # and a page, whether or not it reaches a level; nothing was published of `tiny`, so no rank.
+    assert done.output.count("late, share of the time") == 4
+    assert done.output.count("half-busy costs") == 4
+    assert card.count("```text") == 4
+    assert not re.search(r"rank \d", card)
+    assert "half-busy" in (entry / "report.html").read_text()
     cells = {"unseen-jobs-unseen-loads", "unseen-jobs-seen-loads"}
     cells |= {"seen-jobs-unseen-loads", "seen-jobs-seen-loads"}
     assert set(document["costs"]) == {path.stem for path in (entry / "runs").iterdir()} == cells
