@@ -6,6 +6,7 @@ job: the cost is shared. The episodes are those of `AutoscaleEnv` with the same 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import gymnasium
@@ -209,10 +210,12 @@ def parallel_env(id: str = FROM_CONFIG, **keywords: object) -> OperatorsEnv:
         ConfigError: A keyword is wrong, or the environment's action is one for the whole job.
         MissingExtraError: PettingZoo is not installed.
     """
-    made = gymnasium.make(id, disable_env_checker=True, **keywords).unwrapped
-    if not isinstance(made, AutoscaleEnv):
+    make: Callable[..., object] = gymnasium.make  # it types some keywords, and takes all
+    made = make(id, disable_env_checker=True, **keywords)
+    inner = made.unwrapped if isinstance(made, gymnasium.Env) else None
+    if not isinstance(inner, AutoscaleEnv):
         raise ConfigError("expected an environment of dsp-gym", key="id", value=id)
-    return OperatorsEnv(cast(AutoscaleEnv, made))
+    return OperatorsEnv(inner)
 
 
 def _mean(features: Floats32, weights: Floats32) -> Floats32:

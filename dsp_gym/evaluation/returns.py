@@ -231,7 +231,7 @@ def _player_of(policy: Agent, env: AnyEnv) -> _Player:
     if isinstance(policy, PredictingModel):
         return _OfModel(policy, env)
     if callable(policy):
-        return _OfFunction(cast(Act, policy))
+        return _OfFunction(policy)
     raise ConfigError(
         f"expected a policy, found {type(policy).__name__}",
         key="policy",
