@@ -108,7 +108,7 @@ def export_minari(
             writes into the folder.
         MissingExtraError: Minari is not installed.
     """
-    minari = _minari()
+    minari = minari_module()
     dataset = Dataset.open(folder)
     seen = dataset.transitions(split)
     names = {
@@ -118,14 +118,14 @@ def export_minari(
     }
     where = Path(root)
     if not replace:
-        _refuse_existing(names.values(), where)
+        refuse_existing(names.values(), where)
     taken = DatasetError(
         "another export writes into this folder", file=where, remedy="Wait for it, or give --out."
     )
-    with only_writer(where, taken), _aside(where) as aside:
+    with only_writer(where, taken), written_aside(where) as aside:
         written = _written(minari, dataset, seen, names, experiment)
         for one in written:
-            _put_in_place(aside, where, one.id)
+            put_in_place(aside, where, one.id)
     return [dataclasses.replace(one, path=where / one.id) for one in written]
 
 
@@ -332,7 +332,12 @@ def _refuse_other(chosen: ExperimentConfig, encoding: Encoding, folder: Path) ->
     )
 
 
-def _refuse_existing(names: Iterable[str], root: Path) -> None:
+def refuse_existing(names: Iterable[str], root: Path) -> None:
+    """Refuse to replace Minari datasets below a root.
+
+    Raises:
+        DatasetError: There is one of these names.
+    """
     for name in names:
         if (root / name).exists():
             raise DatasetError(
@@ -343,7 +348,7 @@ def _refuse_existing(names: Iterable[str], root: Path) -> None:
 
 
 @contextmanager
-def _aside(root: Path) -> Iterator[Path]:
+def written_aside(root: Path) -> Iterator[Path]:
     """Let Minari write into a hidden folder of the root, which is gone when the block ends.
 
     Minari finds its folder through the environment only. A relative one it resolves twice.
@@ -358,7 +363,7 @@ def _aside(root: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _put_in_place(aside: Path, root: Path, name: str) -> None:
+def put_in_place(aside: Path, root: Path, name: str) -> None:
     """Move a whole dataset below the root, with the marks of its namespaces."""
     target = root / name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -376,7 +381,12 @@ def _part(name: str) -> str:
     return re.sub(r"[^-\w]+", "-", name)
 
 
-def _minari() -> ModuleType:
+def minari_module() -> ModuleType:
+    """Import Minari.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
     try:
         return importlib.import_module("minari")
     except ModuleNotFoundError:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from dsp_gym.arrays import Floats
-from dsp_gym.config.strict_json import read_json
 from dsp_gym.errors import SchemaError
 from dsp_gym.evaluation.frontier.board import frontier_fingerprint
 from dsp_gym.evaluation.frontier.config import FrontierConfig
@@ -46,6 +46,41 @@ class PublishedCell(NamedTuple):
     loads: tuple[str, ...]
     seeds: tuple[int, ...]
     policies: tuple[PublishedPolicy, ...]
+
+
+class _Policy(BaseModel):
+    """One policy of the file; what is not read of it is passed over."""
+
+    policy: str
+    rule: bool
+    points: list[tuple[float, float]] = Field(min_length=1)
+
+    def read(self) -> PublishedPolicy:
+        """Return its settings as arrays."""
+        late, cost = np.array(self.points, dtype=np.float64).T
+        return PublishedPolicy(self.policy, self.rule, late, cost)
+
+
+class _Cell(BaseModel):
+    """One cell of the file."""
+
+    cell: str
+    jobs: tuple[str, ...]
+    loads: tuple[str, ...]
+    seeds: tuple[int, ...]
+    policies: list[_Policy]
+
+    def read(self) -> PublishedCell:
+        """Return its policies as arrays."""
+        policies = tuple(one.read() for one in self.policies)
+        return PublishedCell(self.cell, self.jobs, self.loads, self.seeds, policies)
+
+
+class _Document(BaseModel):
+    """The file, as `docs/results.py` writes it."""
+
+    fingerprint: str
+    cells: list[_Cell]
 
 
 class PlacedSetting(NamedTuple):
@@ -86,17 +121,17 @@ def published_cells(frontier: str, config: FrontierConfig) -> dict[str, Publishe
     file = published_file(frontier)
     if not file.is_file():
         return {}
-    data: Any = read_json(file.read_text(encoding="utf-8"), file)
     try:
-        cells = {cell["cell"]: _cell(cell) for cell in data["cells"]}
-        seeds = max(len(cell.seeds) for cell in cells.values())
-        same = data["fingerprint"] == frontier_fingerprint(config.with_seeds(seeds))
-    except (KeyError, TypeError, ValueError) as error:
+        document = _Document.model_validate_json(file.read_text(encoding="utf-8"))
+    except ValidationError as error:
         raise SchemaError(
-            f"holds no published results: {error!r}",
+            f"holds no published results: {error.errors()[0]['msg']}",
             file=file,
             remedy="Write it again: python docs/results.py --core-v2 RESULTS.json",
         ) from error
+    cells = {cell.cell: cell.read() for cell in document.cells}
+    seeds = max((len(cell.seeds) for cell in cells.values()), default=1)
+    same = document.fingerprint == frontier_fingerprint(config.with_seeds(seeds))
     return cells if same else {}
 
 
@@ -120,13 +155,3 @@ def place(points: Sequence[FrontierPoint], cell: PublishedCell) -> list[PlacedSe
         ratio = None if rule is None else point.cost / cost
         found.append(PlacedSetting(point, rank, 1 + len(rivals), rule, ratio))
     return found
-
-
-def _cell(cell: Any) -> PublishedCell:
-    """Read one cell of the file, which is checked by what is read of it."""
-    policies = []
-    for one in cell["policies"]:
-        late, cost = np.array(one["points"], dtype=np.float64).T
-        policies.append(PublishedPolicy(str(one["policy"]), bool(one["rule"]), late, cost))
-    jobs, loads, seeds = (tuple(cell[key]) for key in ("jobs", "loads", "seeds"))
-    return PublishedCell(str(cell["cell"]), jobs, loads, seeds, tuple(policies))
