@@ -248,7 +248,8 @@ def _write(found: Backtest, folder: Path, as_json: bool) -> None:
     typer.echo(f"{headline(found)}\n\nAmounts in {found.currency} a month:\n")
     print_table(FLEET_COLUMNS, fleet_rows(found), right=FLEET_COLUMNS[1:])
     typer.echo()
-    print_table(JOB_COLUMNS, job_rows(found), right=JOB_COLUMNS[1:])
+    heads = [head.removesuffix(":") for head in JOB_COLUMNS]
+    print_table(heads, job_rows(found), right=heads[2:6])
     for job in found.jobs:
         if job.incumbent is not None:
             typer.echo(f"\n{job.name}, leaving {job.incumbent.policy}:\n")

@@ -12,6 +12,7 @@ from typing import Any
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import parse_json
+from dsp_gym.control.verdict_summary import VerdictSummary
 
 TWINS_SCHEMA = "dsp-gym/twins/1"
 
@@ -46,6 +47,21 @@ class TwinsFile:
         self._file = None if folder is None else folder / TWINS_FILE
         self._known: tuple[int, int] | None = None
         self._document: dict[str, Any] | None = None
+
+    def verdict(self) -> VerdictSummary | None:
+        """Read the verdict in that document.
+
+        Returns:
+            The verdict; None where there is none, or a release wrote it that this one cannot read.
+        """
+        found = (self.document() or {}).get("verdict")
+        if not isinstance(found, dict):
+            return None
+        try:
+            known = {key: found[key] for key in VerdictSummary.model_fields if key in found}
+            return VerdictSummary.model_validate(known)
+        except ValueError:
+            return None
 
     def document(self) -> dict[str, Any] | None:
         """Read what the process of the twins wrote last.

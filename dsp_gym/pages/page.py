@@ -10,6 +10,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Literal
 
@@ -144,6 +145,7 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     prose: bool = False,
+    cards: bool = False,
     emphasis: Mapping[int, Emphasis] = MappingProxyType({}),
 ) -> Html:
     """A table that scrolls sideways where the window is too narrow.
@@ -153,6 +155,9 @@ def table(
         rows: Cells, each row as long as the others.
         prose: Whether cells are sentences: they wrap, and are aligned left. Numbers do not wrap and
             are aligned right, but for the first column.
+        cards: Whether each row becomes a card of its own where the window is narrow, as on a
+            phone: its first cell is the title, and each other cell has its head before it; a cell
+            whose head ends with ":" takes a line of its own, without the head.
         emphasis: Rows that stand out, by their place.
 
     Returns:
@@ -164,17 +169,34 @@ def table(
     <tr><td>q1 &amp; q2</td><td>3</td></tr>
     </table></div>
     """
-    lines = [_row("th", columns)] if columns else []
-    lines += [_row("td", row, emphasis.get(place)) for place, row in enumerate(rows)]
-    kind = ' class="prose"' if prose else ""
+    heads = [head.removesuffix(":") for head in columns]
+    labels = [_label(head) for head in columns[1:]] if cards else []
+    lines = [_row("th", heads, "heads" if cards else None)] if columns else []
+    lines += [_row("td", row, emphasis.get(place), labels) for place, row in enumerate(rows)]
+    kind = " ".join(name for name, on in (("prose", prose), ("cards", cards)) if on)
+    begin = f'<table class="{kind}">' if kind else "<table>"
     body = "\n".join(lines)
-    return Html(f'<div class="wide"><table{kind}>\n{body}\n</table></div>')
+    return Html(f'<div class="wide">{begin}\n{body}\n</table></div>')
 
 
-def _row(tag: str, cells: Iterable[str], emphasis: Emphasis | None = None) -> str:
-    begin = "<tr>" if emphasis is None else f'<tr class="{emphasis}">'
+def _label(head: str) -> str:
+    """The attribute that puts a head before its cell on a card."""
+    if head.endswith(":"):
+        return ' class="across"'
+    return f' data-label="{html.escape(head, quote=True)}"'
+
+
+def _row(
+    tag: str, cells: Iterable[str], kind: str | None = None, labels: Sequence[str] = ()
+) -> str:
+    begin = "<tr>" if kind is None else f'<tr class="{kind}">'
     texts = (cell if isinstance(cell, Html) else html.escape(cell) for cell in cells)
-    return begin + "".join(f"<{tag}>{text}</{tag}>" for text in texts) + "</tr>"
+    given = chain(("", *labels), repeat(""))
+    return (
+        begin
+        + "".join(f"<{tag}{said}>{text}</{tag}>" for text, said in zip(texts, given, strict=False))
+        + "</tr>"
+    )
 
 
 def _body(parts: Iterable[str]) -> str:
@@ -217,12 +239,27 @@ th:first-child, td:first-child { text-align: left; }
 .bars { font-family: monospace; white-space: pre; letter-spacing: -.05em; }
 tr.best td { font-weight: 600; }
 tr.mine td { background: var(--mine); }
+.cards th:first-child, .cards td:first-child { min-width: 8rem; max-width: 16rem;
+  white-space: normal; }
+.cards td.across { white-space: normal; min-width: 10rem; }
+@media (max-width: 1150px) {
+  .cards, .cards tbody { display: block; } .cards thead { display: none; }
+  .cards tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr));
+    gap: .15rem 1rem; padding: .6rem 0;
+    border-bottom: 1px solid var(--faint); }
+  .cards tr.heads { display: none; }
+  .cards th, .cards td, .cards td:nth-child(n) { border: 0; padding: 0; text-align: left;
+    min-width: 0; white-space: normal; }
+  .cards th, .cards td:first-child, .cards td.across { grid-column: 1 / -1; max-width: none;
+    font-size: 15px; font-weight: 600; }
+  .cards td.across { font-weight: 400; font-size: inherit; }
+  .cards td[data-label]::before { content: attr(data-label) " "; color: var(--quiet); } }
 .prose th, .prose td { white-space: normal; text-align: left; }
 pre { background: var(--sunk); padding: 1rem; overflow-x: auto; font-size: 12px; }
 details { margin: 1rem 0; } summary { cursor: pointer; font-weight: 600; }
 .chart { margin: 1rem 0; }
-.panel { display: flex; flex-wrap: wrap; gap: 0 1rem; margin-top: .5rem; }
-.unit { color: var(--quiet); margin-left: -.5rem; }
+.panel { display: flex; flex-wrap: wrap; gap: 0 .5rem; margin-top: .5rem; }
+.unit { color: var(--quiet); }
 .values { color: var(--quiet); font-variant-numeric: tabular-nums; white-space: pre-wrap; }
 .said { color: var(--quiet); min-height: 1.5em; margin: .25rem 0; }
 .legend { display: flex; flex-wrap: wrap; gap: .25rem .5rem; }

@@ -260,6 +260,7 @@ def job_result(history: JobHistory, replay: JobReplay, terms: VerdictTerms) -> J
         currency=history.spec.prices.currency,
         slo_latency_s=float(history.spec.slo.latency_s),
         observed=replay.observed,
+        late_since_s=late_since(history),
         distrust=model_errors(replay.observed, terms.trust),
         incumbent=None if base == INCUMBENT else replayed_incumbent(replay, base),
         claims=tuple(
@@ -274,6 +275,22 @@ def job_result(history: JobHistory, replay: JobReplay, terms: VerdictTerms) -> J
         lines={name: one.line for name, one in replay.policies.items()},
         changes={name: one.changes for name, one in replay.policies.items()},
     )
+
+
+def late_since(history: JobHistory) -> float | None:
+    """Look whether a job was late at the end of its history.
+
+    Args:
+        history: of the job.
+
+    Returns:
+        Begin of the last run of slots that were late for more than half of their time, s since the
+        begin of the history; slots of unknown lateness do not end it. None: the job was in time.
+    """
+    known = np.flatnonzero(np.isfinite(history.late))
+    in_time = known[history.late[known] <= 0.5]
+    late = known[known > in_time[-1]] if len(in_time) else known
+    return float(history.t_s[late[0]] - history.t_s[0]) if len(late) else None
 
 
 def _fleet(

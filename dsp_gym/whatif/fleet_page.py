@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dsp_gym.config.files import write_atomic
+from dsp_gym.control import overview
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.pages import (
     Html,
     ScatterPoint,
     details,
+    judged,
     lead,
     link,
     money,
@@ -28,54 +31,40 @@ from dsp_gym.pages import (
 from dsp_gym.whatif import job_page
 from dsp_gym.whatif.job_page import share, then
 from dsp_gym.whatif.result import Backtest, JobResult
-from dsp_gym.whatif.verdict import watched_text
+from dsp_gym.whatif.summary import job_line
 
 FLEET_COLUMNS = ("policy", "saves a month", "may be claimed", "on jobs", "late", "rescales/day")
 
 JOB_COLUMNS = (
     "job",
-    "watched",
+    "now:",
     "costs a month",
-    "policy",
-    "verdict",
+    "late",
     "saves a month",
     "may be claimed",
-    "late",
-    "rescales/day",
+    "policy",
+    "verdict",
+    "why not:",
 )
+"""Heads with a colon take a line of their own on a card."""
 
 LONGEST_STEM = 60
 """Characters of a job's name in the name of its page."""
 
 
 def headline(found: Backtest) -> str:
-    """The result in one sentence.
+    """The result in a few sentences.
 
     Returns:
-        What may be claimed for the best policy, and on how many jobs.
+        Of one job the verdict; of several what they cost, what can be saved, and what blocks it.
     """
-    currency = found.currency
     if len(found.jobs) == 1:
         return job_page.headline(found.jobs[0])
-    jobs = f"{len(found.jobs)} jobs"
-    against = "" if found.incumbent is None else f" against {found.incumbent}"
-    # A policy whose lateness forbids it somewhere is named for what may be claimed elsewhere alone.
-    claimed = max(found.fleet, key=lambda one: one.claimed_per_month, default=None)
-    if claimed is not None and claimed.claimed_per_month > 0:
-        return (
-            f"{claimed.policy} would have saved at least "
-            f"{money(claimed.claimed_per_month, currency)} a month{against} on "
-            f"{claimed.jobs_claimed} of {jobs}."
-        )
-    good = [one for one in found.fleet if not one.jobs_late]
-    if not good:
-        return f"Nothing may be claimed on {jobs}: every policy is late too often on one of them."
-    best = max(good, key=lambda one: one.saving_per_month.value)
-    saved = best.saving_per_month
-    return (
-        f"Nothing may be claimed on {jobs} yet; for {best.policy} the model says "
-        f"{span(saved.value, saved.low, saved.high)} {currency} a month{against}."
-    )
+    return overview.headline(_lines(found))
+
+
+def _lines(found: Backtest) -> list[overview.JobLine]:
+    return [job_line(job, job.best) for job in found.jobs]
 
 
 def fleet_rows(found: Backtest) -> list[tuple[str, ...]]:
@@ -116,32 +105,53 @@ def fleet_rows(found: Backtest) -> list[tuple[str, ...]]:
 
 
 def job_rows(found: Backtest) -> list[tuple[str, ...]]:
-    """One row for each job, with its best policy.
+    """One row for each job, with its best policy: first those that are late, then by saving.
 
     Returns:
         Cells in the order of `JOB_COLUMNS`; money per month of 730 hours.
     """
-    return [_job_row(job, job.name) for job in found.jobs]
+    return [_job_row(job, line) for _, job, line in _sorted(found)]
 
 
-def _job_row(job: JobResult, name: str) -> tuple[str, ...]:
-    best = job.best
-    cost_now, late_now, rescales_now = job.present
-    watched, cost = watched_text(job.observed.days), number(cost_now)
-    if best is None:
-        return (name, watched, cost, "–", "–", "–", "–", "–", "–")
+def _sorted(found: Backtest) -> list[tuple[int, JobResult, overview.JobLine]]:
+    """The jobs with their places in the document and their lines, what matters first."""
+    rows = zip(range(len(found.jobs)), found.jobs, _lines(found), strict=True)
+    return sorted(rows, key=lambda row: overview.place(row[2]))
+
+
+def _job_row(job: JobResult, line: overview.JobLine) -> tuple[str, ...]:
+    best, verdict = job.best, line.verdict
+    cost_now, late_now, _ = job.present
+    now = _late_text(job) if line.late_since_s is not None else "in time"
+    why = "" if line.cause is None else overview.CAUSES.get(line.cause, line.cause)
+    if best is None or verdict is None:
+        return (job.name, now, number(cost_now), share(late_now), "–", "–", "–", "–", why)
+    if line.cause is not None and verdict.blocks:
+        first, *others = verdict.blocks
+        why += f": {first.found} ({first.needed} needed)"
+        why += f", and {len(others)} more" if others else ""
     saved = best.saving_per_month
+    trusted = verdict.saving is not None
     return (
-        name,
-        watched,
-        cost,
+        job.name,
+        now,
+        number(cost_now),
+        then(late_now, best.late.value) if trusted else share(late_now),
+        span(saved.value, saved.low, saved.high) if trusted else "–",
+        number(verdict.claimed_per_month) if trusted else "–",
         best.policy,
         best.verdict,
-        span(saved.value, saved.low, saved.high),
-        number(best.claimed_per_month),
-        then(late_now, best.late.value),
-        f"{number(rescales_now)} → {number(best.rescales_per_day)}",
+        why,
     )
+
+
+def _late_text(job: JobResult) -> str:
+    """Since when a job was late at the end of its history."""
+    assert job.late_since_s is not None
+    if job.is_dated:
+        moment = datetime.fromtimestamp(job.begin_s + job.late_since_s, UTC)
+        return f"late since {moment:%Y-%m-%d %H:%M} UTC"
+    return f"late since {job_page.after(job.late_since_s)} after the begin"
 
 
 def write_report(found: Backtest, folder: Path) -> dict[str, Path]:
@@ -189,24 +199,20 @@ def _parts(found: Backtest, files: Sequence[str]) -> Iterator[str]:
         "intervals over the days of the history, widened by the model's error on the deployed "
         "configurations."
     )
-    yield _cost_and_lateness(found)
     if found.incumbent is not None:
         yield (
             f"Savings are counted against {found.incumbent}, which was not observed: the model "
             "replays it in place of the deployed configurations."
         )
-    yield section("Policies", table(FLEET_COLUMNS, fleet_rows(found)))
-    rows = [
-        (link(job.name, file), *_job_row(job, job.name)[1:])
-        for job, file in zip(found.jobs, files, strict=True)
-    ]
     yield section(
         "Jobs",
-        "Each job with its best policy; the job's own page has the others.",
-        table(JOB_COLUMNS, rows),
+        f"Each job with its best policy, what matters first: jobs that were late at the end, then "
+        f"by saving. Amounts in {found.currency}; the job's own page has the other policies.",
+        table(JOB_COLUMNS, _drawn_rows(found, files), cards=True),
     )
     for one in found.left_out:
         yield note(f"left out: {one}")
+    yield section("Policies", _cost_and_lateness(found), table(FLEET_COLUMNS, fleet_rows(found)))
     yield section(
         "How to read this",
         "The model of each job was fitted to its own history, and replayed the observed load with "
@@ -218,6 +224,20 @@ def _parts(found: Backtest, files: Sequence[str]) -> Iterator[str]:
         "backlog.",
         details("Versions", table(("of", "version"), sorted(found.versions.items()), prose=True)),
     )
+
+
+def _drawn_rows(found: Backtest, files: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The rows of the jobs, with links and colours."""
+    for at, job, line in _sorted(found):
+        name, now, *figures, word, why = _job_row(job, line)
+        late = line.late_since_s is not None
+        yield (
+            link(name, files[at]),
+            judged(now, "bad" if late else "good"),
+            *figures,
+            judged(word, job_page.HOW[word]) if word in job_page.HOW else word,
+            why,
+        )
 
 
 def _cost_and_lateness(found: Backtest) -> Html:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.control.beside import TWINS_SCHEMA, write_twins
 from dsp_gym.control.modes import INCUMBENT
+from dsp_gym.control.verdict_summary import VerdictSummary
 from dsp_gym.errors import DspGymError
 from dsp_gym.records.journal import segments_of
 from dsp_gym.records.shipped import folder_of
@@ -25,6 +27,7 @@ from dsp_gym.whatif.model import fitted
 from dsp_gym.whatif.policies import ReplayedPolicy
 from dsp_gym.whatif.replay import SEEDS, HistoryReplay, PolicyRun
 from dsp_gym.whatif.result import JobResult, Trust
+from dsp_gym.whatif.summary import leading, verdict_summary
 
 AT_ONCE = 200
 """Intervals between two documents of a replay that goes through a journal."""
@@ -65,6 +68,8 @@ class Follower:
         self._entrants: tuple[ReplayedPolicy, ...] = ()
         self._failures: dict[str, str] = {}
         self._configuration: object = None
+        self._found: tuple[tuple[int, int], JobResult] | None = None  # as of which interval
+        self._leader: str | None = None
 
     def look(self, *, final: bool = False, most: int | None = AT_ONCE) -> bool:
         """Take in what was appended, and go on.
@@ -113,9 +118,26 @@ class Follower:
         """
         if self.replay is None or self.history is None or not len(self.replay):
             return None
-        found = job_replay(self.history, self.replay)
-        found = found.model_copy(update={"failures": self._failures | found.failures})
-        return job_result(self.history, found, terms_of(self.history))
+        now = self.replay.begun, len(self.replay)
+        if self._found is None or self._found[0] != now:
+            found = job_replay(self.history, self.replay)
+            found = found.model_copy(update={"failures": self._failures | found.failures})
+            terms = replace(terms_of(self.history), trust=self.trust)
+            self._found = now, job_result(self.history, found, terms)
+        return self._found[1]
+
+    def verdict(self) -> VerdictSummary | None:
+        """What the result says of the policy that leads the job's page.
+
+        Returns:
+            The verdict in a few values; None before the first interval.
+        """
+        found = self.result()
+        if found is None:
+            return None
+        best = leading(found, self._leader)
+        self._leader = None if best is None else best.policy
+        return verdict_summary(found, best)
 
     def document(self) -> dict[str, Any]:
         """The file beside the journal, for the page and the metrics of the loop.
@@ -125,7 +147,11 @@ class Follower:
         """
         assert self.history is not None  # its caller looked
         assert self.replay is not None
-        return twins_document(self.history, self.replay, self._failures, self.trust)
+        found = self.verdict()
+        return {
+            **twins_document(self.history, self.replay, self._failures, self.trust),
+            "verdict": None if found is None else found.model_dump(mode="json"),
+        }
 
     def _read(self) -> bool:
         """Take in new entries; whether an interval has ended."""

@@ -99,13 +99,17 @@ def then(now: float | None, later: float) -> str:
     return f"{share(now)} → {share(later)}"
 
 
-def headline(job: JobResult) -> str:
+def headline(job: JobResult, best: PolicyClaim | None = None) -> str:
     """The result of a job in one sentence; a policy whose lateness forbids it is not named.
 
+    Args:
+        job: what was found about it.
+        best: the claim about the policy to name; None: that about the job's best one.
+
     Returns:
-        What the best policy would save, the verdict, and what that assumes.
+        What that policy would save, the verdict, and what that assumes.
     """
-    best = job.best
+    best = best or job.best
     if best is None:
         return f"{job.name}: no policy is sure to keep its lateness within the bound."
     saved, later, currency = best.saving_per_month, 100 * best.later.value, job.currency
@@ -169,7 +173,7 @@ def _parts(job: JobResult, trust: Trust) -> Iterator[str]:
         "What each policy would have saved",
         f"Amounts in {job.currency} per month of {HOURS_A_MONTH} hours. In brackets: 95 % "
         "intervals.",
-        table(columns, [_claim_row(one) for one in job.claims]),
+        table(columns, [_claim_row(one) for one in job.ranked()]),
         *_trips(job),
     )
     yield section(
@@ -321,16 +325,16 @@ def _label(policy: str) -> str:
 def _decisions(job: JobResult) -> Iterator[Html]:
     for name, changes in job.changes.items():
         kept = changes[:SHOWN_CHANGES]
-        rows = [(_after(one.t_s), one.what, one.reason) for one in kept]
+        rows = [(after(one.t_s), one.what, one.reason) for one in kept]
         cut = f", the first {len(kept)}" if len(kept) < len(changes) else ""
         summary = f"{_label(name)}: {len(changes)} rescale{'' if len(changes) == 1 else 's'}{cut}"
         yield details(summary, table(("after", "change", "reason"), rows, prose=True))
 
 
-def _after(seconds: float) -> str:
+def after(seconds: float) -> str:
     """Time since the begin of the history.
 
-    >>> _after(93_784)
+    >>> after(93_784)
     '1 d 02:03:04'
     """
     days, rest = divmod(int(seconds), 86_400)

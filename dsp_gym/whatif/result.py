@@ -174,6 +174,10 @@ class JobResult(ConfigModel):
     currency: str = Field(description="of its amounts of money, an ISO 4217 code")
     slo_latency_s: float = Field(description="bound on latency, s")
     observed: ObservedJob = Field(description="the deployed configurations")
+    late_since_s: float | None = Field(
+        None,
+        description="since when the job was late at the end, s since the begin; none: in time",
+    )
     incumbent: ReplayedIncumbent | None = Field(
         None, description="the policy that savings are counted against; none: what was deployed"
     )

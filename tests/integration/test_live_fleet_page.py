@@ -1,11 +1,10 @@
-"""The live page of a fleet, of a job of many vertices, and of twins, in a real browser."""
+"""The live page of a job of many vertices, and of twins, in a real browser."""
 
 from __future__ import annotations
 
 import pytest
 
 from dsp_gym.control.beside import write_twins
-from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.whatif.follow import Follower
 from dsp_gym.whatif.result import Trust
 from tests.browser import BROWSER, CONTRASTS, Browser
@@ -13,23 +12,9 @@ from tests.unit.control.serve.conftest import session_of
 
 pytestmark = [pytest.mark.slow, BROWSER]
 
-JOBS = 30
-WIDTHS = (390, 1400)
-ORDER = "[...document.querySelectorAll('#jobs a')].map(a => a.textContent)"
-SAVING = "[...document.querySelectorAll('#jobs tbody tr')].map(r => r.cells[1].textContent)"
+WIDTHS = (360, 1400)
 TWINS = """[...document.querySelectorAll('#twin-figures tbody tr')].map(r =>
   [r.dataset.policy, r.dataset.period, ...[...r.cells].slice(2).map(c => c.textContent)])"""
-
-
-class Saving(StatusBoard):
-    """The board of a job that could save so much a month; None: nothing is known."""
-
-    per_month: float | None = None
-
-    def saving(self):
-        if self.per_month is None:
-            return None
-        return {"per_month": self.per_month, "currency": "EUR", "policy": "ds2", "by": "twin"}
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +37,6 @@ def watched(tmp_path_factory):
         yield session
 
 
-@pytest.fixture(scope="module")
-def fleet(watched):
-    """Thirty jobs; every third could save something, and the last one most."""
-    boards = watched.server.boards
-    for number in range(JOBS - 1):
-        board = Saving(watched.run)
-        board.decided(watched.board.turn)
-        board.per_month = 10.0 * number if number % 3 == 0 else None
-        boards.put(f"team-{number % 4}-orders-{number:02}", board)
-    yield watched
-    for number in range(JOBS - 1):
-        boards.drop(f"team-{number % 4}-orders-{number:02}")
-
-
 def opened(browser: Browser, address: str, width: int, scheme: str) -> None:
     browser.page.emulate_media(color_scheme=scheme)
     browser.page.set_viewport_size({"width": width, "height": 900})
@@ -86,7 +57,7 @@ def test_twins_and_sixteen_vertices_fit(browser, watched, width, scheme):
     browser.wait_for("#twin-curves canvas")
     assert browser.run("document.querySelectorAll('#graph g').length") == 16
     assert browser.run("document.querySelectorAll('#twin-curves canvas').length") == 4
-    assert browser.run("document.getElementById('jobs').hidden")
+    assert browser.run("document.getElementById('fleet').hidden")
     fits(browser, width)
     browser.keep_picture(f"twins-{width}-{scheme}")
 
@@ -118,30 +89,12 @@ def test_twins_of_a_wrong_model_show_why_and_nothing_else(browser, watched):
     }}  # fmt: skip
     write_twins(folder, wrong)
     try:
-        opened(browser, watched.server.url, 390, "light")
+        opened(browser, watched.server.url, 360, "light")
         browser.wait_for("#twins:not([hidden])")
         said = browser.run("document.getElementById('twins-said').textContent")
         assert "No figures since the start: the model's cost is off by 40.0%." in said
         assert browser.run(TWINS) == []
         assert browser.run("document.getElementById('twin-curves').hidden")
-        fits(browser, 390)
+        fits(browser, 360)
     finally:
         write_twins(folder, kept)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_of_a_fleet_those_come_first_that_could_save_most(browser, fleet, width, scheme):
-    address = f"{fleet.server.url}/?job={fleet.run.writer.job}"
-    opened(browser, address, width, scheme)
-    browser.wait_for("#jobs tbody tr")
-    shown = browser.run(ORDER)
-    assert len(shown) == JOBS
-    worth = {job["job"]: job["saving"] for job in fleet.server.boards.document()["jobs"]}
-    known = [worth[name]["per_month"] for name in shown if worth[name] is not None]
-    assert known == sorted(known, reverse=True)
-    assert [worth[name] is None for name in shown] == sorted(worth[name] is None for name in shown)
-    assert browser.run(SAVING)[0] == "270 EUR"
-    assert browser.run(SAVING)[-1] == "–"
-    fits(browser, width)
-    browser.keep_picture(f"fleet-{width}-{scheme}")

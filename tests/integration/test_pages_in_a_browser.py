@@ -124,3 +124,19 @@ def test_a_report_fits_every_width_in_both_schemes(tab, request, name, width, sc
     assert min(contrasts) >= 4.5
     tab.keep_picture(f"{name}-{width}-{scheme}")
     assert tab.errors == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+def test_of_a_fleet_every_job_is_readable_on_a_phone(tab, fleet, width, scheme):
+    """The rows of the jobs are cards there: nothing of them has to be scrolled sideways."""
+    tab.page.set_viewport_size({"width": width, "height": 800})
+    tab.page.emulate_media(color_scheme=scheme)
+    tab.open(fleet.as_uri())
+    tab.wait_for(".cards")
+    assert tab.run("document.documentElement.scrollWidth") <= width
+    box = "document.querySelector('.cards').parentElement"
+    assert tab.run(f"{box}.scrollWidth <= {box}.clientWidth")
+    lead = tab.run("document.querySelector('.lead').textContent")
+    assert " jobs cost " in lead
+    assert "What blocks " in lead or "can be saved for certain" in lead

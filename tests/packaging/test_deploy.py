@@ -383,7 +383,7 @@ def dashboard() -> dict[str, Any]:
 
 def expressions() -> list[str]:
     """PromQL of the dashboard, variables filled in, and of the alerts."""
-    shown = [t["expr"] for panel in dashboard()["panels"] for t in panel["targets"]]
+    shown = [t["expr"] for panel in dashboard()["panels"] for t in panel.get("targets", ())]
     alerts = [rule["expr"] for group in alert_rules()["groups"] for rule in group["rules"]]
     return [re.sub(r"\$(\w+)", r"\1", expression) for expression in shown] + alerts
 
@@ -401,14 +401,58 @@ def test_every_metric_of_dashboard_and_alerts_is_exported_with_its_labels() -> N
     from tests.unit.control.serve.test_exporter import NAMES as ALWAYS
     from tests.unit.control.serve.test_exporter import OF_UPSTREAMS
     from tests.unit.control.serve.test_twins import NAMES as OF_TWINS
+    from tests.unit.control.serve.test_twins import OF_VERDICT
 
-    known = ALWAYS | OF_TWINS | OF_UPSTREAMS
+    known = ALWAYS | OF_TWINS | OF_VERDICT | OF_UPSTREAMS
     for expression in expressions():
         for name, selected in re.findall(r"dsp_gym_(\w+)(\{[^}]*\})?", expression):
             plain = re.sub(r"_(total|bucket)$", "", name)
             assert plain in known, expression
             labels = set(re.findall(r"(\w+)(?==|!)", selected))
             assert labels <= known[plain] | {"namespace", "job"}, expression
+
+
+def test_the_sums_of_a_fleet_count_every_job_once(tmp_path: Path) -> None:
+    """Two replicas export every job; of 300 USD a month 40 are certain, and 25 likely."""
+    jobs = {
+        "a": {"running_cost_per_month": 100, "claimed_per_month": 40, "late_for_seconds": 0},
+        "b": {"running_cost_per_month": 150, "claimed_per_month": 0, "late_for_seconds": 442},
+        "c": {"running_cost_per_month": 50, "late_for_seconds": 0},
+    }
+    series = [
+        (f'dsp_gym_{name}{{namespace="namespace",job="{job}",pod="{pod}"{more}}}', value)
+        for pod in ("gym-0", "gym-1")
+        for job, metrics in jobs.items()
+        for name, value in metrics.items()
+        for more in ['' if name == "late_for_seconds" else ',currency="USD"']
+    ]  # fmt: skip
+    for job, word, saved in (("a", "promote", 50), ("b", "keep watching", 25)):
+        series += [
+            (f'dsp_gym_saving_per_month{{namespace="namespace",job="{job}",pod="{pod}",bound='
+             f'"value",verdict="{word}",policy="planner",currency="USD"}}', saved)
+            for pod in ("gym-0", "gym-1")
+        ]  # fmt: skip
+    series.append(('dsp_gym_condition{namespace="namespace",job="c",condition="Ready"}', 0))
+    usd = '{currency="USD"}'
+    wanted = {
+        "Spent a month": (usd, 300), "Can be saved, certain": (usd, 40),
+        "Likely, not certain yet": (usd, 25), "Late now": ("{}", 1), "Not seen": ("{}", 1),
+        "Without a verdict": ("{}", 1), "Late, for how long": ('{job="b"}', 442),
+    }  # fmt: skip
+    shown = {one["title"]: one["targets"][0]["expr"] for one in dashboard()["panels"]
+             if one["title"] in wanted}  # fmt: skip
+    queries = [
+        {"expr": shown[title].replace("$namespace", "namespace"), "eval_time": "1m",
+         "exp_samples": [{"labels": labels, "value": value}]}
+        for title, (labels, value) in wanted.items()
+    ]  # fmt: skip
+    given = [{"series": name, "values": f"{value} {value}"} for name, value in series]
+    document = {"rule_files": [], "tests": [
+        {"interval": "1m", "input_series": given, "promql_expr_test": queries},
+    ]}  # fmt: skip
+    (tmp_path / "sums.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    done = promtool("test", "rules", "sums.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_panels_do_not_overlap() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
+from dsp_gym.control.overview import CAUSES, JobLine, causes, headline, place, totals
 from dsp_gym.control.serve.liveness import Liveness
 from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.errors import ConfigError, did_you_mean
@@ -139,28 +140,52 @@ class Boards:
         return bool(seen) or not there, said
 
     def document(self) -> Document:
-        """Write a line on each job, `dsp-gym/jobs/1`.
+        """Write a line on each job, and on all of them, `dsp-gym/jobs/1`.
 
         Returns:
-            The document, one entry per job in order of the names.
+            The document, one entry per job in order of the names; `fleet` has the order of what
+            matters.
         """
-        watched = [
-            {**_line(name, board.document()), "saving": board.saving()}
-            for name, board in self.all().items()
-        ]
-        others = [
-            {"job": name, "namespace": one.namespace, "watched": False, "held": one.reason}
-            for name, one in self.troubles().items()
-        ]
-        return {"schema": JOBS_SCHEMA, "jobs": sorted(watched + others, key=lambda job: job["job"])}
+        watched, lines = list[Document](), list[JobLine]()
+        for name, board in self.all().items():
+            line = replace(board.job_line(), name=name)
+            lines.append(line)
+            watched.append(_line(board, line))
+        for name, one in self.troubles().items():
+            watched.append(
+                {"job": name, "namespace": one.namespace, "watched": False, "held": one.reason}
+            )
+            lines.append(JobLine(name, trouble=one.reason))
+        return {
+            "schema": JOBS_SCHEMA,
+            "fleet": _fleet(lines),
+            "jobs": sorted(watched, key=lambda job: job["job"]),
+        }
 
 
-def _line(name: str, status: Document) -> Document:
+def _fleet(lines: list[JobLine]) -> Document:
+    return {
+        "headline": headline(lines),
+        "totals": [asdict(one) for one in totals(lines)],
+        "late": [line.name for line in lines if line.late_since_s is not None],
+        "causes": [asdict(one) for one in causes(lines)],
+        "order": [line.name for line in sorted(lines, key=place)],
+    }
+
+
+def _line(board: StatusBoard, line: JobLine) -> Document:
+    status = board.document()
     kept = ("namespace", "mode", "acting", "job_status", "held", "decisions_made", "t_s")
     conditions = {one["type"]: one["status"] for one in status["conditions"]}
+    verdict = line.verdict
     return {
-        "job": name,
+        "job": line.name,
         "watched": True,
         **{key: status[key] for key in kept},
         "conditions": conditions,
+        "now": board.glance()._asdict(),
+        "trouble": line.trouble,
+        "cause": None if line.cause is None else CAUSES.get(line.cause, line.cause),
+        "verdict": None if verdict is None else verdict.model_dump(mode="json"),
+        "saving": board.saving(),
     }

@@ -88,10 +88,7 @@ class Exporter:
                     self._seconds(board),
                     self._vertices(board),
                 )
-            _add(
-                families,
-                self._twins(board),
-            )
+            _add(families, self._job(board), self._verdict(board), self._twins(board))
         _add(families, self._not_watched(), self._faults(), self._upstreams())
         yield from families.values()
 
@@ -287,6 +284,56 @@ class Exporter:
             "Money per hour, in the currency of the label, of what the guardrails leave",
             ["policy", "currency"],
             [((name, price["currency"]), price["cost_per_hour"]) for name, price in prices],
+        )
+
+    def _job(self, board: StatusBoard) -> Iterator[Metric]:
+        """Show the running job: its cost, load and lateness; what is not known is absent."""
+        found, turn, common = board.glance(), board.turn, labels_of(board)
+        if turn is None:
+            return
+        late_since_s = found.late_since_s
+        late_s = 0.0 if late_since_s is None else turn.t_s - late_since_s
+        cost = found.cost_per_month
+        if cost is not None and found.currency is not None:
+            yield self._family(
+                common,
+                "running_cost_per_month",
+                "Money per month of 730 hours, in the currency of the label, of what runs",
+                ["currency"],
+                [((found.currency,), cost)],
+            )
+        for name, about, value in (
+            ("load_records_per_second", "Records offered to the sources", found.load_per_s),
+            ("backlog_seconds", "Records that wait, in seconds of arrivals", found.lag_s),
+            ("latency_p95_seconds", "End-to-end latency, 95th percentile", found.latency_p95_s),
+            ("slo_latency_seconds", "Bound of the latency", found.slo_latency_s),
+            ("late_for_seconds", "How long the job has been late; 0: it is in time", late_s),
+            ("late_share", "Late share of the last decisions, at most 720", found.late_share),
+        ):
+            if value is not None:
+                yield self._family(common, name, about, [], [((), value)])
+
+    def _verdict(self, board: StatusBoard) -> Iterator[Metric]:
+        """Show what the best policy saves; nothing without a trusted verdict."""
+        found, currency, common = board.verdict(), board.glance().currency, labels_of(board)
+        if found is None or found.saving is None or found.policy is None or currency is None:
+            return
+        yield self._family(
+            common,
+            "saving_per_month",
+            "Money a month that the best policy saves: expected, and the 95 % interval",
+            ["policy", "verdict", "bound", "currency"],
+            [
+                ((found.policy, found.word or "", bound, currency), value)
+                for bound, value in found.saving.model_dump().items()
+            ],
+        )
+        yield self._family(
+            common,
+            "claimed_per_month",
+            "Money a month that is certain to be saved: 0 until every condition holds",
+            ["policy", "currency"],
+            [((found.policy, currency), found.claimed_per_month)],
         )
 
     def _twins(self, board: StatusBoard) -> Iterator[Metric]:

@@ -1,4 +1,7 @@
-"""The last decisions of a loop as curves, and what today has cost: for the live page."""
+"""The last decisions of a loop as curves, and what today has cost: for the live page.
+
+The running job is one row of numbers for each decision, and so is what each policy recommends.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dsp_gym.arrays import Floats
+from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.strict_json import MISFITS
 from dsp_gym.control.turn import Turn
 from dsp_gym.errors import SchemaError
 from dsp_gym.job.cost import HOURS_A_MONTH, requested
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.configuration import Configuration, Configured
+from dsp_gym.loop.backlog import behind
+from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import SnapshotReader
@@ -28,16 +32,20 @@ from dsp_gym.records.journal import segments_of
 
 HISTORY_SCHEMA = "dsp-gym/history/1"
 
-QUANTITIES = (
+OBSERVED = (
     "t_s",
     "load_per_s",  # offered to the sources
     "running_tasks",
-    "recommended_tasks",  # of the acting policy, after guardrails
     "running_cost_per_h",
-    "recommended_cost_per_h",
     "lag_s",  # backlog in seconds of arrivals
     "latency_p95_s",
+    "behind",  # 1: late, or more than a minute of work waits
 )
+
+RECOMMENDED = ("recommended_tasks", "recommended_cost_per_h")
+"""Of one policy, after guardrails."""
+
+QUANTITIES = (*OBSERVED, *RECOMMENDED)
 
 KEPT = 720
 """Decisions: six hours at one in 30 s."""
@@ -60,6 +68,13 @@ LONGEST_GAP = 3.0
 """Intervals without a decision after which nothing is known of the cost."""
 
 
+class PolicyAdvice(NamedTuple):
+    """What a policy recommended at one decision."""
+
+    wanted: Configuration
+    reason: str
+
+
 class StatusHistory:
     """A ring of the last decisions; not safe to be used by two threads at once.
 
@@ -69,32 +84,37 @@ class StatusHistory:
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
-        self._rows: Floats = np.full((KEPT, len(QUANTITIES)), np.nan)
+        self._rows: Floats = np.full((KEPT, len(OBSERVED)), np.nan)
         self._made = self._recalled = 0
-        self._changes: deque[tuple[float, str]] = deque(maxlen=CHANGES)
-        self._wanted = ""
+        self._policies: dict[str, _PolicyHistory] = {}
         self._slo_latency_s: float | None = None
         self._currency: str | None = None
-        self._today: tuple[float, float, float] | None = None  # since when, running, recommended
+        self._today: tuple[float, float] | None = None  # since when, spent
 
-    def recall(self, folder: Path, job: str, acting: str, spec: JobSpec) -> None:
+    def recall(self, folder: Path, job: str, spec: JobSpec) -> None:
         """Take in the last decisions of a journal, made before this process was started.
 
         Args:
             folder: the journal's.
             job: name of the job.
-            acting: name of the acting policy.
             spec: the job; decisions on another graph are left out.
         """
         reader, names = SnapshotReader("journal"), {vertex.name for vertex in spec.vertices}
-        for one in past_decisions(folder, job, acting, KEPT):
+        for one in past_decisions(folder, job, KEPT):
             with contextlib.suppress(SchemaError, *MISFITS):
-                seen, guard = reader.read(one.snapshot), one.guard
+                seen = reader.read(one.snapshot)
                 if set(seen.topology.names(0)) != names:
                     continue
-                made = None if guard is None else decision_from_json([guard], seen.topology)
-                said = "" if guard is None else _said(guard)
-                self._put(float(seen.t_s[0]), seen, made, spec, said)
+                made = {
+                    policy: PolicyAdvice(
+                        Configuration.of_row(
+                            decision_from_json([guard], seen.topology), seen.topology
+                        ),
+                        _said(guard),
+                    )
+                    for policy, guard in one.guards.items()
+                }
+                self._put(float(seen.t_s[0]), seen, made, spec)
         self._recalled = self._made
 
     def add(self, turn: Turn) -> None:
@@ -102,54 +122,85 @@ class StatusHistory:
         newest_s = self._rows[(self._made - 1) % KEPT][0]  # NaN before the first
         if self._made == self._recalled and newest_s >= turn.t_s:
             self._made = self._recalled = 0  # of a clock that went back, such as a simulation's
-            self._changes.clear()
+            self._policies.clear()
             self._today = None
-        seen, guarded = turn.snapshot, turn.guarded
-        spec = None if seen is None else seen.topology.spec(0)
-        self._put(turn.t_s, seen, guarded, spec, "" if guarded is None else _reason(guarded))
+        seen = turn.snapshot
+        if seen is None:
+            self._put(turn.t_s, None, {}, None)
+            return
+        made = {
+            one.policy: PolicyAdvice(
+                Configuration.of_row(one.guarded, seen.topology), _reason(one.guarded)
+            )
+            for one in turn.judgements
+        }
+        self._put(turn.t_s, seen, made, seen.topology.spec(0))
 
     def _put(
         self,
         t_s: float,
         seen: MetricsSnapshot | None,
-        decided: Configured | None,
+        made: Mapping[str, PolicyAdvice],
         spec: JobSpec | None,
-        reason: str,
     ) -> None:
-        """Take in one decision; reason: why it is what it is."""
-        row: Floats = np.full(len(QUANTITIES), np.nan)
+        """Take in one decision."""
+        row: Floats = np.full(len(OBSERVED), np.nan)
         row[0] = t_s
         if seen is not None and spec is not None:
-            row[1], row[6] = _arrivals(seen)
-            row[2], row[4] = _tasks_and_cost(Configuration.of_row(seen, seen.topology), spec)
-            row[7] = float(seen.latency_p95_s[0])
+            row[1], row[4] = _arrivals(seen)
+            row[2], row[3] = _tasks_and_cost(Configuration.of_row(seen, seen.topology), spec)
+            row[5] = float(seen.latency_p95_s[0])
+            row[6] = float(behind(seen).is_behind[0])
             self._slo_latency_s, self._currency = float(spec.slo.latency_s), spec.prices.currency
-            if decided is not None:
-                wanted = Configuration.of_row(decided, seen.topology)
-                row[3], row[5] = _tasks_and_cost(wanted, spec)
-                if str(wanted) != self._wanted:
-                    self._changes.append((t_s, f"{wanted}: {reason[:LONGEST]}"))
-                    self._wanted = str(wanted)
-        self._spend(row)
-        self._rows[self._made % KEPT] = row
+        hours = self._hours_until(t_s)
+        if self._today is None or t_s // DAY_S != self._today[0] // DAY_S:
+            self._today, hours = (t_s, 0.0), 0.0
+            for policy in self._policies.values():
+                policy.today = 0.0
+        cost = float(self._rows[(self._made - 1) % KEPT][_RUNNING])
+        if hours > 0 and math.isfinite(cost):
+            self._today = self._today[0], self._today[1] + hours * cost
+        place = self._made % KEPT
+        for name in {*self._policies, *made}:
+            own = self._policies.setdefault(name, _PolicyHistory())
+            own.put(place, t_s, hours, made.get(name), spec)
+        self._rows[place] = row
         self._made += 1
 
-    def document(self, job: str, acting: str) -> Document:
+    def _hours_until(self, t_s: float) -> float:
+        """Hours since the decision before, whose configurations ran or were wanted meanwhile.
+
+        Returns:
+            Hours; 0 after a gap, over which nothing is known of the cost, or before the first.
+        """
+        seconds = t_s - float(self._rows[(self._made - 1) % KEPT][0]) if self._made else math.nan
+        return seconds / 3600 if 0 < seconds <= LONGEST_GAP * self._interval_s else 0.0
+
+    def document(self, job: str, acting: str, policy: str | None = None) -> Document:
         """Write the curves, `dsp-gym/history/1`.
 
         Args:
             job: name of the job.
             acting: name of the acting policy.
+            policy: whose recommendations are shown; None: those of the acting one.
 
         Returns:
             The document, JSON-able: lists of equal length, unknown numbers null.
         """
-        first = max(0, self._made - KEPT)
-        rows = self._rows[np.arange(first, self._made) % KEPT]
+        shown = policy or acting
+        own = self._policies.get(shown, _PolicyHistory())
+        places = self._places()
+        rows = np.column_stack([self._rows[places], own.rows[places]])
+        first_s = rows[0, 0] if len(rows) else 0.0
+        today = None
+        if self._today is not None:
+            since_s, running = self._today
+            today = {"since_s": since_s, "running": running, "recommended": own.today}
         return {
             "schema": HISTORY_SCHEMA,
             "job": job,
             "acting": acting,
+            "policy": shown,
             "decisions_made": self._made - self._recalled,
             "slo_latency_s": self._slo_latency_s,
             "currency": self._currency,
@@ -157,18 +208,45 @@ class StatusHistory:
                 name: [_known(value) for value in rows[:, place].tolist()]
                 for place, name in enumerate(QUANTITIES)
             },
-            "changes": [
-                {"t_s": t_s, "text": text}
-                for t_s, text in self._changes
-                if len(rows) and t_s >= rows[0, 0]
-            ],
-            "today": None
-            if self._today is None
-            else dict(zip(("since_s", "running", "recommended"), self._today, strict=True)),
+            "changes": [{"t_s": t_s, "text": text} for t_s, text in own.changes if t_s >= first_s],
+            "today": today,
         }
 
+    def _places(self) -> Ints:
+        """Places of the ring that are filled, in the order of time."""
+        return np.arange(max(0, self._made - KEPT), self._made) % KEPT
+
+    def glance(self) -> Glance:
+        """Look at the running job.
+
+        Returns:
+            Its figures at the last decision, and its lateness in all that are kept.
+        """
+        rows = self._rows[self._places()]
+        if not len(rows):
+            return Glance()
+        last = dict(zip(OBSERVED, map(_known, rows[-1].tolist()), strict=True))
+        is_behind = rows[:, OBSERVED.index("behind")]
+        known = np.flatnonzero(np.isfinite(is_behind))
+        in_time = known[is_behind[known] == 0]
+        late = known[known > in_time[-1]] if len(in_time) else known
+        cost = last["running_cost_per_h"]
+        return Glance(
+            currency=self._currency,
+            cost_per_month=None if cost is None else HOURS_A_MONTH * cost,
+            late_since_s=float(rows[late[0], 0]) if len(late) else None,
+            late_share=float(is_behind[known].mean()) if len(known) else None,
+            slo_latency_s=self._slo_latency_s,
+            latency_p95_s=last["latency_p95_s"],
+            lag_s=last["lag_s"],
+            load_per_s=last["load_per_s"],
+        )
+
     def saving(self, acting: str) -> Document | None:
-        """Compare the cost of the last recommendation with that of the running configuration.
+        """Compare the cost of the recommendations with that of the running configurations.
+
+        One decision would say another amount in every interval: this is the mean of all that are
+        kept.
 
         Args:
             acting: name of the acting policy.
@@ -176,35 +254,67 @@ class StatusHistory:
         Returns:
             Money per month, its currency and the policy; None where it is not known.
         """
-        row = self._rows[(self._made - 1) % KEPT]
-        running, wanted = (float(row[QUANTITIES.index(name)]) for name in _COSTS)
-        if not self._made or not math.isfinite(running - wanted):
+        own, places = self._policies.get(acting), self._places()
+        if own is None:
+            return None
+        saved = self._rows[places, _RUNNING] - own.rows[places, RECOMMENDED.index(_WANTED)]
+        known = saved[np.isfinite(saved)]
+        if not len(known):
             return None
         return {
-            "per_month": HOURS_A_MONTH * (running - wanted),
+            "per_month": HOURS_A_MONTH * float(known.mean()),
             "currency": self._currency,
             "policy": acting,
             "by": "advice",
         }
 
-    def _spend(self, row: Floats) -> None:
-        """Add what the time since the last decision has cost; a day begins at midnight, UTC."""
-        t_s = float(row[0])
-        if self._today is None or t_s // DAY_S != self._today[0] // DAY_S:
-            self._today = t_s, 0.0, 0.0
-            return
-        before = self._rows[(self._made - 1) % KEPT]
-        seconds = t_s - float(before[0])
-        if not 0 < seconds <= LONGEST_GAP * self._interval_s:
-            return
-        since_s, *spent = self._today
-        running, recommended = (float(before[QUANTITIES.index(name)]) for name in _COSTS)
-        if math.isfinite(running) and math.isfinite(recommended):
-            hours = seconds / 3600
-            self._today = since_s, spent[0] + hours * running, spent[1] + hours * recommended
+
+class Glance(NamedTuple):
+    """The running job at the last decision; None: not known."""
+
+    currency: str | None = None
+    cost_per_month: float | None = None
+    late_since_s: float | None = None  # None: in time, too
+    late_share: float | None = None  # of the decisions that are kept
+    slo_latency_s: float | None = None
+    latency_p95_s: float | None = None
+    lag_s: float | None = None
+    load_per_s: float | None = None
 
 
-_COSTS = ("running_cost_per_h", "recommended_cost_per_h")
+class _PolicyHistory:
+    """What one policy recommended at the last decisions."""
+
+    def __init__(self) -> None:
+        self.rows: Floats = np.full((KEPT, len(RECOMMENDED)), np.nan)
+        self.changes: deque[tuple[float, str]] = deque(maxlen=CHANGES)
+        self.today = 0.0  # what its recommendations would have cost
+        self._wanted = ""
+        self._cost_per_h = math.nan  # of the last recommendation
+
+    def put(
+        self,
+        place: int,
+        t_s: float,
+        hours: float,
+        made: PolicyAdvice | None,
+        spec: JobSpec | None,
+    ) -> None:
+        """Take in one decision, `hours` after the one before."""
+        if hours > 0 and math.isfinite(self._cost_per_h):
+            self.today += hours * self._cost_per_h
+        self.rows[place], self._cost_per_h = math.nan, math.nan
+        if made is None or spec is None:
+            return
+        self.rows[place] = _tasks_and_cost(made.wanted, spec)
+        self._cost_per_h = float(self.rows[place, RECOMMENDED.index(_WANTED)])
+        if str(made.wanted) != self._wanted:
+            self.changes.append((t_s, f"{made.wanted}: {made.reason[:LONGEST]}"))
+            self._wanted = str(made.wanted)
+
+
+_RUNNING = OBSERVED.index("running_cost_per_h")
+_WANTED = "recommended_cost_per_h"
 
 
 def _reason(guarded: GuardedDecision) -> str:
@@ -213,7 +323,7 @@ def _reason(guarded: GuardedDecision) -> str:
     return f"{found[-1].guardrail}: {found[-1].reason}" if found else guarded.proposed.reasons[0]
 
 
-def _said(guard: Mapping[str, Any]) -> str:
+def _said(guard: Document) -> str:
     """Say the same of a guarded decision in a journal as `_reason` of one just made."""
     found = guard["interventions"]
     last = found[-1] if found else None
@@ -244,13 +354,14 @@ def _known(value: float) -> float | None:
 
 
 class PastDecision(NamedTuple):
-    """One decision of the acting policy, as documents of the wire."""
+    """One decision, as documents of the wire."""
 
-    snapshot: Mapping[str, Any]
-    guard: Mapping[str, Any] | None
+    snapshot: Document
+    guards: Mapping[str, Document]
+    """The guarded decision of each policy."""
 
 
-def past_decisions(folder: Path, job: str, acting: str, most: int) -> list[PastDecision]:
+def past_decisions(folder: Path, job: str, most: int) -> list[PastDecision]:
     """Read the last decisions in a journal.
 
     A line that cannot be read is left out: curves are for people, and the journal has its own
@@ -259,22 +370,21 @@ def past_decisions(folder: Path, job: str, acting: str, most: int) -> list[PastD
     Args:
         folder: the journal's.
         job: name of the job.
-        acting: name of the acting policy.
         most: decisions.
 
     Returns:
         Decisions in the order of the journal.
     """
-    found: list[PastDecision] = []
+    found: list[tuple[Document, dict[str, Document]]] = []
     for kind, policy, body in _entries(folder, job):
         if kind == "snapshot":
-            found.append(PastDecision(body, None))
-        elif policy == acting and found:
-            found[-1] = found[-1]._replace(guard=body)
-    return found[-most:]
+            found.append((body, {}))
+        elif policy is not None and found:
+            found[-1][1][policy] = body
+    return [PastDecision(*one) for one in found[-most:]]
 
 
-def _entries(folder: Path, job: str) -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
+def _entries(folder: Path, job: str) -> Iterator[tuple[str, str | None, Document]]:
     for line in _lines(folder):
         end = line[-TAIL:]
         if b'"kind":"snapshot"' in end or b'"kind":"guard"' in end:

@@ -63,6 +63,7 @@ def _pages() -> Document:
         "/v1/history": _of_job(
             "History",
             "dsp-gym/history/1: the last decisions as curves, and what today has cost",
+            policy="whose recommendations are shown; left out: those of the acting policy",
         ),
         "/v1/twins": _of_job(
             "Twins",
@@ -75,7 +76,8 @@ def _pages() -> Document:
     }
 
 
-def _of_job(schema: str, about: str) -> Document:
+def _of_job(schema: str, about: str, **others: str) -> Document:
+    """Describe what is read of one job; others: further parameters of the query."""
     found = _get(about, _json(schema))
     found["get"]["responses"] |= {
         "400": {
@@ -86,12 +88,13 @@ def _of_job(schema: str, about: str) -> Document:
     }
     found["get"]["parameters"] = [
         {
-            "name": "job",
+            "name": name,
             "in": "query",
             "required": False,
             "schema": {"type": "string"},
-            "description": "which of several jobs",
+            "description": said,
         }
+        for name, said in {"job": "which of several jobs", **others}.items()
     ]
     return found
 

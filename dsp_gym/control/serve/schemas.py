@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from dsp_gym.control.beside import TWINS_SCHEMA
+from dsp_gym.control.overview import CAUSES, FleetTotals
 from dsp_gym.control.serve.boards import JOBS_SCHEMA
 from dsp_gym.control.serve.conditions import CONDITIONS
-from dsp_gym.control.serve.history import HISTORY_SCHEMA, QUANTITIES
+from dsp_gym.control.serve.history import HISTORY_SCHEMA, QUANTITIES, Glance
 from dsp_gym.control.serve.status import STATUS_SCHEMA
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.wire import Document
@@ -55,7 +58,7 @@ def _jobs() -> Document:
         per_month=_NUMBER,
         currency=_or_null(_TEXT),
         policy=_TEXT,
-        by={"enum": ["twin", "advice"]},
+        by={"enum": ["verdict", "advice"]},
     )
     watched = _object(
         job=_TEXT,
@@ -68,11 +71,50 @@ def _jobs() -> Document:
         decisions_made=_COUNT,
         t_s=_or_null(_NUMBER),
         conditions=_by_name(_TRUTH),
+        now=_object(**{name: _or_null(_glance(name)) for name in Glance._fields}),
+        trouble=_or_null(_TEXT),
+        cause=_or_null(_TEXT),
+        verdict=_or_null(_verdict()),
         saving=_or_null(saving),
     )
     in_trouble = _object(job=_TEXT, namespace=_or_null(_TEXT), watched={"const": False}, held=_TEXT)
     jobs = _list({"anyOf": [watched, in_trouble]})
-    return _object(schema={"const": JOBS_SCHEMA}, jobs=jobs)
+    return _object(schema={"const": JOBS_SCHEMA}, fleet=_fleet(), jobs=jobs)
+
+
+def _glance(name: str) -> Document:
+    return _TEXT if name == "currency" else _NUMBER
+
+
+def _fleet() -> Document:
+    """Describe what is said of all jobs together."""
+    text = {"currency": _TEXT, "jobs": _COUNT, "claimed_jobs": _COUNT, "likely_jobs": _COUNT}
+    text |= {"rescue_jobs": _COUNT}
+    sums = _object(**{one.name: text.get(one.name, _NUMBER) for one in fields(FleetTotals)})
+    return _object(
+        headline=_TEXT,
+        totals=_list(sums),
+        late=_list(_TEXT),
+        causes=_list(_object(code={"enum": list(CAUSES)}, text=_TEXT, jobs=_list(_TEXT))),
+        order=_list(_TEXT),
+    )
+
+
+def _verdict() -> Document:
+    """Describe a verdict: the policy that leads the page of a job."""
+    words = {"enum": ["promote", "rescue", "keep watching", "reject", None]}
+    return _object(
+        policy=_or_null(_TEXT),
+        word=words,
+        sentence=_TEXT,
+        days=_NUMBER,
+        cost_per_month=_NUMBER,
+        late=_or_null(_NUMBER),
+        late_then=_or_null(_NUMBER),
+        saving=_or_null(_object(value=_NUMBER, low=_NUMBER, high=_NUMBER)),
+        claimed_per_month=_NUMBER,
+        blocks=_list(_object(subject=_TEXT, found=_TEXT, needed=_TEXT)),
+    )
 
 
 def _status() -> Document:
@@ -158,6 +200,7 @@ def _history() -> Document:
         schema={"const": HISTORY_SCHEMA},
         job=_TEXT,
         acting=_TEXT,
+        policy=_TEXT,
         decisions_made=_COUNT,
         slo_latency_s=_or_null(_NUMBER),
         currency=_or_null(_TEXT),
@@ -176,5 +219,6 @@ def _twins() -> Document:
         curves={"type": ["object", "null"]},
         failures={"type": "object"},
         until_s=_or_null(_NUMBER),
+        verdict=_or_null(_verdict()),
     )
     return {**found, "additionalProperties": True}

@@ -283,7 +283,9 @@ class _Pages(_Site):
         self._made: dict[str, Callable[[Head], Answer]] = {
             "/v1/jobs": lambda head: _json(owner.boards.document()),
             "/v1/status": lambda head: self._of_job(head, StatusBoard.document),
-            "/v1/history": lambda head: self._of_job(head, StatusBoard.curves),
+            "/v1/history": lambda head: self._of_job(
+                head, lambda board: board.curves(_parameter(head.query, "policy"))
+            ),
             "/v1/twins": lambda head: self._of_job(head, StatusBoard.twins),
             "/v1/openapi.json": lambda head: _json(owner.interface),
         }

@@ -12,15 +12,17 @@ from dsp_gym.arrays import finite
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.beside import TWINS_SCHEMA, TwinsFile
 from dsp_gym.control.guarded_policy import Judgement
+from dsp_gym.control.overview import JobLine
 from dsp_gym.control.serve.conditions import FULL, Conditions
 from dsp_gym.control.serve.counts import Counts
-from dsp_gym.control.serve.history import StatusHistory
+from dsp_gym.control.serve.history import Glance, StatusHistory
 from dsp_gym.control.serve.versions import version_of
 from dsp_gym.control.turn import Turn
-from dsp_gym.job.cost import HOURS_A_MONTH
+from dsp_gym.control.verdict_summary import VerdictSummary
+from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.validity import validity_of
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.snapshot import FAILED, MetricsSnapshot
 from dsp_gym.loop.wire import Document, costs_to_json
 
 STATUS_SCHEMA = "dsp-gym/status/1"
@@ -33,9 +35,6 @@ SILENT_INTERVALS = 2.0
 
 LONGEST = 600
 """Characters of a reason in the status; the journal has all of it."""
-
-NO_LATER = 0.001
-"""Share of the time by which a policy may be later than the incumbent and still count as saving."""
 
 
 class StatusBoard:
@@ -62,7 +61,7 @@ class StatusBoard:
         self._history = StatusHistory(run.interval_s)
         self._twins = TwinsFile(run.writer.folder)
         if run.writer.folder is not None:
-            self._history.recall(run.writer.folder, run.writer.job, run.acting, run.spec)
+            self._history.recall(run.writer.folder, run.writer.job, run.spec)
         self._decisions: deque[Document] = deque(maxlen=KEPT)
         self._document: Document | None = None  # of the last decision, once it was asked for
 
@@ -124,14 +123,75 @@ class StatusBoard:
                 self._document = self._made(self.turn)
             return self._document
 
-    def curves(self) -> Document:
+    def curves(self, policy: str | None = None) -> Document:
         """Write the last decisions as curves, and what today has cost.
+
+        Args:
+            policy: whose recommendations are shown; None: those of the acting policy.
 
         Returns:
             A `dsp-gym/history/1` document, JSON-able.
+
+        Raises:
+            ConfigError: No policy of that name is asked.
+        """
+        if policy is not None and policy not in self.versions:
+            raise ConfigError(
+                "no policy of that name is asked",
+                key="policy",
+                value=policy,
+                remedy=did_you_mean(policy, self.versions),
+            )
+        with self.lock:
+            return self._history.document(self.run.writer.job, self.run.acting, policy)
+
+    def glance(self) -> Glance:
+        """Look at the running job.
+
+        Returns:
+            Its cost, load and lateness at the last decision.
         """
         with self.lock:
-            return self._history.document(self.run.writer.job, self.run.acting)
+            return self._history.glance()
+
+    def verdict(self) -> VerdictSummary | None:
+        """Read the verdict that the process of the twins has reached.
+
+        Returns:
+            The verdict; None where there are no twins.
+        """
+        with self.lock:
+            return self._twins.verdict()
+
+    def trouble(self) -> str | None:
+        """Say why the job is not seen, or does not run.
+
+        Returns:
+            A sentence; None where it runs, or nothing was decided yet.
+        """
+        if self.turn is None:
+            return None
+        if not self.is_ready:
+            return self.readiness()
+        seen = self.turn.snapshot
+        down = seen is not None and int(seen.status[0]) == FAILED
+        return "the job has failed" if down else None
+
+    def job_line(self) -> JobLine:
+        """Make the line of the job in the overview of a fleet.
+
+        Returns:
+            Its cost, since when it is late, and the verdict on its best policy.
+        """
+        found = self.glance()
+        return JobLine(
+            name=self.run.writer.job,
+            currency=found.currency,
+            cost_per_month=found.cost_per_month,
+            late_since_s=found.late_since_s,
+            trouble=self.trouble(),
+            verdict=self.verdict(),
+        )
 
     def twins(self) -> Document:
         """Read the figures of the twins that another process drives beside the journal.
@@ -142,20 +202,28 @@ class StatusBoard:
         with self.lock:
             found = self._twins.document()
         empty: Document = {"periods": {}, "curves": None, "failures": {}, "until_s": None}
+        empty["verdict"] = None
         return {"schema": TWINS_SCHEMA, "job": self.run.writer.job, **(found or empty)}
 
     def saving(self) -> Document | None:
-        """Find what the job could save by the policy that saves most and is no later.
+        """Find what the job could save.
 
         Returns:
-            Money per month, its currency, the policy, and `by`: `twin`, or `advice` for the cost of
-            the acting policy's recommendation; None where neither says anything.
+            Money per month, its currency, the policy, and `by`: `verdict`, or `advice` for the mean
+            cost of the acting policy's recommendations; None where neither says anything.
         """
-        found = twin_saving(self.twins())
-        if found is not None:
-            return found
-        with self.lock:
-            return self._history.saving(self.run.acting)
+        verdict = self.verdict()
+        if verdict is None:
+            with self.lock:
+                return self._history.saving(self.run.acting)
+        if verdict.saving is None:
+            return None
+        return {
+            "per_month": verdict.saving.value,
+            "currency": self.glance().currency,
+            "policy": verdict.policy,
+            "by": "verdict",
+        }
 
     def decided(self, turn: Turn) -> None:
         """Take in a decision."""
@@ -215,31 +283,6 @@ def costs(turn: Turn, one: Judgement) -> Document:
     topology = turn.snapshot.topology
     wanted = Configuration.of_row(one.guarded, topology)
     return costs_to_json(topology.spec(0), wanted.parallelism, wanted.memory_level)
-
-
-def twin_saving(twins: Document) -> Document | None:
-    """Find what the best twin saves that is no later than the incumbent's twin.
-
-    Returns:
-        As `StatusBoard.saving` gives it; None where the model is not trusted, or there are no
-        twins.
-    """
-    start = twins["periods"].get("start")
-    if not start or not start["policies"]:
-        return None
-    good = {
-        name: one["saved"]
-        for name, one in start["policies"].items()
-        if one["later_s"] <= NO_LATER * start["seconds"]
-    }
-    best = max(good, key=lambda name: good[name])
-    per_h = 3600 * good[best] / max(start["seconds"], 1.0)
-    return {
-        "per_month": HOURS_A_MONTH * per_h,
-        "currency": twins["currency"],
-        "policy": best,
-        "by": "twin",
-    }
 
 
 def validity(turn: Turn, one: Judgement) -> Document | None:

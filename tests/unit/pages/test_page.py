@@ -96,3 +96,11 @@ def test_a_table_without_heads_has_rows_alone():
 def test_sentences_in_a_table_wrap():
     assert '<table class="prose">' in table(("a",), [("b",)], prose=True)
     assert ".prose" in page("")
+
+
+def test_on_cards_every_cell_has_its_head_before_it_but_for_the_title_and_whole_lines():
+    text = table(("job", "now:", 'costs "a" month'), [("q1", "late", "3")], cards=True)
+    assert '<table class="cards">' in text
+    assert '<tr class="heads"><th>job</th><th>now</th>' in text
+    assert '<td>q1</td><td class="across">late</td>' in text
+    assert '<td data-label="costs &quot;a&quot; month">3</td>' in text

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from dsp_gym.control.gate import GateConfig
+from dsp_gym.whatif.fleet_page import JOB_COLUMNS, job_rows, page_names, write_report
 from dsp_gym.whatif.fleet_page import headline as fleet_headline
-from dsp_gym.whatif.fleet_page import page_names, write_report
 from dsp_gym.whatif.history import Decided
 from dsp_gym.whatif.job_page import beside_rows, headline, job_page, verdict_rows
 from dsp_gym.whatif.result import (
@@ -20,6 +20,7 @@ from dsp_gym.whatif.result import (
     ReplayedIncumbent,
     Trust,
 )
+from dsp_gym.whatif.summary import leading, verdict_summary
 from dsp_gym.whatif.verdict import VerdictTerms, judge
 from tests.unit.whatif.histories import document, observed
 
@@ -101,12 +102,6 @@ def test_the_headline_never_names_a_policy_whose_lateness_forbids_it():
     assert headline(both).startswith("ours would save")
     alone = job({"ds2": LATE})
     assert headline(alone) == "orders: no policy is sure to keep its lateness within the bound."
-    many = document(["a", "b"])
-    assert fleet_headline(many).startswith("ds2 would have saved at least")
-    late = [one.model_copy(update={"jobs_late": 1, "claimed_per_month": 0.0}) for one in many.fleet]
-    said = fleet_headline(many.model_copy(update={"fleet": tuple(late)}))
-    assert "ds2" not in said
-    assert "planner" not in said
 
 
 def test_what_decides_the_verdict_and_was_assumed_is_named_in_it():
@@ -209,3 +204,65 @@ def test_names_of_others_become_neither_paths_nor_markup(tmp_path):
         assert "<img" not in text
         assert "<!--<script>" not in text
         assert "<i>1/s" not in text
+
+
+def fleet(*jobs: JobResult):
+    """Jobs of one document, called a, b, c, ..."""
+    named = [one.model_copy(update={"name": "abcdef"[k]}) for k, one in enumerate(jobs)]
+    return document(["orders"]).model_copy(update={"jobs": tuple(named)})
+
+
+def test_the_fleet_leads_with_money_certainty_and_what_is_in_the_way():
+    """Costs are those of the document's jobs; of 1,460 a month 180 are certain, 212 likely."""
+    found = fleet(job({"ds2": GOOD}), job({"ds2": GOOD}, 2.0), job({"ds2": LATE}))
+    spent = sum(one.observed.cost_per_month for one in found.jobs)
+    assert fleet_headline(found) == (
+        f"3 jobs cost {spent:,.0f} USD a month. 180 USD can be saved for certain, on 1 job; "
+        "another 212 USD (180 to 239) likely, on 1 job. What blocks the rest: not watched for long "
+        "enough (1 job); every policy is late too often (1 job)."
+    )
+
+
+def test_of_a_fleet_late_jobs_come_first_then_those_that_save_most():
+    late = job({"ds2": GOOD}).model_copy(update={"late_since_s": 3600.0})
+    less = ranged(0.08, 0.06, 0.1), GOOD[1]
+    rows = job_rows(fleet(job({"ds2": less}), job({"ds2": GOOD}), late))
+    assert [row[0] for row in rows] == ["c", "b", "a"]
+    assert rows[0][1].startswith("late since ")
+    assert {row[1] for row in rows[1:]} == {"in time"}
+    assert all(len(row) == len(JOB_COLUMNS) for row in rows)
+
+
+def test_a_model_that_is_not_trusted_gives_the_fleet_no_figures():
+    wrong = job({"ds2": GOOD}, cost_per_month=100.0, model_cost_per_month=150.0)
+    wrong = wrong.model_copy(update={"distrust": ("the model's cost is off by 50 %",)})
+    (row,) = job_rows(fleet(wrong))
+    assert dict(zip(JOB_COLUMNS, row, strict=True))["saves a month"] == "–"
+    said = fleet_headline(fleet(wrong, job({"ds2": GOOD})))
+    assert "the model does not fit (1 job)" in said
+    assert "180 USD can be saved for certain, on 1 job." in said
+
+
+def test_the_policy_that_leads_stays_while_another_saves_hardly_more():
+    more = ranged(0.146, 0.1235, 0.165), GOOD[1]
+    both = job({"ds2": GOOD, "ours": more})
+    spent = both.observed.model_copy(update={"cost_per_month": MONTH})
+    both = both.model_copy(update={"observed": spent})
+    assert both.best.policy == "ours"
+    assert leading(both, None).policy == "ours"
+    assert leading(both, "ds2").policy == "ds2"
+    much = job({"ds2": GOOD, "ours": (ranged(0.3, 0.28, 0.32), GOOD[1])})
+    assert leading(much, "ds2").policy == "ours"
+    worse = job({"ds2": WORSE, "ours": GOOD})
+    assert leading(worse, "ds2").policy == "ours"  # a better verdict counts at once
+    assert leading(job({"ds2": LATE, "ours": GOOD}), "ds2").policy == "ours"
+    assert leading(both, "gone").policy == "ours"
+    assert leading(job({"ds2": LATE}), "ds2") is None
+
+
+def test_the_gravest_condition_of_a_verdict_is_named_first():
+    found = job({"ds2": WORSE}, days=2.0)
+    summary = verdict_summary(found, found.best)
+    assert [one.subject for one in summary.blocks] == ["saving", "days observed"]
+    assert summary.sentence == headline(found)
+    assert (summary.policy, summary.word) == ("ds2", "reject")

@@ -44,6 +44,31 @@ function moment(t) {
   return new Date(t * 1000).toLocaleTimeString();
 }
 
+// Since when, by the clock of the process: "for 1 h 20 min, since 14:02", with the day if it is another one.
+function since(then, now) {
+  const long = `for ${lasting(now - then)}, since`;
+  if (then < UNIX_S) return `${long} ${moment(then)}`;
+  const from = new Date(then * 1000), clock = from.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const day = now - then < 43200 ? "" : `${from.toLocaleDateString([], { day: "numeric", month: "short" })}, `;
+  return `${long} ${day}${clock}`;
+}
+function lasting(seconds) {
+  const minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60);
+  if (minutes < 1) return `${Math.max(0, Math.round(seconds))} s`;
+  if (hours < 1) return `${minutes} min`;
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
+}
+const percent = share => share === null || share === undefined ? "–" : `${number(100 * share)} %`;
+const counted = (count, word) => `${count.toLocaleString("en-US")} ${word}${count === 1 ? "" : "s"}`;
+
+// The policy that the page of a job shows: the one that acts, or else the one that the verdict names.
+const ACTS = ["canary", "active"];
+function leads(s, line) {
+  const best = line && line.verdict ? line.verdict.policy : null;
+  return best !== null && best in s.policies && !ACTS.includes(s.mode) ? best : s.acting;
+}
+const ledBy = (all, shown) => Object.entries(all).sort(([one], [other]) => (other === shown) - (one === shown));
+
 function conditions(s) {
   at("conditions").replaceChildren(...s.conditions.map(c => {
     const names = CONDITIONS[c.type] || {};
@@ -57,26 +82,26 @@ function conditions(s) {
   }));
 }
 
-// What the acting policy wants, and why, once.
-function wish(s) {
-  const acting = s.policies[s.acting] || {};
-  const moves = s.vertices.map(v => [v, v.policies[s.acting]]).filter(([v, p]) => p && changes(v, p));
+// What the shown policy wants, and why, once.
+function wish(s, shown) {
+  const acting = s.policies[shown] || {};
+  const moves = s.vertices.map(v => [v, v.policies[shown]]).filter(([v, p]) => p && changes(v, p));
   const what = moves.map(([v, p]) => `${v.name} ` + (p.target_memory_level === v.current.memory_level
     ? `${v.current.parallelism} → ${p.target}`
     : `${level(v.current.parallelism, v.current.memory_level)} → ${level(p.target, p.target_memory_level)}`)).join(", ");
   const why = [...new Set(moves.map(([, p]) => p.sentence))].join("; ") || acting.reason;  // a guardrail's, if it moves
   at("wish").textContent = !s.vertices.length || !acting.reason ? ""
-    : `${s.acting} ${what ? `recommends ${what}` : "keeps the running configuration"}: ${why}`;
+    : `${shown} ${what ? `recommends ${what}` : "keeps the running configuration"}: ${why}`;
 }
 function changes(v, p) {
   return p.target !== v.current.parallelism || p.target_memory_level !== v.current.memory_level;
 }
 
-function vertices(s) {
+function vertices(s, shown) {
   const rows = [];
   for (const v of s.vertices) {
     let first = true;
-    for (const [policy, p] of Object.entries(v.policies)) {
+    for (const [policy, p] of ledBy(v.policies, shown)) {
       const because = cell(p.reason);
       because.title = p.sentence;
       const made = row([
@@ -88,7 +113,7 @@ function vertices(s) {
         cell(policy === "incumbent" ? null : `${p.lower}–${p.upper}`, "number"),
         cell(p.confidence === null ? null : `${Math.round(100 * p.confidence)} %`, "number"),
         because,
-      ], [policy === s.acting ? "acting" : "", changes(v, p) ? "change" : ""].join(" "));
+      ], [policy === shown ? "acting" : "", changes(v, p) ? "change" : ""].join(" "));
       made.dataset.vertex = v.name;
       made.dataset.policy = policy;
       rows.push(made);
@@ -100,8 +125,8 @@ function vertices(s) {
   fill("vertices", rows);
 }
 
-function policies(s) {
-  fill("policies", Object.entries(s.policies).map(([name, p]) => {
+function policies(s, shown) {
+  fill("policies", ledBy(s.policies, shown).map(([name, p]) => {
     const made = row([
       cell(name + (name === s.acting ? " (acting)" : "")),
       cell(p.failure || (p.fallback_active ? "the fallback decides" : "itself"), p.fallback_active ? "bad" : "good"),
@@ -112,16 +137,16 @@ function policies(s) {
       cell(p.reason),
       cell([...(p.interventions || []).map(i => `${i.guardrail}: ${i.reason}`),
         ...(p.validity ? p.validity.sentences : [])].join("; ") || null),
-    ], name === s.acting ? "acting" : "");
+    ], name === shown ? "acting" : "");
     made.dataset.policy = name;
     return made;
   }));
 }
 
-function decisions(s) {
+function decisions(s, shown) {
   fill("decisions", s.decisions.slice(0, 20).map(d => {
-    const own = d.policies[s.acting];
-    return row([cell(moment(d.t_s)), cell(s.acting),
+    const own = d.policies[shown];
+    return row([cell(moment(d.t_s)), cell(shown),
       cell(own ? `${own.changes ? "" : "keeps "}${own.configuration} (${own.reason})` : null),
       cell(d.held ? `held: ${d.held}` : d.asked ? "asked of the job" : "shown only", d.held ? "warn" : "")]);
   }));
@@ -145,7 +170,7 @@ function layers(all) {
   return found;
 }
 const short = text => text.length > 20 ? `${text.slice(0, 19)}…` : text;
-function graph(s) {
+function graph(s, shown) {
   const all = s.vertices;
   if (!all.length) { at("graph").replaceChildren(); return; }
   const found = layers(all), most = Math.max(...found.map(one => one.length));
@@ -167,7 +192,7 @@ function graph(s) {
       ? `M${fromX + WIDE},${fromY + HIGH / 2} C${toX - GAP / 2},${fromY + HIGH / 2} ${fromX + WIDE + GAP / 2},${toY + HIGH / 2} ${toX},${toY + HIGH / 2}`
       : `M${fromX + WIDE / 2},${fromY + HIGH} C${fromX + WIDE / 2},${toY - GAP / 2} ${toX + WIDE / 2},${fromY + HIGH + GAP / 2} ${toX + WIDE / 2},${toY}` }));
   }
-  for (const v of all) drawn.append(vertex(v, v.policies[s.acting], place.get(v.name)));
+  for (const v of all) drawn.append(vertex(v, v.policies[shown], place.get(v.name)));
   at("graph").replaceChildren(drawn);
 }
 function vertex(v, wanted, [x, y]) {
@@ -189,32 +214,38 @@ function vertex(v, wanted, [x, y]) {
 }
 
 // ---- the last hours ----
-function figures(h) {
+function put(parts, title, value, about, feel, name) {
+  const box = document.createElement("div"), dd = cell(value, feel, "dd");
+  if (about) dd.append(" ", cell(about, "", "small"));
+  if (name) box.className = name;
+  box.append(cell(title, "", "dt"), dd);
+  parts.push(box);
+}
+function figures(h, line) {
   const last = name => h.curves[name].at(-1) ?? null;
-  const parts = [];
-  const put = (title, value, unit, feel) => {
-    const box = document.createElement("div"), dd = cell(value, feel, "dd");
-    if (unit) dd.append(" ", cell(unit, "", "small"));
-    box.append(cell(title, "", "dt"), dd);
-    parts.push(box);
-  };
+  const parts = [], now = line.now, verdict = line.verdict, saved = verdict && verdict.saving;
   const both = (now, wanted) => now === wanted || wanted === "–" ? now : `${now} → ${wanted}`;
+  put(parts, "costs a month", money(now.cost_per_month, h.currency), "of 730 hours", "", "first");
+  const range = saved ? `${number(saved.low)} to ${number(saved.high)}, by ${verdict.policy}` : "no verdict yet";
+  put(parts, "saves a month", saved ? money(saved.value, h.currency) : "–", range, "", "first");
+  const share = verdict ? verdict.late : now.late_share, then = verdict ? verdict.late_then : null;
+  put(parts, "late", both(percent(share), percent(then)), "of the time", "", "first");
   if (h.today) {
-    put("cost today", money(h.today.running, h.currency), `since ${moment(h.today.since_s)}`);
-    put(`today as ${h.acting} recommends`, money(h.today.recommended, h.currency));
+    put(parts, "cost today", money(h.today.running, h.currency), `since ${moment(h.today.since_s)}`);
+    put(parts, `today as ${h.policy} recommends`, money(h.today.recommended, h.currency));
   }
-  put("cost per hour", both(number(last("running_cost_per_h")), number(last("recommended_cost_per_h"))), h.currency);
-  put("tasks", both(number(last("running_tasks")), number(last("recommended_tasks"))));
-  put("load", number(last("load_per_s")), "records/s");
+  put(parts, "cost per hour", both(number(last("running_cost_per_h")), number(last("recommended_cost_per_h"))), h.currency);
+  put(parts, "tasks", both(number(last("running_tasks")), number(last("recommended_tasks"))));
+  put(parts, "load", number(last("load_per_s")), "records/s");
   const slo = h.slo_latency_s, late = slo !== null && last("latency_p95_s") > slo;
-  put("latency p95", number(last("latency_p95_s")), slo === null ? "s" : `s, SLO ${number(slo)} s`, late ? "bad" : "");
-  put("backlog", number(last("lag_s")), "s of arrivals");
+  put(parts, "latency p95", number(last("latency_p95_s")), slo === null ? "s" : `s, SLO ${number(slo)} s`, late ? "bad" : "");
+  put(parts, "backlog", number(last("lag_s")), "s of arrivals");
   at("figures").replaceChildren(...parts);
 }
 function curves(h) {
   const box = at("curves"), c = h.curves;
   const line = (name, values, style) => ({ name, values, style: style || "line" });
-  const wanted = `${h.acting} recommends`;
+  const wanted = `${h.policy} recommends`;
   const panel = (title, unit, lines, bound) => ({ title, unit, lines, bound: bound ?? null, height: 130 });
   const chart = {
     x: c.t_s, time: c.t_s.length && c.t_s[0] < UNIX_S ? "elapsed" : "date", hidden: [],
@@ -233,20 +264,20 @@ function curves(h) {
 }
 
 let drawn = "";
-async function hours(s) {
-  const key = `${s.job} ${s.decisions_made}`;
+async function hours(s, line, shown) {
+  const key = `${s.job} ${s.decisions_made} ${shown} ${line.verdict ? line.verdict.sentence : ""}`;
   if (key === drawn || !s.decisions_made) return;
-  const found = await ask(`v1/history?job=${encodeURIComponent(s.job)}`);
+  const found = await ask(`v1/history?job=${encodeURIComponent(s.job)}&policy=${encodeURIComponent(shown)}`);
   if (found === null) return;
   drawn = key;
-  figures(found);
+  figures(found, line);
   curves(found);
 }
 
 // ---- what policies did with twins of the job: another process drives them, see `dsp-gym backtest --follow` ----
 const PERIODS = { start: "since the start", today: "today" };
 let twinned = "", asked = 0;
-async function twins(s) {
+async function twins(s, shown) {
   const key = `${s.job} ${s.decisions_made}`;
   if (key === twinned && ++asked < 5) return; // they are behind, and answer when they are done
   twinned = key; asked = 0;
@@ -255,10 +286,10 @@ async function twins(s) {
   at("twins").hidden = !periods.length;
   if (!periods.length) return;
   at("twins-said").textContent = twinsSaid(found, s);
-  fill("twin-figures", periods.flatMap(([period, p]) => Object.entries(p.policies).map(([name, one]) => {
+  fill("twin-figures", periods.flatMap(([period, p]) => ledBy(p.policies, shown).map(([name, one]) => {
     const made = row([cell(name, "", "th"), cell(PERIODS[period]), cell(money(one.cost, found.currency), "number"),
       cell(money(one.saved, found.currency), "number"), cell(number(one.late_s), "number"),
-      cell(number(one.later_s), "number"), cell(number(one.rescales), "number")], name === s.acting ? "acting" : "");
+      cell(number(one.later_s), "number"), cell(number(one.rescales), "number")], name === shown ? "acting" : "");
     made.dataset.policy = name;
     made.dataset.period = period;
     return made;
@@ -290,7 +321,7 @@ function twinCurves(found) {
   if (!box.matches(":hover")) box.dispatchEvent(new Event("redraw", { bubbles: true }));
 }
 
-function show(s) {
+function show(s, line, shown) {
   at("job").textContent = (s.namespace ? s.namespace + "/" : "") + s.job;
   document.title = `${s.job} · dsp-gym shadow`;
   at("mode").textContent = `mode ${s.mode}, job ${s.job_status || "not seen"}`;
@@ -300,31 +331,86 @@ function show(s) {
   const once = labels ? `; series that differ in ${labels} alone are counted once` : "";
   at("seen").textContent = `decision ${s.decisions_made} at ${moment(s.t_s)}; age of data ${age}, window ${full} full${once}`;
   at("notice").textContent = s.held ? `Held: ${s.held}` : "";
-  wish(s); conditions(s); graph(s); vertices(s); policies(s); decisions(s);
+  at("alarm").textContent = line.now.late_since_s === null ? "" : capital(`${lateness(line)}.`);
+  at("verdict").textContent = line.verdict ? line.verdict.sentence : !s.decisions_made ? ""
+    : "No verdict yet: dsp-gym backtest --follow on the journals reaches it beside this process.";
+  wish(s, shown); conditions(s); graph(s, shown); vertices(s, shown); policies(s, shown); decisions(s, shown);
   document.body.dataset.decision = s.decisions_made;
+  document.body.dataset.policy = shown;
 }
-function jobs(all, chosen) {
-  at("jobs").hidden = all.length < 2;
-  fill("jobs", all.length < 2 ? [] : all.map(j => {
-    const seen = j.watched && j.conditions.Ready !== "False", saves = j.saving;
-    const link = cell(j.job, seen ? "" : "bad", "a"), first = cell("", "", "th");
-    link.href = `?job=${encodeURIComponent(j.job)}`;
-    link.title = j.held || "";
-    if (j.job === chosen) link.setAttribute("aria-current", "page");
-    first.append(link);
-    return row([first, cell(saves ? money(saves.per_month, saves.currency) : null, "number"),
-      cell(saves ? `${saves.policy}${saves.by === "twin" ? "" : ", as it advises now"}` : null),
-      cell(j.watched ? j.held || j.job_status || "not seen" : "not watched", seen ? "" : "bad")]);
-  }));
+const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
+function lateness(line) {
+  const { late_since_s: from, latency_p95_s: latency, slo_latency_s: slo, lag_s: lag } = line.now;
+  const why = latency > slo ? `p95 latency ${number(latency)} s, SLO ${number(slo)} s` : `${number(lag)} s of work wait`;
+  return `late ${since(from, line.t_s)}: ${why}`;
 }
-// Those that could save most come first.
-function sorted(all) {
-  const worth = j => j.saving ? j.saving.per_month : -Infinity;
-  return [...all].sort((one, other) => worth(other) === worth(one) ? 0 : worth(other) - worth(one));
+
+// ---- all jobs: what is spent, what can be saved, what is wrong ----
+const JUDGED = { promote: ["✓ promote", "good"], rescue: ["✓ rescue", "good"],
+  "keep watching": ["… keep watching", "warn"], reject: ["✗ reject", "bad"] };
+const HEADS = ["", "", "costs", "late", "saves", "by", "verdict", ""];
+const STATES = { RUNNING: ["in time", "good"], SAVEPOINTING: ["takes a savepoint", "warn"],
+  RESTARTING: ["restarts", "warn"], FAILED: ["has failed", "bad"] };
+function state(line) {
+  if (!line.watched) return [`not watched: ${line.held}`, "bad"];
+  if (line.now.late_since_s !== null) return [lateness(line), "bad"];
+  if (line.trouble !== null) return [line.trouble, "bad"];
+  return STATES[line.job_status] || ["not looked at yet", "soft"];
 }
+function saves(line) {
+  const found = line.saving, range = line.verdict && line.verdict.saving;
+  if (!found) return "–";
+  const about = range && range.low !== range.high ? ` (${number(range.low)} to ${number(range.high)})` : "";
+  return `${line.verdict ? "" : "≈ "}${money(found.per_month, found.currency)}${about}`;
+}
+function whyNot(line) {
+  if (!line.watched || !line.cause) return "";
+  const [first, ...others] = line.verdict && line.verdict.policy && line.trouble === null ? line.verdict.blocks : [];
+  const found = first ? `: ${first.found} (${first.needed} needed)` : "";
+  return `${line.cause}${found}${others.length ? `, and ${others.length} more` : ""}`;
+}
+function jobRow(line) {
+  const verdict = line.verdict, now = line.now || {}, [text, feel] = state(line);
+  const [word, how] = verdict && JUDGED[verdict.word] || ["–", "soft"];
+  const share = verdict ? verdict.late : now.late_share, then = verdict ? verdict.late_then : null;
+  const policy = !line.saving ? null : verdict ? verdict.policy : `${line.saving.policy}, as it advises`;
+  const link = cell(line.job, "", "a"), first = cell("", "", "th");
+  link.href = `?job=${encodeURIComponent(line.job)}`;
+  first.append(link);
+  const cells = [first, cell(text, feel), cell(money(now.cost_per_month, now.currency), "number"),
+    cell(then === null || then === undefined ? percent(share) : `${percent(share)} → ${percent(then)}`, "number"),
+    cell(saves(line), "number"), cell(policy), cell(word, how), cell(whyNot(line))];
+  cells.forEach((one, k) => { if (HEADS[k]) one.dataset.label = HEADS[k]; else one.classList.add("across"); });
+  if (verdict) cells[7].title = verdict.sentence;
+  const made = row(cells, feel === "bad" ? "late" : "");
+  made.dataset.job = line.job;
+  return made;
+}
+function fleet(found) {
+  const said = found.fleet, lines = new Map(found.jobs.map(line => [line.job, line]));
+  const late = said.late.map(name => lines.get(name)), parts = [];
+  at("fleet-title").textContent = counted(found.jobs.length, "job");
+  document.title = `${found.jobs.length} jobs · dsp-gym shadow`;
+  const [first] = said.order.map(name => lines.get(name)).filter(line => late.includes(line));
+  at("fleet-alarm").textContent = !late.length ? ""
+    : late.length === 1 ? `${first.job} has been ${lateness(first)}.` : `${late.length} jobs are late; ${first.job} has been ${lateness(first)}.`;
+  at("fleet-headline").textContent = said.headline;
+  for (const one of said.totals) {
+    put(parts, "spent a month", money(rounded(one.spent), one.currency), counted(one.jobs, "job"));
+    put(parts, "can be saved, certain", money(rounded(one.claimed), one.currency),
+      `a month, on ${counted(one.claimed_jobs, "job")}`, one.claimed > 0 ? "good" : "");
+    put(parts, "likely, not certain yet", money(rounded(one.likely), one.currency),
+      one.likely_jobs ? `${number(one.likely_low)} to ${number(one.likely_high)} a month, on ${counted(one.likely_jobs, "job")}` : "a month");
+  }
+  put(parts, "late now", `${late.length} of ${found.jobs.length}`, "jobs", late.length ? "bad" : "good");
+  at("fleet-figures").replaceChildren(...parts);
+  fill("jobs", said.order.map(name => jobRow(lines.get(name))));
+  document.body.dataset.jobs = found.jobs.length;
+}
+const rounded = value => Math.abs(value) >= 10 ? Math.round(value) : value;
 function absent(name, job) {
   at("job").textContent = name || "no job";
-  at("mode").textContent = at("seen").textContent = at("wish").textContent = "";
+  for (const part of ["mode", "seen", "alarm", "verdict", "wish"]) at(part).textContent = "";
   at("notice").textContent = job ? `Not watched: ${job.held}` : "There is no such job to be watched.";
   at("twins").hidden = true;
   for (const part of ["conditions", "graph", "figures"]) at(part).replaceChildren();
@@ -347,13 +433,22 @@ async function ask(path) {
   if (!answer.ok && answer.status !== 404) throw new Error(`status ${answer.status}`);
   return answer.ok ? answer.json() : null;
 }
+async function job(name, all) {
+  const line = all.find(j => j.job === name), status = name === null ? null : await ask(`v1/status?job=${encodeURIComponent(name)}`);
+  if (status === null || !line || !line.watched) { absent(name, line); return; }
+  const shown = leads(status, line);
+  show(status, line, shown);
+  await hours(status, line, shown);
+  await twins(status, shown);
+}
 async function poll() {
   try {
-    const all = sorted((await ask("v1/jobs")).jobs);
-    const chosen = new URLSearchParams(location.search).get("job") || (all.length ? all[0].job : null);
-    jobs(all, chosen);
-    const status = chosen === null ? null : await ask(`v1/status?job=${encodeURIComponent(chosen)}`);
-    if (status === null) absent(chosen, all.find(j => j.job === chosen)); else { show(status); await hours(status); await twins(status); }
+    const found = await ask("v1/jobs"), all = found.jobs, named = new URLSearchParams(location.search).get("job");
+    const one = named !== null || all.length < 2;
+    at("fleet").hidden = one;
+    at("one").hidden = !one;
+    at("back").hidden = all.length < 2;
+    if (one) await job(named ?? (all.length ? all[0].job : null), all); else { at("notice").textContent = ""; fleet(found); }
     document.body.dataset.connected = "true";
   } catch (error) {
     at("notice").textContent = error instanceof Refused

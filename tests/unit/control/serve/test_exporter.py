@@ -43,6 +43,13 @@ NAMES = {
     "model_info": {"job_file", "sha256"},
     "predicted_cost_per_hour": {"policy", "currency"},
     "writes": {"outcome"},
+    "running_cost_per_month": {"currency"},
+    "load_records_per_second": set(),
+    "backlog_seconds": set(),
+    "latency_p95_seconds": set(),
+    "slo_latency_seconds": set(),
+    "late_for_seconds": set(),
+    "late_share": set(),
     "build_info": {"version"},
 }
 

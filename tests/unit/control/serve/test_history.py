@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from dsp_gym.control.serve import history as module
@@ -103,7 +105,7 @@ def test_after_a_restart_the_curves_go_on_where_they_ended(tmp_path):
         spec, folder = session.run.spec, session.run.writer.folder
         turns = [session.run.turn() for _ in range(3)]
     found = StatusHistory(30.0)
-    found.recall(folder, "flink-wordcount", "ds2", spec)
+    found.recall(folder, "flink-wordcount", spec)
     again = found.document("flink-wordcount", "ds2")
     assert again["decisions_made"] == 0
     for name, values in before["curves"].items():
@@ -116,7 +118,7 @@ def test_after_a_restart_the_curves_go_on_where_they_ended(tmp_path):
     assert later["decisions_made"] == 1
     assert len(later["curves"]["t_s"]) == 34
     other = StatusHistory(30.0)  # a simulation begins at 0 again
-    other.recall(folder, "flink-wordcount", "ds2", spec)
+    other.recall(folder, "flink-wordcount", spec)
     other.add(replace(turns[0], t_s=1.0))
     assert other.document("flink-wordcount", "ds2")["curves"]["t_s"] == [1.0]
 
@@ -132,8 +134,68 @@ def test_what_a_journal_says_of_another_job_or_in_a_damaged_line_is_not_drawn(tm
     lines[snapshots[1]] = b"{" + lines[snapshots[1]]
     file.write_bytes(b"".join(lines))
     found = StatusHistory(30.0)
-    found.recall(folder, "flink-wordcount", "ds2", spec)
+    found.recall(folder, "flink-wordcount", spec)
     assert len(found.document("w", "ds2")["curves"]["t_s"]) == 4
     found = StatusHistory(30.0)
-    found.recall(folder, "another", "ds2", spec)
+    found.recall(folder, "another", spec)
     assert found.document("w", "ds2")["curves"]["t_s"] == []
+
+
+def test_the_recommendations_of_every_policy_are_drawn_not_those_of_the_acting_one_alone(turns):
+    found = StatusHistory(30.0)
+    for turn in turns:
+        found.add(turn)
+    last = {one.policy: one.guarded for one in turns[-1].judgements}
+    for policy in ("network", "ds2", "incumbent"):
+        document = found.document("words", "ds2", policy)
+        assert (document["acting"], document["policy"]) == ("ds2", policy)
+        told = document["curves"]["recommended_tasks"][-1]
+        assert told == last[policy].parallelism[0].sum()
+    running, kept = (
+        found.document("words", "ds2", "incumbent")["curves"][name]
+        for name in ("running_cost_per_h", "recommended_cost_per_h")
+    )
+    assert kept == running  # the incumbent recommends what runs
+    own = {name: found.document("w", "ds2", name)["today"] for name in ("ds2", "incumbent")}
+    assert own["incumbent"]["recommended"] == pytest.approx(own["incumbent"]["running"])
+    assert own["ds2"]["recommended"] != own["incumbent"]["recommended"]
+
+
+def test_the_saving_as_advised_is_the_mean_of_many_decisions_and_does_not_flip(turns):
+    found, told = StatusHistory(30.0), []
+    for turn in turns:
+        found.add(turn)
+        told.append(found.saving("ds2")["per_month"])
+    curves = found.document("words", "ds2")["curves"]
+    pairs = zip(curves["running_cost_per_h"], curves["recommended_cost_per_h"], strict=True)
+    each = [730 * (running - wanted) for running, wanted in pairs]
+    assert told[-1] == pytest.approx(sum(each) / len(each), rel=1e-4)
+    steps = [abs(one - other) for one, other in pairwise(told[20:])]
+    assert max(steps) < max(each) - min(each)
+    assert max(steps) <= (max(each) - min(each)) / 20
+
+
+def test_a_job_is_late_since_the_first_decision_of_the_last_run_of_late_ones(turns):
+    found = StatusHistory(30.0)
+    assert found.glance().late_since_s is None
+    slow = [replace(turn, snapshot=_late(turn.snapshot, 442.0)) for turn in turns[:6]]
+    fine = [replace(turn, snapshot=_late(turn.snapshot, 0.1)) for turn in turns[6:8]]
+    again = [replace(turn, snapshot=_late(turn.snapshot, 9.0)) for turn in turns[8:12]]
+    for turn in [*slow, *fine]:
+        found.add(turn)
+    assert found.glance().late_since_s is None
+    for turn in again:
+        found.add(turn)
+    seen = found.glance()
+    assert seen.late_since_s == turns[8].t_s
+    assert seen.late_share == pytest.approx(10 / 12)
+    assert (seen.latency_p95_s, seen.slo_latency_s) == (9.0, 2.0)
+    assert seen.cost_per_month == pytest.approx(
+        730 * found.document("words", "ds2")["curves"]["running_cost_per_h"][-1], rel=1e-5
+    )
+
+
+def _late(seen, latency_s):
+    """The same snapshot with another latency, and nothing that waits."""
+    latency = np.full_like(seen.latency_p95_s, latency_s)
+    return replace(seen, latency_p95_s=latency, pending_records=0.0 * seen.pending_records)

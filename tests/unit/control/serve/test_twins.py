@@ -8,7 +8,6 @@ import math
 import pytest
 
 from dsp_gym.control.beside import TWINS_FILE, write_twins
-from dsp_gym.control.serve.status import twin_saving
 from dsp_gym.whatif.follow import Follower
 from dsp_gym.whatif.result import Trust
 from tests.unit.control.serve.conftest import ask
@@ -23,6 +22,12 @@ NAMES = {
     "twins_until_seconds": set(),
 }
 """Metrics of twins, with their own labels."""
+
+OF_VERDICT = {
+    "saving_per_month": {"policy", "verdict", "bound", "currency"},
+    "claimed_per_month": {"policy", "currency"},
+}
+"""Metrics of the verdict, likewise."""
 
 
 def driven(session) -> dict:
@@ -40,7 +45,8 @@ def test_without_twins_there_are_no_periods_and_no_metrics(serving):
     session.run.run(steps=3)
     found = ask(f"{session.server.url}/v1/twins").json
     assert found == {"schema": "dsp-gym/twins/1", "job": "flink-wordcount", "periods": {},
-                     "curves": None, "failures": {}, "until_s": None}  # fmt: skip
+                     "curves": None, "failures": {}, "until_s": None,
+                     "verdict": None}  # fmt: skip
     assert not [name for name in scraped(session) if name.startswith("twin")]
 
 
@@ -79,33 +85,54 @@ def test_where_the_model_is_wrong_there_are_no_figures_and_no_saving_of_twins(se
     document = driven(session)
     for said in document["periods"].values():
         said |= {"policies": {}, "distrust": ["the model's cost is off by 40.0%"]}
+    document["verdict"] |= {"saving": None, "late_then": None, "claimed_per_month": 0.0}
     write_twins(session.run.writer.folder, document)
     families = scraped(session)
     assert "twin_cost" not in families or not families["twin_cost"]
     assert value(families, "twin_trusted", period="start") == 0
     (job,) = ask(f"{session.server.url}/v1/jobs").json["jobs"]
-    assert job["saving"]["by"] == "advice"
+    assert job["saving"] is None
+    assert not set(OF_VERDICT) & set(families)
 
 
-def test_a_job_could_save_by_the_twin_that_saves_most_and_is_no_later(serving):
-    policies = {
-        "incumbent": {"saved": 0.0, "later_s": 0.0},
-        "late": {"saved": 9.0, "later_s": 60.0},
-        "good": {"saved": 2.0, "later_s": 3.0},
-    }
-    start = {"policies": policies, "seconds": 7200.0}
-    found = twin_saving({"periods": {"start": start}, "currency": "EUR"})
-    assert found == {"per_month": 730.0, "currency": "EUR", "policy": "good", "by": "twin"}
+def test_the_verdict_names_the_policy_and_the_saving_once_twins_are_driven(serving):
     session = serving()
     assert session.board.saving() is None
     session.run.run(steps=20)
+    curves = session.board.curves()["curves"]
+    pairs = zip(curves["running_cost_per_h"], curves["recommended_cost_per_h"], strict=True)
+    mean = sum(running - wanted for running, wanted in pairs) / 20
     advice = session.board.saving()
-    last = {name: values[-1] for name, values in session.board.curves()["curves"].items()}
-    assert advice["per_month"] == pytest.approx(
-        730 * (last["running_cost_per_h"] - last["recommended_cost_per_h"]), abs=1e-3
-    )
-    driven(session)
-    assert session.board.saving()["by"] == "twin"
+    assert (advice["by"], advice["policy"]) == ("advice", "ds2")
+    assert advice["per_month"] == pytest.approx(730 * mean, abs=1e-3)
+    found = driven(session)["verdict"]
+    told = ask(f"{session.server.url}/v1/jobs").json
+    (job,) = told["jobs"]
+    assert job["verdict"] == found
+    assert found["policy"] is not None
+    assert job["saving"] == {
+        "per_month": found["saving"]["value"], "currency": "USD",
+        "policy": found["policy"], "by": "verdict",
+    }  # fmt: skip
+    assert told["fleet"]["totals"][0]["spent"] == pytest.approx(job["now"]["cost_per_month"])
+    families = scraped(session)
+    for bound, amount in found["saving"].items():
+        assert value(families, "saving_per_month", bound=bound) == amount
+    for name, labels in OF_VERDICT.items():
+        for sample in families[name]:
+            assert set(sample.labels) - {"namespace", "job"} == labels
+
+
+def test_a_verdict_of_another_release_is_none_and_the_twins_stay(serving):
+    session = serving()
+    session.run.run(steps=20)
+    document = driven(session)
+    write_twins(session.run.writer.folder, {**document, "verdict": {"word": "perhaps"}})
+    assert session.board.verdict() is None
+    assert session.board.twins()["periods"] == document["periods"]
+    later = {**document["verdict"], "of_a_later_release": 1}
+    write_twins(session.run.writer.folder, {**document, "verdict": later})
+    assert session.board.verdict().sentence == document["verdict"]["sentence"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "dsp-gym/twins/9"}', "\udcff"])
