@@ -30,7 +30,7 @@ START_MS = 1_000_000
 class Answering:
     """Answers by path; `late_s` holds every answer back, `asked` lists what came.
 
-    `accounts` lists what stood in each request's Authorization.
+    `accounts` lists what stood in each request's Authorization, `bodies` the JSON that was sent.
     """
 
     url: str
@@ -38,6 +38,7 @@ class Answering:
     late_s: float = 0.0
     asked: list[str] = field(default_factory=list)
     accounts: list[str | None] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
 
     def answer(self, target: str) -> tuple[int, str]:
         self.asked.append(target)
@@ -56,6 +57,9 @@ def answering() -> Iterator[Answering]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             told.accounts.append(self.headers.get("Authorization"))
+            sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if self.headers.get("Content-Type") == "application/json":
+                told.bodies.append(json.loads(sent))
             status, text = told.answer(self.path)
             try:
                 self.send_response(status)
@@ -64,7 +68,7 @@ def answering() -> Iterator[Answering]:
             except OSError:
                 return  # whoever asked did not wait
 
-        do_POST = do_GET
+        do_POST = do_PUT = do_GET
 
         def log_message(self, *_: object) -> None:
             return

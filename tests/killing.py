@@ -86,8 +86,8 @@ def rescale(stage: Stage, tasks: tuple[int, ...], point: str, attended: bool = F
             timeout_s=stage.timeout_s,
             poll_s=stage.poll_s,
             on_event=step,
-            finisher=stage.finisher(rest) if attended else None,
         )
+        actuator.finisher = stage.finisher(rest) if attended else None
         levels = np.array([list(actuator._known.memory_level.values())])
         actuator.apply(wanted(np.array([tasks]), levels))
         actuator.wait(stage.timeout_s * 3)

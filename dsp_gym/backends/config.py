@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from dsp_gym.backends.flink.program import UserProgram
 from dsp_gym.backends.flink.prometheus_api import LABELS_ARE, LabelsText
 from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.backends.upstream.access import AccessConfig
@@ -61,6 +62,10 @@ class PlaceConfig(ConfigModel):
         description="folder of savepoints as the cluster sees it (resubmit); none: that of the "
         "local cluster",
     )
+    program: UserProgram | None = Field(
+        None,
+        description="how a job of your own is submitted (resubmit): its jar, arguments and options",
+    )
     lease: str | None = Field(
         None,
         min_length=1,
@@ -103,6 +108,10 @@ class PlaceConfig(ConfigModel):
             )
         if self.kubernetes is not None and self.job_id is not None:
             raise ValueError("a resource on Kubernetes has one job; job_id tells jobs of one name")
+        if self.program is not None and self.actuator != "resubmit":
+            raise ValueError("program is for actuator: resubmit; no other submits a job again")
+        if self.kubernetes is not None and self.program is not None:
+            raise ValueError("the operator submits a job on Kubernetes; leave program out")
         if self.lease is not None:
             self._check_lease(self.lease)
         if self.rest_url is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.discovery.document import Written
 from dsp_gym.backends.discovery.kubernetes import REST_OF_RESOURCE
 from dsp_gym.backends.flink.submissions import shown
@@ -66,12 +67,38 @@ def fleet_files(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[
     told = {folder / DISCOVERED: json.dumps(document, indent=2) + "\n"}
     runs = _runs(files, out.absolute(), place)
     for name, config in runs.items():
-        parse(RunConfig, config, name)
-        told[folder / name] = f"# kind: shadow\n{dump_yaml(config, flow=None)}"
+        where = parse(RunConfig, config, name).where
+        told[folder / name] = f"# kind: shadow\n{dump_yaml(config, flow=None)}{how_to_act(where)}"
     if _is_on_kubernetes(place) and runs:
         told[folder / VALUES] = _values(files, place)
     told[folder / README] = _readme(files, out, place, list(runs))
     return told
+
+
+def how_to_act(where: PlaceConfig) -> str:
+    """Say in the configuration of a job on a plain Flink what only its owner knows.
+
+    Args:
+        where: of the configuration.
+
+    Returns:
+        Comments; nothing where the job is rescaled in place, or by the operator.
+    """
+    if where.kubernetes is not None or where.actuator != "resubmit":
+        return ""
+    lines = [
+        "# With --apply the job is stopped with a savepoint and submitted again. Flink does not",
+        "# tell how you submit it: say so under where, as in",
+        "#   program:",
+        "#     jar: words.jar                  # a file of this machine, or a jar of the cluster",
+        "#     entry_class: com.example.Words  # none: that of the jar's manifest",
+        "#     arguments: [--topic, words]",
+    ]
+    if where.savepoints is None:
+        lines.append(
+            "#   savepoints: s3://bucket/savepoints    # the cluster has no folder of its own"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def shadow_file(folder: Path) -> Path:
@@ -172,6 +199,9 @@ def _account(file: Path) -> dict[str, object]:
 
 def _plain(one: Written, files: Sequence[Written], place: FleetPlace) -> dict[str, object]:
     where: dict[str, object] = {"rest_url": place.rest_url, "metrics": "rest"}
+    where["actuator"] = "adaptive" if one.found.scheduler == "adaptive" else "resubmit"
+    if where["actuator"] == "resubmit" and one.found.savepoints is not None:
+        where["savepoints"] = one.found.savepoints
     if place.account is not None:
         where["rest_account"] = _account(place.account)
     namesakes = sum(other.found.name == one.found.name for other in files)
@@ -255,6 +285,13 @@ def _readme(files: Sequence[Written], out: Path, place: FleetPlace, runs: Sequen
         steps.append(
             ("Shadow mode needs Flink itself, or Kubernetes: discover the jobs there",
              [f"dsp-gym discover --flink URL --out {folder} --overwrite"])
+        )  # fmt: skip
+    if runs and not _is_on_kubernetes(place):
+        redeploys = any(one.found.scheduler != "adaptive" for one in files)
+        first = " (configurations with actuator: resubmit need a program first)" * redeploys
+        steps.append(
+            (f"Let a policy act, once a backtest of its journal says promote{first}",
+             [f"{command} --apply --sole" for command in commands])
         )  # fmt: skip
     if _is_on_kubernetes(place) and runs:
         values = shlex.quote(str(out / FOLDER / VALUES))

@@ -117,10 +117,10 @@ class Recovery:
             place.rest,
             self.config.job_name or self.spec.job,
             self.spec,
-            place.savepoints or "",
             left,
             timeout_s=place.config.rescale_timeout_s,
             on_event=self.step,
+            own=place.config.program,
         ) as actuator:
             actuator.resume()
             while not actuator.wait(1.0) and not self.clock.stop.is_set():
@@ -137,7 +137,7 @@ class Recovery:
         from dsp_gym.backends.flink.rescale.resumed import advice
 
         name = self.config.job_name or self.spec.job
-        state, by_hand = advice(url, name, self.spec, left)
+        state, by_hand = advice(url, name, self.spec, left, self.config.where.program)
         again = "Run with --apply to have it finished, or do it by hand: "
         if not left.can_be_taken_up:
             again = "By hand, with the arguments of its load: "

@@ -42,6 +42,7 @@ class AdaptiveJob:
             job: {**found, "end-time": -1, "timestamps": {"CREATED": 1000},
                   "vertices": [self._vertex(name) for name in self.ids]},
             f"{job}/status": {"status": "RUNNING"},
+            f"{job}/checkpoints/config": {"interval": 5000},
             f"{job}/config": {"execution-config": {"user-config": user}},
             f"{job}/exceptions?maxExceptions=1": {"exceptionHistory": {"entries": []}},
         }  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from dsp_gym.backends.discovery import flink as by_rest
@@ -95,6 +96,29 @@ def test_shadow_mode_runs_the_folder_of_one_job_and_names_the_commands_of_severa
     assert settings_of(named).where.job_id is not None
     (tmp_path / "none").mkdir()
     assert "dsp-gym discover" in run("shadow", tmp_path / "none").output
+
+
+@pytest.mark.parametrize(
+    "folder", ["execution.checkpointing.savepoint-dir", "state.savepoints.dir"]
+)
+def test_a_configuration_says_how_its_job_is_rescaled(flink, tmp_path, folder):
+    def discovered(name: str, **settings: str) -> tuple[dict[str, object], str]:
+        run_job(flink, "words", settings=settings)
+        assert discover(flink, tmp_path / name).exit_code == 0
+        flink.answers["/jobs/overview"]["jobs"].clear()
+        text = (tmp_path / name / "fleet" / "shadow.yaml").read_text()
+        return yaml.safe_load(text)["where"], text
+
+    where, text = discovered("default", **{folder: "s3://flink/savepoints"})
+    assert (where["actuator"], where["savepoints"]) == ("resubmit", "s3://flink/savepoints")
+    assert "entry_class: com.example.Words" in text
+    assert "the cluster has no folder" not in text
+    assert "the cluster has no folder of its own" in discovered("none")[1]
+    where, text = discovered("adaptive", **{"jobmanager.scheduler": "adaptive"})
+    assert where["actuator"] == "adaptive"
+    assert "#  " not in text
+    told = (tmp_path / "default" / "fleet" / "README.md").read_text()
+    assert f"dsp-gym shadow {tmp_path / 'default'} --apply --sole\n" in told
 
 
 def test_a_job_without_a_file_is_named_and_the_others_are_written(flink, tmp_path):

@@ -122,6 +122,7 @@ def found_by_rest(
             backend=_backend(rest, job_id, settings),
             scheduler=scheduler,
             slot_sharing=sharing,
+            savepoints=_folder_of_savepoints(settings),
             rescales=rescale_account(rest, job_id) if scheduler == "adaptive" else None,
             notes=(*notes, *_about_state(checkpoint)),
         )
@@ -282,6 +283,12 @@ def settings_of(rest: FlinkRest) -> dict[str, str]:
     return {
         str(one["key"]): str(one["value"]) for one in _optional(rest, "/jobmanager/config") or ()
     }
+
+
+def _folder_of_savepoints(settings: Mapping[str, str]) -> str | None:
+    """The option of Flink 2, and that of Flink 1."""
+    names = ("execution.checkpointing.savepoint-dir", "state.savepoints.dir")
+    return next((settings[name] for name in names if settings.get(name)), None)
 
 
 def _backend(rest: FlinkRest, job_id: str, settings: Mapping[str, str]) -> Backend | None:

@@ -292,4 +292,5 @@ class FoundJob:
     slot_sharing: bool | None = None
     rescales: RescaleAccount | None = None
     notes: tuple[Note, ...] = ()
+    savepoints: str | None = None  # the cluster's own folder for them
     resource: str | None = None  # on Kubernetes, such as "FlinkDeployment NAMESPACE/NAME"

@@ -21,12 +21,12 @@ from dsp_gym.backends.flink.rescale.worker import OneJobActuator
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.rest_samples import RestSamples
 from dsp_gym.backends.flink.source import RealJob, SampleSource
-from dsp_gym.backends.flink.submission import running_levels
+from dsp_gym.backends.flink.submission import levels_of_slots, running_levels
 from dsp_gym.backends.flink.versions import Way, check_version
 from dsp_gym.backends.interference import Interference
 from dsp_gym.backends.lease import RenewedLease
 from dsp_gym.errors import FlinkError
-from dsp_gym.job.deployment import found_in_place
+from dsp_gym.job.deployment import found_in_place, kept_memory
 from dsp_gym.job.placement import slots_of
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
@@ -122,6 +122,8 @@ def connect(
     job_id = FlinkJob(place.rest, job_name, spec, own_id).job_id
     if place.config.actuator == "adaptive":  # policies know memory and rescales as they are there
         spec = found_in_place(spec, running_levels(place.rest, job_id, spec))
+    elif place.config.program is not None:  # whose slots have the memory that they have
+        spec = kept_memory(spec, levels_of_slots(spec))
     job = FlinkJob(place.rest, job_name, spec, own_id)
     job.vertex_ids(job.job_id)  # a file of another job is refused
     source = _source(place, job, spec, window)
@@ -211,10 +213,7 @@ def _made(
             key="savepoints",
             remedy="Name one that the cluster can write to.",
         )
-    finisher = None
-    if journal is not None:
-        finisher = Finisher(journal, rest, job_name, spec, timeout_s)
-    return ResubmitActuator(
+    actuator = ResubmitActuator(
         rest,
         job_name,
         spec,
@@ -222,8 +221,12 @@ def _made(
         timeout_s=timeout_s,
         on_event=on_event,
         lease=lease,
-        finisher=finisher,
+        own=place.config.program,
     )
+    if journal is not None:
+        own = place.config.program
+        actuator.finisher = Finisher(journal, rest, job_name, spec, timeout_s, own)
+    return actuator
 
 
 def lease_of(config: PlaceConfig, job_name: str) -> RenewedLease | None:

@@ -32,6 +32,9 @@ _RUN_TIMEOUT_S = 60.0
 
 _POLL_S = 0.25
 
+_NEVER_MS = 2**63 - 1
+"""The interval of checkpoints of a job that writes none by itself."""
+
 _LONGEST = 300
 """Characters of what Flink says is wrong."""
 
@@ -44,6 +47,23 @@ class JobSummary:
     name: str
     state: str
     start_s: float  # Unix seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One jar that the cluster has."""
+
+    id: str
+    name: str  # of the file
+    entries: tuple[str, ...]  # main classes of its manifest
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """The job that a jar would submit."""
+
+    name: str
+    parallelism: Mapping[str, int]  # by id of the vertex
 
 
 def bearing(name: str, jobs: Sequence[JobSummary]) -> list[JobSummary]:
@@ -240,6 +260,21 @@ class FlinkRest:
         latest = self.checkpoints(job_id)["latest"]
         return latest["completed"] is not None
 
+    def checkpoints_itself(self, job_id: str) -> bool:
+        """Ask whether a job writes checkpoints by itself, from time to time.
+
+        Returns:
+            False where only savepoints are taken of it.
+        """
+        try:
+            config = self.get(f"/jobs/{job_id}/checkpoints/config")
+        except FlinkError as error:
+            if error.reason != "NotFound":
+                raise
+            return False
+        with self.reading():
+            return int(config["interval"]) < _NEVER_MS
+
     def arguments(self, job_id: str) -> dict[str, str]:
         """Ask for the program arguments that a job of ours was submitted with.
 
@@ -275,10 +310,9 @@ class FlinkRest:
                 f"cannot be read: {error.strerror}", file=path, remedy="Build it: make flink-jobs"
             ) from error
         name = f"{path.stem}-{hashlib.sha256(content).hexdigest()[:16]}.jar"
-        with self.reading():
-            for known in self.get("/jars")["files"]:
-                if known["name"] == name:
-                    return str(known["id"])
+        for known in self.jars():
+            if known.name == name:
+                return known.id
         boundary = uuid.uuid4().hex
         head = (
             f"--{boundary}\r\n"
@@ -291,6 +325,37 @@ class FlinkRest:
         with self.reading():
             return Path(answer["filename"]).name
 
+    def jars(self) -> list[Jar]:
+        """List the jars that were uploaded.
+
+        Returns:
+            Id, name and main classes of each.
+        """
+        with self.reading():
+            return [
+                Jar(
+                    str(one["id"]),
+                    str(one["name"]),
+                    tuple(str(entry["name"]) for entry in one.get("entry") or ()),
+                )
+                for one in self.get("/jars")["files"]
+            ]
+
+    def plan(self, jar_id: str, run: Mapping[str, object]) -> JobPlan:
+        """Ask for the job that a jar would submit; its main class is run up to the submission.
+
+        Args:
+            jar_id: the jar.
+            run: what `run_program` would post.
+
+        Returns:
+            Name of the job, and the parallelism of its vertices.
+        """
+        with self.reading():
+            plan = self.post(f"/jars/{jar_id}/plan", dict(run), _RUN_TIMEOUT_S)["plan"]
+            tasks = {str(node["id"]): int(node["parallelism"]) for node in plan["nodes"]}
+            return JobPlan(str(plan["name"]), tasks)
+
     def run_jar(
         self,
         jar_id: str,
@@ -301,12 +366,33 @@ class FlinkRest:
     ) -> str:
         """Submit the job that a jar's main class builds.
 
+        Returns:
+            The job's id, as `run_program`.
+        """
+        run = {"entryClass": entry_class, "programArgsList": list(arguments)}
+        return self.run_program(jar_id, run, savepoint, job_id)
+
+    def run_program(
+        self,
+        jar_id: str,
+        run: Mapping[str, object],
+        savepoint: str | None = None,
+        job_id: str | None = None,
+    ) -> str:
+        """Submit the job that a jar builds.
+
         Flink takes a job of one id once: with an id of ours, asking again doubles nothing.
+
+        Args:
+            jar_id: the jar.
+            run: main class, arguments and options, by Flink's names.
+            savepoint: what it starts from; None: empty state.
+            job_id: of the job; None: Flink chooses one.
 
         Returns:
             The job's id.
         """
-        body: dict[str, object] = {"entryClass": entry_class, "programArgsList": list(arguments)}
+        body: dict[str, object] = dict(run)
         if savepoint is not None:
             body["savepointPath"] = savepoint
         if job_id is not None:
@@ -376,15 +462,22 @@ class FlinkRest:
         Returns:
             Flink's word, such as adaptive; `default` where the cluster does not say.
         """
+        return self.settings().get("jobmanager.scheduler", "default").lower()
+
+    def settings(self) -> dict[str, str]:
+        """Ask for the configuration of the JobManager.
+
+        Returns:
+            Value by option; empty where the cluster does not show it.
+        """
         try:
             settings = self.get("/jobmanager/config")
         except FlinkError as error:
             if error.reason != "NotFound":
                 raise
-            return "default"
+            return {}
         with self.reading():
-            found = {str(one["key"]): str(one["value"]) for one in settings}
-        return found.get("jobmanager.scheduler", "default").lower()
+            return {str(one["key"]): str(one["value"]) for one in settings}
 
     def resource_requirements(self, job_id: str) -> Document:
         """Ask for the bounds of each vertex's parallelism (adaptive scheduler).

@@ -53,6 +53,16 @@ class Submission:
     arguments: Mapping[str, str] = field(default_factory=dict)
     slot_sharing: str = "per-vertex"  # or "default"
 
+    @property
+    def moves_memory(self) -> bool:
+        """Whether it asks for the managed memory of each vertex."""
+        return True
+
+    @property
+    def patience_s(self) -> float | None:
+        """How long it may run otherwise than asked for, s; None: as long as it may come up."""
+        return PATIENCE_S
+
     @classmethod
     def of_spec(
         cls, spec: JobSpec, arguments: Mapping[str, str], job_name: str | None = None
@@ -62,8 +72,7 @@ class Submission:
         Returns:
             The submission, named as the job file names the job unless `job_name` is given.
         """
-        sharing = "default" if spec.slot_sharing else "per-vertex"
-        return cls(spec, job_name or spec.job, dict(arguments), sharing)
+        return cls(spec, job_name or spec.job, dict(arguments), slot_sharing_of(spec))
 
     @property
     def program(self) -> FlinkProgram:
@@ -96,6 +105,67 @@ class Submission:
         pairs |= self.arguments
         return [part for key, value in pairs.items() for part in (f"--{key}", value)]
 
+    def run(self, configuration: Configuration) -> dict[str, object]:
+        """The submission as Flink takes it.
+
+        Returns:
+            The body of `POST /jars/:jarid/run`, without savepoint and id.
+        """
+        arguments = self.program_arguments(configuration)
+        return {"entryClass": self.program.entry_class, "programArgsList": arguments}
+
+    def upload(self, rest: FlinkRest) -> str:
+        """See that the cluster has the jar.
+
+        Returns:
+            The jar's id.
+        """
+        return rest.upload_jar(self.jar())
+
+    def jar_by_hand(self, url: str) -> str:
+        """Say how a person gives the jar to the cluster.
+
+        Returns:
+            A command and how it goes on, before the command that uses the jar's id.
+        """
+        return (
+            f"curl -H Expect: -F jarfile=@{self.jar()} {url}/jars/upload; then, with the jar's id "
+            "that this answers"
+        )
+
+    def placed(self, rest: FlinkRest, job_id: str, to: Configuration, timeout_s: float) -> None:
+        """Ask for what the submission itself did not say: nothing, as the program is told all."""
+
+    def check_change(self, rest: FlinkRest, wanted: Configuration) -> None:
+        """Refuse, before the job is stopped, what the program would not build: it builds all."""
+
+    def check(self, rest: FlinkRest, job: JobAnswer) -> None:
+        """Refuse a job that could not be submitted again.
+
+        Args:
+            rest: the cluster.
+            job: the job, as it runs.
+
+        Raises:
+            FlinkError: The jar is not there, or nobody has said which it is.
+        """
+        if self.spec.flink is None:
+            raise FlinkError(
+                f"job {self.job_name!r} could not be submitted again: nothing says from which jar "
+                "and with which arguments",
+                key="where.program",
+                remedy="Say how you submit it, such as where: {program: {jar: words.jar, "
+                "entry_class: com.example.Words, arguments: [--topic, words]}}, or rescale in "
+                "place on the adaptive scheduler: where.actuator: adaptive",
+            )
+        jar = self.jar()
+        if not jar.is_file():
+            raise FlinkError(
+                "the jar of the job is missing, so it could not be submitted again",
+                file=jar,
+                remedy="Build it, or name it in the job file: flink.jar",
+            )
+
     def submit(
         self,
         rest: FlinkRest,
@@ -121,16 +191,15 @@ class Submission:
             FlinkError: The job does not come up; its submission has been cancelled. One that has
                 gone on from its savepoint is left alone: its newest state is its own.
         """
-        program = self.program
-        arguments = self.program_arguments(configuration)
-        jar_id = rest.upload_jar(self.jar())
+        run, jar_id = self.run(configuration), self.upload(rest)
         try:
-            run_id = rest.run_jar(jar_id, program.entry_class, arguments, savepoint, job_id)
+            run_id = rest.run_program(jar_id, run, savepoint, job_id)
         except FlinkError:
             if job_id is None or not _is_alive(rest, job_id):
                 raise
             run_id = job_id  # only the answer was lost, or it was asked for before
         try:
+            self.placed(rest, run_id, configuration, timeout_s)
             self.wait_until_ready(rest, run_id, configuration, timeout_s)
         except BaseException:
             _cancel(rest, run_id, has_state=savepoint is not None)
@@ -157,7 +226,7 @@ class Submission:
         Raises:
             FlinkError: The job does not come up, or Flink does not answer in time.
         """
-        began = time.monotonic()
+        began, patience_s = time.monotonic(), self.patience_s or timeout_s
         trouble_at: float | None = None
         while True:
             now = time.monotonic()
@@ -178,7 +247,7 @@ class Submission:
             # All of a job that is not ready: the adaptive scheduler left some subtasks out.
             if trouble_at is None and (cause is not None or runs):
                 trouble_at = now
-            gave_up = trouble_at is not None and now - trouble_at > PATIENCE_S
+            gave_up = trouble_at is not None and now - trouble_at > patience_s
             if job["state"] in ENDED or gave_up or now - began > timeout_s:
                 raise FlinkError(
                     f"job {self.job_name!r} ({job_id}) did not come up in {now - began:.0f} s: "
@@ -213,6 +282,9 @@ class Submission:
         Returns:
             The submission, and the running configuration.
 
+        A job of a job file without a `flink` section may be anybody's: it runs at the levels of
+        the job file, and there is no submission to repeat.
+
         Raises:
             FlinkError: The job is not of this job file, or was not submitted by this project.
         """
@@ -225,9 +297,13 @@ class Submission:
         cls, arguments: Mapping[str, str], job: JobAnswer, job_id: str, spec: JobSpec
     ) -> tuple[Submission, Configuration]:
         if "parallelism" not in arguments or "slot-sharing" not in arguments:
+            if spec.flink is None:
+                submission = cls(spec, str(job["name"]), {}, slot_sharing_of(spec))
+                return submission, configuration_of(job, job_id, spec, levels_of_slots(spec))
             raise FlinkError(
                 f"job {job['name']!r} ({job_id}) shows no arguments of a job of dsp-gym",
-                remedy="Submit it with: dsp-gym flink submit JOB",
+                remedy="Submit it with: dsp-gym flink submit JOB, or say how you submit it: "
+                "where.program",
             )
         kept = {key: value for key, value in arguments.items() if key not in _CONFIGURED}
         kept.pop("program", None)
@@ -235,16 +311,55 @@ class Submission:
         level = levels_named(arguments.get("managed-mib", ""), spec)
         if spec.memory.uniform:  # every slot has it, whatever was asked for
             level = slot_levels(spec)
-        parallelism = _running_parallelism(job, spec)
-        missing = [vertex.name for vertex in spec.vertices if vertex.name not in parallelism]
-        if missing:
-            raise FlinkError(
-                f"job {job['name']!r} ({job_id}) has no vertex {missing[0]!r} of job file "
-                f"{spec.job!r}; it has {', '.join(v['name'] for v in job['vertices'])}",
-                remedy="Name the job file it was submitted from.",
-            )
-        ordered = {vertex.name: parallelism[vertex.name] for vertex in spec.vertices}
-        return submission, Configuration(ordered, level)
+        return submission, configuration_of(job, job_id, spec, level)
+
+
+def configuration_of(
+    job: JobAnswer, job_id: str, spec: JobSpec, memory_level: Mapping[str, int]
+) -> Configuration:
+    """The configuration that a job runs in.
+
+    Args:
+        job: as Flink shows it.
+        job_id: its id.
+        spec: its job file.
+        memory_level: by vertex.
+
+    Returns:
+        Parallelism in the order of the job file, and those levels.
+
+    Raises:
+        FlinkError: The job is not of this job file.
+    """
+    parallelism = {name: int(one["parallelism"]) for name, one in vertices_of(job, spec).items()}
+    missing = [vertex.name for vertex in spec.vertices if vertex.name not in parallelism]
+    if missing:
+        raise FlinkError(
+            f"job {job['name']!r} ({job_id}) has no vertex {missing[0]!r} of job file "
+            f"{spec.job!r}; it has {', '.join(v['name'] for v in job['vertices'])}",
+            remedy="Name the job file it was submitted from.",
+        )
+    return Configuration({v.name: parallelism[v.name] for v in spec.vertices}, memory_level)
+
+
+def slot_sharing_of(spec: JobSpec) -> str:
+    """How a job file says that subtasks share slots.
+
+    Returns:
+        `default`, or `per-vertex`.
+    """
+    return "default" if spec.slot_sharing else "per-vertex"
+
+
+def levels_of_slots(spec: JobSpec) -> dict[str, int]:
+    """Memory levels of a job that was submitted by others: those of the job file.
+
+    Returns:
+        Level by vertex, -1 without managed memory.
+    """
+    return (
+        slot_levels(spec) if spec.memory.uniform else dict(Configuration.of_spec(spec).memory_level)
+    )
 
 
 def running_levels(rest: FlinkRest, job_id: str, spec: JobSpec) -> dict[str, int]:
@@ -381,10 +496,6 @@ def _listed(values: Mapping[str, int]) -> str:
 
 def _text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _running_parallelism(job: JobAnswer, spec: JobSpec) -> dict[str, int]:
-    return {name: int(one["parallelism"]) for name, one in vertices_of(job, spec).items()}
 
 
 def _is_alive(rest: FlinkRest, job_id: str) -> bool:

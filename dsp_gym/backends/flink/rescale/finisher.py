@@ -20,6 +20,7 @@ from typing import IO
 
 from pydantic import ConfigDict
 
+from dsp_gym.backends.flink.program import UserProgram
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.upstream.access import AccessConfig
 from dsp_gym.config.model import ConfigModel
@@ -67,6 +68,7 @@ class Order(ConfigModel):
     rescale_timeout_s: float
     next_id: str  # of the rescale that is about to begin
     arguments: dict[str, str]  # of the job, secret ones too: a journal hides those
+    own: UserProgram | None = None
 
 
 class Finisher:
@@ -80,11 +82,19 @@ class Finisher:
         job_name: the job's name.
         spec: its job file.
         timeout_s: longest wait for a step of a rescale, s.
+        own: the user's program that the job is of; None: the job file names one.
     """
 
     def __init__(
-        self, journal: StepJournal, rest: FlinkRest, job_name: str, spec: JobSpec, timeout_s: float
+        self,
+        journal: StepJournal,
+        rest: FlinkRest,
+        job_name: str,
+        spec: JobSpec,
+        timeout_s: float,
+        own: UserProgram | None = None,
     ) -> None:
+        self._own = own
         self._journal, self._rest, self._job_name = journal, rest, job_name
         self._spec, self._timeout_s = spec, timeout_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -112,6 +122,7 @@ class Finisher:
             rescale_timeout_s=self._timeout_s,
             next_id=next_id,
             arguments=dict(arguments),
+            own=self._own,
         )
         try:
             self._process = _started(self._journal.folder)

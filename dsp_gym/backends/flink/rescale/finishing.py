@@ -112,11 +112,11 @@ def _finish(order: Order, journal: Journal | None) -> None:
             rest,
             order.job_name,
             order.spec,
-            str((left.stopping or {}).get("directory", "")),
             left,
             timeout_s=order.rescale_timeout_s,
             heard_within_s=order.timeout_s,
             on_event=step,
+            own=order.own,
         ) as actuator:
             actuator.resume()
             actuator.wait(max(0.0, until_s - time.monotonic()))

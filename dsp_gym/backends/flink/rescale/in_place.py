@@ -209,9 +209,11 @@ def requirements_of(old: Requirements, job: RunningJob, wanted: Configuration) -
     """The body of `PUT /jobs/:jobid/resource-requirements`: every vertex, changed or not.
 
     Returns:
-        Lower and upper bound of the parallelism by vertex id.
+        Lower and upper bound of the parallelism by vertex id; of a vertex that is not in the job
+        file as before.
     """
-    return {
+    others = {one: old[one] for one in old if one not in job.vertex_ids.values()}
+    return others | {
         vertex_id: {
             "parallelism": {
                 "lowerBound": lower_bound(old, vertex_id, wanted.parallelism[vertex]),
@@ -237,8 +239,25 @@ class AdaptiveActuator(InPlaceActuator):
             raise Unreached(
                 f"the job cannot be rescaled in place: {error}",
                 remedy="Start the cluster with jobmanager.scheduler: adaptive, or rescale by "
-                "resubmission: where.actuator: resubmit",
+                "resubmission: where.actuator: resubmit, with where.program and where.savepoints",
             ) from error
+
+    def _check_way(self, job: RunningJob) -> None:
+        """Refuse a job whose tasks Flink chooses itself, or that would begin anew."""
+        super()._check_way(job)
+        with self.rest.reading():
+            if self.rest.settings().get("scheduler-mode", "").lower() == "reactive":
+                raise Unreached(
+                    f"{self.rest.url} is in reactive mode: its jobs use every slot there is",
+                    remedy="Start the cluster without scheduler-mode: reactive.",
+                )
+            if not self.rest.checkpoints_itself(job.id):
+                raise Unreached(
+                    f"job {self.job_name!r} writes no checkpoints, so it would begin anew with "
+                    "empty state when it is rescaled in place",
+                    remedy="Turn on execution.checkpointing.interval, or rescale with a savepoint: "
+                    "where.actuator: resubmit, with where.program and where.savepoints",
+                )
 
     def _put(self, job_id: str, requirements: Requirements) -> None:
         self.rest.set_resource_requirements(job_id, requirements)

@@ -70,6 +70,19 @@ def check_memory(rest: FlinkRest, job: RunningJob, wanted: Configuration, spec: 
         )
 
 
+def check_levels(job: RunningJob, wanted: Configuration) -> None:
+    """Refuse to move memory where the job takes it from its slots."""
+    runs = job.configuration.memory_level
+    moved = [name for name, level in runs.items() if wanted.memory_level[name] != level]
+    if moved:
+        raise Unreached(
+            "the job's own program says which memory its slots have; asked to move the level of "
+            f"{', '.join(moved)}",
+            remedy="Describe the slots as they are: memory.levels: 1 and their base_mib in the "
+            "job file.",
+        )
+
+
 def local_folder(directory: str, rest_url: str) -> Path | None:
     """The savepoint directory as a folder of this machine; None where it is elsewhere.
 

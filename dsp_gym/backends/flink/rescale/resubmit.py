@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import shlex
 import time
 import uuid
 from collections.abc import Hashable, Mapping
@@ -18,9 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
+from dsp_gym.backends.flink.program import UserProgram
 from dsp_gym.backends.flink.rescale.finisher import Finisher
 from dsp_gym.backends.flink.rescale.in_place import as_asked, mark_of
 from dsp_gym.backends.flink.rescale.preflight import (
+    check_levels,
     check_memory,
     check_running,
     check_slots,
@@ -38,6 +41,7 @@ from dsp_gym.backends.flink.rescale.savepoints import (
 from dsp_gym.backends.flink.rescale.worker import CameUp, OneJobActuator, Unreached, as_words
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, runs_whole
+from dsp_gym.backends.flink.user_submission import UserSubmission
 from dsp_gym.backends.lease import RenewedLease
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import FlinkProgram, JobSpec
@@ -52,6 +56,7 @@ class ResubmitActuator(OneJobActuator):
     """Stops the job with a savepoint and submits it again with the wanted configuration.
 
     The savepoint that the running job was started from is kept, and disposed of after the next.
+    Where it has a `finisher`, a second process stands by while the job is stopped.
 
     Args:
         rest: the cluster.
@@ -64,7 +69,7 @@ class ResubmitActuator(OneJobActuator):
         on_event: called with every step, from the thread of the request.
         lease: what a process must hold to stop the job; None: this one acts alone. A job that it
             has stopped it submits again in any case, unless another of that name runs.
-        finisher: has a second process stand by while the job is stopped; None: nobody does.
+        own: the user's program that the job is of; None: it is of a job file's program.
     """
 
     def __init__(
@@ -78,9 +83,10 @@ class ResubmitActuator(OneJobActuator):
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
         lease: RenewedLease | None = None,
-        finisher: Finisher | None = None,
+        own: UserProgram | None = None,
     ) -> None:
-        self._finisher = finisher
+        self.finisher: Finisher | None = None
+        self._own = own
         self.directory = str(savepoints)
         self.folder = local_folder(self.directory, rest.url)
         self.retry_s = 5.0  # between two attempts to bring the job back
@@ -91,6 +97,7 @@ class ResubmitActuator(OneJobActuator):
         self._needed: str | None = None  # the savepoint the running job was started from
         self._is_adaptive: bool | None = None  # whether the job takes requirements; None: not known
         self._first_mark: tuple[str, Hashable] | None = None  # of a job, when it was seen first
+        self._is_placing = False  # whether a job is being submitted, and asked for its tasks
         self._next_id = ""  # Flink's id of the job to be submitted, known before it is
         super().__init__(
             rest,
@@ -106,13 +113,16 @@ class ResubmitActuator(OneJobActuator):
         try:
             super()._handle(wanted)
         finally:
-            if self._finisher is not None:
-                self._finisher.end()
+            if self.finisher is not None:
+                self.finisher.end()
 
     def _prepare(self, job: RunningJob) -> None:
         self._next_id = uuid.uuid4().hex
-        if self._finisher is not None:
-            self._finisher.begin(self._next_id, job.submission.arguments)
+        if self.finisher is not None:
+            self.finisher.begin(self._next_id, job.submission.arguments)
+
+    def _read(self) -> RunningJob:
+        return RunningJob.find(self.rest, self.job_name, self.spec, self._own)
 
     def _rescale(self, job: RunningJob, wanted: Configuration) -> None:
         self._stop = self._savepoint = None
@@ -134,15 +144,27 @@ class ResubmitActuator(OneJobActuator):
         self._finish(job, wanted, self._stop)
 
     def _intent(self, job: RunningJob) -> dict[str, object]:
-        """What another process needs to finish the rescale, should this one be killed."""
+        """What another process needs to finish the rescale, should this one be killed.
+
+        Of a user's program the configuration has the arguments: they are not repeated.
+        """
+        submission = job.submission
+        told: dict[str, object] = {}
+        if isinstance(submission, UserSubmission):
+            told["vertex_ids"] = dict(submission.vertex_ids)
+            told["others"] = dict(submission.others)
+            told["is_adaptive"] = submission.is_adaptive
+        else:
+            told["arguments"] = _without_secrets(submission.arguments, submission.program)
         return {
             "job_id": job.id,
             "directory": self.directory,
             "checkpoint": self._checkpoint,
             "trigger_id": "" if self._stop is None else self._stop.trigger_id,
             "next_id": self._next_id,
-            "arguments": _without_secrets(job.submission.arguments, job.submission.program),
-            "slot_sharing": job.submission.slot_sharing,
+            "arguments": {},
+            "slot_sharing": submission.slot_sharing,
+            **told,
         }
 
     def _finish(self, job: RunningJob, wanted: Configuration, stop: Stop) -> None:
@@ -157,18 +179,15 @@ class ResubmitActuator(OneJobActuator):
         """Everything that can be known to fail, before the job is touched."""
         check_running(job)
         check_slots(self.rest, job, wanted)
-        check_memory(self.rest, job, wanted, self.spec)
+        if job.submission.moves_memory:
+            check_memory(self.rest, job, wanted, self.spec)
+        else:
+            check_levels(job, wanted)
         check_writable(self.folder)
-        self.rest.upload_jar(job.submission.jar())  # a jar that is gone is found out here
+        job.submission.upload(self.rest)  # a jar that is gone is found out here
+        job.submission.check_change(self.rest, wanted)
 
     def _check_way(self, job: RunningJob) -> None:
-        jar = job.submission.jar()
-        if not jar.is_file():
-            raise FlinkError(
-                "the jar of the job is missing, so it could not be submitted again",
-                file=jar,
-                remedy="Build it, or name it in the job file: flink.jar",
-            )
         try:
             self.rest.get("/jars")
         except FlinkError as error:
@@ -179,6 +198,8 @@ class ResubmitActuator(OneJobActuator):
                 reason="Unsupported",
                 remedy="Set web.submit.enable: true on the cluster, or where.actuator: adaptive",
             ) from error
+        with self.rest.reading():
+            job.submission.check(self.rest, self.rest.job(job.id))
         check_writable(self.folder)
 
     def _finished(self, stop: Stop) -> Savepoint:
@@ -216,17 +237,13 @@ class ResubmitActuator(OneJobActuator):
         self._emit("submitted", {"savepoint": location, "job_id": job_id, **as_words(wanted)})
         began = time.monotonic()
         try:
-            job_id = job.submission.submit(
-                self.rest, wanted, location, timeout_s=self.timeout_s, job_id=job_id
-            )
+            job_id = self._run(job, wanted, location, self.timeout_s, job_id)
         except FlinkError as error:
             late = time.monotonic() - began >= self.timeout_s
             raise Unreached(
                 f"the job did not come back with the new configuration: {error}",
                 status=ActuatorStatus.TIMED_OUT if late else ActuatorStatus.FAILED,
             ) from error
-        with contextlib.suppress(FlinkError):
-            self._standing()  # as it was submitted, before anybody asks for something else
         self._emit("running", {"job_id": job_id, "outage_s": self._outage_s(job.id, job_id)})
         self._needs(location)
 
@@ -253,11 +270,37 @@ class ResubmitActuator(OneJobActuator):
         job_id = self.rest.find_job(self.job_name).id
         if not self._takes_requirements():
             return job_id
-        with self.rest.reading():
-            mark = mark_of(job_id, self.rest.resource_requirements(job_id))
+        if self._is_placing:
+            return job_id  # what is asked of it is ours, and may not be all yet
+        mark = self._mark(job_id)
         if self._first_mark is None or self._first_mark[0] != job_id:
             self._first_mark = job_id, mark
         return job_id if mark == self._first_mark[1] else mark
+
+    def _mark(self, job_id: str) -> Hashable:
+        with self.rest.reading():
+            return mark_of(job_id, self.rest.resource_requirements(job_id))
+
+    def _run(
+        self,
+        job: RunningJob,
+        configuration: Configuration,
+        location: str,
+        timeout_s: float,
+        id_: str,
+    ) -> str:
+        """Submit the job, and remember it as it was submitted: others may ask for more."""
+        self._is_placing = True
+        try:
+            job_id = job.submission.submit(
+                self.rest, configuration, location, timeout_s=timeout_s, job_id=id_
+            )
+            with contextlib.suppress(FlinkError):
+                if self._takes_requirements():
+                    self._first_mark = job_id, self._mark(job_id)
+        finally:
+            self._is_placing = False
+        return job_id
 
     def _takes_requirements(self) -> bool:
         if self._is_adaptive is None:
@@ -410,7 +453,7 @@ class ResubmitActuator(OneJobActuator):
         for left in self.rest.jobs():
             if left.name != self.job_name or left.state in ENDED:
                 continue
-            found = RunningJob.find(self.rest, self.job_name, self.spec).configuration
+            found = RunningJob.find(self.rest, self.job_name, self.spec, self._own).configuration
             runs = runs_whole(self.rest, left.id)
             if runs and left.id == self._next_id and found == wanted:
                 self._emit("running", {"job_id": left.id, "outage_s": None})
@@ -422,13 +465,8 @@ class ResubmitActuator(OneJobActuator):
                 raise FlinkError(f"job {left.id} is {left.state}")
             self.rest.cancel(left.id)
             self.rest.wait_for(left.id, ENDED, patience_s)
-        return job.submission.submit(
-            self.rest,
-            job.configuration,
-            self._retained() or location,
-            timeout_s=patience_s,
-            job_id=attempt_id(self._next_id, number),
-        )
+        state, next_id = self._retained() or location, attempt_id(self._next_id, number)
+        return self._run(job, job.configuration, state, patience_s, next_id)
 
     def _ids(self) -> frozenset[str]:
         """Ids that Flink may know the next job by."""
@@ -520,15 +558,13 @@ def by_hand(url: str, job: RunningJob, location: str | None) -> str:
         Commands for a shell, in one sentence.
     """
     body = {
-        "entryClass": job.submission.program.entry_class,
-        "programArgsList": job.submission.program_arguments(job.configuration),
+        **job.submission.run(job.configuration),
         "savepointPath": location or "PATH_OF_A_SAVEPOINT_OR_CHECKPOINT",
     }
     return (
         f"See {url}/jobs/overview whether a job named {job.submission.job_name} runs. If none "
-        f"does: curl -H Expect: -F jarfile=@{job.submission.jar()} {url}/jars/upload; then, with "
-        f"the jar's id that this answers: curl -X POST -H 'Content-Type: application/json' "
-        f"-d '{json.dumps(body)}' {url}/jars/JAR_ID/run"
+        f"does: {job.submission.jar_by_hand(url)}: curl -X POST -H 'Content-Type: "
+        f"application/json' -d {shlex.quote(json.dumps(body))} {url}/jars/JAR_ID/run"
     )
 
 

@@ -7,26 +7,36 @@ ours, so whatever is asked again is asked once. Nothing is begun that Flink has 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from pathlib import Path
 
 from dsp_gym.backends.base import OnEvent, ignored
+from dsp_gym.backends.flink.program import UserProgram
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator, by_hand
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.savepoints import Savepoint, Stop, newest_checkpoint
 from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.backends.flink.user_submission import UserSubmission
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.rescales import Unfinished
 
 
-def advice(url: str, job_name: str, spec: JobSpec, left: Unfinished) -> tuple[str, str]:
+def advice(
+    url: str, job_name: str, spec: JobSpec, left: Unfinished, own: UserProgram | None = None
+) -> tuple[str, str]:
     """Say how to finish a rescale by hand, with the newest state that its steps name.
+
+    Args:
+        url: of Flink's REST interface.
+        job_name: the job's name.
+        spec: its job file.
+        left: what the journal says of the rescale.
+        own: the user's program that the job is of; None: the job file names one.
 
     Returns:
         What is known of the state, and commands for a shell.
     """
-    job, state = _job(job_name, spec, left), _newest_state(left)
+    job, state = _job(job_name, spec, left, own), _newest_state(left)
     said = f"its state is in {state}" if state else "its savepoint is not known"
     return said, by_hand(url, job, state)
 
@@ -38,12 +48,12 @@ class ResumedRescale(ResubmitActuator):
         rest: the cluster.
         job_name: the job's name.
         spec: its job file.
-        savepoints: directory for savepoints, as Flink takes it.
         left: what the journal says of the rescale; the job was to be stopped.
         timeout_s: seconds for the savepoint, for coming up, and for being brought back, each.
         heard_within_s: seconds in which a request to stop, made just now, may still arrive.
         poll_s: seconds between two looks at the cluster.
         on_event: called with every step, from the thread of the rescale.
+        own: the user's program that the job is of; None: the job file names one.
     """
 
     def __init__(
@@ -51,27 +61,28 @@ class ResumedRescale(ResubmitActuator):
         rest: FlinkRest,
         job_name: str,
         spec: JobSpec,
-        savepoints: Path | str,
         left: Unfinished,
         *,
         timeout_s: float = 120.0,
         heard_within_s: float = 0.0,
         poll_s: float = 0.25,
         on_event: OnEvent = ignored,
+        own: UserProgram | None = None,
     ) -> None:
         self._heard_within_s = heard_within_s
         self._left = left
-        self._recorded = _job(job_name, spec, left)
+        self._recorded = _job(job_name, spec, left, own)
         self._spared: str | None = None  # a job that runs, and is left alone
         stopping = left.stopping or {}
         super().__init__(
             rest,
             job_name,
             spec,
-            stopping.get("directory", savepoints),
+            str(stopping.get("directory", "")),
             timeout_s=timeout_s,
             poll_s=poll_s,
             on_event=on_event,
+            own=own,
         )
 
     def resume(self) -> None:
@@ -154,6 +165,7 @@ class ResumedRescale(ResubmitActuator):
             raise Unreached(f"job {other.id} runs, which somebody else has started")
         if newest_checkpoint(self.rest, other.id) is None:
             configuration = wanted if other.id == self._next_id else self._recorded.configuration
+            self._recorded.submission.placed(self.rest, other.id, configuration, self.timeout_s)
             self._recorded.submission.wait_until_ready(
                 self.rest, other.id, configuration, self.timeout_s
             )
@@ -181,12 +193,27 @@ def _newest_state(left: Unfinished) -> str | None:
     return left.location or checkpoint
 
 
-def _job(job_name: str, spec: JobSpec, left: Unfinished) -> RunningJob:
+def _job(
+    job_name: str, spec: JobSpec, left: Unfinished, own: UserProgram | None = None
+) -> RunningJob:
     """The job as it ran before, as its intent says."""
     stopping = left.stopping or {}
     arguments = {key: str(value) for key, value in dict(stopping.get("arguments", {})).items()}
     sharing = str(stopping.get("slot_sharing", "per-vertex"))
     submission = Submission(spec, job_name, arguments, sharing)
+    if own is not None:
+        ids = {name: str(one) for name, one in dict(stopping.get("vertex_ids", {})).items()}
+        others = {one: int(tasks) for one, tasks in dict(stopping.get("others", {})).items()}
+        submission = UserSubmission(
+            spec,
+            job_name,
+            {},
+            sharing,
+            own=own,
+            vertex_ids=ids,
+            others=others,
+            is_adaptive=bool(stopping.get("is_adaptive", False)),
+        )
     before = _configuration(left.asked["from"])
     return RunningJob(str(stopping.get("job_id", "")), "RUNNING", submission, before, {})
 

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from typing import Self
 
 from dsp_gym.backends.flink.answers import vertices_of
+from dsp_gym.backends.flink.program import UserProgram
 from dsp_gym.backends.flink.rest import FlinkRest
-from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.backends.flink.submission import (
+    Configuration,
+    Submission,
+    configuration_of,
+    levels_of_slots,
+)
+from dsp_gym.backends.flink.user_submission import UserSubmission
 from dsp_gym.errors import FlinkError
 from dsp_gym.job.spec import JobSpec
 
@@ -30,16 +37,28 @@ class RunningJob:
     vertex_ids: Mapping[str, str]  # Flink's id by vertex of the job file
 
     @classmethod
-    def find(cls, rest: FlinkRest, name: str, spec: JobSpec) -> Self:
+    def find(
+        cls, rest: FlinkRest, name: str, spec: JobSpec, own: UserProgram | None = None
+    ) -> Self:
         """The one job of that name that has not ended.
+
+        Args:
+            rest: the cluster.
+            name: of the job.
+            spec: its job file.
+            own: the user's program that it is of; None: what it was submitted with is asked.
 
         Returns:
             Its id, state, submission, configuration and the ids of its vertices by name.
         """
         job_id = rest.find_job(name).id
-        submission, configuration = Submission.of_running(rest, job_id, spec)
+        if own is None:
+            submission, configuration = Submission.of_running(rest, job_id, spec)
         with rest.reading():
             job = rest.job(job_id)
+            if own is not None:
+                submission = UserSubmission.of_job(rest, job, spec, own)
+                configuration = configuration_of(job, job_id, spec, levels_of_slots(spec))
             ids = {vertex: str(one["id"]) for vertex, one in vertices_of(job, spec).items()}
             return cls(job_id, str(job["state"]), submission, configuration, ids)
 

@@ -296,8 +296,8 @@ def rescaled(stage: Stage, seen: Callable[[str, int], None]) -> tuple[int, list[
 
         actuator = ResubmitActuator(
             rest, "line", stage.spec, stage.savepoints, timeout_s=5, poll_s=0.01, on_event=step,
-            finisher=finisher,
         )  # fmt: skip
+        actuator.finisher = finisher
         with actuator:
             levels = np.array([list(actuator._known.memory_level.values())])
             actuator.apply(wanted(np.array([[4, 3, 1]]), levels))

@@ -5,14 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.backends.flink.rescale import AdaptiveActuator, JustinActuator, in_place
+from dsp_gym.backends.flink.rescale import (
+    AdaptiveActuator,
+    JustinActuator,
+    ResubmitActuator,
+    in_place,
+)
 from dsp_gym.backends.flink.rescale.in_place import lower_bound, requirements_of
 from dsp_gym.backends.flink.rescale.justin import LARGE, SMALL, level_of, profile_for
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, Submission
+from dsp_gym.errors import FlinkError
 from dsp_gym.loop.protocols import ActuatorStatus
+from tests.answering import answering, tell
 from tests.fakes.justin_endpoint import JOB_ID, JustinCluster, served
 from tests.simulating import line, wanted
 
@@ -33,6 +40,52 @@ def test_every_vertex_is_in_the_requirements():
         "a": {"parallelism": {"lowerBound": 1, "upperBound": 3}},
         "b": {"parallelism": {"lowerBound": 1, "upperBound": 1}},
     }
+
+
+def test_a_vertex_that_is_not_in_the_job_file_keeps_its_bounds():
+    at = Configuration({"map": 2}, {"map": 0})
+    job = RunningJob("id", "RUNNING", Submission(line(), "line"), at, {"map": "a"})
+    bounds = {"parallelism": {"lowerBound": 2, "upperBound": 5}}
+    new = requirements_of({"a": bounds, "b": bounds}, job, Configuration({"map": 3}, {}))
+    assert new == {"a": {"parallelism": {"lowerBound": 2, "upperBound": 3}}, "b": bounds}
+
+
+class TestAJobThatSomebodyElseSubmitted:
+    @pytest.fixture
+    def flink(self):
+        with answering() as told:
+            tell(told)
+            told.answers["/jobs/a1/config"] = {"execution-config": {"user-config": {}}}
+            told.answers["/jobs/a1/resource-requirements"] = {}
+            told.answers["/jobs/a1/checkpoints/config"] = {"interval": 5000}
+            yield told
+
+    def ready(self, flink):
+        with AdaptiveActuator(FlinkRest(flink.url), "mine", line()) as actuator:
+            actuator.check_ready()
+            return actuator._read().configuration
+
+    def test_is_rescaled_in_place_at_the_levels_of_its_job_file(self, flink):
+        assert self.ready(flink).parallelism == {"source": 4, "map": 3, "sink": 1}
+
+    @pytest.mark.parametrize("answer", [{"interval": 2**63 - 1}, (404, '{"errors": ["none"]}')])
+    def test_is_left_alone_where_it_would_begin_anew(self, flink, answer):
+        flink.answers["/jobs/a1/checkpoints/config"] = answer
+        with pytest.raises(Unreached, match=r"writes no checkpoints, so it would begin anew"):
+            self.ready(flink)
+
+    def test_is_left_alone_where_it_takes_every_slot(self, flink):
+        flink.answers["/jobmanager/config"] = [{"key": "scheduler-mode", "value": "REACTIVE"}]
+        with pytest.raises(Unreached, match=r"is in reactive mode: its jobs use every slot"):
+            self.ready(flink)
+
+    def test_is_submitted_again_by_nobody_who_has_not_been_told_how(self, flink, tmp_path):
+        flink.answers["/jars"] = {"files": []}
+        with (
+            ResubmitActuator(FlinkRest(flink.url), "mine", line(), tmp_path) as actuator,
+            pytest.raises(FlinkError, match=r"nothing says from which jar.*where: \{program: "),
+        ):
+            actuator.check_ready()
 
 
 def test_profiles_are_those_of_justins_code():
