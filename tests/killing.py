@@ -94,7 +94,7 @@ def rescale(stage: Stage, tasks: tuple[int, ...], point: str, attended: bool = F
 
 
 def _die_while_asking(point: str) -> None:
-    stop, run = FlinkRest.stop_with_savepoint, FlinkRest.run_jar
+    stop, run = FlinkRest.stop_with_savepoint, FlinkRest.run_program
 
     def stopped(*given):
         stop(*given)
@@ -107,7 +107,7 @@ def _die_while_asking(point: str) -> None:
     if point == "stop was sent":
         FlinkRest.stop_with_savepoint = stopped
     elif point == "submission under way":
-        FlinkRest.run_jar = submitted
+        FlinkRest.run_program = submitted
 
 
 def killed(stage: Stage, tasks: tuple[int, ...], point: str, *, attended: bool = False) -> None:
