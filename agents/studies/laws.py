@@ -47,7 +47,7 @@ _LAWS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-class Played(NamedTuple):
+class PlayedLaw(NamedTuple):
     """One law's runs, (settings, runs)."""
 
     late: Floats  # share of the time
@@ -55,7 +55,7 @@ class Played(NamedTuple):
     family: tuple[str, ...]  # of each run
 
 
-def play_law(law: str, parts: tuple[DevelopmentRuns, ...], own: dict[str, Path]) -> Played:
+def play_law(law: str, parts: tuple[DevelopmentRuns, ...], own: dict[str, Path]) -> PlayedLaw:
     """Play a law at every price.
 
     Args:
@@ -77,7 +77,7 @@ def play_law(law: str, parts: tuple[DevelopmentRuns, ...], own: dict[str, Path])
         money = np.array([[cell.metrics["cost"] for cell in row] for row in cells])
         cost.append(money / part.reference_cost)
         family += [part.family] * len(part.batch)
-    return Played(np.concatenate(late, axis=1), np.concatenate(cost, axis=1), tuple(family))
+    return PlayedLaw(np.concatenate(late, axis=1), np.concatenate(cost, axis=1), tuple(family))
 
 
 def _swept(policy: str, params: dict[str, object]) -> SweptPolicy:
@@ -116,7 +116,7 @@ def own_tables(config: RefereeConfig, families: tuple[str, ...], folder: Path) -
     return found
 
 
-def ratios(played: dict[str, Played], rows: Ints, level: float) -> dict[str, tuple[float, ...]]:
+def ratios(played: dict[str, PlayedLaw], rows: Ints, level: float) -> dict[str, tuple[float, ...]]:
     """Return each law's cost at a lateness as a ratio to the tuned walk's, on some runs.
 
     Args:
@@ -138,7 +138,7 @@ def ratios(played: dict[str, Played], rows: Ints, level: float) -> dict[str, tup
     return found
 
 
-def _costs(one: Played, draws: Ints, level: float) -> Floats:
+def _costs(one: PlayedLaw, draws: Ints, level: float) -> Floats:
     """Return the cost at a lateness of each resampling, (draws,)."""
     late = one.late[:, draws].mean(axis=2).T
     cost = np.log(one.cost)[:, draws].mean(axis=2).T
@@ -165,7 +165,7 @@ def main(
         typer.echo(text)
 
 
-def _page(played: dict[str, Played], command: str) -> Iterator[str]:
+def _page(played: dict[str, PlayedLaw], command: str) -> Iterator[str]:
     """Write the page, line by line."""
     family = np.array(next(iter(played.values())).family)
     every = np.arange(len(family))

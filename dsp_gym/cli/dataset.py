@@ -12,7 +12,7 @@ import typer
 
 from dsp_gym.cli.errors import INTERRUPTED
 from dsp_gym.cli.inspect import print_accounting, tables_of
-from dsp_gym.cli.options import JsonOption, listed, refuse_given, shipped
+from dsp_gym.cli.options import JsonOption, refuse_given, shipped
 from dsp_gym.cli.output import json_line, print_json, print_table
 from dsp_gym.cli.tracked import recorded, recorded_id, tracker_for, with_track
 from dsp_gym.errors import MissingExtraError
@@ -28,8 +28,6 @@ Examples:
   dsp-gym inspect runs/datasets/flink-q11-day
 
   dsp-gym dataset export runs/datasets/flink-q11-day
-
-  dsp-gym dataset publish                                       offline datasets of Nexmark Q11
 """
 _BUILD = """
 Examples:
@@ -51,15 +49,6 @@ Examples:
 
   MINARI_DATASETS_PATH=runs/minari minari list local
 """
-_PUBLISH = """
-Examples:
-
-  dsp-gym dataset publish
-
-  dsp-gym dataset publish --sizes small --out runs/minari
-
-  MINARI_DATASETS_PATH=runs/minari minari list local
-"""
 
 
 def register(app: typer.Typer) -> None:
@@ -71,7 +60,6 @@ def register(app: typer.Typer) -> None:
     )
     group.command(epilog=_BUILD)(build)
     group.command(epilog=_EXPORT)(export)
-    group.command(epilog=_PUBLISH)(publish)
     app.add_typer(group, name="dataset")
 
 
@@ -232,42 +220,6 @@ def export(
     columns = ("dataset", "episodes", "steps", "random", "expert")
     print_table(columns, rows, right=columns[1:])
     typer.echo(f"\nread them with MINARI_DATASETS_PATH={out.absolute()}")
-
-
-def publish(
-    out: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Folder of Minari datasets, as MINARI_DATASETS_PATH."),
-    ] = Path("runs/minari"),
-    sizes: Annotated[
-        str, typer.Option(metavar="A,B,C", help="Of small, medium, large.")
-    ] = "small,medium,large",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace Minari datasets of the same names.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Simulate and write the offline datasets of Nexmark Q11, with reference scores.
-
-    A third each of the episodes are random, DS2's and those of the best shipped policy. The same
-    release writes the same content on every machine of one kind; the digest tells. Licence of the
-    datasets: Apache-2.0.
-    """
-    from dsp_gym.datasets.published import LICENSE
-    from dsp_gym.datasets.published import publish as make
-
-    written = make(out, tuple(listed(sizes)), replace_them=overwrite)
-    if as_json:
-        print_json(written)
-        return
-    rows = [(one.id, one.episodes, one.steps, one.content_sha256[:16]) for one in written]
-    columns = ("dataset", "episodes", "steps", "content")
-    print_table(columns, rows, right=columns[1:3])
-    if written:
-        scores = ", ".join(f"{name} {score:.4g}" for name, score in written[0].scores.items())
-        typer.echo(f"\nmean return of an episode on the test loads: {scores}")
-    typer.echo(f"licence {LICENSE}")
-    typer.echo(f"read them with MINARI_DATASETS_PATH={out.absolute()}")
 
 
 def _pipeline(module: str) -> Any:

@@ -1,7 +1,9 @@
-"""Offline datasets in Minari's form that anyone makes alike: `dsp-gym dataset publish`.
+"""Offline datasets in Minari's form that anyone makes alike.
+
+`python -m dsp_gym.studies.offline_datasets` makes them.
 
 Episodes of one environment's training loads, in which a third each of the decisions are random, a
-rule's and those of the best shipped policy; every decision is an action of the environment. Three
+rule's and those of `learned-q11`; every decision is an action of the environment. Three
 sizes, of which each begins with the episodes of the smaller one. The metadata have the reference
 scores on the loads to evaluate in, the licence, and a digest of the content.
 """
@@ -221,7 +223,7 @@ def _write(
             num_episodes_average_score=SCORED,
             description=f"Autoscaling of {JOB}: a third each of the episodes decided by "
             f"{', '.join(BEHAVIOURS)} (info 'behaviour': 0, 1, 2). Licence {LICENSE}. "
-            f"Made by `dsp-gym dataset publish`.",
+            f"Made by `python -m dsp_gym.studies.offline_datasets`.",
             requirements=[f"dsp-gym=={__version__}"],
             data_format="arrow",
         )

@@ -7,11 +7,11 @@ import json
 import gymnasium
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from dsp_gym.cli import app
 from dsp_gym.datasets import published
 from dsp_gym.envs.single import AutoscaleEnv
+from dsp_gym.studies.offline_datasets import main
+from dsp_gym.studies.runner import run
 
 minari = pytest.importorskip("minari")
 
@@ -28,11 +28,16 @@ def few(monkeypatch, tmp_path):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "runs/minari"))
 
 
-def test_one_command_writes_every_size_with_scores_and_licence():
-    line = ["dataset", "publish", "--sizes", "small,medium", "--json"]
-    done = CliRunner().invoke(app, line)
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
+def code_of(*arguments: str) -> object:
+    """Run the command; return its exit code."""
+    with pytest.raises(SystemExit) as ended:
+        run(main, arguments)
+    return ended.value.code
+
+
+def test_one_command_writes_every_size_with_scores_and_licence(capsys):
+    assert code_of("--sizes", "small,medium", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
     assert [one["episodes"] for one in told] == [6, 12]
 
     small, medium = (minari.load_dataset(one["id"]) for one in told)
@@ -64,16 +69,15 @@ def test_one_command_writes_every_size_with_scores_and_licence():
     assert small.recover_environment(eval_env=True).spec.kwargs["split"] == "test"
     assert gymnasium.spec(published.ENVIRONMENT).kwargs.get("split") is None
 
-    again = CliRunner().invoke(app, ["dataset", "publish", "--sizes", "small"])
-    assert again.exit_code == 2
-    assert "--overwrite" in again.stderr
+    assert code_of("--sizes", "small") == 2
+    assert "--overwrite" in capsys.readouterr().err
 
 
-def test_an_unknown_size_is_refused_before_anything_is_simulated():
-    refused = CliRunner().invoke(app, ["dataset", "publish", "--sizes", "smal"])
-    assert refused.exit_code == 2
-    assert "there is no size 'smal'" in refused.stderr
-    assert "small" in refused.stderr
+def test_an_unknown_size_is_refused_before_anything_is_simulated(capsys):
+    assert code_of("--sizes", "smal") == 2
+    said = capsys.readouterr().err
+    assert "there is no size 'smal'" in said
+    assert "small" in said
 
 
 def test_shipped_sizes_are_whole_blocks_of_every_behaviour():
