@@ -32,6 +32,7 @@ from dsp_gym.evaluation.frontier.published import published_file
 DOCS = Path(__file__).parent
 FIGURES = DOCS / "figures"
 README = DOCS.parent / "README.md"
+PUBLISHED = published_file("core-v2")
 CARDS = {
     name: DOCS.parent / "agents" / "pretrained" / folder / "card.md"
     for name, folder in zip(AGENTS, ("planning", "ppo", "q11"), strict=True)
@@ -390,8 +391,7 @@ win), a recorded load, and speed are in [docs/results.md](docs/results.md), with
 
 def core_v2() -> dict[str, Any] | None:
     """Say what is kept of the frontier; None before it was run."""
-    file = published_file("core-v2")
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return json.loads(PUBLISHED.read_text(encoding="utf-8")) if PUBLISHED.is_file() else None
 
 
 def write_cards(frontier: dict[str, Any]) -> None:
@@ -414,7 +414,7 @@ def main() -> None:
         keep(given.worldcup, "worldcup")
     if given.core_v2 is not None:
         kept = json.dumps(cut(given.core_v2), indent=1) + "\n"
-        published_file("core-v2").write_text(kept, encoding="utf-8")
+        PUBLISHED.write_text(kept, encoding="utf-8")
     if (frontier := core_v2()) is not None:
         write_cards(frontier)
         draw(first_cell(frontier), FIGURES)

@@ -130,7 +130,7 @@ def ratios(played: dict[str, PlayedLaw], rows: Ints, level: float) -> dict[str, 
     random = np.random.default_rng(0)
     draws = np.concatenate([rows[None], random.choice(rows, (_DRAWS, len(rows)))])
     at = {law: _costs(one, draws, level) for law, one in played.items()}
-    found = {}
+    found: dict[str, tuple[float, ...]] = {}
     for law, costs in at.items():
         ratio = costs / at[TUNED]
         low, high = np.nanquantile(ratio[1:], [0.025, 0.975])

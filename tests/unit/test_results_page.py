@@ -132,6 +132,7 @@ def elsewhere(results, tmp_path, monkeypatch):
         "DOCS": tmp_path / "docs",
         "FIGURES": tmp_path / "docs" / "figures",
         "README": Path(readme),
+        "PUBLISHED": Path(shutil.copy(results.PUBLISHED, tmp_path / "core-v2.json")),
         "CARDS": cards,
     }.items():
         monkeypatch.setattr(results, name, value)
