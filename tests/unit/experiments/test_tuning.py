@@ -578,6 +578,20 @@ def test_a_referee_is_tuned_on_its_development_set():
 
 @pytest.mark.parametrize(
     "file",
+    sorted((configs_root() / "policies/tuned/core-v3").glob("*.yaml")),
+    ids=lambda file: file.stem,
+)
+def test_no_optimum_of_the_development_set_lies_on_a_bound_and_each_keeps_to_its_level(file):
+    record = load_model(PolicyConfig, "policies", file).provenance
+    assert record["tuned_on"] == "core-v3"
+    assert record["split"] == "development"
+    assert record["within_bound"]
+    assert "on_bound" not in record
+    assert record["found"]["slo_share"] <= record["max_slo_share"]
+
+
+@pytest.mark.parametrize(
+    "file",
     sorted((configs_root() / "policies/tuned/core-v2-frontier").glob("*.yaml")),
     ids=lambda file: file.stem,
 )
