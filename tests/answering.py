@@ -58,7 +58,7 @@ def answering() -> Iterator[Answering]:
         def do_GET(self) -> None:
             told.accounts.append(self.headers.get("Authorization"))
             sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if self.headers.get("Content-Type") == "application/json":
+            if sent and self.headers.get("Content-Type") == "application/json":
                 told.bodies.append(json.loads(sent))
             status, text = told.answer(self.path)
             try:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dsp_gym.arrays import Floats
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.envs.reward import TERMS, RewardTerms
-from dsp_gym.errors import ConfigError
+from dsp_gym.errors import ConfigError, did_you_mean
 
 RewardFunction = Callable[[RewardTerms], ArrayLike]
 """Takes the unweighted terms by name, each (J,), and returns the reward of every job, (J,)."""
@@ -90,8 +90,16 @@ def _imported(name: str) -> RewardFunction:
                 value=name,
                 remedy="Write 'module:function', and have the module on the path.",
             ) from error
-    else:
+    elif name in _INSTALLED:
         found = _INSTALLED.load(name)
+    else:
+        known = f" {did_you_mean(name, _INSTALLED.entries)}" if _INSTALLED.entries else ""
+        raise ConfigError(
+            f"there is no reward '{name}'",
+            key="reward",
+            remedy=f"Pass a mapping of {', '.join(TERMS)} to weights, a function of these terms, "
+            f"its place as 'module:function', or its entry point in {GROUP}.{known}",
+        )
     if not callable(found):
         raise ConfigError(
             "is no function of the reward's terms",

@@ -163,8 +163,8 @@ def test_by_redeploying_with_the_owners_own_jar_and_arguments(on_default):
     assert done.exit_code == 0, done.output
     assert house.tasks() == before | {"flatmap": 2, "count": 3}
     assert house.cluster.rest.state(job_id) in ENDED
-    assert house.settled()
-    assert house.ledger.total > written
+    # Lines come in bursts: the next one may be twenty seconds away.
+    assert wait_until(lambda: house.settled() and house.ledger.total > written, PATIENCE_S, 0.5)
     taken = ["asked", "stopping", "savepoint", "stopped", "submitted", "running", "reached"]
     assert house.steps() == taken
 

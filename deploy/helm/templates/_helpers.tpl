@@ -63,5 +63,7 @@ shadow.yaml: |
 {{- $text = $text | replace "{namespace=" "{exported_namespace=" }}
 {{- $text = $text | replace ", job=" ", exported_job=" }}
 {{- $text = $text | replace ", namespace)" ", exported_namespace)" }}
-{{- $text | replace ", job)" ", exported_job)" }}
+{{- $text = $text | replace ", job)" ", exported_job)" }}
+{{- $text = $text | replace "by (job" "by (exported_job" }}
+{{- $text | replace "{{job}}" "{{exported_job}}" }}
 {{- end }}
