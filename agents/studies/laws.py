@@ -31,6 +31,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "what-learning-adds.md"
 PRICES = (1.5, 2.5, 4.0, 6.5, 10.0)
 LEVELS = (0.01, 0.015, 0.02)
 _DRAWS = 2000
+_TUNED_SCALE = 0.55
+"""The tuned walk prices lateness by the width of its walk, too: it needs lower prices."""
 
 BASE: dict[str, object] = {"headroom": 0.99, "rescale_price": 50.0}
 """The rest of the planner, equal for all laws but the tuned walk, which has its own."""
@@ -87,10 +89,6 @@ def _swept(policy: str, params: dict[str, object]) -> SweptPolicy:
     return SweptPolicy.model_validate(
         knob | {"name": "law", "knob": "late_price", "values": prices}
     )
-
-
-_TUNED_SCALE = 0.55
-"""The tuned walk prices lateness by the width of its walk, too: it needs lower prices."""
 
 
 def own_tables(config: RefereeConfig, families: tuple[str, ...], folder: Path) -> dict[str, Path]:

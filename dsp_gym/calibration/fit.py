@@ -34,6 +34,8 @@ SOFT = 2.0
 """Residual, in units of its size, from which it counts linearly."""
 IDENTIFIED = 0.7
 """A number is identified where the data narrow its prior to less than this."""
+MADE_UP = 2.0
+"""Rise of the cost up to which the others make up for numbers held at their priors."""
 OUTLIER, OUTLIER_LOG = 6.0, 0.3
 """A run whose rate is this many typical residuals, and this far in log, from the fit is left out:
 an aborted measurement."""
@@ -119,7 +121,11 @@ def _with_selectivity(spec: JobSpec, seen: Sequence[SteadyPart]) -> JobSpec:
 
 
 def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
-    """Twice: with everything free, which shows what the runs can fix; then that alone."""
+    """Twice: with everything free, which shows what the runs can fix; then that alone.
+
+    Curvature speaks of one point only, and near a bound by chance: a number stays free, too, where
+    the others cannot make up for holding it.
+    """
     form, free, first = min(
         _searches(spec, seen),
         key=lambda one: float(one[2].cost) + sum(p.field == "efficiency.a" for p in one[1]),
@@ -129,10 +135,15 @@ def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
     deviation = dict(zip(free, (float(one) for one in spread), strict=True))
     reached = dict(zip(free, (float(x) for x in first.x), strict=True))
     known = [p for p in free if deviation[p] < IDENTIFIED * p.sd]
-    values = {p: p.prior for p in free if p not in known}
-    if known:
-        second = _solve(spec, form, seen, known, values, [reached[p] for p in known])
-        values |= {p: p.decode(float(x)) for p, x in zip(known, second.x, strict=True)}
+    held = sorted((p for p in free if p not in known), key=lambda p: deviation[p] / p.sd)
+    values = {p: p.prior for p in held}
+    while known:
+        fixed = {p: p.prior for p in held}
+        second = _solve(spec, form, seen, known, fixed, [reached[p] for p in known])
+        values = fixed | {p: p.decode(float(x)) for p, x in zip(known, second.x, strict=True)}
+        if not held or second.cost <= first.cost + MADE_UP:
+            break
+        known.append(held.pop(0))
     fitted_spec, read_spread = with_parameters(spec, values, form)
     return Fit(
         fitted_spec,
