@@ -35,7 +35,8 @@ SOFT = 2.0
 IDENTIFIED = 0.7
 """A number is identified where the data narrow its prior to less than this."""
 MADE_UP = 2.0
-"""Rise of the cost up to which the others make up for numbers held at their priors."""
+"""Rise of the cost, in residuals of the usual size, up to which the others make up for numbers that
+are held at their priors."""
 OUTLIER, OUTLIER_LOG = 6.0, 0.3
 """A run whose rate is this many typical residuals, and this far in log, from the fit is left out:
 an aborted measurement."""
@@ -130,7 +131,8 @@ def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
         _searches(spec, seen),
         key=lambda one: float(one[2].cost) + sum(p.field == "efficiency.a" for p in one[1]),
     )
-    covariance = _covariance(first.jac, first.fun[: -len(free)])
+    scale = _scale(first.fun[: -len(free)])
+    covariance = _covariance(first.jac, scale)
     spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     deviation = dict(zip(free, (float(one) for one in spread), strict=True))
     reached = dict(zip(free, (float(x) for x in first.x), strict=True))
@@ -141,7 +143,7 @@ def _fit(spec: JobSpec, seen: Sequence[SteadyPart]) -> Fit:
         fixed = {p: p.prior for p in held}
         second = _solve(spec, form, seen, known, fixed, [reached[p] for p in known])
         values = fixed | {p: p.decode(float(x)) for p, x in zip(known, second.x, strict=True)}
-        if not held or second.cost <= first.cost + MADE_UP:
+        if not held or second.cost <= first.cost + MADE_UP * scale**2:
             break
         known.append(held.pop(0))
     fitted_spec, read_spread = with_parameters(spec, values, form)
@@ -200,9 +202,13 @@ def _solve(
     )
 
 
-def _covariance(jacobian: Floats, data: Floats) -> Floats:
+def _scale(data: Floats) -> float:
+    """Size of the residuals, as a multiple of the expected one; at least 1."""
+    return max(1.0, float(np.median(np.abs(data))) / 0.6745)
+
+
+def _covariance(jacobian: Floats, scale: float) -> Floats:
     """From curvature; wider where the residuals are larger than expected."""
-    scale = max(1.0, float(np.median(np.abs(data))) / 0.6745)
     return np.asarray(np.linalg.pinv(jacobian.T @ jacobian) * scale**2)
 
 
