@@ -107,17 +107,15 @@ class Kernel:
     @cached_property
     def _compiled(self) -> Any:
         """The function as numba launches it; compiled, or read from disk, when first launched."""
-        from numba import cuda
-
         if is_simulated():
+            from numba import cuda
+
             made = cuda.jit(self.function)
             made.extensions.append(HandleArguments())
             return made
         from dsp_gym.simulation.cuda.kept import kept_on_disk
 
-        made = cuda.jit(extensions=[HandleArguments()], max_registers=REGISTERS, lto=False)(
-            self.function
-        )
+        made = self._dispatcher()
         kept_on_disk(made, self._stamp())
         with global_compiler_lock, rounding_as_on_the_cpu():
             made.compile(self.signature.args)
@@ -125,10 +123,23 @@ class Kernel:
         made.disable_compile()
         return made
 
+    def _dispatcher(self) -> Any:
+        """Give the function to numba, without optimisation at link time.
+
+        That would generate code anew, and fuse what `rounding_as_on_the_cpu` keeps apart. The
+        function goes as an argument: of `cuda.jit(lto=False)(function)` numba-cuda 0.30 drops
+        `lto`.
+        """
+        from numba import cuda
+
+        handles = [HandleArguments()]
+        return cuda.jit(self.function, extensions=handles, max_registers=REGISTERS, lto=False)
+
     def _stamp(self) -> str:
         """Return a digest of everything the machine code follows from, the card excepted."""
         versions = [importlib.metadata.version(one) for one in (DISTRIBUTION, "numba", "llvmlite")]
-        known = [*self.dependencies(), self.signature, self.constants, REGISTERS, *versions]
+        how = self.signature, self.constants, REGISTERS, "without optimisation at link time"
+        known = [*self.dependencies(), *how, *versions]
         return hashlib.sha256(repr(known).encode()).hexdigest()
 
     def dependencies(self) -> list[object]:
