@@ -106,6 +106,11 @@ def hit_curve(blocks: Blocks) -> Floats:
     plain = blocks.popularity.form == "uniform" or blocks.popularity.exponent == 0
     if plain and not (blocks.upper_lookups or blocks.index_share or blocks.cold):
         return np.minimum(CURVE_X, 1.0)
+    return _lru_hit_curve(blocks).copy()
+
+
+@lru_cache(maxsize=8192)  # a graph is drawn by its costs, and compiled again where it runs
+def _lru_hit_curve(blocks: Blocks) -> Floats:
     found = lru_curve(blocks)
     curve = np.interp(CURVE_X, found.size, found.data) / (1.0 - blocks.cold)
     # The grid ends beyond the last characteristic time; rounding must not let the curve fall.

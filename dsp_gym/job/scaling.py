@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from dsp_gym.arrays import Floats, Ints
@@ -68,6 +70,7 @@ def hottest_share(vertex: Vertex, p: Ints) -> Floats:
     return np.asarray(np.maximum(1.0, share * p))
 
 
+@lru_cache(maxsize=8192)
 def _top_key(keys: float, exponent: float) -> float:
     """Return the share of all accesses that go to the most popular key of a Zipf law."""
     # The k-th key has popularity k^-exponent over the generalised harmonic number.
