@@ -346,6 +346,9 @@ def test_under_the_simulator_every_number_is_that_of_the_cpu(tmp_path: Path) -> 
     for name in ("PPO, decisions/s", "PPO on capacity actions, decisions/s"):
         learning = found[name]
         assert "left out" in learning or all(one["decisions/s"] > 0 for one in learning.values())
+    moved = found["policies on both devices"]
+    if "left out" not in moved:
+        assert [one["same returns"] for one in moved.values()] == [1.0, 1.0]
 
 
 def test_a_copied_tree_offers_what_an_installed_one_does(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ class _KernelCache(CUDACache):
 
     def __init__(self, function: Any, stamp: str) -> None:
         super().__init__(function)
-        self._stamp = stamp
+        self._stamp, self._called = stamp, function.__name__
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[object, ...]:
         # `magic_tuple` is the version of the CUDA runtime and the card's compute capability.
@@ -37,7 +37,7 @@ class _KernelCache(CUDACache):
             _LOG.warning(
                 "compiling '%s' for the GPU: once after an installation or an update, up to a "
                 "minute",
-                self._name,
+                self._called,
             )
         return found
 

@@ -47,6 +47,7 @@ from dsp_gym.studies.bench.device_learning import (
     FULL_LEARNING,
     TINY_LEARNING,
     LearningAmounts,
+    compare_returns,
     family,
     follow,
     time_family,
@@ -486,6 +487,7 @@ _PARTS: Mapping[str, Callable[[Amounts], dict[str, object]]] = {
     "capacity actions, steps/s": time_capacity,
     "PPO, decisions/s": lambda amounts: time_learning(amounts.learning),
     "PPO on capacity actions, decisions/s": lambda amounts: time_family(amounts.learning),
+    "policies on both devices": lambda amounts: compare_returns(amounts.learning),
 }
 
 
@@ -505,11 +507,13 @@ def _strings(value: object) -> list[str]:
 
 
 def _agrees(found: object) -> bool:
-    """Return whether no comparison exceeds `WORST`."""
+    """Return whether no comparison exceeds `WORST`, and all intervals of returns overlap."""
     if not isinstance(found, Mapping):
         return True
     worst = found.get("worst")
     if isinstance(worst, float) and not worst <= WORST:
+        return False
+    if found.get("overlap") is False:
         return False
     return all(_agrees(one) for one in found.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from dsp_gym.arrays import Floats
 from dsp_gym.config import files
 from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.errors import PolicyError
@@ -28,18 +32,38 @@ RESERVE_S = 15.0
 """Seconds that are left to the last rollout, its update and the checkpoint."""
 
 
+HOLD_BIAS = 1.0
+"""Of the policies that are compared: the shipped one's holds longer than they are trained."""
+
+PLAYED = 7
+"""Seed of the episodes that policies are compared on; trainings take their own."""
+
+
+class MovedAmounts(NamedTuple):
+    """How much is learned on either device, and played on both."""
+
+    seeds: int
+    updates: int  # of the shipped experiment's size
+    episodes: int  # played by each policy
+    episode_s: int
+
+
 class LearningAmounts(NamedTuple):
     """How much is learned."""
 
     jobs: int
     steps: int  # decisions of a rollout
+    wide: tuple[int, int]  # jobs and decisions of a rollout that is timed beside
     rollouts: int  # timed
     epochs: tuple[int, ...]
+    moved: MovedAmounts
     small: bool  # a few graphs and minutes in place of the family's
 
 
-FULL_LEARNING = LearningAmounts(32_768, 32, 4, (4, 1), small=False)
-TINY_LEARNING = LearningAmounts(2, 2, 1, (1,), small=True)
+FULL_LEARNING = LearningAmounts(
+    32_768, 32, (131_072, 16), 4, (4, 1), MovedAmounts(2, 8, 512, 14_400), small=False
+)
+TINY_LEARNING = LearningAmounts(2, 2, (3, 1), 1, (1,), MovedAmounts(1, 1, 3, 240), small=True)
 
 
 def time_learning(amounts: LearningAmounts) -> dict[str, object]:
@@ -53,12 +77,18 @@ def time_learning(amounts: LearningAmounts) -> dict[str, object]:
 
 
 def time_family(amounts: LearningAmounts) -> dict[str, object]:
-    """Time PPO on capacity actions over the family of random graphs.
+    """Time PPO on capacity actions over the family of random graphs, and with more jobs at once.
 
     Returns:
         As `time_learning`.
     """
-    return _timed(amounts, FAMILY, lambda epochs: family(amounts, epochs))
+    jobs, steps = amounts.wide
+    wide = amounts._replace(jobs=jobs, steps=steps)
+    return {
+        key: value
+        for size in (amounts, wide)
+        for key, value in _timed(size, FAMILY, lambda epochs, s=size: family(s, epochs)).items()  # type: ignore[misc]  # bound at once
+    }
 
 
 def _timed(
@@ -94,6 +124,106 @@ def _timed(
             "returns of episodes": [one.get("rollout/ep_rew_mean") for one in told],
         }
     return found
+
+
+def compare_returns(amounts: LearningAmounts) -> dict[str, object]:
+    """Train on each device, and play every policy on both: on seeds that no training has seen.
+
+    Trainings differ in their device and seed alone: sizes and hyperparameters are the shipped
+    experiment's, episodes shorter.
+
+    Returns:
+        For each training its mean return on either device, with half the width of its 95 %
+        interval over episodes, whether these overlap, the share of episodes whose returns are the
+        same, and that of decisions that do more than hold; why not where torch or
+        Stable-Baselines3 is missing.
+    """
+    found: dict[str, object] = {}
+    for device in ("cuda", "cpu"):
+        for seed in range(amounts.moved.seeds):
+            config = _moved(amounts, device)
+            try:
+                trainer = load_part(ALGORITHM, "trainer")
+            except PolicyError as error:
+                return {"left out": str(error)}
+            begun = time.perf_counter()
+            with TemporaryDirectory() as folder:
+                learner = trainer(config, seed, Path(folder))
+                learner.run()
+            seconds = time.perf_counter() - begun
+            policy, episodes = learner.model.policy, amounts.moved.episodes
+            there = _played_on_card(config, policy, episodes)
+            here, acting = _played_on_cpu(config, policy, episodes)
+            on_card, on_cpu = _interval(there), _interval(here)
+            found[f"learned on {device}, seed {seed}"] = {
+                "seconds": round(seconds, 1),
+                "episodes": episodes,
+                "acting": round(acting, 4),
+                "card": on_card,
+                "CPU": on_cpu,
+                "overlap": abs(on_card[0] - on_cpu[0]) <= on_card[1] + on_cpu[1],
+                "same returns": round(float(np.isclose(there, here, rtol=1e-9, atol=0).mean()), 4),
+            }
+    return found
+
+
+def _interval(returns: Floats) -> tuple[float, float]:
+    """Return a mean and half the width of its 95 % interval."""
+    spread = returns.std(ddof=1) / math.sqrt(len(returns))
+    return round(float(returns.mean()), 4), round(1.96 * float(spread), 4)
+
+
+def _moved(amounts: LearningAmounts, device: str) -> ExperimentConfig:
+    """Return the shipped experiment with shorter and fewer episodes, on a device."""
+    config = family(amounts, epochs=1)
+    shipped: Any = files.read_yaml(files.find("experiments", FAMILY))
+    sizes = {key: shipped["agent"][key] for key in ("n_envs", "n_steps", "batch_size", "n_epochs")}
+    if amounts.small:
+        sizes |= {"n_envs": 2, "n_steps": 2, "batch_size": 4}
+    steps = sizes["n_envs"] * sizes["n_steps"] * amounts.moved.updates
+    # No validation before the last decision, whose weights are those that are played.
+    network = config.ppo.network.model_copy(update={"hold_bias": HOLD_BIAS})
+    sizes |= {"device": device, "total_steps": steps, "eval_every": 2 * steps, "network": network}
+    env = config.env.model_copy(update={"episode_s": amounts.moved.episode_s})
+    agent = config.agent.model_copy(update=sizes)
+    return config.model_copy(update={"agent": agent, "env": env})
+
+
+def _whole(config: ExperimentConfig, episodes: int) -> ExperimentConfig:
+    """Let so many episodes begin at their beginning."""
+    how = config.env.randomise.model_copy(update={"stagger": False})
+    env = config.env.model_copy(update={"randomise": how})
+    agent = config.agent.model_copy(update={"n_envs": episodes})
+    return config.model_copy(update={"env": env, "agent": agent})
+
+
+def _played_on_card(config: ExperimentConfig, policy: Any, episodes: int) -> Floats:
+    ours = import_ours("agents.device_jobs")
+    device, _ = import_ours("agents.device").find_device()
+    jobs = ours.DeviceJobs(_whole(config, episodes), device)
+    seen, mask = jobs.begin(PLAYED)
+    total = np.zeros(episodes)
+    for _ in range(config.env.episode_s // config.env.interval_s):
+        given = seen.cpu().numpy(), mask.cpu().numpy()
+        chosen, _ = policy.predict(given[0], deterministic=True, action_masks=given[1])
+        done = jobs.env.step(np.asarray(chosen, np.int64))
+        seen, mask = jobs._tensors(done)
+        total += done.reward.to_host()
+    return total
+
+
+def _played_on_cpu(config: ExperimentConfig, policy: Any, episodes: int) -> tuple[Floats, float]:
+    """Return the returns, and the share of decisions that do more than hold."""
+    batch = import_ours("agents.environment").training_batch(_whole(config, episodes), episodes)
+    batch.seed(PLAYED * episodes + np.arange(episodes))
+    seen, total, acted = batch.reset(), np.zeros(episodes), []
+    for _ in range(config.env.episode_s // config.env.interval_s):
+        masks = batch.action_masks()
+        chosen, _ = policy.predict(seen, deterministic=True, action_masks=masks)
+        done = batch.step(chosen)
+        seen, total = done.observation, total + done.reward
+        acted.append(np.mean(chosen > 0))
+    return total, float(np.mean(acted))
 
 
 def follow(decisions: int, seconds: float, out: Path, card: str, amounts: LearningAmounts) -> int:
