@@ -13,7 +13,7 @@ from dsp_gym.backends.base import Clock
 from dsp_gym.cli.turns import Printer, stopping
 from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
-from dsp_gym.control.modes import WRITING, Mode
+from dsp_gym.control.modes import ACTING, WRITING, Mode
 from dsp_gym.control.serve.fleet import fleet
 from dsp_gym.control.serve.session import session
 from dsp_gym.control.start import acting_name, journal_folder, policy_names, watches_several
@@ -114,7 +114,8 @@ def _drive(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event
         else:
             live.run(run.steps, run.duration_s)
         if stop.is_set() and not run.as_json:
-            typer.echo("\nInterrupted: a rescale under way is finished first.", err=True)
+            first = ": a rescale under way is finished first" if run.mode in ACTING else ""
+            typer.echo(f"\nInterrupted{first}.", err=True)
 
 
 def _drive_all(run: ShadowRun, folder: Path, printer: Printer, stop: threading.Event) -> None:

@@ -158,11 +158,13 @@ def test_prometheus_gone_flink_in_trouble_and_another_job_id_are_told_and_outliv
         link.close()
 
 
-def test_a_signal_ends_it_whole_and_the_same_folder_goes_on(submit, document, tmp_path):
+def test_a_signal_ends_it_whole_and_the_same_folder_goes_on(submit, document, tmp_path, capfd):
     submit(100.0)
     for name in ("SIGTERM", "SIGINT"):
         code, _ = signalled("shadow", document, tmp_path, name=name, at="incumbent.*keeps")
         assert code == 130
+    # Shadow mode rescales nothing, and does not say that it finishes a rescale.
+    assert capfd.readouterr().err.count("\nInterrupted.\n") == 2
     entries = list(read(tmp_path / "journal" / "words"))
     assert [e.seq for e in entries] == list(range(len(entries)))
     assert sum(e.body.get("event") == "started" for e in entries) == 2
