@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
+from pathlib import Path
+from statistics import median
 
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
@@ -17,6 +20,8 @@ from dsp_gym.envs.single import AutoscaleEnv, action_space, observation_space
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from generator.markdown import page, plain, table
+
+FIGURES = Path(__file__).resolve().parents[1] / "figures"
 
 INFO = {
     "`action_mask`": "valid moves, also after a reset",
@@ -229,12 +234,44 @@ def common(spec: JobSpec | None) -> list[str]:
         f"decisions of {env.interval_s} s.\n"
         f"- Termination when the backlog exceeds {env.give_up_backlog_s:,.0f} s of arrivals: the "
         "job cannot recover.",
+        *returns(spec),
         "## Information\n\n`info` of a step has these keys; the batched environment has the same, "
         "each as an array with a row per job.\n\n"
         f"{table(['key', 'holds'], INFO.items())}",
         f"## Arguments\n\n{arguments()}",
         "## Versions\n\nA version is raised whenever the same seed would give another trajectory."
         f"\n\n{table(['version', 'change'], versions)}",
+    ]
+
+
+def returns(spec: JobSpec | None) -> list[str]:
+    """Rules beside agents of a short training, where they were played on the job."""
+    if (
+        spec is None
+        or not (file := FIGURES / f"{spec.job.removeprefix('nexmark-')}-short.json").is_file()
+    ):
+        return []
+    kept = json.loads(file.read_text("utf-8"))
+    found, agents = kept["returns"], range(kept["agents"])
+    trained = sorted(found[f"trained {seed}"] for seed in agents)
+    untrained = [found[f"untrained {seed}"] for seed in agents]
+    rows = [(f"`{name}`", f"{found[name]:.1f}") for name in ("ds2", "justin-artifact")]
+    rows = [("`hold`: no action", f"{found['hold']:.1f}"), *rows]
+    rows += [
+        (f"{len(agents)} untrained networks, best", f"{max(untrained):.1f}"),
+        (
+            f"the same after {kept['decisions']:,} decisions, worst to best (median)",
+            f"{trained[0]:.1f} to {trained[-1]:.1f} ({median(trained):.1f})",
+        ),
+    ]
+    return [
+        "## Returns\n\n"
+        f"Mean returns of {kept['episodes']} episodes of the split `test`, the same for all. The "
+        "agents were trained by PPO with every default of an experiment, nothing set but the "
+        f"number of decisions; {kept['better']} of {len(agents)} beat their untrained network, "
+        f"holding and DS2:\n\n{table(['policy', 'return'], rows)}\n\n"
+        "`python -m agents.studies.short_training` repeats it in some minutes; "
+        "[other policies and agents](../guides/rules-beside-an-agent.md)."
     ]
 
 

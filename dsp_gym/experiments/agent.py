@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -10,6 +11,9 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator,
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.policies.algorithms import ALGORITHMS, Algorithm, find_algorithm
+
+UPDATES = 50
+"""Updates that a training has at least where it chooses its own number of jobs."""
 
 
 def _different(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -187,13 +191,19 @@ class AgentConfig(ConfigModel):
     )
     network: NetworkConfig = Field(default_factory=NetworkConfig, description="the network")
     n_envs: int = Field(
-        512, ge=1, description="jobs stepped together; hundreds, so that the batch fills the cores"
+        512,
+        ge=1,
+        description="jobs stepped together; hundreds, so that the batch fills the cores. Where it "
+        "is not given a short training has fewer, at least 16, and so fifty updates",
     )
     n_steps: int = Field(
         32, ge=1, description="decisions per job between updates; half an hour at 60 s"
     )
     batch_size: int = Field(
-        8192, ge=1, description="decisions per gradient step; large because updates are the ceiling"
+        8192,
+        ge=1,
+        description="decisions per gradient step; large because updates are the ceiling. Where it "
+        "is not given, at most a quarter of a short training's rollout",
     )
     n_epochs: int = Field(4, ge=1, description="passes over each rollout")
     learning_rate: float = Field(1e-3, gt=0, description="Adam's, at the start; high for the batch")
@@ -290,6 +300,21 @@ class AgentConfig(ConfigModel):
             return algorithm
         why = UNFIT.get(algorithm.lower(), "is no algorithm there is.")
         raise ValueError(f"'{algorithm}' {why} These fit: {', '.join(known)}.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fit_rollout(cls, given: object) -> object:
+        """Give a short training smaller rollouts: with four updates it would learn nothing."""
+        if not isinstance(given, Mapping):
+            return given
+        whole, steps = given.get("total_steps"), given.get("n_steps", 32)
+        if not (isinstance(whole, int) and isinstance(steps, int) and whole > 0 and steps > 0):
+            return given
+        fitted = dict(given)
+        if "n_envs" not in given and whole < 512 * UPDATES * steps:
+            fitted["n_envs"] = jobs = max(16, whole // (UPDATES * steps))
+            fitted.setdefault("batch_size", min(8192, max(1, jobs * steps // 4)))
+        return fitted
 
     @model_validator(mode="after")
     def _check(self) -> AgentConfig:

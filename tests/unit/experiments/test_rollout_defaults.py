@@ -1,0 +1,37 @@
+"""A short training has as many updates as it takes to learn, without being told how."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from dsp_gym.experiments.agent import UPDATES, AgentConfig
+
+
+@pytest.mark.parametrize("steps", [30_000, 50_000, 200_000, 800_000])
+def test_a_short_training_has_fifty_updates(steps: int) -> None:
+    agent = AgentConfig(total_steps=steps)
+    rollout = agent.n_envs * agent.n_steps
+    assert steps // rollout >= UPDATES
+    assert agent.batch_size * 4 <= rollout
+    assert (steps - rollout) // rollout < 2 * UPDATES  # and no more than it needs
+
+
+def test_a_long_training_fills_the_cores() -> None:
+    assert (AgentConfig().n_envs, AgentConfig().batch_size) == (512, 8192)
+    assert AgentConfig(total_steps=819_200).n_envs == 512
+
+
+def test_numbers_that_are_given_stay() -> None:
+    agent = AgentConfig(total_steps=50_000, n_envs=512)
+    assert (agent.n_envs, agent.batch_size) == (512, 8192)
+    agent = AgentConfig(total_steps=50_000, batch_size=64)
+    assert (agent.n_envs, agent.batch_size) == (31, 64)
+    assert AgentConfig(total_steps=50).n_envs == 16
+    with pytest.raises(ValidationError, match="a rollout has only"):
+        AgentConfig(total_steps=50_000, batch_size=4096)
+
+
+def test_what_was_written_is_read_as_it_was() -> None:
+    short = AgentConfig(total_steps=50_000)
+    assert AgentConfig.model_validate(short.model_dump(by_alias=True)) == short
