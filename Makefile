@@ -165,7 +165,7 @@ bench: $(STAMP)  ## Measure the speed of the environment, alone and with learnin
 reproduce: $(STAMP)  ## Recompute the published numbers the model is held to.
 	$(BIN)/dsp-gym reproduce
 
-frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goes on where it was stopped): docs/core-v2.md, README, cards.
+frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goes on where it was stopped): docs/core-v2.md, cards.
 	for one in planning family; do for seed in 1 2 3 4; do [ -d runs/$$one-trainings/seed-$$seed/policy ] || \
 		$(BIN)/dsp-gym train $$one --seed $$seed --out runs/$$one-trainings/seed-$$seed || exit 1; done; done
 	$(BIN)/dsp-gym evaluate core-v2 --trainings planner=runs/planning-trainings \
@@ -173,9 +173,10 @@ frontier: $(STAMP)  ## Compare policies at equal lateness on core-v2 (hours; goe
 	cp runs/frontiers/core-v2/report.md docs/core-v2.md
 	$(BIN)/python docs/results.py --core-v2 runs/frontiers/core-v2/results.json
 
-referee: $(STAMP)  ## Evaluate the test set of this commit on core-v3 (two hours; goes on where it was stopped): docs/core-v3.md and the ledger.
+referee: $(STAMP)  ## Evaluate the test set of this commit on core-v3 (two hours; goes on where it was stopped): docs/core-v3.md, README and the ledger.
 	$(BIN)/dsp-gym evaluate core-v3 --set test --resume
 	cp runs/referees/core-v3/test/report.md docs/core-v3.md
+	$(BIN)/python docs/results.py --core-v3 runs/referees/core-v3/test/results.json
 
 film: $(STAMP)  ## Draw the README's film: DS2 and the planner on an unseen job and load (a minute).
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,planner --load day-with-crowds --duration 24h \

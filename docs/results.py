@@ -2,10 +2,11 @@
 
     python docs/results.py [--q11 RESULTS.json] [--worldcup RESULTS.json]
     python docs/results.py --core-v2 runs/frontiers/core-v2/results.json
+    python docs/results.py --core-v3 runs/referees/core-v3/test/results.json
 
-A result given is cut down to what is shown and kept first: scorecards in docs/figures/, the
-frontier in the package, where entries are placed beside it. `make validate` makes the scorecards,
-`make frontier` the frontier. Until there is one, the README shows the agent of one job.
+A result given is cut down to what is shown and kept first: scorecards and the referee's table in
+docs/figures/, the frontier in the package, where entries are placed beside it. `make validate`
+makes the scorecards, `make frontier` the frontier, `make referee` the README's table.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from generator.frontier import (
     card_part,
     cut,
     first_cell,
-    readme_block,
     real_flink,
     with_part,
 )
 from generator.picture import draw
+from generator.referee import cut as cut_referee
+from generator.referee import readme_block
 
 from dsp_gym.evaluation.frontier.published import published_file
 
@@ -371,22 +373,10 @@ the project (`DSP_GYM_DATA`). Twenty seeds differ in the simulation's and the lo
 
 
 def readme_part() -> str:
-    """Return the README's table: of core-v2, or of the agent of one job until that is there."""
-    frontier = core_v2()
-    if frontier is not None:
-        real = json.loads((FIGURES / "validation" / "policies.json").read_text(encoding="utf-8"))
-        return f"{BEGIN}\n{readme_block(frontier)}\n\n{real_flink(real)}\n{END}"
-    return f"""{BEGIN}
-Nexmark Q11 under a daily load with bursts, 20 unseen loads, two hours each; SLO: p95 latency of
-2 s, downtime counted. `dsp-gym evaluate configs/experiments/q11.yaml --policies all,learned-q11`
-prints it again ({statistic("q11-scorecard")} and 95 % interval over loads):
-
-{scorecard_table("q11-scorecard")}
-
-`q11` ships with the package as the policy `learned-q11`: the best of five agents by validation
-loads. All five against DS2 with confidence bounds, jobs they were not trained on (there they do not
-win), a recorded load, and speed are in [docs/results.md](docs/results.md), with the commands.
-{END}"""
+    """Return the README's table: of core-v3, and of runs on a real Flink."""
+    found = json.loads((FIGURES / "core-v3.json").read_text(encoding="utf-8"))
+    real = json.loads((FIGURES / "validation" / "policies.json").read_text(encoding="utf-8"))
+    return f"{BEGIN}\n{readme_block(found)}\n\n{real_flink(real)}\n{END}"
 
 
 def core_v2() -> dict[str, Any] | None:
@@ -407,6 +397,7 @@ def main() -> None:
     parser.add_argument("--q11", type=Path, help="scorecard of the shipped experiment")
     parser.add_argument("--worldcup", type=Path, help="scorecard of the World Cup experiment")
     parser.add_argument("--core-v2", type=Path, help="results.json of the benchmark core-v2")
+    parser.add_argument("--core-v3", type=Path, help="results.json of a test set of core-v3")
     given = parser.parse_args()
     if given.q11 is not None:
         keep(given.q11, "q11-scorecard")
@@ -415,6 +406,9 @@ def main() -> None:
     if given.core_v2 is not None:
         kept = json.dumps(cut(given.core_v2), indent=1) + "\n"
         PUBLISHED.write_text(kept, encoding="utf-8")
+    if given.core_v3 is not None:
+        kept = json.dumps(cut_referee(given.core_v3), indent=1) + "\n"
+        (FIGURES / "core-v3.json").write_text(kept, encoding="utf-8")
     if (frontier := core_v2()) is not None:
         write_cards(frontier)
         draw(first_cell(frontier), FIGURES)

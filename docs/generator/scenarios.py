@@ -99,6 +99,7 @@ def scenario(name: str, spec: JobSpec) -> str:
         f"## Action space\n\n`{action_space(count)}`\n\n{actions([v.name for v in spec.vertices])}",
         f"## Observation space\n\n`{observation_space(ObservationLayout(count).size)}`\n\n"
         + observations(ObservationLayout(count)),
+        *returns(spec),
         *common(spec),
     )
 
@@ -234,7 +235,6 @@ def common(spec: JobSpec | None) -> list[str]:
         f"decisions of {env.interval_s} s.\n"
         f"- Termination when the backlog exceeds {env.give_up_backlog_s:,.0f} s of arrivals: the "
         "job cannot recover.",
-        *returns(spec),
         "## Information\n\n`info` of a step has these keys; the batched environment has the same, "
         "each as an array with a row per job.\n\n"
         f"{table(['key', 'holds'], INFO.items())}",
@@ -244,12 +244,10 @@ def common(spec: JobSpec | None) -> list[str]:
     ]
 
 
-def returns(spec: JobSpec | None) -> list[str]:
+def returns(spec: JobSpec) -> list[str]:
     """Rules beside agents of a short training, where they were played on the job."""
-    if (
-        spec is None
-        or not (file := FIGURES / f"{spec.job.removeprefix('nexmark-')}-short.json").is_file()
-    ):
+    file = FIGURES / f"{spec.job.removeprefix('nexmark-')}-short.json"
+    if not file.is_file():
         return []
     kept = json.loads(file.read_text("utf-8"))
     found, agents = kept["returns"], range(kept["agents"])

@@ -1,0 +1,101 @@
+"""What the README says of `core-v3`, from the results.json of an evaluation on a test set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dsp_gym.evaluation.referee.board import GROUPS
+from dsp_gym.evaluation.referee.play import WHOLE
+from generator.frontier import KNOWN, WHAT, level_of, number
+from generator.markdown import table
+
+COLUMNS = {"known": "trained-on", "generated": "new generated", "recorded": "recorded"}
+"""Groups of families of load, and what the README calls them."""
+
+AGENTS = ("planner", "learned-ppo")
+ALSO = (
+    "planner-no-file",
+    "planner-walk-tuned",
+    "justin-artifact",
+    "flink-autoscaler",
+    "ds2",
+    "hpa-cpu",
+)
+"""Planners that nothing was trained for, and published autoscalers that nothing was tuned for."""
+
+Json = Mapping[str, Any]
+
+
+def cut(referee: Path) -> dict[str, object]:
+    """Cut the results of a referee down to what the README shows."""
+    full = json.loads(referee.read_text(encoding="utf-8"))
+    told = {key: full[key] for key in ("name", "fingerprint", "commit", "command", "currency")}
+    kept = ("policy", "rule", "cost", "ratio", "closed")
+    cells = {
+        cell["cell"]: [{key: one[key] for key in kept} for one in cell["policies"] if _is_told(one)]
+        for cell in full["cells"]
+    }
+    levels = sorted(full["config"]["lateness"])
+    jobs = len({one["job"] for one in full["triples"]})
+    shown = {"lateness": levels, "triples": len(full["triples"]), "jobs": jobs, "cells": cells}
+    return told | shown
+
+
+def readme_block(found: Json) -> str:
+    """Return the README's table: costs at equal lateness on triples that nobody had seen."""
+    level, cells = level_of(found), found["cells"]
+    groups = {
+        called: {one["policy"]: one["ratio"][level] for one in cells[GROUPS[name]]}
+        for name, called in COLUMNS.items()
+        if GROUPS[name] in cells
+    }
+
+    def rank(one: Json) -> tuple[bool, float]:
+        return one["policy"] != KNOWN, (one["cost"][level] or {"value": float("inf")})["value"]
+
+    at = f"{100 * float(level):g} %"
+    head = ["policy", *(f"{100 * share:g} % late" for share in found["lateness"])]
+    head += [f"of the best tuned rule, {at}", *(f"{called} loads" for called in groups)]
+    rows = [
+        [
+            _title(one),
+            *(number(one["cost"][f"{share:g}"]) for share in found["lateness"]),
+            number(one["ratio"][level], interval=True),
+            *(number(ratios[one["policy"]]) for ratios in groups.values()),
+        ]
+        for one in sorted(cells[WHOLE], key=rank)
+    ]
+    commit, many = found["commit"][:12], f"{found['triples']} triples of a job, a load and a seed"
+    return f"""Costs at equal lateness, in {found["currency"]} per job and day, on {many}.
+Their seeds are a hash of the commit that was evaluated ({commit}): nobody could look at them
+before. A job is late while its p95 latency exceeds its bound, or while it is down; a dash: the
+policy is later than the column at each of its settings. A tuned rule is a published autoscaler with
+parameters searched on other loads. `{KNOWN}` plans with the future load known. Brackets hold
+95 % intervals over jobs; the last columns are the same ratio by kind of load.
+
+{table(head, rows)}
+
+`planner` {WHAT["planner"]}.
+`planner-no-file` is the same without the job file, `planner-walk-tuned` with a law of the load
+written by hand. `learned-ppo` {WHAT["learned-ppo"]}.
+Policies ran without guardrails, `-in-floor` within `floor`; `make referee` evaluates a commit:
+
+```sh
+{found["command"]}
+```
+
+[Families of load, shifts, other policies, each setting](docs/core-v3.md);
+[the frozen benchmark](docs/core-v2.md), [other results](docs/results.md);
+[what ships](docs/concepts/agents.md#what-ships)."""
+
+
+def _is_told(one: Json) -> bool:
+    return one["rule"] or one["policy"] in (KNOWN, *AGENTS, *ALSO)
+
+
+def _title(one: Json) -> str:
+    name = one["policy"]
+    return f"**{name}**" if name in AGENTS else f"{name} (tuned rule)" if one["rule"] else name
