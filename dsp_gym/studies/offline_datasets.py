@@ -9,13 +9,13 @@ the same content on every machine of one kind; the digest tells. Their licence i
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dsp_gym.cli.options import listed
-from dsp_gym.cli.output import print_json, print_table
+from dsp_gym.config.strict_json import plain
 from dsp_gym.datasets.published import LICENSE, publish
 from dsp_gym.studies.runner import run
 
@@ -34,13 +34,14 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Write them, and print what was written."""
-    written = publish(out, tuple(listed(sizes)), replace_them=overwrite)
+    wanted = dict.fromkeys(one.strip() for one in sizes.split(",") if one.strip())
+    written = publish(out, tuple(wanted), replace_them=overwrite)
     if as_json:
-        print_json(written)
+        typer.echo(json.dumps(plain(written), indent=2, allow_nan=False))
         return
-    rows = [(one.id, one.episodes, one.steps, one.content_sha256[:16]) for one in written]
-    columns = ("dataset", "episodes", "steps", "content")
-    print_table(columns, rows, right=columns[1:3])
+    for one in written:
+        about = f"{one.episodes:,} episodes, {one.steps:,} steps"
+        typer.echo(f"{one.id}  {about}, content {one.content_sha256[:16]}")
     if written:
         scores = ", ".join(f"{name} {score:.4g}" for name, score in written[0].scores.items())
         typer.echo(f"\nmean return of an episode on the test loads: {scores}")
