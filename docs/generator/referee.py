@@ -33,7 +33,7 @@ def cut(referee: Path) -> dict[str, object]:
     """Cut the results of a referee down to what the README shows."""
     full = json.loads(referee.read_text(encoding="utf-8"))
     told = {key: full[key] for key in ("name", "fingerprint", "commit", "command", "currency")}
-    kept = ("policy", "rule", "cost", "ratio", "closed")
+    kept = ("policy", "rule", "cost", "ratio")
     cells = {
         cell["cell"]: [{key: one[key] for key in kept} for one in cell["policies"] if _is_told(one)]
         for cell in full["cells"]
@@ -87,7 +87,7 @@ Policies ran without guardrails, `-in-floor` within `floor`; `make referee` eval
 {found["command"]}
 ```
 
-[Families of load, shifts, other policies, each setting](docs/core-v3.md);
+[Families of load, other policies, each setting](docs/core-v3.md);
 [the frozen benchmark](docs/core-v2.md), [other results](docs/results.md);
 [what ships](docs/concepts/agents.md#what-ships)."""
 

@@ -49,13 +49,15 @@ class Operators(VecEnv):
             job.close()
 
     def get_attr(self, attr_name, indices=None):
-        return [getattr(self, attr_name, None)] * self.num_envs
+        return [getattr(job, attr_name, None) for job in self.jobs for _ in self.names]
 
     def set_attr(self, attr_name, value, indices=None):
-        raise NotImplementedError
+        for job in self.jobs:
+            setattr(job, attr_name, value)
 
     def env_method(self, method_name, *arguments, indices=None, **keywords):
-        raise NotImplementedError
+        call = [getattr(job, method_name) for job in self.jobs for _ in self.names]
+        return [one(*arguments, **keywords) for one in call]
 
     def env_is_wrapped(self, wrapper_class, indices=None):
         return [False] * self.num_envs

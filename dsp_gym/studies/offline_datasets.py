@@ -31,7 +31,7 @@ def main(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace Minari datasets of the same names.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
     """Write them, and print what was written."""
     wanted = dict.fromkeys(one.strip() for one in sizes.split(",") if one.strip())

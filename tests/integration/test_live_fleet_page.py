@@ -29,7 +29,7 @@ NARROW = """[...document.querySelectorAll('#jobs tbody tr')].every(r =>
 
 
 class Told(StatusBoard):
-    """The board of one job of a fleet, with a cost, lateness and verdict of its own."""
+    """The board of one job of a fleet, which shows given costs, lateness and verdict."""
 
     told: tuple[Glance, VerdictSummary | None]
 

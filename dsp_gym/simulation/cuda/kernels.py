@@ -126,9 +126,9 @@ class Kernel:
     def _dispatcher(self) -> Any:
         """Give the function to numba, without optimisation at link time.
 
-        That would generate code anew, and fuse what `rounding_as_on_the_cpu` keeps apart. The
-        function goes as an argument: of `cuda.jit(lto=False)(function)` numba-cuda 0.30 drops
-        `lto`.
+        The linker would fuse multiplication and addition, against `rounding_as_on_the_cpu`. The
+        function is an argument because numba-cuda 0.30 drops `lto` of
+        `cuda.jit(lto=False)(function)`.
         """
         from numba import cuda
 

@@ -39,7 +39,7 @@ PLAYED = 7
 """Seed of the episodes that policies are compared on; trainings take their own."""
 
 
-class MovedAmounts(NamedTuple):
+class TransferAmounts(NamedTuple):
     """How much is learned on either device, and played on both."""
 
     seeds: int
@@ -56,14 +56,14 @@ class LearningAmounts(NamedTuple):
     wide: tuple[int, int]  # jobs and decisions of a rollout that is timed beside
     rollouts: int  # timed
     epochs: tuple[int, ...]
-    moved: MovedAmounts
+    transfer: TransferAmounts
     small: bool  # a few graphs and minutes in place of the family's
 
 
 FULL_LEARNING = LearningAmounts(
-    32_768, 32, (131_072, 16), 4, (4, 1), MovedAmounts(2, 8, 512, 14_400), small=False
+    32_768, 32, (131_072, 16), 4, (4, 1), TransferAmounts(2, 8, 512, 14_400), small=False
 )
-TINY_LEARNING = LearningAmounts(2, 2, (3, 1), 1, (1,), MovedAmounts(1, 1, 3, 240), small=True)
+TINY_LEARNING = LearningAmounts(2, 2, (3, 1), 1, (1,), TransferAmounts(1, 1, 3, 240), small=True)
 
 
 def time_learning(amounts: LearningAmounts) -> dict[str, object]:
@@ -139,19 +139,19 @@ def compare_returns(amounts: LearningAmounts) -> dict[str, object]:
         Stable-Baselines3 is missing.
     """
     found: dict[str, object] = {}
+    try:
+        trainer = load_part(ALGORITHM, "trainer")
+    except PolicyError as error:
+        return {"left out": str(error)}
     for device in ("cuda", "cpu"):
-        for seed in range(amounts.moved.seeds):
-            config = _moved(amounts, device)
-            try:
-                trainer = load_part(ALGORITHM, "trainer")
-            except PolicyError as error:
-                return {"left out": str(error)}
+        for seed in range(amounts.transfer.seeds):
+            config = _transferred(amounts, device)
             begun = time.perf_counter()
             with TemporaryDirectory() as folder:
                 learner = trainer(config, seed, Path(folder))
                 learner.run()
             seconds = time.perf_counter() - begun
-            policy, episodes = learner.model.policy, amounts.moved.episodes
+            policy, episodes = learner.model.policy, amounts.transfer.episodes
             there = _played_on_card(config, policy, episodes)
             here, acting = _played_on_cpu(config, policy, episodes)
             on_card, on_cpu = _interval(there), _interval(here)
@@ -173,18 +173,18 @@ def _interval(returns: Floats) -> tuple[float, float]:
     return round(float(returns.mean()), 4), round(1.96 * float(spread), 4)
 
 
-def _moved(amounts: LearningAmounts, device: str) -> ExperimentConfig:
+def _transferred(amounts: LearningAmounts, device: str) -> ExperimentConfig:
     """Return the shipped experiment with shorter and fewer episodes, on a device."""
     config = family(amounts, epochs=1)
     shipped: Any = files.read_yaml(files.find("experiments", FAMILY))
     sizes = {key: shipped["agent"][key] for key in ("n_envs", "n_steps", "batch_size", "n_epochs")}
     if amounts.small:
         sizes |= {"n_envs": 2, "n_steps": 2, "batch_size": 4}
-    steps = sizes["n_envs"] * sizes["n_steps"] * amounts.moved.updates
+    steps = sizes["n_envs"] * sizes["n_steps"] * amounts.transfer.updates
     # No validation before the last decision, whose weights are those that are played.
     network = config.ppo.network.model_copy(update={"hold_bias": HOLD_BIAS})
     sizes |= {"device": device, "total_steps": steps, "eval_every": 2 * steps, "network": network}
-    env = config.env.model_copy(update={"episode_s": amounts.moved.episode_s})
+    env = config.env.model_copy(update={"episode_s": amounts.transfer.episode_s})
     agent = config.agent.model_copy(update=sizes)
     return config.model_copy(update={"agent": agent, "env": env})
 
@@ -198,16 +198,13 @@ def _whole(config: ExperimentConfig, episodes: int) -> ExperimentConfig:
 
 
 def _played_on_card(config: ExperimentConfig, policy: Any, episodes: int) -> Floats:
-    ours = import_ours("agents.device_jobs")
     device, _ = import_ours("agents.device").find_device()
-    jobs = ours.DeviceJobs(_whole(config, episodes), device)
-    seen, mask = jobs.begin(PLAYED)
-    total = np.zeros(episodes)
+    env = import_ours("agents.device_jobs").DeviceJobs(_whole(config, episodes), device).env
+    done, total = env.reset(PLAYED * episodes + np.arange(episodes)), np.zeros(episodes)
     for _ in range(config.env.episode_s // config.env.interval_s):
-        given = seen.cpu().numpy(), mask.cpu().numpy()
-        chosen, _ = policy.predict(given[0], deterministic=True, action_masks=given[1])
-        done = jobs.env.step(np.asarray(chosen, np.int64))
-        seen, mask = jobs._tensors(done)
+        seen, masks = done.observation.to_host(), done.mask.to_host()
+        chosen, _ = policy.predict(seen, deterministic=True, action_masks=masks)
+        done = env.step(np.asarray(chosen, np.int64))
         total += done.reward.to_host()
     return total
 
