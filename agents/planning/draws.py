@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from dsp_gym.arrays import Floats
-from dsp_gym.loads.generate import CHOICE, philox
+from dsp_gym.loads.generate import CHOICE, minute_means, philox
 from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet
 
@@ -43,17 +41,3 @@ def training_minutes(
             cell = row[(seed * draws + i) % len(row)]
             factor = low * (high / low) ** random.random()
             yield factor * minute_means(sampler.rates(cell, episode_s))
-
-
-def minute_means(rates: Floats) -> Floats:
-    """Average over whole minutes.
-
-    Args:
-        rates: (seconds,) rates of a load.
-
-    Returns:
-        (minutes,) means; an incomplete minute at the end is dropped.
-    """
-    # 60 s per minute; rates are per second.
-    whole = len(rates) // 60 * 60
-    return np.asarray(rates[:whole].reshape(-1, 60).mean(axis=1))

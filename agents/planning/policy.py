@@ -14,7 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN
-from agents.planning.chain import RARE, LoadChain, highest_level, pooled, sparse, with_own
+from agents.planning.chain import (
+    RARE,
+    LoadChain,
+    counted,
+    highest_level,
+    pooled,
+    sparse,
+    with_own,
+)
 from agents.planning.config import MdpConfig
 from agents.planning.forecast import AHEAD, QUANTILE, LoadForecasts
 from agents.planning.load import HISTORY, MOODS, STATES, levels
@@ -46,7 +54,7 @@ from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
 from dsp_gym.loop.unknown import UNFILLED, LastKnown, hold_unknown, told
 from dsp_gym.numba_handles import Handle, Handles
-from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy
+from dsp_gym.policies.capabilities import Capabilities, ExplainingPolicy, FutureLoad
 from dsp_gym.sizing.arrivals import Arrivals
 from dsp_gym.sizing.frontier import Frontiers
 from dsp_gym.sizing.lateness import IN_TIME
@@ -264,7 +272,25 @@ class MdpPolicy(ExplainingPolicy):
             shared=self.shared,
             later_plans=self,
             forecast=self.forecast,
+            know_future=self.know_law if self.config.known_law else None,
         )
+
+    def know_law(self, jobs: Topology, future: FutureLoad) -> None:
+        """Count the transitions on loads of the same law, in place of the configured ones.
+
+        Raises:
+            PolicyError: None were drawn.
+        """
+        if future.same_law is None:
+            raise PolicyError(
+                "the planner is to know the law of the load, and is given no loads of that law",
+                key="known_law",
+                remedy="Evaluate it by a referee, such as core-v3, or leave known_law out.",
+            )
+        self._load = _load_of(counted(future.same_law), self.config.neighbours)
+        self._weights = self._load.forecasts.weights
+        self._solved = None
+        self._values.clear()
 
     @property
     def has_plan(self) -> bool:

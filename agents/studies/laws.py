@@ -7,7 +7,6 @@ Plays part of a referee's development set; writes `docs/what-learning-adds.md` w
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,6 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import typer
 
-from agents.planning.chain import counted, write_counts
-from agents.planning.draws import minute_means
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.files import load_model, write_atomic
 from dsp_gym.evaluation.batch_of_runs import play
@@ -45,7 +42,7 @@ _LAWS: dict[str, tuple[str, dict[str, object]]] = {
     "the walk by hand": ("planner-walk", BASE),
     "counted on the training loads": ("mdp", BASE | {"own_weight": 0.0}),
     "the same, and the job's own two days": ("mdp", BASE),
-    KNOWN: ("mdp", BASE),
+    KNOWN: ("mdp", BASE | {"known_law": True}),
 }
 
 
@@ -57,13 +54,12 @@ class PlayedLaw(NamedTuple):
     family: tuple[str, ...]  # of each run
 
 
-def play_law(law: str, parts: tuple[DevelopmentRuns, ...], own: dict[str, Path]) -> PlayedLaw:
+def play_law(law: str, parts: tuple[DevelopmentRuns, ...]) -> PlayedLaw:
     """Play a law at every price.
 
     Args:
         law: One of the laws.
         parts: Runs by family of load.
-        own: Table of each family's own transitions, from other seeds.
 
     Returns:
         What happened.
@@ -71,8 +67,6 @@ def play_law(law: str, parts: tuple[DevelopmentRuns, ...], own: dict[str, Path])
     policy, params = _LAWS[law]
     late, cost, family = [], [], []
     for part in parts:
-        if law == KNOWN:
-            params = params | {"transitions": str(own[part.family])}
         swept = _swept(policy, params)
         cells = [play(replace(part.batch, entrant=one)).cells for one in entrants(swept)]
         late.append(np.array([[cell.metrics["slo_share"] for cell in row] for row in cells]))
@@ -89,29 +83,6 @@ def _swept(policy: str, params: dict[str, object]) -> SweptPolicy:
     return SweptPolicy.model_validate(
         knob | {"name": "law", "knob": "late_price", "values": prices}
     )
-
-
-def own_tables(config: RefereeConfig, families: tuple[str, ...], folder: Path) -> dict[str, Path]:
-    """Count each family's transitions on other seeds of it: what a learner of it could know.
-
-    Args:
-        config: The referee.
-        families: Families of load.
-        folder: Folder of the tables.
-
-    Returns:
-        Table by family.
-    """
-    # The development set of another seed: other jobs, loads and starts in the traces.
-    other = config.model_copy(update={"development": config.development + 1})
-    found = {}
-    for part in development_runs(other, families=families):
-        runs = part.batch.runs
-        reference = np.array([spec.source.rate_per_s for spec in runs.specs])[runs.job]
-        minutes = [minute_means(row) for row in runs.rates / reference[:, None]]
-        found[part.family] = folder / f"{part.family}.safetensors"
-        write_counts(found[part.family], counted(minutes))
-    return found
 
 
 def ratios(played: dict[str, PlayedLaw], rows: Ints, level: float) -> dict[str, tuple[float, ...]]:
@@ -153,9 +124,7 @@ def main(
     # A week takes as long as seven days of another family, and has the law of a recorded load.
     families = tuple(one.name for one in config.loads if one.name != "week")
     parts = development_runs(config, each=each, families=families)
-    with tempfile.TemporaryDirectory() as folder:
-        own = own_tables(config, families, Path(folder))
-        played = {law: play_law(law, parts, own) for law in _LAWS}
+    played = {law: play_law(law, parts) for law in _LAWS}
     text = "\n".join(_page(played, f"python -m agents.studies.laws --each {each} --write"))
     if write:
         write_atomic(PAGE, text.encode())

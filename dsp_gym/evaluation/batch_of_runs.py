@@ -49,6 +49,7 @@ class Runs:
     loads: tuple[LoadCell, ...]  # (J,)
     seeds: Ints  # (J,) of the simulation
     rates: Floats  # (J, T) records/s
+    same_law: Floats | None = None  # (N, minutes) of other seeds, multiples of the reference rate
 
     def __len__(self) -> int:
         return len(self.job)
@@ -57,7 +58,12 @@ class Runs:
         """Return the rows from the first up to, but not including, the last."""
         part = slice(first, last)
         return Runs(
-            self.specs, self.job[part], self.loads[part], self.seeds[part], self.rates[part]
+            self.specs,
+            self.job[part],
+            self.loads[part],
+            self.seeds[part],
+            self.rates[part],
+            self.same_law,
         )
 
 
@@ -166,7 +172,8 @@ def play(batch: RunBatch, observer: OnStep | None = None) -> BatchResult:
     jobs.reset(runs.seeds, runs.rates, parallelism=_start(jobs.topology, runs, config))
     can = capabilities_of(policy)
     if can.know_future is not None:
-        can.know_future(jobs.topology, FutureLoad(runs.rates, config.interval_s))
+        future = FutureLoad(runs.rates, config.interval_s, runs.same_law)
+        can.know_future(jobs.topology, future)
     possible = None
     if batch.bounding and can.cost_bounds is not None:
         bounds = can.cost_bounds()

@@ -79,6 +79,20 @@ def rates(
     return ticks.rates(spec, 0)
 
 
+def minute_means(rates: Floats) -> Floats:
+    """Average over whole minutes.
+
+    Args:
+        rates: (seconds,) rates of a load.
+
+    Returns:
+        (minutes,) means; an incomplete minute at the end is dropped.
+    """
+    # 60 s per minute; rates are per second.
+    whole = len(rates) // 60 * 60
+    return np.asarray(rates[:whole].reshape(-1, 60).mean(axis=1))
+
+
 def philox(seed: int, node: int, purpose: int) -> np.random.Generator:
     """Return the stream of random numbers of one node of a load, for one purpose.
 

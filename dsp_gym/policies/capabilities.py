@@ -27,6 +27,9 @@ class FutureLoad(NamedTuple):
 
     rates_per_s: Floats  # (J, T) records/s offered to the whole job
     interval_s: int  # seconds between decisions
+    same_law: Floats | None = None
+    """(N, minutes) loads of other seeds of the same law, as multiples of a job's reference rate:
+    all that can be learned of a law, without the dice. None: nobody has drawn any."""
 
 
 class CostBounds(NamedTuple):
@@ -135,8 +138,8 @@ class Capabilities:
     """The load expected after the last snapshot, a row per job; None before the first decision."""
 
     know_future: Callable[[Topology, FutureLoad], None] | None = None
-    """It must be given the load to come before it is reset. An evaluation knows that load; a live
-    loop does not, so such a policy can be neither fallback, floor nor teacher."""
+    """It must be told the load to come, or its law, before it is reset. An evaluation knows it; a
+    live loop does not, so such a policy can be neither fallback, floor nor teacher."""
 
     cost_bounds: Callable[[], CostBounds] | None = None
     """What there is to save on the load to come."""

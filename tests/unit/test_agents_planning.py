@@ -25,6 +25,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, PolicyError
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
 from tests.simulating import keyed, line
 from tests.strategies import blank_snapshot
 
@@ -314,6 +315,22 @@ def test_tasks_that_never_ran_alone_are_sized_as_they_run_together(prior):
     )
     assert np.mean(np.abs(np.subtract(found, wanted))) < 0.5
     assert len(set(found)) > 2
+
+
+def test_who_knows_the_law_plans_as_with_a_table_of_it_and_without_loads_is_refused(tmp_path):
+    loads = np.array([0.3 + 0.3 * (np.arange(600) // 60 % 2), np.full(600, 0.5)])
+    write_counts(tmp_path / "table", counted(loads))
+    of_table = MdpPolicy(MdpConfig(transitions=str(tmp_path / "table")))
+    plant, knowing = Plant(), MdpPolicy(MdpConfig(known_law=True))
+    with pytest.raises(PolicyError, match="given no loads of that law"):
+        capabilities_of(knowing).know_future(plant.jobs, FutureLoad(np.ones((1, 60)), 60))
+    capabilities_of(knowing).know_future(plant.jobs, FutureLoad(np.ones((1, 60)), 60, loads))
+    assert plant.run(knowing, DAY) == Plant().run(of_table, DAY) != Plant().run(MdpPolicy(), DAY)
+
+
+def test_two_laws_of_one_load_are_refused():
+    with pytest.raises(ConfigError, match="known_law stands in for transitions and walk"):
+        parse(MdpConfig, {"known_law": True, "walk": {}}, "params")
 
 
 def test_a_load_above_all_that_was_counted_is_named():

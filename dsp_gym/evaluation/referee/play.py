@@ -30,6 +30,7 @@ from dsp_gym.evaluation.referee.triples import (
     Triple,
     first_of_each_kind,
     missing_traces,
+    same_law,
     triples_of,
 )
 from dsp_gym.evaluation.run import OnRuns, cells_of
@@ -396,4 +397,5 @@ def benchmark_of(
         loads=cells,
         seeds=np.array([simulation_seed(cell) for cell in cells], dtype=np.int64),
         rates=reference[job][:, None] * shapes,
+        same_law=same_law(config, family, base_dir),
     )

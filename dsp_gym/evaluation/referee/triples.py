@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from dsp_gym.arrays import Floats
 from dsp_gym.errors import LoadError
 from dsp_gym.evaluation.referee.config import (
     GENERATORS,
@@ -17,6 +20,7 @@ from dsp_gym.evaluation.referee.config import (
 )
 from dsp_gym.evaluation.referee.template import filled, traces_of
 from dsp_gym.job.draw import Draw
+from dsp_gym.loads.generate import minute_means, rates
 from dsp_gym.loads.sampler import LoadCell
 from dsp_gym.loads.spec import LoadSpec
 from dsp_gym.loads.traces import TraceLibrary
@@ -150,6 +154,29 @@ def _of_kind(kind: JobKind, family: DrawnFamily, drawn: DrawnSet, count: int) ->
             job = GENERATORS[kind.generator](job_seed)
         found.append(Triple(kind.name, family.name, job, filled(family.load, draw), load_seed))
     return found
+
+
+def same_law(
+    config: RefereeConfig, family: DrawnFamily, base_dir: str | Path | None = None
+) -> Floats:
+    """Draw loads of a family that are in no set: all that could be learned of its law beforehand.
+
+    Args:
+        config: The referee.
+        family: The family of load.
+        base_dir: Folder that relative trace paths start from.
+
+    Returns:
+        (N, minutes) means, as multiples of a job's reference rate; as many as its triples.
+    """
+    traces, drawn = TraceLibrary(base_dir), DrawnSet.development(config.development)
+    found = []
+    for place in range(family.triples):
+        draw = drawn.draw("law", family.name, place)
+        load, seed = filled(family.load, draw), draw.whole(*_LOAD_SEEDS[True])
+        seconds = rates(load, seed=seed, duration_s=config.episode_of(family), traces=traces)
+        found.append(minute_means(seconds))
+    return np.array(found)
 
 
 def first_of_each_kind(triples: Sequence[Triple], count: int) -> tuple[Triple, ...]:

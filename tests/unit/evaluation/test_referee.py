@@ -36,10 +36,11 @@ from dsp_gym.evaluation.referee.play import (
     joined,
     play_referee,
 )
-from dsp_gym.evaluation.referee.triples import DrawnSet, Triple, triples_of
+from dsp_gym.evaluation.referee.triples import DrawnSet, Triple, same_law, triples_of
 from dsp_gym.evaluation.results import render_markdown
 from dsp_gym.evaluation.statistics import Resampling
 from dsp_gym.experiments.comparison import Chosen, read_comparison, with_choice
+from dsp_gym.loads.generate import minute_means
 from dsp_gym.policies.config import with_params
 
 DOCUMENT = {
@@ -237,6 +238,19 @@ def test_every_policy_meets_the_same_triples_and_results_do_not_depend_on_the_re
 
 def replace_families(asked: RefereeRuns, families: dict[str, tuple[Triple, ...]]) -> RefereeRuns:
     return asked._replace(families=families, shifted={})
+
+
+def test_who_may_know_a_law_is_told_loads_of_it_that_are_in_no_set():
+    one = config()
+    family = one.family("day")
+    told = same_law(one, family)
+    assert told.shape == (family.triples, one.episode_of(family) // 60)
+    assert np.array_equal(told, same_law(one, family))
+    runs = development_runs(one, families=("day",))[0].batch.runs
+    assert np.array_equal(runs.same_law, told)
+    reference = np.array([spec.source.rate_per_s for spec in runs.specs])[runs.job]
+    for load in runs.rates / reference[:, None]:
+        assert np.abs(told - minute_means(load)).max(axis=1).min() > 0.01
 
 
 def test_the_development_set_is_a_batch_per_family_for_any_policy(core):
