@@ -340,9 +340,13 @@ def _job_part(scorecard: Scorecard, job: str) -> ReportPart:
             "The first seed of a load, chosen before any result was known. Ticks are rescales.",
             charts.over_time(scorecard, job),
         ]
+    whole, short = ranked_table(scorecard, job, wide=True), ranked_table(scorecard, job)
+    # Whoever is late has a latency above the bound: that column is for those who want to know more.
+    heads = [one for one in short.head if one != "latency p95" or scorecard.reference is None]
     return ReportPart(
-        table=ranked_table(scorecard, job, wide=True),
-        short=ranked_table(scorecard, job),
+        table=whole,
+        short=short,
+        lead=whole.leading(heads),
         emphasis=_emphasis(scorecard, [job]),
         charts=tuple(shown),
         more=(summary(scorecard, job),),

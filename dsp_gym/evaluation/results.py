@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from typing import Any, NamedTuple
 from dsp_gym.config.files import write_atomic
 from dsp_gym.pages import Emphasis, details, lead, page, section, table
 
+WHOLE_TABLE = "The whole table"
+"""What a folded table is called whose leading columns stand above it."""
+
 
 class Table(NamedTuple):
     """A table of text."""
@@ -18,6 +22,24 @@ class Table(NamedTuple):
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    def leading(self, heads: Iterable[str], silent: Iterable[str] = ()) -> Table:
+        """Choose what a reader needs first.
+
+        Args:
+            heads: Columns to keep, the first one included.
+            silent: First cells of rows to leave out.
+
+        Returns:
+            A table of these columns and of the other rows.
+        """
+        places = [self.head.index(one) for one in heads]
+        left_out = set(silent)
+        return Table(
+            self.title,
+            [self.head[place] for place in places],
+            [[row[place] for place in places] for row in self.rows if row[0] not in left_out],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +49,11 @@ class ReportPart:
     table: Table
     short: Table  # the same for a terminal, at most 80 columns wide
     emphasis: Mapping[int, Emphasis] = field(default_factory=dict)  # rows that stand out
+    lead: Table | None = None  # what of it pages show; they fold the whole. None: all of it
     notes: tuple[str, ...] = ()  # sentences below the table
     charts: tuple[str, ...] = ()  # below the notes, on the page only
     sketch: str = ""  # the same in text, for a terminal and a card
-    more: tuple[Table, ...] = ()  # further tables, folded on the page
+    more: tuple[Table, ...] = ()  # further tables, folded on pages
     caveats: tuple[str, ...] = ()  # folded on the page, counted on a terminal
 
 
@@ -93,9 +116,11 @@ def render_markdown(report: Report) -> str:
         report.origin,
     ]
     for part in report.parts:
-        parts += [f"## {part.table.title}", render_table(part.table), *part.notes]
-        for extra in part.more:
-            parts += [f"{extra.title}:", render_table(extra)]
+        first = part.table if part.lead is None else part.lead
+        parts += [f"## {part.table.title}", render_table(first) if first.rows else "", *part.notes]
+        if part.lead is not None:
+            parts.append(_folded(part.table._replace(title=WHOLE_TABLE)))
+        parts += [_folded(extra) for extra in part.more]
     parts += ["## How to read this", *report.reading]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -108,6 +133,12 @@ def render_table(shown: Table) -> str:
     """
     lines = [shown.head, ["---", *("---:" for _ in shown.head[1:])], *shown.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _folded(shown: Table) -> str:
+    """Fold a table away on GitHub and in MkDocs; both read Markdown in it between empty lines."""
+    summary = f"<summary>{html.escape(shown.title, quote=False)}</summary>"
+    return f'<details markdown="1">\n{summary}\n\n{render_table(shown)}\n\n</details>'
 
 
 def render_html(report: Report) -> str:
@@ -125,10 +156,15 @@ def render_html(report: Report) -> str:
 
 
 def _parts(part: ReportPart) -> Iterable[str]:
-    yield table(part.table.head, part.table.rows, emphasis=part.emphasis)
+    first = part.table if part.lead is None else part.lead
+    if first.rows:
+        yield table(first.head, first.rows, emphasis=part.emphasis)
     yield from part.notes
     if part.caveats:
         yield details("Where the model is beyond its fit", *part.caveats)
     yield from part.charts
+    if part.lead is not None:
+        whole = table(part.table.head, part.table.rows, emphasis=part.emphasis)
+        yield details(WHOLE_TABLE, whole)
     for extra in part.more:
         yield details(extra.title, table(extra.head, extra.rows))

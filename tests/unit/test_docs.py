@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -184,6 +185,41 @@ def test_the_site_builds_without_a_warning(site):
     page = (site / "index.html").read_text("utf-8")
     assert not re.search(r'(?:src|href)="https?://[^"]*\.(?:js|css|woff2?)', page)
     assert "fonts.googleapis.com" not in page
+
+
+class Tables(HTMLParser):
+    """Columns of the tables of a page, folded away or not."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.shown: list[int] = []
+        self.folded: list[int] = []
+        self._inside = 0
+        self._into = self.shown
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._inside += tag == "details"
+        if tag == "table":
+            self._into = self.folded if self._inside else self.shown
+            self._into.append(0)
+        elif tag == "th":
+            self._into[-1] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside -= tag == "details"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["core-v2", "core-v3"])
+def test_a_page_of_costs_leads_with_four_columns_and_folds_its_wide_tables(site, page):
+    found = Tables((site / page / "index.html").read_text("utf-8"))
+    written = (DOCS / f"{page}.md").read_text("utf-8")
+    assert found.shown
+    assert max(found.shown) <= 5
+    assert max(found.folded) >= 9
+    assert len(found.folded) == written.count("<details")
+    assert len(found.shown) + len(found.folded) == written.count("| --- |")
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from dsp_gym.evaluation.frontier.tables import (
     ComparesAtLateness,
     cost_table,
     headline,
+    leading_costs,
     level_of,
     shift_table,
     short_table,
@@ -91,23 +92,11 @@ def report_of(board: FrontierBoard, command: str = "") -> Report:
     Returns:
         A part per cell, then the shifts and what was left out.
     """
-    config, currency = board.config, board.currency
-    parts = [
-        ReportPart(
-            table=cost_table(cell, config),
-            short=short_table(cell, config, currency),
-            notes=(_played(cell, currency),),
-            charts=(
-                "A point for each setting of a policy's knob; tuned rules are dashed. "
-                "Dotted: no policy is better in both.",
-                drawn(cell, config, currency),
-            ),
-            more=tuple(tables_beside(cell, config, currency)),
-        )
-        for cell in board.cells
-    ]
+    parts = [_cell_part(board, cell) for cell in board.cells]
     if board.shifts:
-        parts.append(ReportPart(shift_table(board), shift_table(board)))
+        shifts = shift_table(board)
+        heads = [one for one in shifts.head if one not in ("rescales per day", "rise")]
+        parts.append(ReportPart(shifts, shifts, lead=shifts.leading(heads)))
     if board.left_out:
         reasons = [(TITLES[name], reason) for name, reason in board.left_out.items()]
         left = Table("Left out", ("cell", "reason"), reasons)
@@ -120,6 +109,24 @@ def report_of(board: FrontierBoard, command: str = "") -> Report:
         reading=tuple(_explained(board)),
         origin="The first table is the fairest: jobs and loads outside all training and tuning. "
         f"{made}[how to read the columns](#how-to-read-this).{_part(board)}",
+    )
+
+
+def _cell_part(board: FrontierBoard, cell: BoardCell) -> ReportPart:
+    config, currency = board.config, board.currency
+    whole = cost_table(cell, config)
+    lead, silent = leading_costs(whole, config)
+    return ReportPart(
+        table=whole,
+        short=short_table(cell, config, currency),
+        lead=lead,
+        notes=(*silent, _played(cell, currency)),
+        charts=(
+            "A point for each setting of a policy's knob; tuned rules are dashed. "
+            "Dotted: no policy is better in both.",
+            drawn(cell, config, currency),
+        ),
+        more=tuple(tables_beside(cell, config, currency)),
     )
 
 

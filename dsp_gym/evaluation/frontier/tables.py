@@ -125,6 +125,34 @@ def cost_table(cell: BoardCell, config: ComparesAtLateness) -> Table:
     return Table(cell.title, head, rows)
 
 
+LED_BY = 3
+"""Levels of lateness that a page leads with."""
+
+
+def leading_costs(whole: Table, config: ComparesAtLateness) -> tuple[Table, tuple[str, ...]]:
+    """Choose what a page shows of the costs: at the levels of lateness, and of the best rule's.
+
+    Args:
+        whole: Made by `cost_table`.
+        config: Of the board.
+
+    Returns:
+        The table, without policies that reach no level; and a sentence that names those, if any.
+    """
+    count = len(config.lateness)
+    silent = [row[0] for row in whole.rows if all(cell == "–" for cell in row[1 : count + 1])]
+    middle = config.lateness.index(level_of(config))
+    begin = min(max(0, middle - LED_BY // 2), max(0, count - LED_BY))
+    heads = [
+        whole.head[0],
+        *whole.head[1 : count + 1][begin : begin + LED_BY],
+        whole.head[count + 1],
+    ]
+    most = percent(max(config.lateness))
+    said = f"At no setting late at most {most} % of the time: {', '.join(silent)}."
+    return whole.leading(heads, silent), (said,) if silent else ()
+
+
 def short_table(cell: BoardCell, config: ComparesAtLateness, currency: str) -> Table:
     """Return the columns of the costs that a terminal has room for.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dsp_gym.evaluation.frontier.board import BoardCell
 from dsp_gym.evaluation.frontier.page import drawn as drawn_chart
 from dsp_gym.evaluation.frontier.tables import (
     cheapest_sentence,
     cost_table,
+    leading_costs,
     level_of,
     short_table,
     shown,
@@ -38,15 +41,15 @@ def report_of_referee(board: RefereeBoard, command: str = "") -> Report:
         below the clairvoyant, the shifts, and the evaluations.
     """
     parts = [_cell_part(board, cell) for cell in board.cells]
-    tables = (
-        _families(board),
-        _losing(board),
-        _below(board),
-        _shifts(board),
-        Table("Left out", ("family of load", "reason"), list(board.left_out.items())),
-        _evaluations(board),
+    left_out = Table("Left out", ("family of load", "reason"), list(board.left_out.items()))
+    beside = (
+        _losing_part(board),
+        _below_part(board),
+        _led(_shifts(board), without=("rescales per day", "price, of its own without")),
+        ReportPart(left_out, left_out),
+        _led(_evaluations(board), without=("referee", "families")),
     )
-    parts += [ReportPart(one, one) for one in tables if one.rows]
+    parts += [one for one in beside if one.table.rows]
     made = f"Made by `{command}`; " if command else ""
     return Report(
         title=f"Costs at equal lateness on fresh triples: {board.name}",
@@ -84,17 +87,61 @@ def _cell_part(board: RefereeBoard, cell: BoardCell) -> ReportPart:
     config, currency = board.config, board.currency
     whole, short = cost_table(cell, config), short_table(cell, config, currency)
     # The last column names the dearest job: a job has one triple or few, which is no comparison.
-    table = Table(whole.title, whole.head[:-1], [row[:-1] for row in whole.rows])
+    table = whole.leading(whole.head[:-1])
+    lead, silent = leading_costs(table, config)
     return ReportPart(
         table=table,
         short=short,
-        notes=(f"{currency} per job and day, {len(cell.runs.jobs)} triples for each setting.",),
+        lead=lead,
+        notes=(
+            *silent,
+            f"{currency} per job and day, {len(cell.runs.jobs)} triples for each setting.",
+        ),
         charts=(
             "A point for each setting of a policy's knob; tuned rules are dashed. "
             "Dotted: no policy is better in both.",
             drawn_chart(cell, config, currency),
         ),
         more=(*tables_beside(cell, config, currency), _settings(cell, currency)),
+    )
+
+
+def _led(whole: Table, without: Iterable[str]) -> ReportPart:
+    """Make a part of a table, led by its columns except some."""
+    dropped = set(without)
+    return ReportPart(
+        whole, whole, lead=whole.leading(one for one in whole.head if one not in dropped)
+    )
+
+
+def _losing_part(board: RefereeBoard) -> ReportPart:
+    """Say in how many families each policy loses and wins; where, and by how much, is folded."""
+    whole = _losing(board)
+    policies = [row[0] for row in whole.rows]
+    late = {
+        name: all(one.later for one in board.families if one.policy == name) for name in policies
+    }
+    never = [name for name, is_late in late.items() if is_late]
+    level = percent(level_of(board.config))
+    said = f"In each family at no setting late at most {level} % of the time: {', '.join(never)}."
+    return ReportPart(
+        whole,
+        whole,
+        lead=whole.leading(whole.head[:-1], never),
+        notes=(said,) if never else (),
+        more=(_families(board),),
+    )
+
+
+def _below_part(board: RefereeBoard) -> ReportPart:
+    """List the policies that cost less than the clairvoyant on some job; the others are named."""
+    whole = _below(board)
+    none = [one.policy for one in board.below if not one.jobs]
+    return ReportPart(
+        whole,
+        whole,
+        lead=whole.leading(whole.head, none) if none else None,
+        notes=(f"On no job: {', '.join(none)}.",) if none else (),
     )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ from dsp_gym.evaluation.frontier.estimate import cost_at, estimate_cell
 from dsp_gym.evaluation.frontier.page import report_of
 from dsp_gym.evaluation.frontier.play import CellRuns, PlayedFrontier, PolicyRuns, entrants
 from dsp_gym.evaluation.frontier.pricing import compare_shifts, price_cell
-from dsp_gym.evaluation.frontier.tables import headline
-from dsp_gym.evaluation.results import render_markdown
+from dsp_gym.evaluation.frontier.tables import cost_table, headline, leading_costs
+from dsp_gym.evaluation.results import render_html, render_markdown
 from dsp_gym.experiments.comparison import Chosen, read_comparison, with_choice
 from dsp_gym.job.catalog import load_job
 from dsp_gym.policies.config import PolicyConfig, with_params
@@ -375,8 +376,46 @@ def test_figures_are_named_by_cell_policy_and_lateness_and_hold_what_was_reached
 def test_the_page_shows_what_the_policy_that_knows_the_load_pays_at_each_setting():
     cell = runs({"rule": [(0.02, 10.0)], "clairvoyant": [(0.04, 3.0), (0.01, 4.0)]})
     page = page_of(board_of("small", config(), played(cell), {}))
-    assert "The frontier of clairvoyant:" in page
+    assert "<summary>The frontier of clairvoyant</summary>" in page
     assert "| 0 | 4 % | 30 | 4 % | 0 |\n| 1 | 1 % | 40 | 1 % | 0 |" in page
+
+
+def test_a_page_leads_with_four_columns_and_names_policies_that_reach_no_level_in_one_sentence():
+    cell = runs({"rule": [(0.02, 10.0)], "mine": [(0.01, 8.0)], "late": [(0.9, 1.0)]})
+    found = report_of(board_of("small", config(), played(cell), {}))
+    first, *folded = render_markdown(found).split('<details markdown="1">\n')
+    assert "| policy | 1 % late | 2 % late | 3 % late | of the best rule, 2 % |" in first
+    assert re.search(r"\| mine \| 80 \| 80 \[[^]]*\] \| 80 \| 0.8 \|", first)
+    assert "| late |" not in first
+    assert "At no setting late at most 3 % of the time: late." in first
+    assert folded[0].startswith("<summary>The whole table</summary>\n\n| policy | 1 % late |")
+    assert "| late | – | – | – | – | – | – | – | – | – |\n\n</details>" in folded[0]
+    html = render_html(found)
+    visible, _, rest = html.partition("<details>\n<summary>The whole table</summary>")
+    assert "<td>late</td>" not in visible
+    assert "<td>late</td>" in rest
+
+
+def test_where_no_policy_reaches_a_level_a_page_has_the_sentence_alone():
+    cell = runs({"rule": [(0.5, 10.0)], "late": [(0.9, 1.0)]})
+    found = report_of(board_of("small", config(), played(cell), {}))
+    first = render_markdown(found).partition("<details")[0]
+    assert "At no setting late at most 3 % of the time: rule (tuned rule), late." in first
+    assert "| policy |" not in first
+
+
+@pytest.mark.parametrize(
+    ("levels", "led", "middle"),
+    [((0.02,), "2", 2), ((0.01, 0.02), "12", 2), ((0.01, 0.02, 0.03, 0.04), "234", 3)],
+)
+def test_a_page_leads_with_the_levels_of_lateness_around_the_middle_one(levels, led, middle):
+    asked = config(lateness=levels)
+    whole = cost_table(
+        board_of("small", asked, played(runs({"rule": [(0.01, 1.0)]})), {}).cells[0], asked
+    )
+    lead, _ = leading_costs(whole, asked)
+    costs = [f"{level} % late" for level in led]
+    assert lead.head == ["policy", *costs, f"of the best rule, {middle} %"]
 
 
 def test_the_ranking_by_price_shows_how_late_the_chosen_setting_is():

@@ -374,6 +374,23 @@ def test_the_page_names_the_commit_the_evaluations_and_what_was_left_out():
     assert dict(figures_of_referee(found))["all triples/mine/ratio_at_20_percent_late"] < 1
 
 
+def test_a_page_names_policies_that_lose_everywhere_or_are_never_cheaper_in_one_sentence_each():
+    costs = {"rule": [(0.1, 10)], "mine": [(0.1, 8)], "late": [(0.9, 1)], "clairvoyant": [(0.1, 9)]}
+    found = board({"day": results("day", costs, "gngn")})
+    page = render_markdown(report_of_referee(found, "dsp-gym evaluate small --set test"))
+    losing, below = (
+        page.partition(f"\n## {title}")[2].partition("\n<details")[0]
+        for title in ("Families in which a policy loses", "Jobs on which a policy costs less than")
+    )
+    assert "In each family at no setting late at most 20 % of the time: late." in losing
+    assert "| policy | loses in | wins in |\n" in losing
+    assert "| mine | 0 of 3 | 3 |" in losing
+    assert "| late |" not in losing
+    assert "On no job: rule, late." in below
+    assert "| mine | 4 of 4 | 100 % |" in below
+    assert "<summary>By family, cost of the best rule's, 20 % late</summary>" in page
+
+
 def test_parts_joined_and_taken_apart_again_are_the_same():
     parts = [results(name, costs, "gngn") for name, costs in FAMILIES.items()]
     whole = joined("both", parts)

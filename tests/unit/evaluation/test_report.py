@@ -8,7 +8,7 @@ import pytest
 
 from dsp_gym.errors import StorageError
 from dsp_gym.evaluation.report import number, ranked_table, render_html, report_of, summary
-from dsp_gym.evaluation.results import Results
+from dsp_gym.evaluation.results import Results, render_markdown
 from dsp_gym.evaluation.scorecard import (
     EPISODE_METRICS,
     RunRescale,
@@ -101,6 +101,17 @@ def test_policies_stand_in_rows_best_first():
     assert [row[0] for row in table.rows] == ["ours", "ds2"]
     assert table.head == ("policy", "cost, USD", "vs ds2", "late", "latency p95", "rescales")
     assert table.rows[1] == ("ds2", "11", "–", "1 %", "2 s", "2")
+
+
+def test_pages_lead_with_four_columns_and_fold_the_whole_table():
+    found = report_of(card(late={"ds2": 0.01, "ours": 0.02}))
+    assert found.parts[0].lead.head == ["policy", "cost, USD", "vs ds2", "late", "rescales"]
+    assert len(found.parts[0].table.head) == 10
+    shown, whole, every = render_markdown(found).split('<details markdown="1">\n')
+    assert "| policy | cost, USD | vs ds2 | late | rescales |" in shown
+    assert whole.startswith("<summary>The whole table</summary>\n\n| policy | cost, USD | vs ds2 |")
+    assert whole.endswith(" |\n\n</details>\n\n")
+    assert every.startswith("<summary>All metrics</summary>\n\n|  | ds2 | ours |")
 
 
 def test_a_policy_that_is_late_too_often_stands_below_and_is_not_the_best():
