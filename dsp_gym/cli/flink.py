@@ -13,7 +13,9 @@ from dsp_gym.cli.options import (
     ConfigurationOption,
     HomeOption,
     JsonOption,
+    RateOption,
     assignments,
+    constant_rate,
     seconds,
     shipped,
 )
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 _SUBMIT = """
 Examples:
 
-  dsp-gym flink submit flink-q11 --load 2000
+  dsp-gym flink submit flink-q11 --rate 2000
 
   dsp-gym flink submit flink-q5 --load diurnal-bursts --duration 2h
 
@@ -234,6 +236,7 @@ def submit(
             "Default: the job file's rate.",
         ),
     ] = None,
+    rate: RateOption = None,
     duration: Annotated[
         str, typer.Option(help="Length of a load; its last rate holds after it.")
     ] = "1h",
@@ -250,10 +253,11 @@ def submit(
     from dsp_gym.backends.flink.local.cluster import LocalCluster
     from dsp_gym.backends.flink.submission import Submission
 
+    constant = constant_rate(rate, load)
     spec = _submittable(job)
     start = _configuration(spec, configuration)
     cluster = LocalCluster.attach(home)
-    arguments = {**_load(spec, load, duration, seed, cluster), "seed": str(seed)}
+    arguments = {**_load(spec, load, constant, duration, seed, cluster), "seed": str(seed)}
     submission = Submission.of_spec(spec, arguments, name)
     _check_name_is_free(cluster, submission.job_name)
     job_id = submission.submit(cluster.rest, start, savepoint)
@@ -306,7 +310,12 @@ def _check_range(option: str, value: int, low: int, high: int) -> None:
 
 
 def _load(
-    spec: JobSpec, load: str | None, duration: str, seed: int, cluster: LocalCluster
+    spec: JobSpec,
+    load: str | None,
+    constant: float | None,
+    duration: str,
+    seed: int,
+    cluster: LocalCluster,
 ) -> dict[str, str]:
     """Turn a rate or a load into the program's arguments."""
     from dsp_gym.backends.flink.submission import load_arguments
@@ -316,7 +325,7 @@ def _load(
 
     epoch_ms = int(time.time() * 1000)
     try:
-        per_s = spec.source.rate_per_s if load is None else float(load)
+        per_s = (constant or spec.source.rate_per_s) if load is None else float(load)
     except ValueError:
         config = load_model(LoadConfig, "loads", str(load))
         factors = rates(config.load, seed=seed, duration_s=seconds(duration))

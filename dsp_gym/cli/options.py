@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -53,6 +54,17 @@ ConfigurationOption = Annotated[
         metavar="VERTEX[=P][@X],...",
         help="Parallelism P and memory level X (-1: none) of vertices, such as "
         "session=4@1,sink@-1. Others keep the job file's.",
+    ),
+]
+
+# -- under which load
+
+RateOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="RECORDS/S",
+        help="A constant rate over all sources, in place of --load.",
+        show_default=False,
     ),
 ]
 
@@ -227,6 +239,29 @@ def refuse_given(options: Mapping[str, object], why: str, remedy: str = "Leave i
         if value is not None and value is not False:
             shown = None if value is True else str(value)
             raise ConfigError(why, key=option, value=shown, remedy=remedy)
+
+
+def constant_rate(rate: float | None, load: str | None) -> float | None:
+    """Check a rate, and that it does not stand beside a load.
+
+    Args:
+        rate: The value of `--rate`, or None.
+        load: The value of `--load`, or None.
+
+    Returns:
+        Records per second; None where none were given.
+
+    Raises:
+        ConfigError: Both were given, or the rate is no positive number.
+    """
+    if rate is None:
+        return None
+    refuse_given({"--load": load}, "does not go with --rate", "Leave one of them out.")
+    if not 0 < rate < math.inf:
+        raise ConfigError(
+            "is no rate", key="--rate", value=f"{rate:g}", remedy="For instance --rate 2000."
+        )
+    return rate
 
 
 def assignments(text: str | None) -> tuple[dict[str, int], dict[str, int]]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from dsp_gym.cli.options import JsonOption, names_of, seconds, shipped
+from dsp_gym.cli.options import (
+    JsonOption,
+    RateOption,
+    constant_rate,
+    names_of,
+    seconds,
+    shipped,
+)
 from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.errors import ConfigError
 
@@ -21,6 +28,8 @@ EXAMPLES = """
 Examples:
 
   dsp-gym simulate nexmark-q11 --policies ds2 --load diurnal-bursts
+
+  dsp-gym simulate nexmark-q11 --policies ds2 --rate 20000
 
   dsp-gym simulate nexmark-q5 --policies justin-paper --duration 2h --plot q5.html
 
@@ -42,6 +51,24 @@ _FIGURES = (
 """Figures of an interval that a row is made of."""
 
 
+_LoadOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A shipped load, or a load file. Default: the job's rate, constant.",
+        autocompletion=shipped("loads"),
+        show_default=False,
+    ),
+]
+
+_PlotOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help=".html: a page of the run. .gif, .mp4: a film of 10 s, policies side by side. "
+        ".png: its last frame.",
+    ),
+]
+
 _Row = dict[str, Any]
 """A decision, and the results of the interval after it, as its JSON has them."""
 
@@ -53,7 +80,8 @@ def simulate(
             help="A shipped job (dsp-gym list jobs), or a job file.", autocompletion=shipped("jobs")
         ),
     ],
-    load: Annotated[str, typer.Option(help="A shipped load, or a load file.")] = "constant",
+    load: _LoadOption = None,
+    rate: RateOption = None,
     policies: Annotated[
         str, typer.Option(metavar="A,B,C", help="Policies: names, YAML files or folders.")
     ] = "static",
@@ -69,14 +97,7 @@ def simulate(
             help="job: the job file's configuration; sized: one that carries the first rate."
         ),
     ] = "job",
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=".html: a page of the run. .gif, .mp4: a film of 10 s, policies side by side. "
-            ".png: its last frame.",
-        ),
-    ] = None,
+    plot: _PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run one policy on a simulated job and print each decision, or compare several policies."""
@@ -88,9 +109,10 @@ def simulate(
     names = names_of(policies, "--policies")
     if plot is not None:
         check_plot(plot, len(names))
-    config = _config(job, load, names, guardrails, _times(duration, interval), seed, start)
+    under = _load(job, load, rate)
+    config = _config(job, under, names, guardrails, _times(duration, interval), seed, start)
     rows: list[_Row] = []
-    filming = Filming(load, config.episode_s)
+    filming = Filming(under.called, config.episode_s)
 
     def observe(label: str, taken: int, steps: int, step: LoopStep) -> None:
         if len(names) == 1:
@@ -119,9 +141,29 @@ def _times(duration: str, interval: str) -> tuple[int, int]:
     return episode_s, interval_s
 
 
+class _Load(NamedTuple):
+    """The load of a run."""
+
+    called: str
+    entry: object  # as a benchmark has it
+
+
+def _load(job: str, load: str | None, rate: float | None) -> _Load:
+    """Read `--load`, or `--rate`."""
+    constant = constant_rate(rate, load)
+    if constant is None:
+        return _Load(load or "constant", load or "constant")
+    from dsp_gym.job.catalog import load_job
+
+    called = f"{constant:,.10g} records/s"
+    of_job = constant / load_job(job).source.rate_per_s
+    # The name is a part of every draw: at two rates outages and noise are the same.
+    return _Load(called, {"name": "constant", "load": {"form": "constant", "rate": of_job}})
+
+
 def _config(
     job: str,
-    load: str,
+    load: _Load,
     names: Sequence[str],
     guardrails: str | None,
     times: tuple[int, int],
@@ -135,12 +177,12 @@ def _config(
     return parse(
         BenchmarkConfig,
         {
-            "description": f"{', '.join(names)} on {job} under {load}",
+            "description": f"{', '.join(names)} on {job} under {load.called}",
             "policies": [{"policy": name, "guardrails": guardrails} for name in names],
             "reference": None,
             "clairvoyant": False,
             "jobs": [job],
-            "loads": {"test": {"loads": [load], "seeds": {"from": seed, "to": seed + 1}}},
+            "loads": {"test": {"loads": [load.entry], "seeds": {"from": seed, "to": seed + 1}}},
             "episode_s": times[0],
             "interval_s": times[1],
             "start": start,

@@ -345,6 +345,14 @@ OTHERS = {
     "no cluster to cancel on": case("flink down --job abc --home folder", *NO_CLUSTER),
     "submit nothing": case("flink submit nope --home folder", NO_JOB),
     "submit a negative rate": case("flink submit flink-q11 --load=-5 --home folder", *NO_CLUSTER),
+    "submit a rate and a load": case(
+        "flink submit flink-q11 --rate 5 --load diurnal --home folder",
+        "key '--load': value 'diurnal': does not go with --rate",
+        "Leave one of them out",
+    ),
+    "submit a rate of nothing": case(
+        "flink submit flink-q11 --rate=-5 --home folder", "key '--rate': value '-5': is no rate"
+    ),
     "submit one without a number": case(
         "flink submit flink-q11 --home folder --configuration x", "'x'", "VERTEX=PARALLELISM"
     ),

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
+from dsp_gym.job.catalog import load_job
 
 
 def run(*arguments: str):
@@ -39,6 +40,21 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert decisions(*line, "--seed", "3") != decisions(*line, "--seed", "4")
 
 
+def test_a_rate_is_a_constant_load_in_records_per_second():
+    line = ("nexmark-q11", "--policies", "ds2", "--duration", "10m")
+    found = decisions(*line, "--rate", "2000")
+    assert [row["target_per_s"] for row in found["decisions"]] == pytest.approx([2000.0] * 10)
+    reference = load_job("nexmark-q11").source.rate_per_s
+    assert decisions(*line, "--rate", str(reference)) == decisions(*line)
+
+
+def test_a_page_of_a_constant_rate_names_it(tmp_path):
+    page = tmp_path / "run.html"
+    line = ("nexmark-q11", "--duration", "3m", "--rate", "2000", "--plot", str(page))
+    assert run(*line).exit_code == 0
+    assert "static on nexmark-q11 under 2,000 records/s" in page.read_text()
+
+
 def test_the_table_is_readable():
     table = run("nexmark-q11", "--duration", "3m")
     assert table.exit_code == 0
@@ -63,6 +79,12 @@ def test_the_plot_is_a_page_of_large_curves_over_time(tmp_path):
         (("nexmrk-q5",), "Did you mean 'nexmark-q5'?"),
         (("nexmark-q11", "--policies", "ds3"), "Did you mean 'ds2'?"),
         (("nexmark-q11", "--load", "diurnl"), "Did you mean 'diurnal'?"),
+        (
+            ("nexmark-q11", "--rate", "2000", "--load", "diurnal"),
+            "key '--load': value 'diurnal': does not go with --rate. Leave one of them out.",
+        ),
+        (("nexmark-q11", "--rate", "0"), "value '0': is no rate. For instance --rate 2000"),
+        (("nexmark-q11", "--rate", "nan"), "key '--rate': value 'nan': is no rate."),
         (("nexmark-q11", "--duration", "soon"), "Write a number with s, m, h or d"),
         (
             ("nexmark-q11", "--duration", "90s"),
