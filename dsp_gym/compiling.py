@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 import numpy as np
 
+from dsp_gym.compile_bar import CompileBar
+
 COMPILES = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 """Whether functions are compiled; where numba is switched off it is not even imported."""
 
@@ -37,6 +39,22 @@ else:
     FunctionCache = object
 
 _LOG = logging.getLogger(__name__)
+
+_FOR = {
+    "agents": "policies",
+    "baselines": "policies",
+    "envs": "observations",
+    "job": "jobs",
+    "loop": "the control loop",
+    "sizing": "planning",
+}
+"""What code is for, where the package's name does not say it."""
+
+_bar = CompileBar()
+_under_way: list[FunctionType] = []
+"""Functions that are compiled at present, each for the one before."""
+_inlined: set[FunctionType] = set()
+"""Functions that are not compiled by themselves, as their callers inline them before."""
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -71,6 +89,8 @@ def njit(
     def compiled(function: _F) -> _F:
         if not COMPILES:
             return function
+        if inline == "always":
+            _inlined.add(cast(FunctionType, function))
         made = numba.njit(  # type: ignore[call-overload]  # numba's types leave `_nrt` out  # noqa: TID251  # the one place
             nogil=nogil,
             inline=inline,
@@ -104,6 +124,7 @@ def _in_peace(made: Dispatcher, kept: _Cache | None) -> Callable[[object], objec
         A replacement of the dispatcher's `compile`.
     """
     compile_: Callable[..., object] = made.compile
+    function = cast(FunctionType, made.py_func)
 
     @functools.wraps(compile_)
     def compiled(sig: object) -> object:
@@ -115,7 +136,7 @@ def _in_peace(made: Dispatcher, kept: _Cache | None) -> Callable[[object], objec
         alone = nullcontext() if kept is None else kept.alone()
         # numba's lock against other threads first, the file lock against other processes second:
         # always in this order, so that they cannot block each other.
-        with global_compiler_lock, alone, _without_collection():
+        with global_compiler_lock, alone, _without_collection(), _counted(function):
             return compile_(sig)
 
     return compiled
@@ -138,9 +159,34 @@ def _without_collection() -> Iterator[None]:
         gc.enable()
 
 
-@functools.cache
+@contextmanager
+def _counted(function: FunctionType) -> Iterator[None]:
+    """Count a function that is made; the bar ends with the one that Python called.
+
+    The caller holds numba's lock, so one thread at a time is here.
+    """
+    _under_way.append(function)
+    try:
+        yield
+    finally:
+        _under_way.pop()
+        _bar.made(function)
+        if not _under_way:
+            _bar.end()
+
+
 def _announce() -> None:
-    """Log once why nothing seems to happen; on stderr, unless the program handles its log."""
+    """Say why nothing seems to happen: by a bar, or else by a line in the log."""
+    called = _under_way[0]  # by Python: the others are compiled for it
+    package, _, rest = called.__module__.partition(".")
+    part = rest.partition(".")[0] if package == "dsp_gym" else package
+    if not _bar.begin(_FOR.get(part, part), _reached(called).keys() - _inlined):
+        _log_once()
+
+
+@functools.cache
+def _log_once() -> None:
+    """Log it once; on stderr, unless the program handles its log."""
     _LOG.warning(
         "compiling the numeric code of simulation, observation and policies that no command has "
         "used since the installation or the last update: up to a minute, then kept"
@@ -216,17 +262,22 @@ class _Cache(FunctionCache):
 
 def _stamps(function: FunctionType) -> list[object]:
     """List the dependencies of machine code beyond the function's file, in a fixed order."""
-    seen: dict[FunctionType, None] = {}
     found: set[object] = set()
+    for stamps in _reached(function).values():
+        found |= stamps
+    return sorted(found, key=repr)
+
+
+def _reached(function: FunctionType) -> dict[FunctionType, set[object]]:
+    """Return the compiled functions that a call goes through, itself included, and their stamps."""
+    found: dict[FunctionType, set[object]] = {}
     queue = [function]
     while queue:
         caller = queue.pop()
-        if caller not in seen:
-            seen[caller] = None
-            called, stamps = _direct_stamps(caller)
+        if caller not in found:
+            called, found[caller] = _direct_stamps(caller)
             queue += called
-            found |= stamps
-    return sorted(found, key=repr)
+    return found
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from dsp_gym.cli.errors import Commands
+from dsp_gym.compile_bar import ask_for_compile_bar
 
 __all__ = ["app", "main"]
 
@@ -116,6 +117,7 @@ def main() -> None:
     """
     named = _named()
     _use_one_thread_of_blas(named)
+    ask_for_compile_bar()
     (_with([named]) if named in _MODULES else _outline())(prog_name="dsp-gym")
 
 

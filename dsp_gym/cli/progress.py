@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dsp_gym.compile_bar import beside_compile_bar
+
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, Task
 
@@ -38,7 +40,11 @@ def bar(*columns: ProgressColumn, transient: bool = True, lines: bool = True) ->
     console = Console(stderr=True)
     drawn = console.is_terminal
     with Progress(*columns, console=console, transient=transient, disable=not drawn) as shown:
-        if drawn or not lines:
+        if drawn:
+            with beside_compile_bar(console):
+                yield shown
+            return
+        if not lines:
             yield shown
             return
         ended = threading.Event()
