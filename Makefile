@@ -187,6 +187,7 @@ validate: $(STAMP) .venv-checkov .venv-clients .venv-d3rlpy .venv-rllib .venv-sb
 	$(BIN)/python -m pytest -q -n 0 -m 'not validate' tests/properties tests/contracts tests/envs tests/unit
 	$(BIN)/python -m pytest -q -n 0 -m 'acting and not validate' --record-releases
 	$(BIN)/python -m dsp_gym.studies.validation.releases
+	-$(BIN)/python -m dsp_gym.studies.bench.sync --out docs/figures/sync.json  # ends with 1 where the bar is missed
 	$(BIN)/python docs/generate.py --tables-only
 	-$(BIN)/dsp-gym reproduce  # ends with 1 where a bar is missed; docs/reproduction.md says which
 	$(BIN)/dsp-gym train configs/experiments/q11.yaml

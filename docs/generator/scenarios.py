@@ -11,6 +11,7 @@ from statistics import median
 from dsp_gym.envs.action import LOGITS, MEMORY_MOVES, MOVES
 from dsp_gym.envs.capacity import CAPACITY_FEATURES, KAPPAS
 from dsp_gym.envs.config import EnvConfig
+from dsp_gym.envs.info import LISTED_KEYS
 from dsp_gym.envs.keywords import EnvKeywords
 from dsp_gym.envs.observation import ObservationLayout
 from dsp_gym.envs.registration import CAPACITY_IDS, FROM_CONFIG, IDS, changes
@@ -19,20 +20,22 @@ from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.envs.single import AutoscaleEnv, action_space, observation_space
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.studies.bench.sync import BAR, YARDSTICK
 from generator.markdown import page, plain, table
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
 
 INFO = {
-    "`action_mask`": "valid moves, also after a reset",
-    "`reward_terms`": "the terms before weighting, by name",
-    "`reward_source`": "`outcome`, the simulation's truth, or `metrics`",
-    "`enacted`": "whether the decision reached the job",
-    "`interventions`": "a record for each change by a guardrail: guardrail, kind, by, reason",
-    "`trips`": "which guardrails of the chain stepped in",
-    "`slo_s`, `down_s`": "seconds of the interval beyond the SLO, or without processing",
-    "`cost`": "money requested in the interval",
-    "`pending_s`": "backlog at its end, in seconds of arrivals",
+    "action_mask": "valid moves, also after a reset",
+    "cost": "money requested in the interval",
+    "slo_s": "seconds of the interval beyond the SLO, down included",
+    "interventions": "a record for each change by a guardrail: guardrail, kind, by, reason",
+    "reward_terms": "the terms before weighting, by name",
+    "down_s": "seconds of the interval without processing",
+    "pending_s": "backlog at its end, in seconds of arrivals",
+    "trips": "which guardrails of the chain stepped in",
+    "enacted": "whether the decision reached the job",
+    "reward_source": "`outcome`, the simulation's truth, or `metrics`",
 }
 """What a step reports beside observation and reward."""
 
@@ -76,10 +79,10 @@ def environments() -> str:
         '`"SameStep"` (the default: `info["final_obs"]` and `info["final_info"]` are of the old '
         'episode), `"NextStep"` and `"Disabled"` (then `reset(options={"reset_mask": ended})` '
         "comes before the next step). Gymnasium's wrappers of observations take the last two. "
-        "`call`, `get_attr` and `set_attr` reach single environments. In Gymnasium's own "
-        "`SyncVectorEnv`, which collects every key of `info` in every step, `info_keys=()` or "
-        "the keys that you read keep a step fast. In worker processes an id with its module is "
-        "found: `dsp_gym:dsp_gym/Nexmark-Q11-v1`.",
+        "`call`, `get_attr` and `set_attr` reach single environments. Gymnasium's own "
+        "`SyncVectorEnv` has the keys of `info` that are listed, or those of `info_keys`. In "
+        "worker processes an id with its module is found: `dsp_gym:dsp_gym/Nexmark-Q11-v1`.",
+        speed(),
         "## With capacity actions\n\nThe same scenarios with one "
         "[choice for the whole job](../concepts/capacity.md) per decision: "
         + ", ".join(f"[`{name}`]({file_of(name)})" for name in CAPACITY_IDS)
@@ -236,12 +239,52 @@ def common(spec: JobSpec | None) -> list[str]:
         f"- Termination when the backlog exceeds {env.give_up_backlog_s:,.0f} s of arrivals: the "
         "job cannot recover.",
         "## Information\n\n`info` of a step has these keys; the batched environment has the same, "
-        "each as an array with a row per job.\n\n"
-        f"{table(['key', 'holds'], INFO.items())}",
+        "each as an array with a row per job. Of a simulated job those that are not listed are "
+        'found by name, `info["reward_terms"]`, but are no items of `info`, so a copy of it and '
+        'Gymnasium\'s vector environments have them only with `info_keys="all"`.\n\n'
+        f"{table(['key', 'holds', 'listed'], information())}",
         f"## Arguments\n\n{arguments()}",
         "## Versions\n\nA version is raised whenever the same seed would give another trajectory."
         f"\n\n{table(['version', 'change'], versions)}",
     ]
+
+
+def information() -> list[list[str]]:
+    """Keys of a step's info, what each holds, and whether it is listed."""
+    listed = dict.fromkeys(LISTED_KEYS, "yes") | {"interventions": "with guardrails"}
+    return [[f"`{key}`", holds, listed.get(key, "")] for key, holds in INFO.items()]
+
+
+def speed() -> str:
+    """What a step costs alone, and in vector environments."""
+    kept = json.loads((FIGURES / "sync.json").read_text("utf-8"))
+    times, machine, envs = kept["times"], kept["machine"], kept["envs"]
+    yardstick = next(one["sync_us"] for one in times if one["env"] == YARDSTICK)
+    rows = []
+    for one in times:
+        told = ", ".join(f"`{name}={value!r}`" for name, value in one["keywords"].items())
+        rows.append(
+            [
+                " ".join(filter(None, (f"`{one['env']}`", told))),
+                f"{one['one_us']:.0f}",
+                f"{one['sync_us']:.0f}",
+                f"{one['sync_us'] / one['one_us']:.2f}",
+                f"{one['sync_us'] / yardstick:.1f}",
+                f"{one['vec_us']:.0f}",
+            ]
+        )
+    head = ["environment", "alone", "`SyncVectorEnv`", "ratio", f"x `{YARDSTICK}`", "`make_vec`"]
+    return (
+        "## Speed\n\n"
+        f"Microseconds per decision: of one environment alone, of each in Gymnasium's "
+        f"`SyncVectorEnv` of {envs}, and of each in `gymnasium.make_vec` of {envs}. The ratio is "
+        f"`SyncVectorEnv` over alone, wanted is at most {BAR:g}; then follows `SyncVectorEnv` over "
+        f"`{YARDSTICK}` in it. Gymnasium {kept['gymnasium']}, Python {machine['python']}, "
+        f"{machine['cores']} cores of {machine['processor']}; lowest times of many turns.\n\n"
+        f"{table(head, rows)}\n\n"
+        "`SyncVectorEnv` copies every listed key of `info` of every environment at every step. "
+        "`python -m dsp_gym.studies.bench.sync` repeats the measurement in a few minutes."
+    )
 
 
 def returns(spec: JobSpec) -> list[str]:

@@ -21,7 +21,7 @@ from dsp_gym.envs.reward_function import RewardFunction, rewards_by
 from dsp_gym.job import sizing
 from dsp_gym.job.cost import refuse_free
 from dsp_gym.loop.decision import GuardedDecision, InterventionKind, ScalingDecision
-from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.outcome import OUTCOME_PLACES, Outcome
 from dsp_gym.loop.plausible import plausible
 from dsp_gym.loop.protocols import Guardrail
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -65,6 +65,8 @@ class BatchStep(NamedTuple):
 
 OUTCOME_KEYS = ("slo_s", "cost", "down_s", "pending_s")
 """Keys of a step's `info` that tell the outcome of the interval."""
+
+_OUTCOME_PLACES = tuple((key, OUTCOME_PLACES[key]) for key in OUTCOME_KEYS)
 
 STEP_KEYS = ("reward_terms", "reward_source", "enacted", "interventions", "trips", *OUTCOME_KEYS)
 """Keys of a step's `info`, beside the mask of the next action."""
@@ -282,23 +284,24 @@ class EnvCore:
         Returns:
             Values by name, as `AutoscaleEnv.step` lists them.
         """
+        # Key by key, without a loop: vector environments of Gymnasium read this at every step.
         found: dict[str, object] = {}
-        for key in STEP_KEYS:
+        if "reward_terms" in keys:
+            found["reward_terms"] = dict(zip(TERMS, step.scores[:-1, job].tolist(), strict=True))
+        if "reward_source" in keys:
+            found["reward_source"] = self.reward_source
+        if "enacted" in keys:
+            found["enacted"] = self.enacted
+        if "interventions" in keys:
+            changed = step.guarded.interventions
+            found["interventions"] = interventions(step.guarded).get(job, ()) if changed else ()
+        if "trips" in keys:
+            found["trips"] = step.guarded.trips[job]
+        columns = step.outcome.columns
+        for key, place in _OUTCOME_PLACES:
             if key in keys:
-                found[key] = self._told(step, job, key)
+                found[key] = columns.item(job, place)
         return found
-
-    def _told(self, step: BatchStep, job: int, key: str) -> object:
-        """Return one value of a step's info."""
-        if key in OUTCOME_KEYS:
-            return float(getattr(step.outcome, key)[job])
-        if key == "reward_terms":
-            return {n: float(v[job]) for n, v in step.terms.items()}
-        if key == "interventions":
-            return interventions(step.guarded).get(job, ())
-        if key == "trips":
-            return step.guarded.trips[job]
-        return self.reward_source if key == "reward_source" else self.enacted
 
     def _ask(self, guarded: GuardedDecision) -> None:
         """Ask the jobs for a configuration, unless the backend only watches them."""

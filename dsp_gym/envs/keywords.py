@@ -58,7 +58,7 @@ class EnvKeywords(TypedDict, total=False):
     load: Load | Sequence[Load] | None
     reward: Reward | None
     slo_s: float | None
-    info_keys: Sequence[str] | None
+    info_keys: str | Sequence[str] | None
 
 
 class VectorKeywords(TypedDict, total=False):
@@ -67,7 +67,7 @@ class VectorKeywords(TypedDict, total=False):
     load: Load | Sequence[Load] | None
     reward: Reward | None
     slo_s: float | None
-    info_keys: Sequence[str] | None
+    info_keys: str | Sequence[str] | None
     autoreset_mode: AutoresetMode | str | None
     max_episode_steps: int | None
 

@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs import action
+from dsp_gym.envs.info import INFO_KEYS
 from dsp_gym.envs.observation import FJ, FV, ObservationLayout
 from dsp_gym.envs.registration import FROM_CONFIG
 from dsp_gym.envs.single import AutoscaleEnv, observation_space
@@ -191,7 +192,7 @@ class OperatorsEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no ty
 
     def _infos(self, told: dict[str, object]) -> dict[str, dict[str, object]]:
         # The masks are of the next decision; the whole job's is of no use to an agent.
-        rest = {key: value for key, value in told.items() if key != "action_mask"}
+        rest = {key: told[key] for key in INFO_KEYS if key != "action_mask" and key in told}
         masks = self.action_masks()
         return {agent: {**rest, "action_mask": masks[agent]} for agent in self.agents}
 

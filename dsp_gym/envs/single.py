@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any, Unpack
@@ -19,7 +19,7 @@ from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.codec import Codec
 from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.core import EnvCore
-from dsp_gym.envs.info import LazyInfo, checked_keys
+from dsp_gym.envs.info import INFO_KEYS, LISTED_KEYS, LazyInfo, checked_keys
 from dsp_gym.envs.keywords import EnvKeywords, refuse_changes, rewarded
 from dsp_gym.envs.observation import LIMIT
 from dsp_gym.envs.reward_function import reward_function_of
@@ -89,8 +89,9 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             `gymnasium.make`, "human" shows that picture in a window.
         action: "vertex": moves of every vertex; "capacity": one multiple of the load for the whole
             job; default: as the config says, else "vertex".
-        info_keys: keys that `info` has; default: all. `()` is for vector environments of
-            Gymnasium, which read every key of every step.
+        info_keys: keys that `info` lists, or "all"; it has no others. Default: of a simulated job
+            `action_mask`, `cost`, `slo_s`, `load` and with guardrails `interventions`, the others
+            being found by name; else all. Gymnasium's vector environments copy what is listed.
     """
 
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's own attribute
@@ -108,7 +109,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         **changes: Unpack[EnvKeywords],
     ) -> None:
         self.backend = backend
-        self._info_keys = checked_keys(changes.pop("info_keys", None))
+        asked = checked_keys(changes.pop("info_keys", None))
         self._has_ended = False
         own_reward = reward_function_of(changes.get("reward"))
         if backend == "replay":
@@ -121,6 +122,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
                 refuse_changes(backend, changes, "load")
             self.batch = _made(changed(made, changes, split), backend, split, where)
         self.batch.reward_function = own_reward
+        self._listed, self._unlisted = self._info_keys(asked)
         self.render_mode = render_mode
         self._watcher = watcher_of(render_mode)
         self.observation_space = observation_space(self.batch.codec.observation_size)
@@ -160,9 +162,9 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         if self._watcher is not None:
             self._watcher.begin(self.batch, 0)
         info: dict[str, object] = {}
-        if "load" in self._info_keys:
+        if "load" in self._listed:
             info["load"] = self.batch.load_labels[0]
-        if "action_mask" in self._info_keys:
+        if "action_mask" in self._listed:
             info["action_mask"] = self.action_masks()
         return observation, info
 
@@ -180,7 +182,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
             unweighted; `reward_source`; `enacted`; `interventions`, a record (guardrail, kind, by,
             reason) for each guardrail that changed the decision; `trips`, a flag per guardrail in
             chain order; `slo_s`, `down_s` and `cost` of the interval; `pending_s` at its end;
-            `action_mask`.
+            `action_mask`. Some are not listed unless `info_keys` asks for them, but found by name.
 
         Raises:
             ResetNeeded: The episode has ended.
@@ -188,7 +190,7 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         """
         if self._has_ended:
             raise ResetNeeded("the episode has ended; call reset() before the next step()")
-        batch, keys = self.batch, self._info_keys
+        batch = self.batch
         if isinstance(action, ScalingDecision):
             step = batch.enact(_of_this_job(action, batch))
         else:
@@ -199,15 +201,15 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         if self._watcher is not None:
             self._watcher.add(batch, 0, step)
 
-        # Made when looked at: most callers of `step` read no info.
-        def info() -> dict[str, object]:
+        def tell(keys: Collection[str]) -> dict[str, object]:
             told = batch.info(step, 0, keys)
             if "action_mask" in keys:
                 told["action_mask"] = batch.masks_of(seen)[0]
             return told
 
-        reward = float(step.scores[-1, 0])
-        return step.observation[0], reward, terminated, truncated, LazyInfo(info) if keys else {}
+        # Made when looked at: most callers of `step` read no info.
+        info = LazyInfo(tell, self._listed, self._unlisted) if self._listed else {}
+        return step.observation[0], float(step.scores[-1, 0]), terminated, truncated, info
 
     def action_masks(self) -> Bools:
         """Mark the valid actions, as sb3-contrib's MaskablePPO expects.
@@ -253,6 +255,17 @@ class AutoscaleEnv(gymnasium.Env[Observation, Ints]):
         if not self._watcher:
             raise RuntimeError("reset() comes first")
         return self._watcher.text() if self.render_mode == "ansi" else self._watcher.picture()
+
+    def _info_keys(self, asked: frozenset[str] | None) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the keys that `info` lists, and those that are found by name alone."""
+        every = frozenset(INFO_KEYS)
+        if asked is not None:
+            return asked, frozenset()
+        if self.backend != "simulated":  # a step takes longer than any copy of its info
+            return every, frozenset()
+        silent = {"interventions"} if self.batch.guardrails is None else set[str]()
+        listed = every.intersection(LISTED_KEYS) - silent
+        return listed, every - listed
 
     def _simulated(self) -> AutoscaleBatch:
         if not isinstance(self.batch, AutoscaleBatch):

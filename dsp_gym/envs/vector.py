@@ -18,7 +18,7 @@ from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.envs.core import OUTCOME_KEYS, BatchStep, interventions
 from dsp_gym.envs.env_row import EnvRow
-from dsp_gym.envs.info import checked_keys
+from dsp_gym.envs.info import INFO_KEYS, checked_keys
 from dsp_gym.envs.keywords import VECTOR_OTHERS, VectorKeywords, refuse_unknown
 from dsp_gym.envs.reward_function import reward_function_of
 from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
@@ -127,7 +127,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         explain: whether a record of an intervention has its `reason` in words, which takes time;
             None: only where there is one environment.
         action: "vertex", "capacity", or None: as in `AutoscaleEnv`.
-        info_keys: keys that `info` has, as in `AutoscaleEnv`; those of the autoreset mode stay.
+        info_keys: keys that `info` has, beside those of the autoreset mode; default: all.
         autoreset_mode: an `AutoresetMode` of Gymnasium, or "SameStep", "NextStep" or "Disabled".
         max_episode_steps: steps after which an episode is truncated, if not before.
         render_mode: "rgb_array": `render()` gives a picture of every job; needs the extra `video`.
@@ -156,7 +156,8 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         self.autoreset_mode = autoreset_mode_of(changes.pop("autoreset_mode", None))
         # The mode belongs to this instance: others of the class have theirs.
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
-        self._info_keys = checked_keys(changes.pop("info_keys", None))
+        asked = checked_keys(changes.pop("info_keys", None))
+        self._info_keys = frozenset(INFO_KEYS) if asked is None else asked
         refuse_unknown(changes, VECTOR_OTHERS)
         own_reward = reward_function_of(changes.get("reward"))
         self.render_mode = render_mode

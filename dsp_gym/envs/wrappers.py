@@ -44,7 +44,7 @@ class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
             The observation, and info with the mask of this action.
         """
         observation, info = super().reset(seed=seed, options=options)
-        return observation, {**info, "action_mask": self.action_masks()}
+        return observation, self._with_mask(info)
 
     def step(self, action: np.int64) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take one decision.
@@ -53,8 +53,7 @@ class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
             As the environment, with the mask of this action.
         """
         observation, reward, terminated, truncated, info = super().step(action)
-        info = {**info, "action_mask": masks_of(np.asarray(info["action_mask"])[None])[0]}
-        return observation, reward, terminated, truncated, info
+        return observation, reward, terminated, truncated, self._with_mask(info)
 
     def action(self, action: np.int64) -> Ints:
         """Translate a choice to the moves of all vertices.
@@ -75,3 +74,9 @@ class SingleMove(gymnasium.ActionWrapper[Any, np.int64, Ints]):
         """
         masks: Bools = self.env.get_wrapper_attr("action_masks")()
         return np.asarray(masks_of(masks[None])[0])
+
+    def _with_mask(self, info: dict[str, object]) -> dict[str, object]:
+        """Replace the mask of all moves in place: a copy would have the listed keys alone."""
+        if "action_mask" in info:
+            info["action_mask"] = masks_of(np.asarray(info["action_mask"])[None])[0]
+        return info

@@ -17,6 +17,7 @@ pettingzoo = pytest.importorskip("pettingzoo")
 
 from pettingzoo.utils import parallel_to_aec  # noqa: E402 - after the skip
 
+from dsp_gym.envs.core import STEP_KEYS  # noqa: E402
 from dsp_gym.envs.parallel import OBSERVATION_SIZE  # noqa: E402
 
 with warnings.catch_warnings():
@@ -72,6 +73,7 @@ def test_the_same_seed_and_moves_give_the_single_environments_episode():
         assert set(terminations.values()) == {terminated}
         assert set(truncations.values()) == {truncated}
         assert all(infos[agent]["cost"] == info["cost"] for agent in infos)
+        assert all(info.keys() == {*STEP_KEYS, "action_mask"} for info in infos.values())
         assert all(one.shape == (OBSERVATION_SIZE,) for one in seen.values())
     assert many.agents == []
 

@@ -9,6 +9,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
+from dsp_gym.envs.action import PLUS_ONE
+from dsp_gym.envs.core import STEP_KEYS
 from dsp_gym.envs.single import AutoscaleEnv
 from dsp_gym.envs.vector import AutoscaleVectorEnv, vector_env
 from dsp_gym.envs.wrappers import SingleMove
@@ -22,6 +24,7 @@ CONFIG = {
     # The first episodes end apart from each other.
     "env": {"episode_s": 60 * DECISIONS, "randomise": {"stagger": True}},
 }
+UNSTAGGERED = {**CONFIG, "env": {"episode_s": 60 * DECISIONS}}
 MODES = list(AutoresetMode)
 
 
@@ -44,7 +47,8 @@ def after(env, ended) -> None:
 def test_every_mode_does_what_gymnasiums_own_vector_of_single_environments_does(mode):
     ours = many(mode, guardrails="default", explain=True)
     theirs = SyncVectorEnv(
-        [lambda: AutoscaleEnv(config=CONFIG, guardrails="default")] * ENVS, autoreset_mode=mode
+        [lambda: AutoscaleEnv(config=CONFIG, guardrails="default", info_keys="all")] * ENVS,
+        autoreset_mode=mode,
     )
     assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"] == mode
     rng, ends = np.random.default_rng(0), 0
@@ -327,6 +331,57 @@ def test_actions_of_any_whole_type_are_taken_and_stay_the_callers():
     flat.reset(seed=0)
     with pytest.raises(ActionError, match="fractional"):
         flat.step(0.5)
+
+
+def test_gymnasiums_vector_copies_few_keys_at_a_step_and_all_on_request():
+    def told(**keywords) -> dict:
+        theirs = SyncVectorEnv([lambda: AutoscaleEnv(config=CONFIG, **keywords)] * ENVS)
+        theirs.reset(seed=0)
+        return theirs.step(np.zeros((ENVS, PARTS), int))[4]
+
+    def keys(info: dict) -> set:
+        return {key for key in info if key[0] != "_"}
+
+    ours = many("NextStep")
+    ours.reset(seed=0)
+    info = ours.step(np.zeros((ENVS, PARTS), int))[4]
+    few, every = told(), told(info_keys="all")
+    assert keys(few) == {"slo_s", "cost", "action_mask"}
+    assert keys(told(guardrails="default")) == {"slo_s", "cost", "action_mask", "interventions"}
+    assert keys(every) == info.keys()
+    for i in range(ENVS):
+        assert same_row(every, i) == same_row(info, i)
+        assert same_row(few, i).items() <= same_row(info, i).items()
+
+
+@pytest.mark.parametrize("wrapped", [lambda env: env, SingleMove])
+def test_keys_that_info_does_not_list_are_found_by_name(wrapped):
+    every, env = (wrapped(AutoscaleEnv(config=UNSTAGGERED, info_keys=k)) for k in ("all", None))
+    for one in (every, env):
+        one.reset(seed=0)
+    hold = np.zeros(env.action_space.shape, int)
+    whole, info = every.step(hold)[4], env.step(hold)[4]
+    assert info["reward_terms"] == whole["reward_terms"]  # before any other look
+    unlisted = whole.keys() - info.keys()
+    assert unlisted == set(STEP_KEYS) - {"slo_s", "cost"}
+    for key in whole:
+        assert key in info
+        np.testing.assert_equal(info[key], whole[key])
+        np.testing.assert_equal(info.get(key), whole[key])
+    assert set(info) == whole.keys() - unlisted  # looking by name lists nothing
+    assert (info.get("load"), info.get("costs", 1), "costs" in info) == (None, 1, False)
+    for key in ("load", "costs"):
+        with pytest.raises(KeyError, match=key):
+            info[key]
+    assert env.step(hold)[4]["pending_s"] == every.step(hold)[4]["pending_s"]
+
+
+def test_an_info_that_is_kept_tells_of_its_own_step():
+    env = AutoscaleEnv(config=UNSTAGGERED)
+    env.reset(seed=0)
+    grow, hold = [0, 0, PLUS_ONE, 0, 0, 0], [0] * PARTS
+    infos = [env.step(np.array(move))[4] for move in (hold, hold, grow)]
+    assert [info["reward_terms"]["rescale"] for info in infos] == [0, 0, 1]
 
 
 def test_info_has_the_keys_that_are_asked_for():

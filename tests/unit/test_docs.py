@@ -81,11 +81,16 @@ def test_no_generated_page_is_left_over(pages):
 
 
 def test_the_information_of_a_step_is_what_the_pages_say():
-    env = gymnasium.make("dsp_gym/Nexmark-Q1-v1")
-    env.reset(seed=0)
-    *_, info = env.step(np.zeros(env.action_space.shape, np.int64))
-    said = importlib.import_module("generator.scenarios").INFO
-    assert {key for keys in said for key in re.findall(r"`(\w+)`", keys)} == set(info)
+    def told(**keywords) -> set[str]:
+        env = gymnasium.make("dsp_gym/Nexmark-Q1-v1", **keywords)
+        env.reset(seed=0)
+        return set(env.step(np.zeros(env.action_space.shape, np.int64))[4])
+
+    rows = importlib.import_module("generator.scenarios").information()
+    said = {key.strip("`"): listed for key, _, listed in rows}
+    assert said.keys() == told(info_keys="all")
+    assert {key for key, listed in said.items() if listed} == told(guardrails="default")
+    assert {key for key, listed in said.items() if listed == "yes"} == told()
 
 
 def test_every_registered_environment_has_a_page(pages):
