@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+
+    from dsp_gym.errors import ConfigError
 
 NAMESPACE = "dsp_gym"
 IDS = {
@@ -25,6 +27,12 @@ CAPACITY_IDS: dict[str, str | None] = {
     name.replace("-v1", "-Capacity-v1"): job for name, job in [*IDS.items(), (FROM_CONFIG, None)]
 }
 """The same scenarios with capacity actions; they are raised together with the others."""
+
+OLDEST_GYMNASIUM = (1, 2)
+"""The oldest Gymnasium that the environments are tried with; pip asks for a newer one."""
+
+UPGRADE = "pip install 'gymnasium>=1.4,<2'"
+"""The command that installs what pip asks for."""
 
 CHANGES: tuple[tuple[str, str, frozenset[str] | None], ...] = (
     (
@@ -85,9 +93,19 @@ def register_with_gymnasium() -> None:
 
 
 def register_all() -> None:
-    """Make the ids known to Gymnasium, without importing any of the environments."""
+    """Make the ids known to Gymnasium, without importing any of the environments.
+
+    An old Gymnasium gets ids that `make` refuses with the remedy: it may be there for a program
+    that asks for none of them.
+    """
     import gymnasium
 
+    if too_old(gymnasium.__version__):
+        from gymnasium.envs.registration import registry
+
+        for name in {*IDS, FROM_CONFIG, *CAPACITY_IDS}.difference(registry):
+            gymnasium.register(id=name, entry_point=refuse_old)
+        return
     of_vertices: list[tuple[str, str | None]] = [*IDS.items(), (FROM_CONFIG, None)]
     for name, job in [*of_vertices, *CAPACITY_IDS.items()]:
         if name not in gymnasium.registry:
@@ -100,6 +118,49 @@ def register_all() -> None:
                 vector_entry_point="dsp_gym.envs.vector:vector_env",
                 kwargs=arguments,
             )
+
+
+def too_old(version: str) -> bool:
+    """Say whether a Gymnasium is older than the environments work with.
+
+    Returns:
+        True where it is.
+
+    >>> too_old("1.0.0"), too_old("1.2.2"), too_old("1.10.0a1")
+    (True, False, False)
+    """
+    numbers = version.split(".")[:2]
+    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) < OLDEST_GYMNASIUM
+
+
+def refuse_old(**keywords: object) -> NoReturn:
+    """Refuse to make an environment in a Gymnasium that is too old.
+
+    Args:
+        **keywords: Those of the environment.
+
+    Raises:
+        ConfigError: Always; it says which one is needed.
+    """
+    import gymnasium
+
+    raise old_gymnasium(gymnasium.__version__)
+
+
+def old_gymnasium(version: str) -> ConfigError:
+    """Make the error that names an old Gymnasium, and the command that replaces it.
+
+    Returns:
+        The error, to be raised.
+    """
+    from dsp_gym.errors import ConfigError
+
+    oldest = ".".join(map(str, OLDEST_GYMNASIUM))
+    return ConfigError(
+        f"Gymnasium {version} is installed, and the environments need {oldest} or newer",
+        remedy=f"Another package may have pinned it: {UPGRADE}, or give that package an "
+        "environment of its own.",
+    )
 
 
 class _GymnasiumFinder:

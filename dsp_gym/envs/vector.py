@@ -7,10 +7,11 @@ from copy import copy
 from pathlib import Path
 from typing import Any, Unpack, cast
 
+import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -20,6 +21,7 @@ from dsp_gym.envs.core import OUTCOME_KEYS, BatchStep, interventions
 from dsp_gym.envs.env_row import EnvRow
 from dsp_gym.envs.info import INFO_KEYS, checked_keys
 from dsp_gym.envs.keywords import VECTOR_OTHERS, VectorKeywords, refuse_unknown
+from dsp_gym.envs.registration import old_gymnasium
 from dsp_gym.envs.reward_function import reward_function_of
 from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
 from dsp_gym.envs.single import Observation, observation_space, space_of
@@ -27,6 +29,11 @@ from dsp_gym.envs.watch.watcher import BatchWatcher, Pixels
 from dsp_gym.envs.whole import whole_actions
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.loads.splits import SplitName
+
+try:
+    from gymnasium.vector import AutoresetMode
+except ImportError:  # before 1.1
+    raise old_gymnasium(gymnasium.__version__) from None
 
 DEVICES = ("cpu", "cuda")
 """Devices that environments run on."""

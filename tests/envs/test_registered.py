@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -111,3 +115,42 @@ def test_a_registered_environment_steps_within_its_space():
         assert np.abs(observation).max() <= LIMIT
         assert np.isfinite(reward)
         assert reward <= 0
+
+
+OLD = """
+import gymnasium
+gymnasium.__version__ = "1.0.0"
+import dsp_gym
+makers = [
+    lambda: gymnasium.make("dsp_gym:dsp_gym/Nexmark-Q1-v1"),
+    lambda: gymnasium.make_vec("dsp_gym/Nexmark-Q11-Capacity-v1", num_envs=2),
+    lambda: dsp_gym.evaluate_policy("ds2", "dsp_gym/Autoscale-v1"),
+]
+del gymnasium.vector.AutoresetMode
+makers.append(lambda: __import__("dsp_gym.envs.vector"))
+for make in makers:
+    try:
+        make()
+    except dsp_gym.errors.ConfigError as error:
+        print(error)
+"""
+
+
+def test_an_old_gymnasium_is_refused_with_the_remedy_where_an_environment_is_made():
+    # Not where it is imported: another program may need that version.
+    done = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True, check=True)
+    said = done.stdout.splitlines()
+    assert len(said) == 4, done.stdout
+    assert set(said) == {str(registration.old_gymnasium("1.0.0"))}
+    assert "Gymnasium 1.0.0 is installed" in said[0]
+    assert registration.UPGRADE in said[0]
+
+
+def test_the_gymnasium_that_is_asked_for_is_the_one_that_pip_installs():
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    (wanted,) = re.findall(r'^    "(gymnasium[<>=].*)",$', project, re.MULTILINE)
+    assert f"'{wanted}'" in registration.UPGRADE
+    assert registration.too_old("0.29.1")
+    assert registration.too_old("1.1.1")
+    assert not registration.too_old("1.2.2")
+    assert not registration.too_old(gymnasium.__version__)

@@ -31,6 +31,19 @@ def test_versions_of_the_core_are_named() -> None:
     assert found("version", "gymnasium").detail == metadata.version("gymnasium")
 
 
+def test_an_old_gymnasium_is_a_problem_with_the_command_that_replaces_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = doctor.installed_version
+    monkeypatch.setattr(
+        doctor, "installed_version", lambda name: "1.0.0" if name == "gymnasium" else real(name)
+    )
+    finding = found("version", "gymnasium")
+    assert finding.status == "problem"
+    assert "Gymnasium 1.0.0 is installed" in finding.detail
+    assert "pip install 'gymnasium>=" in finding.remedy
+
+
 def test_an_absent_extra_comes_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
