@@ -118,6 +118,10 @@ def changed(made: Scenario, changes: ScenarioChanges, split: SplitName) -> Scena
         ConfigError: A name, value or keyword is wrong.
     """
     refuse_unknown(changes)
+    if split not in SEEDS:
+        raise ConfigError(
+            f"there is no split '{split}'", key="split", remedy=did_you_mean(str(split), SEEDS)
+        )
     return made._replace(
         specs=bounded(made.specs, changes),
         loads=reloaded(made.loads, changes, split),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, TypeGuard, Unpack, cast
 
 import gymnasium
 import numpy as np
@@ -160,6 +160,7 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
         **changes: Unpack[VectorKeywords],
     ) -> None:
         steps = changes.pop("max_episode_steps", None)
+        num_envs = _checked_count(num_envs)
         self.autoreset_mode = autoreset_mode_of(changes.pop("autoreset_mode", None))
         # The mode belongs to this instance: others of the class have theirs.
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
@@ -220,11 +221,12 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
             Observations (num_envs, size), and info: `action_mask`.
 
         Raises:
-            ConfigError: `reset_mask` is no array of a flag for each environment.
+            ConfigError: `reset_mask` is no array of a flag for each environment, or `seed` no
+                number from 0 on, or one for each environment.
         """
         mask = self._checked_mask(None if options is None else options.get("reset_mask"))
         if seed is not None:
-            seeds = seed + np.arange(self.num_envs) if isinstance(seed, int | np.integer) else seed
+            seeds = _checked_seeds(seed, self.num_envs)
             given = np.array([one is not None for one in seeds])
             numbers = np.array([0 if one is None else one for one in seeds])
             self.batch.seed(numbers, given if mask is None else given & mask)
@@ -418,6 +420,35 @@ def _blanked(values: NDArray[Any], rows: Bools) -> NDArray[Any]:
     for i in np.flatnonzero(rows):  # NumPy would spread a tuple over the rows
         blanked[i] = ()
     return blanked
+
+
+def _checked_count(given: int) -> int:
+    """Return how many environments there are to be."""
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
+        raise ConfigError("expected a whole number above 0", key="num_envs", value=given)
+    return int(given)
+
+
+def _checked_seeds(seed: object, num_envs: int) -> list[int | None]:
+    """Return a seed for each environment; None: it keeps its stream."""
+    if _is_seed(seed):
+        return [seed + i for i in range(num_envs)]
+    each: list[object] = list(seed) if isinstance(seed, Sequence | np.ndarray) else [seed]
+    seeds = [one for one in each if one is None or _is_seed(one)]
+    if len(seeds) < len(each):
+        wrong = next(one for one in each if not (one is None or _is_seed(one)))
+        raise ConfigError("expected whole numbers from 0 on", key="seed", value=wrong)
+    if len(each) != num_envs:
+        raise ConfigError(
+            f"there are {len(each)} seeds for {num_envs} environments",
+            key="seed",
+            remedy="Pass one for each, or one number: environment i then takes seed + i.",
+        )
+    return seeds
+
+
+def _is_seed(value: object) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
 def _checked_steps(given: int | None, whole: int) -> int:

@@ -24,7 +24,13 @@ def whole_actions(actions: ArrayLike, jobs: int, parts: int) -> Ints:
     Raises:
         ActionError: A number is not whole, or the shape is wrong.
     """
-    given: NDArray[np.generic] = np.asarray(actions)
+    try:
+        given: NDArray[np.generic] = np.asarray(actions)
+    except ValueError:  # rows of different lengths
+        raise ActionError(
+            "actions have rows of different lengths",
+            remedy=f"Send an array of shape {(parts,) if jobs == 1 else (jobs, parts)}.",
+        ) from None
     if given.dtype.kind not in "iu":
         _refuse_fractions(given)
     shape = given.shape

@@ -112,6 +112,8 @@ def test_a_batch_takes_the_same_keywords():
         ({"job": "nexmark-q111"}, "Did you mean 'nexmark-q11'?"),
         ({"job": {"job": "mine"}}, "is missing"),
         ({"laod": "constant"}, "Did you mean 'load'?"),
+        ({"split": "tset"}, "there is no split 'tset'. Did you mean 'test'?"),
+        ({"split": "tset", "load": "constant"}, "there is no split 'tset'"),
         ({"backend": "replay", "load": "constant", "where": Path()}, "has its own"),
         ({"backend": "kubernetes", "load": "constant"}, "has its own"),
     ],

@@ -306,6 +306,7 @@ def test_a_step_after_the_end_is_refused_until_a_reset():
         (0, "one number, expected 6"),
         ([None, 0], "type object"),
         ("up", "type <U2"),
+        ([[0], [0, 0]], r"rows of different lengths.*array of shape \(6,\)"),
     ],
     ids=str,
 )
@@ -314,6 +315,36 @@ def test_an_action_of_another_type_or_shape_is_refused(action, says):
     env.reset(seed=0)
     with pytest.raises(ActionError, match=says):
         env.step(action)
+
+
+@pytest.mark.parametrize(
+    ("seed", "says"),
+    [
+        (-1, "value -1: expected whole numbers from 0 on"),
+        (1.5, "value 1.5: expected whole numbers"),
+        ("0", "value '0': expected whole numbers"),
+        ([0, -4], "value -4: expected whole numbers"),
+        ([0, 1, 2], f"3 seeds for {ENVS} environments. Pass one for each"),
+    ],
+    ids=str,
+)
+def test_seeds_that_are_none_or_too_many_are_refused(seed, says):
+    with pytest.raises(ConfigError, match=says):
+        many().reset(seed=seed)
+
+
+def test_a_seed_of_each_environment_is_that_of_the_single_one():
+    envs, one = many(), AutoscaleEnv(config=CONFIG)
+    seen, _ = envs.reset(seed=[7, None])
+    np.testing.assert_array_equal(seen[0], one.reset(seed=7)[0])
+    whole, _ = envs.reset(seed=np.int64(6))
+    np.testing.assert_array_equal(whole[1], seen[0])
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, "2"], ids=str)
+def test_a_number_of_environments_that_is_none_is_refused(count):
+    with pytest.raises(ConfigError, match=r"'num_envs': value .*: expected a whole number above 0"):
+        AutoscaleVectorEnv(count, config=CONFIG)
 
 
 def test_actions_of_any_whole_type_are_taken_and_stay_the_callers():
