@@ -14,7 +14,7 @@ from dsp_gym.envs.config import EnvConfig
 from dsp_gym.envs.info import LISTED_KEYS
 from dsp_gym.envs.keywords import EnvKeywords
 from dsp_gym.envs.observation import ObservationLayout
-from dsp_gym.envs.registration import CAPACITY_IDS, FROM_CONFIG, IDS, changes
+from dsp_gym.envs.registration import CAPACITY_IDS, FROM_CONFIG, IDS, NAMESPACE, changes
 from dsp_gym.envs.reward import RewardWeights
 from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.envs.single import AutoscaleEnv, action_space, observation_space
@@ -70,10 +70,13 @@ def environments() -> str:
     head = ["id", "job", "vertices", "observation", "action", "action mask"]
     return page(
         "Environments",
-        "`import dsp_gym` registers these ids. `gymnasium.make(id)` gives one job, "
-        "`gymnasium.make_vec(id, num_envs=n)` a batch that one compiled call advances. The last "
-        "three columns are lengths: of the flat observation, of the MultiDiscrete action, and of "
-        "the mask over all moves. `dsp-gym list envs` lists the ids.",
+        "`gymnasium.make(id)` gives one job, `gymnasium.make_vec(id, num_envs=n)` a batch that one "
+        "compiled call advances. Write an id with its module, `dsp_gym:dsp_gym/Nexmark-Q11-v1`: "
+        "Gymnasium then imports the module wherever it makes an environment. A plain id needs "
+        "`import dsp_gym` in that very process; in a worker process without it, such as those of "
+        "Stable-Baselines3's `SubprocVecEnv`, Gymnasium says `Namespace dsp_gym not found`.",
+        "The last three columns are lengths: of the flat observation, of the MultiDiscrete action, "
+        "and of the mask over all moves. `dsp-gym list envs` lists the ids.",
         table(head, rows),
         "## Batches and their ends\n\n`make_vec(..., autoreset_mode=)` takes Gymnasium's "
         '`"SameStep"` (the default: `info["final_obs"]` and `info["final_info"]` are of the old '
@@ -97,7 +100,7 @@ def scenario(name: str, spec: JobSpec) -> str:
     count = len(spec.vertices)
     return page(
         name,
-        example(f'"{name}"'),
+        example(name),
         f"## Description\n\n{description(spec)}",
         f"## Action space\n\n`{action_space(count)}`\n\n{actions([v.name for v in spec.vertices])}",
         f"## Observation space\n\n`{observation_space(ObservationLayout(count).size)}`\n\n"
@@ -111,7 +114,7 @@ def from_config() -> str:
     """The page of the environment built from a configuration."""
     return page(
         FROM_CONFIG,
-        example(f'"{FROM_CONFIG}", config="q11-quickstart"'),
+        example(FROM_CONFIG, ', config="q11-quickstart"'),
         "## Description\n\nAny job under any load: `config` names an "
         "[experiment](../reference/experiments.md) or a file of your own, `job` a "
         "[shipped job](../reference/jobs.md) or a [job file](../guides/add-a-workload.md). Pass "
@@ -134,7 +137,7 @@ def with_capacity(name: str, job: str | None) -> str:
     said = "Any job under any load, as in [Autoscale](autoscale.md)." if spec is None else ""
     return page(
         name,
-        example(f'"{name}", config="q11-quickstart"' if spec is None else f'"{name}"'),
+        example(name, ', config="q11-quickstart"' if spec is None else ""),
         f"## Description\n\n{said if spec is None else description(spec)}",
         f"## Action space\n\n`Discrete({1 + len(KAPPAS)})`: one choice for the whole job, see "
         f"[Capacity actions](../concepts/capacity.md).\n\n{table(['#', 'meaning'], rows)}",
@@ -144,11 +147,11 @@ def with_capacity(name: str, job: str | None) -> str:
     )
 
 
-def example(arguments: str) -> str:
+def example(name: str, arguments: str = "") -> str:
     """A program that makes the environment and takes one step."""
     return (
-        "```python\nimport gymnasium\n\nimport dsp_gym  # registers the environments\n\n"
-        f"env = gymnasium.make({arguments})\n"
+        "```python\nimport gymnasium\n\n"
+        f'env = gymnasium.make("{NAMESPACE}:{name}"{arguments})\n'
         "observation, info = env.reset(seed=0)\n"
         "action = env.action_space.sample()\n"
         "observation, reward, terminated, truncated, info = env.step(action)\n```"

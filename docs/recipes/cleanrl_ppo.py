@@ -8,8 +8,6 @@ import torch
 from torch import nn, optim
 from torch.distributions import Categorical
 
-import dsp_gym  # registers the environments
-
 ENVS, STEPS, EPOCHS, MINIBATCHES = 32, 32, 4, 4
 GAMMA, LAMBDA, CLIP, ENTROPY, RATE = 0.97, 0.95, 0.2, 0.002, 1e-3
 
@@ -43,7 +41,7 @@ class Agent(nn.Module):
 
 total = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
 torch.manual_seed(0)
-envs = gymnasium.make_vec("dsp_gym/Nexmark-Q11-v1", num_envs=ENVS)
+envs = gymnasium.make_vec("dsp_gym:dsp_gym/Nexmark-Q11-v1", num_envs=ENVS)
 agent = Agent(envs.single_observation_space.shape[0], envs.single_action_space.nvec.tolist())
 optimizer = optim.Adam(agent.parameters(), lr=RATE, eps=1e-5)
 observation, info = envs.reset(seed=0)

@@ -5,11 +5,10 @@ import sys
 import gymnasium
 from sb3_contrib import RecurrentPPO
 
-import dsp_gym  # registers the environments
 from agents.sb3_vec import Sb3VecEnv
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
-env = Sb3VecEnv(gymnasium.make_vec("dsp_gym/Nexmark-Q11-v1", num_envs=16))
+env = Sb3VecEnv(gymnasium.make_vec("dsp_gym:dsp_gym/Nexmark-Q11-v1", num_envs=16))
 model = RecurrentPPO(
     "MlpLstmPolicy",
     env,

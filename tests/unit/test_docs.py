@@ -125,6 +125,26 @@ def test_every_page_is_in_the_navigation():
     assert not missing
 
 
+def test_ids_are_written_with_their_module_so_that_worker_processes_find_them():
+    texts = [ROOT / "README.md", *(DOCS / "recipes").glob("*.py"), *DOCS.rglob("*.ipynb")]
+    texts += [page for page in DOCS.rglob("*.md") if "adr" not in page.parts]
+    made = re.compile(r"""\bmake(?:_vec)?\([\s\\n",]*["']((?:dsp_gym:)?dsp_gym/[\w-]+)""")
+    found = {file: made.findall(file.read_text("utf-8")) for file in texts}
+    plain = [
+        (file.name, name) for file, names in found.items() for name in names if ":" not in name
+    ]
+    assert not plain
+    assert sum(map(len, found.values())) > 30
+
+
+def test_the_page_has_the_words_of_gymnasium_where_a_worker_does_not_know_a_plain_id():
+    code = "import gymnasium; gymnasium.make('dsp_gym/Nexmark-Q1-v1')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    words = "Namespace dsp_gym not found"
+    assert words in done.stderr
+    assert f"`{words}`" in (DOCS / "environments" / "index.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize("block", list(blocks("python")))
 def test_python_examples_run(block):
     code = compile(block, "docs", "exec")
