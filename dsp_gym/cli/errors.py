@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from dsp_gym.cli.earlier import earlier
 from dsp_gym.errors import DspGymError, MissingExtraError, StorageError
 from dsp_gym.redaction import redacted
 
@@ -79,6 +80,17 @@ class Commands(TyperGroup):
         if "--debug" in args:
             args = ["--debug", *(arg for arg in args if arg != "--debug")]
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]  # as above
+        """Find the command; of an earlier name say the present one.
+
+        Returns:
+            Its name, the command, and the arguments that are left.
+        """
+        said = earlier(args)
+        if said is not None:
+            ctx.fail(said)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # as above
         """Run the command, and turn its errors into messages.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
+from dsp_gym.cli.earlier import NOW
 from dsp_gym.cli.errors import Commands
 from dsp_gym.cli.output import print_table
 from dsp_gym.config.strict_json import plain
@@ -25,6 +27,43 @@ vertices:
 - {name: source, kind: source, cpu_us_per_record: 1}
 - {name: sink, kind: sink, cpu_us_per_record: 1, inputs: [{from: source}]}
 """
+
+
+CHANGELOG = (Path(__file__).parents[2] / "CHANGELOG.md").read_text("utf-8")
+
+
+def known_commands() -> dict[str, object]:
+    """Commands and groups by their full names."""
+    group = typer.main.get_command(app)
+    found = dict(group.commands)
+    for name, one in group.commands.items():
+        for below, command in getattr(one, "commands", {}).items():
+            found[f"{name} {below}"] = command
+    return found
+
+
+@pytest.mark.parametrize("name", NOW)
+def test_an_earlier_command_is_refused_with_the_present_one(name: str) -> None:
+    done = CliRunner().invoke(app, [*name.split(), "x", "--option"])
+    assert done.exit_code == 2
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert f"'{name}' is now: dsp-gym {NOW[name]}" in said
+    known = known_commands()
+    assert name not in known
+    words = NOW[name].replace(",", "").split()
+    command = known.get(" ".join(words[:2])) or known[words[0]]
+    options = {option for one in command.params for option in one.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_the_changelogs_table_of_commands_is_the_one_that_is_refused() -> None:
+    table = CHANGELOG.partition("| now | was |")[2].partition("\n\n")[0]
+    was = {
+        name
+        for row in re.findall(r"^\| `dsp-gym .* \| (.*) \|$", table, re.MULTILINE)
+        for name in re.findall(r"`([a-z -]+)`", row)
+    }
+    assert was - known_commands().keys() == NOW.keys() - {"leaderboard", "journal"}
 
 
 def failing(error: BaseException) -> typer.Typer:

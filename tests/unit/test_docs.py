@@ -179,6 +179,33 @@ def test_every_command_they_name_is_there():
             assert known & {first, f"{first} {second}"}, (page.name, first, second)
 
 
+def test_every_option_of_a_command_that_they_show_is_there():
+    found = dict(
+        importlib.import_module("generator.commands").commands(typer.main.get_command(app), ())
+    )
+    wrong, seen = [], 0
+    for page in [ROOT / "README.md", *WRITTEN]:
+        if "adr" in page.parts or page.name == "history.md":
+            continue
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        shown = re.findall(r"```(?:ba)?sh\n(.*?)```", text, re.DOTALL)
+        shown += re.findall(r"`([^`\n]+)`", text)
+        for line in re.findall(r"\bdsp-gym ([a-z][^|;&#)\n]*)", "\n".join(shown)):
+            words = line.split()
+            command = found.get(" ".join(words[:2])) or found.get(words[0])
+            if command is None:
+                continue
+            known = {
+                option for one in command.params for option in (*one.opts, *one.secondary_opts)
+            }
+            for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", line):
+                seen += 1
+                if option not in known | {"--help", "--debug", "--version"}:
+                    wrong.append((page.name, line, option))
+    assert not wrong
+    assert seen > 100
+
+
 def built(config: Path, folder: Path) -> Path:
     """The site of a configuration; a warning fails it."""
     pytest.importorskip("mkdocs")
