@@ -78,13 +78,14 @@ layers: $(STAMP)
 	@touch $@
 
 # RL libraries that nothing else here needs; the rest, torch too, they find in the environment of all.
-# RLlib pins another Gymnasium, which it gets. So does d3rlpy, an old one without vector environments
-# as they are now: it gets the present one, and its other requirements by name.
-.venv-clients: WANTED := skrl==2.1.1 tianshou==2.0.1 torchrl==0.14.1
+# RLlib and CleanRL pin another Gymnasium, which they get. So does d3rlpy, an old one without vector
+# environments as they are now: it gets the present one, and its other requirements by name.
+.venv-clients: WANTED := array-api-compat==1.16.0 skrl==2.1.1 tianshou==2.0.1 torchrl==0.14.1
+.venv-cleanrl: WANTED := --no-deps gymnasium==0.29.1
 .venv-rllib: WANTED := 'ray[rllib]==2.60.0'
 .venv-d3rlpy: WANTED := --no-deps d3rlpy==2.8.1 dataclasses-json==0.6.7 gym==0.26.2 \
 	gym-notices==0.1.0 h5py==3.16.0 marshmallow==3.26.2 structlog==26.1.0
-.venv-clients .venv-rllib .venv-d3rlpy: constraints.txt $(STAMP)
+.venv-clients .venv-cleanrl .venv-rllib .venv-d3rlpy: constraints.txt $(STAMP)
 	test -x $@/bin/python || $(PYTHON) -m venv $@
 	site='import site; print(site.getsitepackages()[0])'; \
 		$(BIN)/python -c "$$site" > "$$($@/bin/python -c "$$site")/base.pth"
@@ -182,7 +183,7 @@ film: $(STAMP)  ## Draw the README's film: DS2 and the planner on an unseen job 
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,planner --load day-with-crowds --duration 24h \
 		--plot docs/figures/ds2-and-planner.gif
 
-validate: $(STAMP) .venv-checkov .venv-clients .venv-d3rlpy .venv-rllib .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
+validate: $(STAMP) .venv-checkov .venv-clients .venv-cleanrl .venv-d3rlpy .venv-rllib .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m validate
 	$(BIN)/python -m pytest -q -n 0 -m 'not validate' tests/properties tests/contracts tests/envs tests/unit
 	$(BIN)/python -m pytest -q -n 0 -m 'acting and not validate' --record-releases

@@ -24,7 +24,7 @@ from dsp_gym.backends.flink.local.distribution import (
     jobs_jar,
 )
 from dsp_gym.engine import cores
-from dsp_gym.envs.registration import old_gymnasium, too_old
+from dsp_gym.envs.registration import OLDEST_FOR_BATCHES, no_batches, too_old
 from dsp_gym.errors import DspGymError
 from dsp_gym.shared_names import (
     AGAIN,
@@ -204,8 +204,8 @@ def _versions() -> Iterator[Finding]:
             found = installed_version(name)
             status: CheckStatus = "problem" if found is None else "ok"
             remedy = f"pip install {name}" if found is None else None
-            if name == "gymnasium" and found is not None and too_old(found):
-                error = old_gymnasium(found)
+            if name == "gymnasium" and found and too_old(found, OLDEST_FOR_BATCHES):
+                error = no_batches(found)
                 yield Finding("version", name, "problem", error.message, error.remedy)
                 continue
             yield Finding("version", name, status, found or "not installed", remedy)

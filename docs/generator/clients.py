@@ -23,13 +23,18 @@ def clients() -> str:
         "RL libraries",
         "Each program below makes environments as its library's users do, and learns from them "
         "for a few real updates. `make validate` runs them, and writes this table's figures. "
-        "[Recipes](../guides/recipes.md) has the shipped examples, CleanRL's style among them.",
+        "[Recipes](../guides/recipes.md) has the shipped examples.",
         table(["program", "versions", "learned with"], rows),
         'Vector environments: TorchRL takes `autoreset_mode="Disabled"` as it is, and '
         '`"SameStep"` with `info_keys=["action_mask"]`, since it stacks every key of `info` into '
-        'tensors; it refuses `"NextStep"`.',
+        'tensors; it refuses `"NextStep"`. Gymnasium\'s `NumpyToTorch` needs the same `info_keys` '
+        'in `"NextStep"` and `"Disabled"`, and in `"SameStep"` takes no vector environment at all.',
         "RLlib pins Gymnasium 1.2.2, older than this package asks for, and works with that one in "
-        "an environment of its own: install it there first, then dsp-gym with `--no-deps`. d3rlpy "
-        "pins 1.0.0; install it with `--no-deps` beside the version of the table. "
+        "an environment of its own: install it there first, then dsp-gym with `--no-deps`. "
+        "CleanRL's scripts are written for 0.29.1, where dsp-gym has single environments: install "
+        "that the same way, and give them an id with capacity actions, `--env-id "
+        "dsp_gym:dsp_gym/Nexmark-Q11-Capacity-v1`; a "
+        "[recipe](../guides/recipes.md#ppo-in-one-file) in their style runs on the present one. "
+        "d3rlpy pins 1.0.0; install it with `--no-deps` beside the version of the table. "
         "[PettingZoo](../guides/operators-as-agents.md) has an agent for each operator.",
     )

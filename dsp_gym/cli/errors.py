@@ -81,7 +81,9 @@ class Commands(TyperGroup):
             args = ["--debug", *(arg for arg in args if arg != "--debug")]
         return super().parse_args(ctx, args)
 
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]  # as above
+    def resolve_command(  # type: ignore[override]  # as above
+        self, ctx: typer.Context, args: list[str]
+    ) -> tuple[str | None, object, list[str]]:
         """Find the command; of an earlier name say the present one.
 
         Returns:

@@ -28,8 +28,14 @@ CAPACITY_IDS: dict[str, str | None] = {
 }
 """The same scenarios with capacity actions; they are raised together with the others."""
 
-OLDEST_GYMNASIUM = (1, 2)
-"""The oldest Gymnasium that the environments are tried with; pip asks for a newer one."""
+OLDEST_GYMNASIUM = (0, 29)
+"""The oldest Gymnasium that single environments are tried with; pip asks for a newer one.
+
+CleanRL's scripts are written for it.
+"""
+
+OLDEST_FOR_BATCHES = (1, 1)
+"""The oldest Gymnasium whose vector environments have autoreset modes."""
 
 UPGRADE = "pip install 'gymnasium>=1.4,<2'"
 """The command that installs what pip asks for."""
@@ -120,17 +126,17 @@ def register_all() -> None:
             )
 
 
-def too_old(version: str) -> bool:
+def too_old(version: str, oldest: tuple[int, int] = OLDEST_GYMNASIUM) -> bool:
     """Say whether a Gymnasium is older than the environments work with.
 
     Returns:
         True where it is.
 
-    >>> too_old("1.0.0"), too_old("1.2.2"), too_old("1.10.0a1")
-    (True, False, False)
+    >>> too_old("0.28.1"), too_old("0.29.1"), too_old("1.0.0", OLDEST_FOR_BATCHES)
+    (True, False, True)
     """
     numbers = version.split(".")[:2]
-    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) < OLDEST_GYMNASIUM
+    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) < oldest
 
 
 def refuse_old(**keywords: object) -> NoReturn:
@@ -147,20 +153,36 @@ def refuse_old(**keywords: object) -> NoReturn:
     raise old_gymnasium(gymnasium.__version__)
 
 
-def old_gymnasium(version: str) -> ConfigError:
+def old_gymnasium(
+    version: str, what: str = "environments", oldest: tuple[int, int] = OLDEST_GYMNASIUM
+) -> ConfigError:
     """Make the error that names an old Gymnasium, and the command that replaces it.
+
+    Args:
+        version: Of the Gymnasium that is installed.
+        what: What needs a newer one.
+        oldest: The oldest that will do.
 
     Returns:
         The error, to be raised.
     """
     from dsp_gym.errors import ConfigError
 
-    oldest = ".".join(map(str, OLDEST_GYMNASIUM))
+    needed = ".".join(map(str, oldest))
     return ConfigError(
-        f"Gymnasium {version} is installed, and the environments need {oldest} or newer",
+        f"Gymnasium {version} is installed, and {what} need {needed} or newer",
         remedy=f"Another package may have pinned it: {UPGRADE}, or give that package an "
         "environment of its own.",
     )
+
+
+def no_batches(version: str) -> ConfigError:
+    """Make the error of a Gymnasium that has single environments of ours and no batches.
+
+    Returns:
+        The error, to be raised.
+    """
+    return old_gymnasium(version, "batches of environments", OLDEST_FOR_BATCHES)
 
 
 class _GymnasiumFinder:

@@ -21,7 +21,7 @@ from dsp_gym.envs.core import OUTCOME_KEYS, BatchStep, interventions
 from dsp_gym.envs.env_row import EnvRow
 from dsp_gym.envs.info import INFO_KEYS, checked_keys
 from dsp_gym.envs.keywords import VECTOR_OTHERS, VectorKeywords, refuse_unknown
-from dsp_gym.envs.registration import old_gymnasium
+from dsp_gym.envs.registration import no_batches
 from dsp_gym.envs.reward_function import reward_function_of
 from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
 from dsp_gym.envs.single import Observation, observation_space, space_of
@@ -32,8 +32,8 @@ from dsp_gym.loads.splits import SplitName
 
 try:
     from gymnasium.vector import AutoresetMode
-except ImportError:  # before 1.1
-    raise old_gymnasium(gymnasium.__version__) from None
+except ImportError:
+    raise no_batches(gymnasium.__version__) from None
 
 DEVICES = ("cpu", "cuda")
 """Devices that environments run on."""

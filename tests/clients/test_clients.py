@@ -15,25 +15,42 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MAKEFILE = ROOT / "Makefile"
 FIGURES = ROOT / "docs" / "figures" / "clients.json"
+OWN = "pettingzoo_client", "sb3"
+"""Clients whose libraries the extra `dev` brings."""
+
 ELSEWHERE = {
+    "cleanrl_client": ".venv-cleanrl",
     "d3rlpy_client": ".venv-d3rlpy",
+    "gymnasium_client": ".venv-clients",
     "rllib_client": ".venv-rllib",
     "skrl_client": ".venv-clients",
     "tianshou_client": ".venv-clients",
     "torchrl_client": ".venv-clients",
 }
-"""Clients whose libraries the extra `dev` does not bring, and the environments that have them."""
+"""Clients whose libraries it does not bring, and the environments that have them."""
+
+
+def pins(text: str) -> dict[str, str]:
+    """Versions that a text asks for, by name."""
+    return dict(re.findall(r"\b([a-zA-Z][\w-]+?)(?:\[\w+\])?==([\d.]+)", text))
 
 
 def test_every_client_is_tried_and_has_a_row_with_the_version_that_is_installed():
     programs = {file.stem for file in HERE.glob("*_client.py")} | {"sb3"}
     figures = json.loads(FIGURES.read_text("utf-8"))
-    assert programs == {*ELSEWHERE, "sb3"} == set(figures)
-    pins = dict(re.findall(r"\b([a-z][\w-]+?)(?:\[\w+\])?==([\d.]+)", MAKEFILE.read_text("utf-8")))
-    for client in ELSEWHERE:
-        known = {name: one for name, one in figures[client]["versions"].items() if name in pins}
+    assert programs == {*ELSEWHERE, *OWN} == set(figures)
+    makefile = MAKEFILE.read_text("utf-8")
+    wanted = {
+        venv: pins(text)
+        for venv, text in re.findall(r"^(\.venv-\w+): WANTED := ((?:.*\\\n)*.*)", makefile, re.M)
+    }
+    tested = pins((ROOT / "constraints.txt").read_text("utf-8"))
+    for client, told in figures.items():
+        asked = wanted[ELSEWHERE[client]] if client in ELSEWHERE else tested
+        found = {name: one.partition("+")[0] for name, one in told["versions"].items()}
+        known = {name: one for name, one in found.items() if name in asked}
         assert known, f"{client}: none of its libraries is pinned"
-        assert known == {name: pins[name] for name in known}
+        assert known == {name: asked[name] for name in known}, client
 
 
 def told(python: Path, client: str) -> dict:
@@ -59,10 +76,11 @@ def keep(client: str, found: dict) -> None:
 
 
 @pytest.mark.validate
-def test_stable_baselines_learns_in_one_process_and_in_workers():
-    found = told(Path(sys.executable), "sb3")
+@pytest.mark.parametrize("client", OWN)
+def test_a_library_of_the_environment_of_all_learns(client):
+    found = told(Path(sys.executable), client)
     assert min(found["did"].values()) >= 2
-    keep("sb3", found)
+    keep(client, found)
 
 
 @pytest.mark.validate

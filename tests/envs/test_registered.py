@@ -119,38 +119,45 @@ def test_a_registered_environment_steps_within_its_space():
 
 OLD = """
 import gymnasium
-gymnasium.__version__ = "1.0.0"
+gymnasium.__version__ = "{version}"
 import dsp_gym
 makers = [
     lambda: gymnasium.make("dsp_gym:dsp_gym/Nexmark-Q1-v1"),
-    lambda: gymnasium.make_vec("dsp_gym/Nexmark-Q11-Capacity-v1", num_envs=2),
-    lambda: dsp_gym.evaluate_policy("ds2", "dsp_gym/Autoscale-v1"),
+    lambda: dsp_gym.evaluate_policy("ds2", "dsp_gym/Nexmark-Q1-v1", episodes=1),
 ]
 del gymnasium.vector.AutoresetMode
-makers.append(lambda: __import__("dsp_gym.envs.vector"))
+makers.append(lambda: gymnasium.make_vec("dsp_gym/Nexmark-Q11-Capacity-v1", num_envs=2))
 for make in makers:
     try:
-        make()
+        print("made", type(make()).__name__)
     except dsp_gym.errors.ConfigError as error:
         print(error)
 """
 
 
+def said_with(version: str) -> list[str]:
+    code = OLD.format(version=version)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
 def test_an_old_gymnasium_is_refused_with_the_remedy_where_an_environment_is_made():
     # Not where it is imported: another program may need that version.
-    done = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True, check=True)
-    said = done.stdout.splitlines()
-    assert len(said) == 4, done.stdout
-    assert set(said) == {str(registration.old_gymnasium("1.0.0"))}
-    assert "Gymnasium 1.0.0 is installed" in said[0]
+    said = said_with("0.26.3")
+    assert said == [str(registration.old_gymnasium("0.26.3"))] * 3
+    assert "Gymnasium 0.26.3 is installed, and environments need 0.29 or newer" in said[0]
     assert registration.UPGRADE in said[0]
+
+
+def test_before_autoreset_modes_there_are_single_environments_and_no_batches():
+    *single, batch = said_with("1.0.0")
+    assert single == ["made OrderEnforcing", "made PolicyReturns"]
+    assert "Gymnasium 1.0.0 is installed, and batches of environments need 1.1 or newer" in batch
+    assert registration.UPGRADE in batch
 
 
 def test_the_gymnasium_that_is_asked_for_is_the_one_that_pip_installs():
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     (wanted,) = re.findall(r'^    "(gymnasium[<>=].*)",$', project, re.MULTILINE)
     assert f"'{wanted}'" in registration.UPGRADE
-    assert registration.too_old("0.29.1")
-    assert registration.too_old("1.1.1")
-    assert not registration.too_old("1.2.2")
-    assert not registration.too_old(gymnasium.__version__)
+    assert not registration.too_old(gymnasium.__version__, registration.OLDEST_FOR_BATCHES)

@@ -191,7 +191,7 @@ ELSEWHERE = {
     "HumanRendering": "opens a window",
     "JaxToNumpy": "of environments of JAX",
     "JaxToTorch": "of environments of JAX",
-    "NumpyToTorch": "needs array-api-compat, which nothing else here does",
+    "NumpyToTorch": "needs array-api-compat: tests/clients/gymnasium_client.py",
     "RecordVideo": "with pictures, in test_watching",
     "RescaleAction": "of continuous actions",
     "ResizeObservation": "of pictures",
