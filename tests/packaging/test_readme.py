@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,25 @@ def test_its_film_takes_ten_seconds_and_at_most_a_mebibyte() -> None:
     assert (ROOT / name).stat().st_size <= 2**20
     with image.open(ROOT / name) as film:
         assert 9_000 <= film.n_frames * film.info["duration"] <= 12_500
+
+
+NUMBER = (
+    r"(?<![A-Za-z\d])\d[\d.,]*|\b(?:two|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|hundred|thousand)\b|"
+    r"\b(?:half )?an? (?:second|minute|hour|week)\b|\b(?:half|third|quarter|tenth) of\b"
+)
+
+
+def test_each_figure_in_it_is_generated_or_checked_here() -> None:
+    # Between these marks docs/results.py writes: tests/unit/test_results_page.py compares.
+    begin, _, rest = README.partition("<!-- scorecard -->")
+    prose = begin + rest.partition("<!-- end of scorecard -->")[2]
+    for code in (r"```.*?```", r"`[^`]*`", r"\]\([^)]*\)"):
+        prose = re.sub(code, " ", prose, flags=re.DOTALL)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    known = {"ten": "the film's length, above", oldest: "pip's", "2.0": project["license"]}
+    found = re.findall(NUMBER, prose, re.IGNORECASE)
+    assert set(found) == set(known), "a figure in the README needs a command that generates it"
 
 
 @pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
