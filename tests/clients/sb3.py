@@ -17,7 +17,8 @@ def main() -> None:
     torch.set_num_threads(1)
     did = {}
     small = {"n_steps": 32, "device": "cpu", "seed": 0}
-    for algorithm, kind in ((PPO, SubprocVecEnv), (TRPO, DummyVecEnv), (MaskablePPO, DummyVecEnv)):
+    tried = [(one, kind) for one in (PPO, MaskablePPO) for kind in (DummyVecEnv, SubprocVecEnv)]
+    for algorithm, kind in (*tried, (TRPO, DummyVecEnv)):
         env = make_vec_env(
             ID,
             2,
