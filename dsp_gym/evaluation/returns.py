@@ -72,6 +72,8 @@ class PolicyReturns:
         return float(self.returns.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
 
     def __str__(self) -> str:
+        if len(self.seeds) == 1:
+            return f"{self.policy}: return {self.mean:.2f} in 1 episode"
         return (
             f"{self.policy}: return {self.mean:.2f} ± {self.standard_error:.2f} in "
             f"{len(self.seeds)} episodes"
