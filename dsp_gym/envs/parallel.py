@@ -99,8 +99,9 @@ class OperatorsEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no ty
         """Begin an episode; with a seed, the first of the stream of that seed.
 
         Returns:
-            Observations (OBSERVATION_SIZE,) and infos by agent; an info holds `action_mask`, (10,)
-            flags: 7 moves of parallelism, then 3 of memory.
+            Observations (OBSERVATION_SIZE,) and infos by agent; an info holds `action_mask`, which
+            `action_space(agent).sample` takes: a pair of int8, 1 where a move of parallelism (7,)
+            or of memory (3,) is valid.
         """
         self._seen, _ = self.env.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
@@ -193,8 +194,10 @@ class OperatorsEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no ty
     def _infos(self, told: dict[str, object]) -> dict[str, dict[str, object]]:
         # The masks are of the next decision; the whole job's is of no use to an agent.
         rest = {key: told[key] for key in INFO_KEYS if key != "action_mask" and key in told}
-        masks = self.action_masks()
-        return {agent: {**rest, "action_mask": masks[agent]} for agent in self.agents}
+        masks = {agent: flags.astype(np.int8) for agent, flags in self.action_masks().items()}
+        # As Gymnasium's space of this form samples with it, and so PettingZoo's own tests.
+        pairs = {agent: (one[: action.MOVES], one[action.MOVES :]) for agent, one in masks.items()}
+        return {agent: {**rest, "action_mask": pairs[agent]} for agent in self.agents}
 
 
 def parallel_env(id: str = FROM_CONFIG, **keywords: object) -> OperatorsEnv:

@@ -68,7 +68,7 @@ def updates(env, play, count: int = 3) -> int:
         said: list[torch.Tensor] = []
 
         def decide(seen, info, said=said) -> np.ndarray:
-            mask = torch.as_tensor(info["action_mask"])
+            mask = torch.as_tensor(np.concatenate(info["action_mask"])).bool()
             logits = torch.where(mask, actor(torch.as_tensor(seen)), -1e8)
             parts = [Categorical(logits=part) for part in logits.split(choices)]
             drawn = [part.sample() for part in parts]

@@ -22,7 +22,7 @@ from dsp_gym.envs.parallel import OBSERVATION_SIZE  # noqa: E402
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of its own games, which its tests import
-    from pettingzoo.test import parallel_api_test
+    from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test
 
 IDS = {"dsp_gym/Nexmark-Q3-v1": {}, "dsp_gym/Autoscale-v1": {"job": "random-dag-2"}}
 
@@ -34,11 +34,30 @@ def env(request):
     made.close()
 
 
+# An action has two parts, and agents are named as operators.
+@pytest.mark.filterwarnings("ignore:(Action space for each agent|We recommend agents):UserWarning")
 def test_pettingzoos_own_test_passes_over_whole_episodes(env):
     parallel_api_test(env, num_cycles=250)  # two hours have 120 decisions
-    aec = parallel_to_aec(env)
-    aec.reset(seed=0)
-    assert list(aec.agents) == env.possible_agents
+    api_test(parallel_to_aec(env), num_cycles=250)  # it samples with the mask of the info
+
+
+def test_the_same_seeds_give_the_same_episodes_in_pettingzoos_own_test():
+    parallel_seed_test(lambda: dsp_gym.parallel_env("dsp_gym/Nexmark-Q3-v1"), num_cycles=150)
+
+
+def test_an_action_that_is_sampled_with_the_mask_is_valid(env):
+    _, infos = env.reset(seed=0)
+    for _ in range(20):
+        flags = env.action_masks()
+        actions = {
+            agent: env.action_space(agent).sample(infos[agent]["action_mask"])
+            for agent in env.agents
+        }
+        assert all(
+            flags[agent][move] and flags[agent][7 + memory]
+            for agent, (move, memory) in actions.items()
+        )
+        _, _, _, _, infos = env.step(actions)
 
 
 def test_an_agent_is_an_operator_that_can_be_scaled():
@@ -61,7 +80,8 @@ def test_the_same_seed_and_moves_give_the_single_environments_episode():
         np.testing.assert_array_equal(many.state(), observation)
         masks = info["action_mask"].reshape(-1, 10)
         for agent in many.agents:
-            np.testing.assert_array_equal(infos[agent]["action_mask"], masks[place[agent]])
+            found = np.concatenate(infos[agent]["action_mask"])
+            np.testing.assert_array_equal(found, masks[place[agent]])
         moves = {agent: np.array([stream.integers(7), stream.integers(3)]) for agent in many.agents}
         whole = np.zeros((len(place), 2), np.int64)
         for agent, move in moves.items():
