@@ -149,6 +149,7 @@ def test_in_place_under_the_adaptive_scheduler(on_adaptive):
 
 
 @acting("redeploy")
+@pytest.mark.validate
 def test_by_redeploying_with_the_owners_own_jar_and_arguments(on_default):
     house = on_default
     where = yaml.safe_load(house.configuration.read_text())["where"]

@@ -368,6 +368,7 @@ def test_killed_in_the_middle_the_next_start_finishes_and_no_record_is_lost_or_m
 
 
 @acting("redeploy")
+@pytest.mark.validate
 def test_killed_in_the_middle_a_second_process_finishes_at_once(cluster, stage):
     killed(stage, (1, 2, 1), "stop was sent", attended=True)
     began_s = time.monotonic()

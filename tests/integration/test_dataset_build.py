@@ -117,6 +117,7 @@ def test_a_journal_becomes_transitions_and_a_new_day_adds_to_them(spark, tmp_pat
     assert len(Dataset.open(out).transitions()) == 14
 
 
+@pytest.mark.validate  # test_dataset_sources reads recordings, too
 def test_a_recording_shows_windows_and_the_decisions_nobody_wrote(spark, tmp_path):
     source = {"kind": "recordings", "folder": str(recording(tmp_path / "recording", 300, 2))}
     built = build(config(source, splits={"by": "time", "validation_from": 300}), tmp_path / "out")

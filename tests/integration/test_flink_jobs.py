@@ -23,7 +23,7 @@ pytestmark = REAL_FLINK
 
 QUERIES = ("q1", "q2", "q3", "q5", "q8", "q11")
 OTHERS = ("wordcount", "micro-read", "micro-write", "micro-update")
-QUICK = ("q3", "q5", "wordcount", "micro-update")
+QUICK = ("q3", "micro-update")
 """A join, windows, a flat map and every access to state; the others wait for `make validate`."""
 
 

@@ -31,6 +31,7 @@ ROUNDS_S = 45.0
 """No round begins later; all of it, with the cluster's start, takes less than two minutes."""
 
 
+@pytest.mark.validate  # what it plays, other tests play one by one
 def test_whatever_fails_nothing_is_lost_and_no_decision_is_written_twice(tmp_path):
     lines: list[str] = []
     outcome = nemesis(

@@ -172,6 +172,7 @@ def test_ctrl_c_in_the_middle_of_a_rescale_leaves_the_job_running(
     assert flatmap(cluster) > 1
 
 
+@pytest.mark.validate  # test_actuators kills at every point
 def test_killed_with_its_second_process_the_job_comes_back_with_its_state(
     cluster, submit, job_file, tmp_path
 ):

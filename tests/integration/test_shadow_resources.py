@@ -26,9 +26,10 @@ def test_memory_stays_below_its_bar_and_every_figure_is_there():
     assert figures["threads"].value <= BARS["threads"]
 
 
+@pytest.mark.validate
 @pytest.mark.parametrize(
     ("jobs", "interval_s", "threads"),
-    [(30, 5, 75), pytest.param(300, 30, 100, marks=pytest.mark.validate)],
+    [(30, 5, 75), (300, 30, 100)],
 )
 def test_many_jobs_take_few_threads_little_memory_and_nothing_heavy(
     tmp_path, jobs, interval_s, threads

@@ -79,6 +79,7 @@ def command(line: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.validate
 def test_a_distribution_that_took_the_name_is_named_with_the_remedy(
     wheels: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -319,6 +319,7 @@ def registers(text: str) -> int:
     return int(re.findall(rb"used (\d+) registers", told)[-1])
 
 
+@pytest.mark.validate
 @needs_numba_cuda
 def test_under_the_simulator_every_number_is_that_of_the_cpu(tmp_path: Path) -> None:
     # Four kinds of jobs with all faults and rescales, and whole steps over the end of an episode.

@@ -130,6 +130,7 @@ def test_runs_of_one_parallelism_do_not_fit_a_curve_over_it(prior, recorded):
 
 
 @pytest.mark.slow
+@pytest.mark.validate
 def test_a_corrupt_run_is_left_out_and_changes_little(prior, recorded):
     seen = observe_all(recorded)
     clean = fit(prior, seen)
@@ -144,6 +145,7 @@ def test_a_corrupt_run_is_left_out_and_changes_little(prior, recorded):
 
 
 @pytest.mark.slow
+@pytest.mark.validate
 def test_an_aborted_run_is_not_used_and_named(prior, recorded):
     runs = [r for r in recorded if r.name in {"p1-l0", "p1-l3", "p2-l1", "p4-l2"}]
     runs = [dataclasses.replace(r, complete=r.name != "p1-l0") for r in runs]

@@ -91,6 +91,7 @@ def test_cpu_per_record_comes_back_from_noisy_runs(cells):
 
 
 @pytest.mark.slow
+@pytest.mark.validate
 def test_costs_of_state_do_not_hide_in_the_cpu_time_of_three_runs():
     """40 us once came back as 118: what reads and writes cost was taken for CPU."""
     truth = costing(TRUE_CPU_US, churn=0.45, index_hits=0.6, read_miss_us=200.0, write_us=60.0)
@@ -180,6 +181,7 @@ def test_each_run_is_predicted_by_a_fit_that_had_not_seen_it():
 
 
 @pytest.mark.slow
+@pytest.mark.validate
 def test_advice_names_a_run_that_fixes_what_is_open():
     seen = [part(1, 3), part(2, 3)]
     found = fit(PRIOR, seen)

@@ -66,6 +66,7 @@ def test_without_a_file_nothing_is_set(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.validate
 def test_the_users_file_wins_over_the_project_and_a_dataset_wins_over_the_file(folder):
     code = (
         "import json\n"
