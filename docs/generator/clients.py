@@ -25,9 +25,10 @@ def clients() -> str:
         "for a few real updates. `make validate` runs them, and writes this table's figures. "
         "[Recipes](../guides/recipes.md) has the shipped examples.",
         table(["program", "versions", "learned with"], rows),
-        'Vector environments: TorchRL takes `autoreset_mode="Disabled"` as it is, and '
-        '`"SameStep"` with `info_keys=["action_mask"]`, since it stacks every key of `info` into '
-        'tensors; it refuses `"NextStep"`. Gymnasium\'s `NumpyToTorch` needs the same `info_keys` '
+        'Vector environments: TorchRL takes `autoreset_mode="Disabled"` as it is. `"SameStep"`, '
+        'and so `GymEnv(id, num_envs=n)`, needs `info_keys=["action_mask"]`, since it stacks every '
+        "key of `info` into tensors, and says `batch dimension mismatch` of those that are no "
+        'numbers. It refuses `"NextStep"`. Gymnasium\'s `NumpyToTorch` needs the same `info_keys` '
         'in `"NextStep"` and `"Disabled"`, and in `"SameStep"` takes no vector environment at all.',
         "RLlib pins Gymnasium 1.2.2, older than this package asks for, and works with that one in "
         "an environment of its own: install it there first, then dsp-gym with `--no-deps`. "

@@ -22,6 +22,7 @@ def main() -> None:
     check_env_specs(GymEnv("dsp_gym/Nexmark-Q1-v1"))
     envs = {
         "GymEnv": GymEnv(f"dsp_gym:{capacity}"),
+        "GymEnv of two": GymEnv(f"dsp_gym:{capacity}", num_envs=2, info_keys=["action_mask"]),
         "GymWrapper": GymWrapper(gymnasium.make(capacity)),
         # Without autoreset, as TorchRL prefers; in the same step it needs info of numbers alone.
         "GymWrapper of make_vec, Disabled": GymWrapper(
