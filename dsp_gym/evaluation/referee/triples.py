@@ -169,12 +169,12 @@ def same_law(
     Returns:
         (N, minutes) means, as multiples of a job's reference rate; as many as its triples.
     """
-    traces, drawn = TraceLibrary(base_dir), DrawnSet.development(config.development)
-    found = []
-    for place in range(family.triples):
-        draw = drawn.draw("law", family.name, place)
-        load, seed = filled(family.load, draw), draw.whole(*_LOAD_SEEDS[True])
-        seconds = rates(load, seed=seed, duration_s=config.episode_of(family), traces=traces)
+    traces, found = TraceLibrary(base_dir), []
+    # The development set of another seed: no set has its loads.
+    for one in _of_family(config, family, DrawnSet.development(config.development + 1)):
+        seconds = rates(
+            one.load, seed=one.seed, duration_s=config.episode_of(family), traces=traces
+        )
         found.append(minute_means(seconds))
     return np.array(found)
 
