@@ -130,6 +130,7 @@ def refused(house: House, *words: str) -> str:
 
 
 @acting("in_place")
+@pytest.mark.validate
 def test_in_place_under_the_adaptive_scheduler(on_adaptive):
     house = on_adaptive
     assert yaml.safe_load(house.configuration.read_text())["where"]["actuator"] == "adaptive"
@@ -171,6 +172,7 @@ def test_by_redeploying_with_the_owners_own_jar_and_arguments(on_default):
 
 
 class TestWhatIsRefusedBeforeTheStart:
+    @pytest.mark.validate
     def test_a_job_of_which_nobody_has_said_how_it_is_submitted(self, on_default):
         on_default.edit({"program": None}, flatmap=2)
         said = refused(on_default, *ACTS)

@@ -72,6 +72,7 @@ def fetched(url, folder, name="steady", chunk_s=600):
     return fetched_history(history, line(), 4 * SECONDS / 86_400, 30)
 
 
+@pytest.mark.validate
 def test_chunks_give_what_the_whole_gives(url, samples, tmp_path):
     small = fetched(url, tmp_path / "a", chunk_s=300)
     tasks = Configuration.of_spec(line())

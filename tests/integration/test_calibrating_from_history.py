@@ -154,6 +154,7 @@ def test_one_command_fits_a_job_file_to_its_history(url, tmp_path, monkeypatch):
     assert len(kept) == 6
 
 
+@pytest.mark.validate
 def test_a_discovered_file_is_fitted_by_its_name_alone(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.time", lambda: MARCH_1 + 3600 + PART_S - 10)

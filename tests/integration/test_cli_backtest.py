@@ -125,6 +125,7 @@ def test_exported_tables_give_a_claim_where_the_model_agrees_and_say_why_not_els
     assert "<b>clicks" not in (out / "index.html").read_text()
 
 
+@pytest.mark.validate
 def test_an_interrupted_backtest_goes_on_where_it_stopped(exported, tmp_path, monkeypatch):
     out, whole = tmp_path / "report", tmp_path / "whole"
     chosen = (exported, "--policies", "ds2", "--workers", 1)
@@ -228,6 +229,7 @@ def test_the_verdict_is_written_on_a_version_and_only_a_person_moves_the_alias(
     assert "there are several verdicts" in refused
 
 
+@pytest.mark.validate
 def test_a_process_beside_the_writer_follows_it_until_it_is_interrupted(tmp_path):
     """What it said last is what a backtest of the same journal says of these intervals."""
     entries = list(read(folder_of("journals", "flink-q11-day")))

@@ -156,6 +156,7 @@ def test_rows_that_fail_are_kept_apart_with_their_reason(spark, tmp_path):
     assert quality["accounting"]["quarantined:range"] == 2
 
 
+@pytest.mark.validate
 def test_rows_that_stand_in_two_files_count_once(spark, tmp_path):
     """No worker sees both, so the build finds it out from the cells and goes row by row."""
     samples = day_of_samples(0, 300)

@@ -68,6 +68,7 @@ def test_a_filter_reaches_the_files_of_the_sources_it_is_about(spark, tmp_path, 
     ("scanned", "once"),
     [(True, ("MapInArrow ", "Aggregate [", "Window ")), (False, ("Window ",))],
 )
+@pytest.mark.validate
 def test_steps_are_planned_once_however_many_sources_there_are(
     spark, tmp_path, archives, scanned, once
 ):
@@ -84,6 +85,7 @@ def test_steps_are_planned_once_however_many_sources_there_are(
         assert not scanned or "Relation [" not in plan, plan  # workers read the files
 
 
+@pytest.mark.validate
 def test_the_split_of_a_decision_is_computed_once(spark, tmp_path, monkeypatch):
     calls = []
 

@@ -85,6 +85,7 @@ def query(cluster: LocalCluster, promql: str) -> list[float]:
         return [float(one["value"][1]) for one in json.load(answer)["data"]["result"]]
 
 
+@pytest.mark.validate
 def test_a_second_up_is_the_same_cluster(cluster: LocalCluster) -> None:
     before = pids(cluster)
     assert None not in before

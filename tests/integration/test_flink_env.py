@@ -127,6 +127,7 @@ def test_other_jobs_are_let_be_and_slots_that_are_missing_are_named(cluster, con
     assert cluster.rest.wait_for(mine, ENDED, PATIENCE_S) == "CANCELED"
 
 
+@pytest.mark.validate
 def test_neither_the_start_nor_a_decision_takes_more_than_the_free_slots(cluster, config, make):
     start = {"start": "sized", "start_headroom": 0.01}
     env = make({**config, "env": {**config["env"], **start}, "guardrails": None})

@@ -180,6 +180,7 @@ def test_what_a_source_cannot_emit_it_owes(cluster):
 
 
 @MEASURED
+@pytest.mark.validate
 def test_twelve_tasks_are_saturated_at_the_cost_they_were_given(cluster):
     running = Running(cluster, load_job("flink-q1"), {"map": 12}, rate=1_000_000,
                       epoch_ms=now_ms(), cpu_us="map=2000")  # fmt: skip
@@ -188,6 +189,7 @@ def test_twelve_tasks_are_saturated_at_the_cost_they_were_given(cluster):
 
 
 @MEASURED
+@pytest.mark.validate
 def test_a_source_emits_its_rate(cluster):
     running = Running(cluster, load_job("flink-q3"), rate=400, epoch_ms=now_ms())
     running.wait_for("auctions", "emitted_records_total", 1500)

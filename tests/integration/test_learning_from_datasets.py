@@ -98,6 +98,7 @@ def test_an_agent_imitates_a_dataset_without_a_step_of_its_own(dataset, tmp_path
     assert f"dataset {dataset} ({content})" in (folder / "card.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.validate
 def test_learning_offline_comes_before_the_first_step_and_resumes_after_it(dataset, tmp_path):
     offline = {"dataset": str(dataset), "epochs": 3, "batch_size": 128}
     config = an_experiment(dataset, total_steps=32, offline=offline)

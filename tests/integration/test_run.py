@@ -235,6 +235,7 @@ def test_while_prometheus_is_down_or_flink_answers_500_nothing_is_asked_and_then
     assert [e for e in entries if e.body.get("event") == "asked"]
 
 
+@pytest.mark.validate
 def test_a_killed_taskmanager_freezes_the_loop_until_the_job_is_back(
     cluster, submit, config, tmp_path
 ):
@@ -274,6 +275,7 @@ def test_a_job_that_somebody_else_starts_is_left_alone_until_the_next_start(
     assert cluster.rest.find_job("words").id == second
 
 
+@pytest.mark.validate
 def test_where_savepoints_cannot_be_written_the_job_runs_on_as_it_was(
     cluster, submit, config, tmp_path
 ):
@@ -301,6 +303,7 @@ def test_where_savepoints_cannot_be_written_the_job_runs_on_as_it_was(
     assert flatmap(cluster) == 1
 
 
+@pytest.mark.validate
 def test_the_shipped_agent_drives_the_job_inside_its_guardrails(submit, config, tmp_path):
     submit(300.0)
     given = config(policy="planner", guardrails="deployed")

@@ -173,6 +173,7 @@ def test_a_signal_ends_it_whole_and_the_same_folder_goes_on(submit, document, tm
     assert sum(e.kind == "guard" for e in entries) == 4 * snapshots
 
 
+@pytest.mark.validate
 def test_one_step_is_for_ci_and_bad_input_ends_with_code_2(submit, document, cluster, tmp_path):
     submit(100.0)
     deadline = time.monotonic() + PATIENCE_S

@@ -13,6 +13,7 @@ from dsp_gym.studies.bench.shadow import BARS, HEAVY, bench_shadow, beside, conf
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.validate
 def test_memory_stays_below_its_bar_and_every_figure_is_there():
     # Times are told by `dsp-gym bench shadow` on a machine at rest; memory is the same anywhere.
     found = bench_shadow(decisions=30, starts=1, replayed_h=1, jobs=[1])

@@ -50,6 +50,7 @@ def one(tmp_path_factory):
     return folder, result, recorded
 
 
+@pytest.mark.validate
 def test_two_processes_train_the_agents_of_one(one, tmp_path):
     folder, wanted, recorded = one
     told, figures = [], Recorded()

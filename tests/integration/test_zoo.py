@@ -33,7 +33,7 @@ from tests.zoo import (
 )
 from tests.zoo_readers import Difference, Watched
 
-pytestmark = REAL_FLINK
+pytestmark = [*REAL_FLINK, pytest.mark.validate]  # elsewhere test_collectors reads a job
 
 WINDOW = WindowConfig(window_s=30, stabilization_s=10)
 LOOKS = 3

@@ -32,7 +32,6 @@ CAN = {
     "streambed": {"plan_capacity"},
     "clairvoyant": {"know_future", "cost_bounds"},
     "planner": {"memories", "shared", "later_plans", "forecast"},
-    "planner-knows-law": {"know_future", "memories", "shared", "later_plans", "forecast"},
     "learned-ppo": {"confidence", "shared", "training"},
 }
 

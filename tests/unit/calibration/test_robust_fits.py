@@ -155,6 +155,7 @@ def run_of(o: SteadyPart, rates, offered=1e6, extra=()) -> MeasuredRun:
 
 
 @pytest.mark.slow
+@pytest.mark.validate
 def test_an_unsteady_run_is_named_in_the_report_and_its_last_lines():
     parts = [part(1, 0), part(4, 1), part(1, 3)]
     runs = [run_of(o, [o.rate_per_s] * 12) for o in parts[:2]]
