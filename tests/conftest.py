@@ -49,11 +49,9 @@ FIRST = (
     "integration/test_flink_jobs.py",
     "integration/test_flink_cluster.py",
     "integration/test_flink_job_counts.py",
-    "integration/test_zoo.py",
     # What computes beside what waits, the longest first.
     "integration/test_dataset_build.py",
     "integration/test_run.py",
-    "integration/test_nemesis.py",
     "integration/test_record.py",
     "integration/test_shadow_kubernetes.py",
     "integration/test_dataset_rescales.py",

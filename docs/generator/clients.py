@@ -30,8 +30,8 @@ def clients() -> str:
         "key of `info` into tensors, and says `batch dimension mismatch` of those that are no "
         'numbers. It refuses `"NextStep"`. Gymnasium\'s `NumpyToTorch` needs the same `info_keys` '
         'in `"NextStep"` and `"Disabled"`, and in `"SameStep"` takes no vector environment at all.',
-        "RLlib pins Gymnasium 1.2.2, older than this package asks for, and works with that one in "
-        "an environment of its own: install it there first, then dsp-gym with `--no-deps`. "
+        "RLlib pins Gymnasium 1.2.2, older than this package asks for, and learns with it: make "
+        "a virtual environment, install RLlib, then dsp-gym with `--no-deps`. "
         "CleanRL's scripts are written for 0.29.1, where dsp-gym has single environments: install "
         "that the same way, and give them an id with capacity actions, `--env-id "
         "dsp_gym:dsp_gym/Nexmark-Q11-Capacity-v1`; a "

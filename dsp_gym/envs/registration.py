@@ -171,8 +171,8 @@ def old_gymnasium(
     needed = ".".join(map(str, oldest))
     return ConfigError(
         f"Gymnasium {version} is installed, and {what} need {needed} or newer",
-        remedy=f"Another package may have pinned it: {UPGRADE}, or give that package an "
-        "environment of its own.",
+        remedy=f"Another package may have pinned it: {UPGRADE}, or give that package its own "
+        "virtual environment.",
     )
 
 

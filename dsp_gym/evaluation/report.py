@@ -341,7 +341,7 @@ def _job_part(scorecard: Scorecard, job: str) -> ReportPart:
             charts.over_time(scorecard, job),
         ]
     whole, short = ranked_table(scorecard, job, wide=True), ranked_table(scorecard, job)
-    # Whoever is late has a latency above the bound: that column is for those who want to know more.
+    # A late job's latency exceeds its bound: the whole table has that column.
     heads = [one for one in short.head if one != "latency p95" or scorecard.reference is None]
     return ReportPart(
         table=whole,

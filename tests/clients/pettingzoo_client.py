@@ -14,7 +14,8 @@ from torch.distributions import Categorical
 import dsp_gym
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of its own games, which its tests import
+    # PettingZoo's tests import its games, and these warn.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from pettingzoo.test import parallel_api_test
 
 ID = "dsp_gym/Nexmark-Q3-v1"

@@ -264,7 +264,7 @@ def test_the_bar_joins_that_of_a_command(tmp_path) -> None:
     seen = on_terminal(tmp_path, DRAWN, "live.refresh(); shown.__exit__(None, None, None)")
     (both,) = {seen[at - 1] for at, line in enumerate(seen) if line.startswith("compiling parts")}
     assert both == "of the command"
-    assert seen[-1] == "of the command"  # which goes on without it
+    assert seen[-1] == "of the command"  # the command draws its bar to the end
 
 
 def test_collection_of_garbage_goes_on_after_a_function_that_does_not_compile() -> None:

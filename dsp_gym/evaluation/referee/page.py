@@ -28,6 +28,9 @@ SETS = {
     "own": "seeds of one's own",
 }
 
+UNSHIFTED_PRICE = "price, of that without the shift"
+"""Column of a price under a shift over the same policy's price without it."""
+
 
 def report_of_referee(board: RefereeBoard, command: str = "") -> Report:
     """Make the report of a board.
@@ -45,7 +48,7 @@ def report_of_referee(board: RefereeBoard, command: str = "") -> Report:
     beside = (
         _losing_part(board),
         _below_part(board),
-        _led(_shifts(board), without=("rescales per day", "price, of its own without")),
+        _led(_shifts(board), without=("rescales per day", UNSHIFTED_PRICE)),
         ReportPart(left_out, left_out),
         _led(_evaluations(board), without=("referee", "families")),
     )
@@ -227,7 +230,7 @@ def _shifts(board: RefereeBoard) -> Table:
         "late",
         "rescales per day",
         "price, of the best rule's",
-        "price, of its own without",
+        UNSHIFTED_PRICE,
     )
     rows = [
         (
