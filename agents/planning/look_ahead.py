@@ -19,15 +19,15 @@ from agents.planning.value import StepPrices, minute_price, move_price
 from dsp_gym.arrays import Bools, Floats, Ints
 from dsp_gym.compiling import njit
 from dsp_gym.job.tables import SOURCE
-from dsp_gym.loop.snapshot import RUNNING, SnapshotArrays
+from dsp_gym.loop.snapshot import JOB, RUNNING, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, direct
-from dsp_gym.sizing.arrivals import BLIND_S, pending_records
+from dsp_gym.sizing.arrivals import BLIND_S, ENOUGH_FILL, pending_records
 from dsp_gym.sizing.frontier import Frontiers, cheapest, subtask_cost_per_s
-from dsp_gym.sizing.lateness import IN_TIME, catch_up_s
+from dsp_gym.sizing.lateness import IN_TIME, LONGEST_S, catch_up_s, rescale_late_s
 from dsp_gym.sizing.service import Believed, believed
 
-HOLD, MOVE, BLIND, UNKNOWN, DOWN = 0, 1, 2, 3, 4
+HOLD, MOVE, BLIND, UNKNOWN, DOWN, YOUNG = 0, 1, 2, 3, 4, 5
 """Outcomes of a look-ahead."""
 
 _CHANGED = 0.04
@@ -122,6 +122,10 @@ def look_ahead(
     for j in range(seen.status.shape[0]):
         count, minutes = s.frontiers.size[j], r.watch.minutes[j]
         outlook.what[j] = _obstacle(seen.status[j], r.watch.blind_s[j], minutes, count)
+        # A job that has just restarted may have any backlog, whatever it had before.
+        filled = seen.job[JOB.window_fill, j] >= ENOUGH_FILL
+        if outlook.what[j] == HOLD and not filled and math.isnan(pending_records(t, seen, j)):
+            outlook.what[j] = YOUNG
         # Below two minutes of load there is no level: the job holds.
         if outlook.what[j] == HOLD and minutes >= 2:
             _choose(t, seen, r, known, s, stakes, j, outlook)
@@ -160,7 +164,8 @@ def _choose(
     here, offered = _running_place(t, s.frontiers, j, p, x), _offered(known, t, s.frontiers, j)
     capacity = running * stakes.headroom / reference
     keep = minute_price(level, capacity, cost, c)
-    keep += c.late_price * catch_up_s(level, capacity, backlog, c.in_time_s, _cold_s(r, j))
+    late_s = catch_up_s(level, capacity, backlog, c.in_time_s, _cold_s(r, j))
+    keep += c.late_price * late_s
     frontier_cost = s.frontiers.cost_per_s[j, :count] / unit
     if here >= 0:
         keep += later[here]
@@ -176,6 +181,8 @@ def _choose(
         if a == here:
             continue
         carries = offered[a] * stakes.headroom / reference
+        if late_s > 0.0 and not _is_sooner(level, capacity, carries, backlog, late_s, c):
+            continue
         # The old configuration is paid for during the outage: the value's equation adds it, too.
         price = move_price(level, carries, frontier_cost[a], backlog, c)
         price += later[a] + cost * c.outage_s
@@ -184,6 +191,29 @@ def _choose(
     outlook.load_per_s[j], outlook.running_per_s[j] = level * reference, running
     if place >= 0:
         _move(t, s.frontiers, j, place, outlook)
+
+
+@njit(cache=True, nogil=True)
+def _is_sooner(
+    load: float, runs: float, carries: float, backlog: float, late_s: float, c: StepPrices
+) -> bool:
+    """Return whether a move brings a late job back in time sooner than its running configuration.
+
+    To a job that is late anyway any move looks free, and each loses what its caches have gained:
+    while it catches up, no money is worth a move.
+
+    Args:
+        load: Level of the load.
+        runs: Capacity of the running configuration.
+        carries: Capacity of the other.
+        backlog: Waiting records.
+        late_s: Seconds until the running configuration has caught up.
+        c: Prices.
+    """
+    if late_s >= LONGEST_S:  # beyond what counts: more capacity is all that helps
+        return carries > runs
+    then_s = rescale_late_s(load, carries, backlog, c.outage_s, c.in_time_s, c.lost_s)
+    return then_s < late_s
 
 
 @njit(cache=True, nogil=True)

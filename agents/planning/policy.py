@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN
+from agents.holding import HOLD_BLIND, HOLD_DOWN, HOLD_UNSEEN, HOLD_YOUNG
 from agents.planning.chain import (
     RARE,
     LoadChain,
@@ -32,6 +32,7 @@ from agents.planning.look_ahead import (
     HOLD,
     MOVE,
     UNKNOWN,
+    YOUNG,
     Outlook,
     Solved,
     Stakes,
@@ -82,6 +83,7 @@ _WORDS = {
     BLIND: HOLD_BLIND,
     UNKNOWN: HOLD_UNSEEN,
     DOWN: HOLD_DOWN,
+    YOUNG: HOLD_YOUNG,
 }
 
 

@@ -37,6 +37,13 @@ _UNCOUNTED = 0.5
 _OTHER_MISSES, _FEW_MISSES = 0.1, 0.001
 """Difference of misses that explains no surprise: a share of those believed, and a few."""
 
+_WARMING, _WARM_S = 0.05, 3600.0
+"""Share by which a cache's misses fall in a minute while it fills, and when it is full, s."""
+
+_COLD_ERROR = 1.0
+"""Standard error of a time measured on a cold cache, as a logarithm: it may be several times too
+long."""
+
 _GAUGE_MS = 2.0
 """Standard error of a busy gauge, ms/s: it says little about a vertex that is hardly busy."""
 
@@ -79,12 +86,20 @@ class Doubt(NamedTuple):
     covariance: Floats
 
 
+class Caches(NamedTuple):
+    """The misses of each vertex's caches in the last snapshot, (J, V)."""
+
+    misses: Floats  # share of reads; NaN: unknown
+    seen_s: Floats  # time of the snapshot; NaN: there was none
+
+
 class Believed(NamedTuple):
     """The whole knowledge of a service model, for compiled code."""
 
     seen: Shares
     times: Times
     doubt: Doubt
+    caches: Caches
     records_per_s: Floats  # of the prior, (K, V, L + 1, P + 1)
     contention: Floats  # (K,) speed lost per further slot in use; 0 without a prior
     slots: Ints  # (K,) per TaskManager
@@ -118,10 +133,10 @@ def begin(times: Times, doubt: Doubt, j: int, v: int, column: int, c: Learning) 
 
 @njit(cache=True, nogil=True)
 def _settle(
-    times: Times, doubt: Doubt, place: tuple[int, int, int], value: float, log_p: float, c: Learning
+    known: Believed, place: tuple[int, int, int], value: float, log_p: float, noise: float
 ) -> None:
     """Set the Gaussian of a vertex without a prior from its first measurement."""
-    j, v, column = place
+    (j, v, column), times, doubt, c = place, known.times, known.doubt, known.rules
     size = times.mean.shape[2]
     last = size - 1
     begin(times, doubt, j, v, column, c)
@@ -134,7 +149,7 @@ def _settle(
         doubt.covariance[j, v, a * size + last] = against
         doubt.covariance[j, v, last * size + a] = against
         for b in range(last):
-            doubt.covariance[j, v, a * size + b] += (log_p * c.exponent_error) ** 2 + c.noise**2
+            doubt.covariance[j, v, a * size + b] += (log_p * c.exponent_error) ** 2 + noise**2
 
 
 @njit(cache=True, nogil=True)
@@ -184,7 +199,7 @@ def _measure(
     (j, v, column), times, c = place, known.times, known.rules
     size = times.mean.shape[2]
     if known.seen.is_known[j, v] == 0:
-        _settle(times, known.doubt, place, value, log_p, c)
+        _settle(known, place, value, log_p, c.noise)
         known.seen.is_known[j, v] = 1
     else:
         if c.surprises > 0:
@@ -198,6 +213,37 @@ def _measure(
     times.tried[j, v, column] += 1.0
     if not math.isnan(hit) and times.tried[j, v, size - 1] == 0.0:
         times.hit[j, v, column] = hit
+
+
+@njit(cache=True, nogil=True)
+def _guess(known: Believed, place: tuple[int, int, int], value: float, log_p: float) -> None:
+    """Take in a time measured on a cold cache, which counts only until a warm one was measured."""
+    j, v, column = place
+    size = known.times.mean.shape[2]
+    if known.seen.is_known[j, v] == 0 or (
+        known.doubt.covariance[j, v, column * size + column] >= _COLD_ERROR**2
+    ):
+        _settle(known, place, value, log_p, _COLD_ERROR)
+        known.seen.is_known[j, v] = 1
+
+
+@njit(cache=True, nogil=True)
+def _is_warming(caches: Caches, j: int, v: int, hit: float, t_s: float, since_s: float) -> bool:
+    """Return whether the caches of a vertex still fill after a restart, and remember its misses.
+
+    A filling cache misses less from minute to minute; one that is full misses as often as before,
+    however often that is. Nothing is known of the first snapshot after a restart: it counts as cold
+    unless there is next to nothing to gain.
+    """
+    misses, before = 1.0 - hit, caches.misses[j, v]
+    minutes = (t_s - caches.seen_s[j, v]) / 60.0
+    is_first = not caches.seen_s[j, v] >= since_s
+    caches.misses[j, v], caches.seen_s[j, v] = misses, t_s
+    if math.isnan(misses) or misses <= _FEW_MISSES or not t_s - since_s <= _WARM_S:
+        return False
+    if is_first or math.isnan(before):
+        return True
+    return bool(misses < before * math.exp(-_WARMING * minutes))
 
 
 @njit(cache=True, nogil=True)
@@ -317,7 +363,11 @@ def learn(
             value, log_p = math.log(expected / capacity), math.log(p)
             # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
-            _measure(known, (j, v, column), value, log_p, noise, hits[j, v], gain)
+            since_s = now.job[JOB.running_since_s, j]
+            if _is_warming(known.caches, j, v, hits[j, v], now.job[JOB.t_s, j], since_s):
+                _guess(known, (j, v, column), value, log_p)
+            else:
+                _measure(known, (j, v, column), value, log_p, noise, hits[j, v], gain)
 
 
 @direct

@@ -17,6 +17,9 @@ IN_TIME = 0.8
 COLD_SPEED = 0.5
 """Share of its capacity that a job has until its caches are warm; see `dsp_gym.sizing.warming`."""
 
+_SHORT_S = 60.0
+"""Loss up to which it has that share, s: where misses are so dear that more is lost, it has less."""
+
 LONGEST_S = 3600.0
 """Longest time to catch up that counts, s: before, a new decision is taken."""
 
@@ -50,6 +53,19 @@ def late_share(load: float, capacity: float, noise: float) -> float:
 
 
 @njit(cache=True, nogil=True)
+def cold_speed(lost_s: float) -> float:
+    """Return the share of its capacity that a job has until its caches are warm.
+
+    Args:
+        lost_s: Capacity that they keep from it until then, in seconds of it.
+
+    Returns:
+        0 to `COLD_SPEED`.
+    """
+    return float(COLD_SPEED * min(1.0, _SHORT_S / max(lost_s, 1e-300)))
+
+
+@njit(cache=True, nogil=True)
 def catch_up_s(
     load: float, capacity: float, backlog: float, in_time_s: float, lost_s: float
 ) -> float:
@@ -69,8 +85,9 @@ def catch_up_s(
     above = backlog - in_time_s * capacity
     if above <= 0.0:
         return 0.0
-    spare = COLD_SPEED * capacity - load
-    if spare * lost_s >= above * (1.0 - COLD_SPEED):  # done before the caches are warm
+    speed = cold_speed(lost_s)
+    spare = speed * capacity - load
+    if spare * lost_s >= above * (1.0 - speed):  # done before the caches are warm
         return min(LONGEST_S, work_off_s(above, spare))
     # Warm later: the loss of the cold phase is worked off at full speed, like backlog.
     spare = max(capacity - load, _LEAST_SPARE * capacity)

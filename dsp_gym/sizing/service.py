@@ -30,7 +30,17 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, Handles, direct
-from dsp_gym.sizing.filter import Believed, Doubt, Learning, Shares, Times, begin, crowd, learn_all
+from dsp_gym.sizing.filter import (
+    Believed,
+    Caches,
+    Doubt,
+    Learning,
+    Shares,
+    Times,
+    begin,
+    crowd,
+    learn_all,
+)
 from dsp_gym.sizing.prior import Prior
 
 __all__ = ["Believed", "ServiceModel", "SizingConfig", "believed", "carried_per_s", "crowd"]
@@ -95,6 +105,9 @@ _FILE_MINUTES = 15.0
 _HOT_CACHE = 0.97
 """Hit rate above which less memory would be enough."""
 
+_MEMORIES = ("seen", "times", "doubt", "caches")
+"""Tables of `Believed` that change, in its order."""
+
 _LESS_MEMORY = 0.3
 """Logarithm by which a record takes longer with less memory than a cache that misses has."""
 
@@ -110,7 +123,7 @@ class ServiceModel(Kept):
         self.config = config or SizingConfig()
         self._jobs: Topology | None = None
         self._prior: Prior | None = None
-        self._memories: tuple[RowMemory, RowMemory, RowMemory] | None = None
+        self._memories: tuple[RowMemory, RowMemory, RowMemory, RowMemory] | None = None
         self._handles = Handles()
 
     def reset(self, jobs: Topology, prior: Prior, mask: Mask | None = None) -> None:
@@ -142,8 +155,9 @@ class ServiceModel(Kept):
                     depth=size,
                 ),
                 RowMemory({"covariance": ("vertex", 0.0)}, depth=size * size),
+                RowMemory({"misses": ("vertex", np.nan), "seen_s": ("vertex", np.nan)}),
             )
-            self._kept = Parts(**dict(zip(("seen", "times", "doubt"), self._memories, strict=True)))
+            self._kept = Parts(**dict(zip(_MEMORIES, self._memories, strict=True)))
         self._jobs, self._prior, self._handles = jobs, prior, Handles()
         for memory in self._memories:
             memory.reset(jobs, mask)
@@ -233,7 +247,7 @@ class ServiceModel(Kept):
             Arrays by name, of n vertices; `unit` is the denominator of its times.
         """
         n, places = self._own(j)
-        (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
+        (seen, times, doubt, _), size = self._tables, self._tables[1].mean.shape[2]
         # Copies: the arrays of the memory go on changing.
         covariance = doubt.covariance[j, :n].reshape(n, size, size)
         found = {name: values[j, :n] for name, values in seen._asdict().items()}
@@ -249,7 +263,7 @@ class ServiceModel(Kept):
             learned: Knowledge as `learned` returns it, of a job of the same vertices and memory
                 levels.
         """
-        (seen, times, doubt), size = self._tables, self._tables[1].mean.shape[2]
+        (seen, times, doubt, _), size = self._tables, self._tables[1].mean.shape[2]
         for j in rows.tolist():
             # Places of this job only: tables are padded to the most levels of the batch.
             n, places = self._own(j)
@@ -300,10 +314,15 @@ class ServiceModel(Kept):
         return self._prior
 
     @property
-    def _tables(self) -> tuple[Shares, Times, Doubt]:
+    def _tables(self) -> tuple[Shares, Times, Doubt, Caches]:
         assert self._memories is not None
-        seen, times, doubt = self._memories
-        return seen.arrays(Shares), times.arrays(Times), doubt.arrays(Doubt)
+        seen, times, doubt, caches = self._memories
+        return (
+            seen.arrays(Shares),
+            times.arrays(Times),
+            doubt.arrays(Doubt),
+            caches.arrays(Caches),
+        )
 
     @property
     def _rules(self) -> Learning:

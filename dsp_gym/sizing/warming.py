@@ -27,7 +27,7 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, MetricsSnapshot, Snapsho
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.sizing.arrivals import pending_records
-from dsp_gym.sizing.lateness import COLD_SPEED
+from dsp_gym.sizing.lateness import cold_speed
 from dsp_gym.sizing.prior import Prior
 from dsp_gym.sizing.service import Believed, believed
 
@@ -147,8 +147,11 @@ def _watch(
             m.age_s[j] = max(0.0, at - fill * seen.job[JOB.window_s, j])
         # Time never goes back, even if a scrape is older than the last.
         at = max(at - m.age_s[j], m.at_s[j])
-        if at > _LONGEST_S or math.isnan(waiting) or math.isnan(processed):
+        if at > _LONGEST_S:
             _learn(m, j, math.nan)
+        # Metrics that are missing, as those of a run that has just begun, show nothing yet.
+        elif math.isnan(waiting) or math.isnan(processed):
+            continue
         # The backlog is gone: the loss cannot exceed the time minus the records' worth of it.
         elif waiting <= _BACKLOG_S:
             _learn(m, j, at - processed / capacity)
@@ -176,7 +179,8 @@ def _learn(m: Losses, j: int, most_s: float) -> None:
     surprise = 0.0
     # Compare with the part of the expected loss that this long at the limit would have shown.
     if seen_s > 0.0:
-        surprise = max(0.0, m.missing_s[j]) - min(m.lost_s[j], (1.0 - COLD_SPEED) * seen_s)
+        expected = min(m.lost_s[j], (1.0 - cold_speed(m.lost_s[j])) * seen_s)
+        surprise = max(0.0, m.missing_s[j]) - expected
     elif most_s < m.lost_s[j]:  # gone sooner than expected
         surprise = max(0.0, most_s) - m.lost_s[j]
     else:
