@@ -216,13 +216,29 @@ def _measure(
 
 
 @njit(cache=True, nogil=True)
-def _guess(known: Believed, place: tuple[int, int, int], value: float, log_p: float) -> None:
-    """Take in a time measured on a cold cache, which counts only until a warm one was measured."""
+def _measure_cold(
+    known: Believed,
+    place: tuple[int, int, int],
+    value: float,
+    log_p: float,
+    noise: float,
+    hit: float,
+    gain: Floats,
+) -> None:
+    """Take in a measurement on a cold cache, which makes times longer than they will be.
+
+    So it counts where it is shorter than the time believed. Of a vertex that was never seen warm,
+    the shortest one is all that is known.
+    """
     j, v, column = place
     size = known.times.mean.shape[2]
-    if known.seen.is_known[j, v] == 0 or (
-        known.doubt.covariance[j, v, column * size + column] >= _COLD_ERROR**2
-    ):
+    mean, cov = known.times.mean[j, v], known.doubt.covariance[j, v]
+    is_known = known.seen.is_known[j, v] == 1
+    if is_known and value >= mean[column] + log_p * mean[size - 1]:
+        return
+    if is_known and cov[column * size + column] < _COLD_ERROR**2:
+        _measure(known, place, value, log_p, noise, hit, gain)
+    else:
         _settle(known, place, value, log_p, _COLD_ERROR)
         known.seen.is_known[j, v] = 1
 
@@ -365,7 +381,7 @@ def learn(
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
             since_s = now.job[JOB.running_since_s, j]
             if _is_warming(known.caches, j, v, hits[j, v], now.job[JOB.t_s, j], since_s):
-                _guess(known, (j, v, column), value, log_p)
+                _measure_cold(known, (j, v, column), value, log_p, noise, hits[j, v], gain)
             else:
                 _measure(known, (j, v, column), value, log_p, noise, hits[j, v], gain)
 
