@@ -193,13 +193,23 @@ def _measure(
     log_p: float,
     noise: float,
     hit: float,
+    is_cold: bool,
     gain: Floats,
 ) -> None:
-    """Take in a measurement: ln time at a level with p tasks, the first or one more; its hits."""
+    """Take in a measurement: ln time at a level with p tasks, the first or one more; its hits.
+
+    A cold cache makes times longer than they will be. So such a time counts where it is shorter
+    than the one believed; of a vertex that was never seen warm, the shortest is all that is known.
+    """
     (j, v, column), times, c = place, known.times, known.rules
     size = times.mean.shape[2]
-    if known.seen.is_known[j, v] == 0:
-        _settle(known, place, value, log_p, c.noise)
+    is_known = known.seen.is_known[j, v] == 1
+    mean = times.mean[j, v]
+    if is_cold and is_known and value >= mean[column] + log_p * mean[size - 1]:
+        return
+    own = known.doubt.covariance[j, v, column * size + column]
+    if not is_known or (is_cold and own >= _COLD_ERROR**2):
+        _settle(known, place, value, log_p, _COLD_ERROR if is_cold else c.noise)
         known.seen.is_known[j, v] = 1
     else:
         if c.surprises > 0:
@@ -213,34 +223,6 @@ def _measure(
     times.tried[j, v, column] += 1.0
     if not math.isnan(hit) and times.tried[j, v, size - 1] == 0.0:
         times.hit[j, v, column] = hit
-
-
-@njit(cache=True, nogil=True)
-def _measure_cold(
-    known: Believed,
-    place: tuple[int, int, int],
-    value: float,
-    log_p: float,
-    noise: float,
-    hit: float,
-    gain: Floats,
-) -> None:
-    """Take in a measurement on a cold cache, which makes times longer than they will be.
-
-    So it counts where it is shorter than the time believed. Of a vertex that was never seen warm,
-    the shortest one is all that is known.
-    """
-    j, v, column = place
-    size = known.times.mean.shape[2]
-    mean, cov = known.times.mean[j, v], known.doubt.covariance[j, v]
-    is_known = known.seen.is_known[j, v] == 1
-    if is_known and value >= mean[column] + log_p * mean[size - 1]:
-        return
-    if is_known and cov[column * size + column] < _COLD_ERROR**2:
-        _measure(known, place, value, log_p, noise, hit, gain)
-    else:
-        _settle(known, place, value, log_p, _COLD_ERROR)
-        known.seen.is_known[j, v] = 1
 
 
 @njit(cache=True, nogil=True)
@@ -380,10 +362,8 @@ def learn(
             # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
             since_s = now.job[JOB.running_since_s, j]
-            if _is_warming(known.caches, j, v, hits[j, v], now.job[JOB.t_s, j], since_s):
-                _measure_cold(known, (j, v, column), value, log_p, noise, hits[j, v], gain)
-            else:
-                _measure(known, (j, v, column), value, log_p, noise, hits[j, v], gain)
+            is_cold = _is_warming(known.caches, j, v, hits[j, v], now.job[JOB.t_s, j], since_s)
+            _measure(known, (j, v, column), value, log_p, noise, hits[j, v], is_cold, gain)
 
 
 @direct

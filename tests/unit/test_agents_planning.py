@@ -21,11 +21,15 @@ from agents.planning.load import BIN, HISTORY, MOODS, PEAKS, STATES, level_of, l
 from agents.planning.policy import MdpConfig, MdpPolicy
 from agents.planning.recall import noise_of
 from agents.planning.value import Offer, StepPrices, minute_price, move_price, solve
+from dsp_gym.backends.simulated.jobs import SimulatedJobs
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError, PolicyError
+from dsp_gym.job.catalog import load_job
+from dsp_gym.loop.decision import GuardedDecision
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
+from dsp_gym.simulation.options import SimulationOptions
 from tests.simulating import keyed, line
 from tests.strategies import blank_snapshot
 
@@ -363,6 +367,47 @@ def test_a_job_that_is_down_is_held():
     plant = Plant()
     found = plant.run(MdpPolicy(), np.full(5, 0.9), status=Status.RESTARTING)
     assert found[-1] == (4, "hold: the job is not running")
+
+
+def test_a_run_too_young_to_show_a_backlog_is_held():
+    policy, plant = MdpPolicy(), Plant(tasks=8)
+    plant.run(policy, np.full(30, 0.3))
+    plant.tasks, plant.counters = 8, False
+    decision = policy.decide(plant.snapshot(0.3, window_fill=0.1, pending_records=np.nan))
+    assert decision.reasons == ("hold: the job has no metrics since its restart yet",)
+    assert int(decision.parallelism[0, 1]) == 8
+
+
+def test_a_job_that_catches_up_moves_only_to_be_in_time_sooner():
+    def asked(pending, size):
+        policy, plant = MdpPolicy(), Plant(tasks=size)
+        policy.reset(plant.jobs, np.zeros(1, np.int64))
+        plant.pending = pending
+        decisions = [policy.decide(plant.snapshot(0.3)) for _ in range(2)]
+        return int(decisions[-1].parallelism[0, 1])
+
+    assert asked(0.0, size=8) < 8
+    assert asked(8.0e5, size=8) == 8  # in time within 10 s
+    assert asked(8.0e5, size=2) > 2  # gains 200 records/s: an hour
+
+
+def test_a_job_whose_restarts_are_dear_is_restarted_rarely():
+    # Its caches take ten minutes to fill, in which it has a tenth of its capacity.
+    spec = load_job("other-dag:835949824")
+    jobs = Topology.of([spec])
+    wave = 0.5 + 0.25 * np.sin(np.arange(6 * 3600) / 2500)
+    simulated = SimulatedJobs(jobs, SimulationOptions())
+    simulated.reset(np.zeros(1, np.int64), wave[None] * spec.source.rate_per_s)
+    policy = MdpPolicy()
+    policy.reset(jobs, np.zeros(1, np.int64))
+    late = 0.0
+    for minute in range(len(wave) // 60):
+        simulated.advance(60)
+        snapshot = simulated.collector.snapshot()
+        late += bool(snapshot.latency_p95_s[0] > spec.slo.latency_s) if minute >= 60 else 0
+        simulated.actuator.apply(GuardedDecision.unchanged(policy.decide(snapshot)))
+    assert int(simulated.state.rescales[0]) <= 5
+    assert late / (len(wave) // 60 - 60) < 0.25
 
 
 @pytest.mark.parametrize("prior", ["job-file", "none"])

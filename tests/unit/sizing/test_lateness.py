@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dsp_gym.sizing.lateness import catch_up_s, late_share, rescale_late_s
+from dsp_gym.sizing.lateness import (
+    COLD_SPEED,
+    catch_up_s,
+    cold_speed,
+    late_share,
+    rescale_late_s,
+)
 
 
 def test_a_load_at_the_capacity_is_late_half_of_the_time():
@@ -36,8 +42,16 @@ def test_capacity_lost_to_cold_caches_is_worked_off_too():
 
 
 def test_a_backlog_that_is_gone_before_the_caches_are_warm_waits_for_no_more():
-    # At half its speed the job has 1 record/s to spare, and is at it for 2 * 200 s.
-    assert catch_up_s(1.0, 4.0, 100.0, 0.0, 200.0) == pytest.approx(100.0)
+    # At half its speed the job has 1 record/s to spare, and is at it for 2 * 80 s.
+    assert catch_up_s(1.0, 4.0, 100.0, 0.0, 80.0) == pytest.approx(100.0)
+
+
+def test_where_more_is_lost_to_cold_caches_a_job_is_slower_until_they_are_warm():
+    speeds = [cold_speed(lost) for lost in (0.0, 30.0, 90.0, 200.0, 600.0)]
+    assert speeds[:3] == [COLD_SPEED] * 3
+    assert COLD_SPEED > speeds[3] > speeds[4] > 0.0
+    # At a tenth of its speed it works nothing off, so the loss comes on top of the backlog.
+    assert catch_up_s(1.0, 4.0, 100.0, 0.0, 450.0) == pytest.approx((100 + 450 * 4.0) / 3.0)
 
 
 def test_more_lost_to_cold_caches_never_makes_a_job_sooner():

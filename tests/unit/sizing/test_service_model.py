@@ -259,3 +259,63 @@ def test_surprises_on_both_sides_are_noise():
         moved.append(model.capacity_per_s(jobs, *running)[0] / 4000.0)
     assert moved[0] == pytest.approx(1.0, rel=0.3)
     assert moved[1] == pytest.approx(500.0 / 900.0, rel=0.05)
+
+
+class Warming:
+    """A model of a job that has just restarted, shown a minute at a time."""
+
+    def __init__(self, prior):
+        self.jobs, self.model, self.t_s = Topology.of([keyed()]), ServiceModel(), 600.0
+        self.model.reset(self.jobs, prior(self.jobs))
+
+    def show(self, busy, hit):
+        """Show a minute at 1,000 records/s."""
+        self.t_s += 60.0
+        shown = {"cache_hit_rate": hit, "memory_level": 0}
+        seen = snapshot(self.jobs, 1000.0, busy, running_since_s=500.0, **shown)
+        seen.t_s[:] = self.t_s
+        self.model.observe(seen)
+
+    @property
+    def carries(self):
+        at = np.array([[-1, 0, -1]])
+        return self.model.capacity_per_s(self.jobs, np.array([[4, 4, 1]]), at)[0]
+
+
+def test_times_measured_while_a_cache_fills_say_nothing_against_those_of_a_warm_one():
+    job = Warming(Prior.of_files)
+    before = job.carries
+    for busy, hit in ((990.0, 0.1), (960.0, 0.4), (900.0, 0.6), (700.0, 0.8), (500.0, 0.9)):
+        job.show(busy, hit)
+    assert job.carries == before
+    for _ in range(30):  # it misses as often as a minute ago: this is how the job is
+        job.show(500.0, 0.9)
+    assert job.carries < before
+    assert job.carries == pytest.approx(2000.0, rel=0.1)
+
+
+def test_a_cache_that_never_fills_is_believed_after_an_hour():
+    job = Warming(Prior.of_files)
+    before = job.carries
+    for minute in range(90):
+        job.show(500.0, 1.0 - 0.9 ** (1 + minute))
+        if minute < 50:
+            assert job.carries == before
+    assert job.carries == pytest.approx(2000.0, rel=0.1)
+
+
+def test_a_cold_cache_that_is_faster_than_believed_is_believed():
+    job = Warming(Prior.of_files)
+    before = job.carries
+    for hit in (0.1, 0.3, 0.5, 0.7):
+        job.show(1000.0 * 1000.0 / (2.0 * before), hit)
+    assert job.carries > 1.3 * before
+
+
+def test_of_a_job_never_seen_warm_the_shortest_time_is_believed():
+    job = Warming(Prior.none)
+    for busy, hit, carries in ((900.0, 0.1, 1111.0), (500.0, 0.5, 2000.0), (800.0, 0.7, 2000.0)):
+        job.show(busy, hit)
+        assert job.carries == pytest.approx(carries, rel=0.01)
+    job.show(250.0, 0.7)  # warm: this counts
+    assert job.carries == pytest.approx(4000.0, rel=0.05)

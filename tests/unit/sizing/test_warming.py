@@ -127,14 +127,20 @@ def test_a_second_restart_ends_the_watch_of_the_first():
     assert job.expected == pytest.approx(60.0, rel=0.1)
 
 
-def test_what_is_not_measured_teaches_nothing():
+def test_metrics_that_a_young_run_lacks_are_waited_for():
     job = Restarted()
     job.now_s += 60.0
     job.look(since_s=job.now_s - 60.0, processed=np.nan, pending=np.nan)
+    assert job.warming.arrays.missing_s[0] == 0.0
     job.now_s += 60.0
     job.look(since_s=job.now_s - 120.0, processed=1e5, pending=1e5)
-    assert job.expected == 0.0
-    assert math.isnan(job.warming.arrays.seen_s[0])
+    # 100,000 records are worth 25 of the 120 s since the restart.
+    assert job.warming.arrays.seen_s[0] == 120.0
+    assert job.warming.arrays.missing_s[0] == pytest.approx(95.0)
+    job.now_s += 900.0
+    job.look(since_s=job.now_s - 1020.0, processed=np.nan, pending=np.nan)
+    assert math.isnan(job.warming.arrays.seen_s[0])  # waited for too long
+    assert job.expected == pytest.approx(95.0)
 
 
 def test_a_job_that_shows_no_tasks_yet_teaches_nothing():
@@ -142,7 +148,7 @@ def test_a_job_that_shows_no_tasks_yet_teaches_nothing():
     job.now_s += 60.0
     job.look(since_s=job.now_s - 60.0, processed=1e5, pending=1e5, parallelism=p)
     assert job.expected == 0.0
-    assert math.isnan(job.warming.arrays.seen_s[0])
+    assert job.warming.arrays.missing_s[0] == 0.0
 
 
 def test_a_job_that_is_down_is_not_watched():
