@@ -34,7 +34,7 @@ def clients() -> str:
         "a virtual environment, install RLlib, then dsp-gym with `--no-deps`. "
         "CleanRL's scripts are written for 0.29.1, where dsp-gym has single environments: install "
         "that the same way, and give them an id with capacity actions, `--env-id "
-        "dsp_gym:dsp_gym/Nexmark-Q11-Capacity-v1`; a "
+        "dsp_gym:dsp_gym/Nexmark-Q11-Capacity-v2`; a "
         "[recipe](../guides/recipes.md#ppo-in-one-file) in their style runs on the present one. "
         "d3rlpy pins 1.0.0; install it with `--no-deps` beside the version of the table. "
         "[PettingZoo](../guides/operators-as-agents.md) has an agent for each operator.",

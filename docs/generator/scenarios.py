@@ -143,7 +143,7 @@ def with_capacity(name: str, job: str | None) -> str:
         f"[Capacity actions](../concepts/capacity.md).\n\n{table(['#', 'meaning'], rows)}",
         f"## Observation space\n\n`{observation_space(len(CAPACITY_FEATURES))}`\n\n[Features of "
         "the job](../reference/observation.md#of-capacity-actions), whatever its graph.",
-        *common(spec),
+        *common(spec, capacity=True),
     )
 
 
@@ -211,7 +211,7 @@ def span(part: slice) -> str:
     return f"{part.start} to {part.stop - 1}"
 
 
-def common(spec: JobSpec | None) -> list[str]:
+def common(spec: JobSpec | None, *, capacity: bool = False) -> list[str]:
     """The sections that every environment shares."""
     env = EnvConfig()
     weights = RewardWeights()
@@ -221,7 +221,8 @@ def common(spec: JobSpec | None) -> list[str]:
         for n, field in RewardWeights.model_fields.items()
     ]
     job = None if spec is None else spec.job
-    versions = [[f"`{version}`", what] for version, what in changes(job).items()]
+    told = changes(job, capacity=capacity)
+    versions = [[f"`{version}`", what] for version, what in told.items()]
     train = DEFAULT_LOADS["train"]
     load = (
         f"Episodes draw their load from `{train['loads'][0]}`, seeds {train['seeds']['from']} to "

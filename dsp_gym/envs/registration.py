@@ -24,9 +24,9 @@ FROM_CONFIG = f"{NAMESPACE}/Autoscale-v1"
 """Id of the environment built from a config."""
 
 CAPACITY_IDS: dict[str, str | None] = {
-    name.replace("-v1", "-Capacity-v1"): job for name, job in [*IDS.items(), (FROM_CONFIG, None)]
+    name.replace("-v1", "-Capacity-v2"): job for name, job in [*IDS.items(), (FROM_CONFIG, None)]
 }
-"""The same scenarios with capacity actions; they are raised together with the others."""
+"""The same scenarios with capacity actions; what they believe of a job has changes of its own."""
 
 OLDEST_GYMNASIUM = (0, 29)
 """The oldest Gymnasium that single environments are tried with; pip asks for a newer one.
@@ -66,12 +66,19 @@ CHANGES: tuple[tuple[str, str, frozenset[str] | None], ...] = (
 None stands for all; an environment built from a config may hold any job and has every change.
 """
 
+CAPACITY_CHANGES: dict[str, str] = {
+    "v2": "Times per record measured on a cache that fills count only where they are shorter than "
+    "those believed.",
+}
+"""Changes of capacity actions and their observations by version, newest first."""
 
-def changes(job: str | None) -> dict[str, str]:
+
+def changes(job: str | None, *, capacity: bool = False) -> dict[str, str]:
     """List the changes of one environment by version.
 
     Args:
         job: Job of the scenario; None: the environment built from a config.
+        capacity: Of the form with capacity actions.
 
     Returns:
         Sentences by version, newest first.
@@ -82,7 +89,8 @@ def changes(job: str | None) -> dict[str, str]:
         if job is None or jobs is None or job in jobs:
             told.append(what)
     same = "Same trajectories as before; raised with the other environments."
-    return {version: " ".join(told) or same for version, told in found.items()}
+    own = CAPACITY_CHANGES if capacity else {}
+    return own | {version: " ".join(told) or same for version, told in found.items()}
 
 
 def register_with_gymnasium() -> None:

@@ -13,7 +13,7 @@ from told import tell
 from torch import nn
 from torch.distributions import Categorical
 
-ID = "dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v1"
+ID = "dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v2"
 ENVS = 2
 
 

@@ -7,7 +7,7 @@ import gymnasium
 import torch
 from told import tell
 
-ID = "dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v1"
+ID = "dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v2"
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from told import tell
 
 ID = "dsp_gym:dsp_gym/Nexmark-Q1-v1"
-CAPACITY = "dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v1"
+CAPACITY = "dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v2"
 SMALL = {"fcnet_hiddens": [8]}
 
 

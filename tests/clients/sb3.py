@@ -29,7 +29,7 @@ def main() -> None:
         model = algorithm("MlpPolicy", env, batch_size=32, **small).learn(128)
         did[f"{algorithm.__name__}, {kind.__name__}"] = model.num_timesteps // 64
         env.close()
-    env = make_vec_env("dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v1", 2, seed=0)
+    env = make_vec_env("dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v2", 2, seed=0)
     model = A2C("MlpPolicy", env, **small).learn(128)
     did["A2C, capacity"] = model.num_timesteps // 64
     tell(["stable-baselines3", "sb3-contrib"], did)

@@ -14,7 +14,7 @@ from torch import nn
 
 import dsp_gym  # noqa: F401 - registers the environments
 
-ID = "dsp_gym/Nexmark-Q1-Capacity-v1"
+ID = "dsp_gym/Nexmark-Q1-Capacity-v2"
 STEPS = 32
 
 

@@ -13,7 +13,7 @@ from tianshou.env import DummyVectorEnv, SubprocVectorEnv
 from tianshou.utils.net.common import Net
 from told import tell
 
-ID = "dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v1"
+ID = "dsp_gym:dsp_gym/Nexmark-Q1-Capacity-v2"
 
 
 def make():

@@ -18,7 +18,7 @@ import dsp_gym  # noqa: F401 - registers the environments
 def main() -> None:
     """Check the specs of environments, and make a few updates on each."""
     torch.set_num_threads(1)
-    capacity = "dsp_gym/Nexmark-Q1-Capacity-v1"
+    capacity = "dsp_gym/Nexmark-Q1-Capacity-v2"
     check_env_specs(GymEnv("dsp_gym/Nexmark-Q1-v1"))
     envs = {
         "GymEnv": GymEnv(f"dsp_gym:{capacity}"),

@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_refused_with_a_remedy(env):
     with pytest.raises(ActionError, match="fractional"):
         env.step({agent: np.array([0.5, 0])})
     with pytest.raises(ConfigError, match="not one choice for the whole job"):
-        dsp_gym.parallel_env("dsp_gym/Nexmark-Q3-Capacity-v1")
+        dsp_gym.parallel_env("dsp_gym/Nexmark-Q3-Capacity-v2")
     with pytest.raises(ConfigError, match="expected an environment of dsp-gym"):
         dsp_gym.parallel_env("CartPole-v1")
 

@@ -72,9 +72,9 @@ def test_the_vector_environment_is_the_native_one(name):
 
 def test_there_are_ids_for_every_query_and_one_from_a_config_in_both_action_spaces():
     assert registration.FROM_CONFIG in IDS
-    assert "dsp_gym/Nexmark-Q11-Capacity-v1" in IDS
+    assert "dsp_gym/Nexmark-Q11-Capacity-v2" in IDS
     assert len(IDS) == 14
-    assert all(name.endswith("-v1") for name in IDS)
+    assert all(name.endswith("-Capacity-v2" if "-Capacity-" in name else "-v1") for name in IDS)
 
 
 @pytest.mark.parametrize("name", ["Nexmark-Q11", "Autoscale"])
@@ -126,7 +126,7 @@ makers = [
     lambda: dsp_gym.evaluate_policy("ds2", "dsp_gym/Nexmark-Q1-v1", episodes=1),
 ]
 del gymnasium.vector.AutoresetMode
-makers.append(lambda: gymnasium.make_vec("dsp_gym/Nexmark-Q11-Capacity-v1", num_envs=2))
+makers.append(lambda: gymnasium.make_vec("dsp_gym/Nexmark-Q11-Capacity-v2", num_envs=2))
 for make in makers:
     try:
         print("made", type(make()).__name__)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow  # importing torch takes seconds
 registration.register_all()
 
 Q11 = "dsp_gym/Nexmark-Q11-v1"
-CAPACITY = "dsp_gym/Nexmark-Q11-Capacity-v1"
+CAPACITY = "dsp_gym/Nexmark-Q11-Capacity-v2"
 MODELS = {
     "ppo": (stable_baselines3.PPO, Q11, {"activation_fn": torch.nn.ReLU}),
     "a2c": (stable_baselines3.A2C, Q11, {"net_arch": [16]}),

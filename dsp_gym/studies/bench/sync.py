@@ -43,7 +43,7 @@ TIMED: tuple[tuple[str, dict[str, object]], ...] = (
     (OURS, {}),
     (OURS, {"info_keys": ()}),
     ("dsp_gym/Nexmark-Q3-v1", {}),
-    ("dsp_gym/Nexmark-Q11-Capacity-v1", {}),
+    ("dsp_gym/Nexmark-Q11-Capacity-v2", {}),
 )
 """Ids and keywords of the timed environments."""
 
