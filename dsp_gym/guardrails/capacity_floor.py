@@ -22,6 +22,7 @@ from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
 from dsp_gym.policies.capabilities import CompiledModel, Requirement
+from dsp_gym.sizing.caches import CACHES, Caches, fills
 
 
 class CapacityFloorConfig(ConfigModel):
@@ -71,9 +72,16 @@ class Shortage(NamedTuple):
     """The memory for compiled code."""
 
     since_s: Floats  # (J,) start of a shortage of capacity, s; NaN: none
+    fills: Ints  # (J,) 0 or 1: caches fill after a restart
+    misses: Floats  # as `Caches`
+    seen_s: Floats  # likewise
 
 
-SHORT: dict[str, tuple[Per, bool | int | float]] = {"since_s": ("job", float("nan"))}
+SHORT: dict[str, tuple[Per, bool | int | float]] = {
+    "since_s": ("job", float("nan")),
+    "fills": ("job", 0),
+    **CACHES,
+}
 """Fields of `Shortage`, and their first values."""
 
 
@@ -82,8 +90,8 @@ class CapacityFloor(Restriction):
 
     A decision never goes below the requirement of the observed demand. The floor asks for more than
     the running configuration only once the shortage has lasted, so that the policy answers first:
-    two rescales are two outages. With `keep_when_late` a late job keeps its tasks and memory, to
-    catch up.
+    two rescales are two outages; and not while caches fill, which a rescale would empty. With
+    `keep_when_late` a late job keeps its tasks and memory, to catch up.
 
     More memory may replace tasks: where the model itself chooses memory and the decision gives as
     much, the model's lower parallelism is the floor.
@@ -131,9 +139,8 @@ class CapacityFloor(Restriction):
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
         self._shadow.observe(snapshot)
-        if self.config.patience_s > 0.0:
-            facts, short = snapshot.topology.handle, self._memory.handle(Shortage)
-            _notice(facts, snapshot.arrays, self.required(snapshot), self.rules, short)
+        facts, short = snapshot.topology.handle, self._memory.handle(Shortage)
+        _notice(facts, snapshot.arrays, self.required(snapshot), self.rules, short)
 
     def reason(self, snapshot: MetricsSnapshot, job: int) -> str:
         required = self.required(snapshot)
@@ -210,7 +217,7 @@ def lift(
             continue
         k = t.row[j]
         # 1e-9 absorbs rounding of the share of the window that is covered.
-        measured = fill[j] >= floor.min_fill - 1e-9
+        measured = fill[j] >= floor.min_fill - 1e-9 and short.fills[j] == 0
         lasting = is_due(seen.job[JOB.t_s, j], short.since_s[j], floor.patience_s)  # no for NaN
         may_raise = measured and (floor.patience_s == 0.0 or lasting)
         keeps = floor.keep and seen.job[JOB.latency_p95_s, j] > t.slo_s[k]  # False for NaN
@@ -264,12 +271,22 @@ def _notice(
     floor: FloorRule,
     shortage: Handle[Shortage],
 ) -> None:
-    """Remember since when a vertex v of the running job j (job file k) has too few tasks."""
-    t, since_s = facts.arrays, shortage.arrays.since_s
+    """Remember since when a vertex v of the running job j (job file k) has too few tasks.
+
+    While caches fill after a restart tasks are slower than they will be, and seem too few.
+    """
+    t, short, since_s = facts.arrays, shortage.arrays, shortage.arrays.since_s
+    caches = Caches(short.misses, short.seen_s)
     for j in range(seen.status.shape[0]):
-        if seen.status[j] != RUNNING or seen.job[JOB.window_fill, j] < floor.min_fill - 1e-9:
-            continue  # the requirement is unknown
+        if seen.status[j] != RUNNING:
+            continue
         k, is_short = t.row[j], False
+        short.fills[j] = 0
+        for v in range(t.n[k]):
+            if fills(caches, seen, j, v):
+                short.fills[j] = 1
+        if short.fills[j] == 1 or seen.job[JOB.window_fill, j] < floor.min_fill - 1e-9:
+            continue  # the requirement is unknown
         for v in range(t.n[k]):
             # The same rounding as in `lift`: both must see the same shortage.
             tasks = math.ceil(required.horizontal[j, v] * floor.margin - 1e-9)

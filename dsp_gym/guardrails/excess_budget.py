@@ -39,6 +39,7 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, MetricsSnapshot, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
+from dsp_gym.sizing.caches import FillingCaches
 
 BUCKETS = 48
 """Parts of the rolling window; old counts drop out part by part."""
@@ -184,13 +185,19 @@ class ExcessBudget(Restriction):
         self._driver = Shadows().of(self.config.policy, self.name)  # drives the twin
         self._known: tuple[MetricsSnapshot, BudgetSpent] | None = None
         self._counts = RowMemory(COUNTS, depth=BUCKETS)
+        self._caches = FillingCaches()
         self._kept = Parts(
-            memory=self._memory, counts=self._counts, policy=self._shadow, driver=self._driver
+            memory=self._memory,
+            counts=self._counts,
+            policy=self._shadow,
+            driver=self._driver,
+            caches=self._caches,
         )
 
     def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
         super().reset(jobs, seeds, mask)
         self._counts.reset(jobs, mask)
+        self._caches.reset(jobs, mask)
         self._known = None
         self._shadow.reset(jobs, seeds, mask)
         self._driver.reset(jobs, seeds, mask)
@@ -226,15 +233,25 @@ class ExcessBudget(Restriction):
         allows while its twin's carries it, first gets the configuration of the twin: the fallback
         alone may need many steps from where the policy has left it, or be content to stay there.
 
+        A job whose caches fill after a restart keeps its configuration: the rates that the fallback
+        decides by are not yet those of the job, and another restart would empty the caches again.
+
         Returns:
             Configurations (J, V), with the fallback's reasons.
         """
         decided, own = self._shadow.decided(snapshot), self._memory.arrays(FallbackRuns)
         fallen, share = self._memory.handle(FallbackRuns), self._dear
         handed = (own.handed | ~own.started | suits(snapshot, fallen, share))[:, None]
+        filling = self._caches.rows[:, None]
         wanted = ScalingDecision(
-            np.where(handed, decided.parallelism, own.parallelism),
-            np.where(handed, decided.memory_level, own.level),
+            np.where(
+                filling,
+                snapshot.parallelism,
+                np.where(handed, decided.parallelism, own.parallelism),
+            ),
+            np.where(
+                filling, snapshot.memory_level, np.where(handed, decided.memory_level, own.level)
+            ),
             decided.reasons,
         )
         return without_loss(snapshot, wanted)
@@ -251,6 +268,7 @@ class ExcessBudget(Restriction):
         return replace(snapshot, over, wanted.parallelism, wanted.memory_level, parallelism, level)
 
     def commit(self, snapshot: MetricsSnapshot, guarded: GuardedDecision) -> None:
+        self._caches.observe(snapshot)
         self._shadow.decided(snapshot)  # so that its memory is current when it is needed
         spent, fallen = self._spent(snapshot), self._memory.handle(FallbackRuns)
         taken = plain(guarded.parallelism), plain(guarded.memory_level)
@@ -264,6 +282,7 @@ class ExcessBudget(Restriction):
         self._known = None
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
+        self._caches.observe(snapshot)
         self._shadow.decided(snapshot)
         self._driver.decided(snapshot)
         _follow(snapshot.arrays, self._memory.handle(FallbackRuns))
@@ -277,7 +296,7 @@ class ExcessBudget(Restriction):
         )
 
     def memories(self) -> tuple[RowMemory, ...] | None:
-        own = self._memory, self._counts
+        own = self._memory, self._counts, self._caches.memory
         return all_of(own, self._shadow.memories(), self._driver.memories())
 
     def restore(self, state: State) -> None:

@@ -21,6 +21,7 @@ from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, by_address, direct
 from dsp_gym.sizing.arrivals import ENOUGH_FILL
+from dsp_gym.sizing.caches import FEW_MISSES, Caches, fills
 
 _MOST_MINUTES = 60.0
 """Most snapshots that the share of a vertex in the load is averaged over."""
@@ -34,11 +35,8 @@ _SURPRISE = 2.0
 _UNCOUNTED = 0.5
 """Count of surprises that only misses of the cache explain."""
 
-_OTHER_MISSES, _FEW_MISSES = 0.1, 0.001
-"""Difference of misses that explains no surprise: a share of those believed, and a few."""
-
-_WARMING, _WARM_S = 0.05, 3600.0
-"""Share by which a cache's misses fall in a minute while it fills, and when it is full, s."""
+_OTHER_MISSES = 0.1
+"""Share of the misses believed by which others may differ and explain no surprise; or a few."""
 
 _COLD_ERROR = 1.0
 """Standard error of a time measured on a cold cache, as a logarithm: it may be several times too
@@ -84,13 +82,6 @@ class Doubt(NamedTuple):
     """The covariance of each vertex, (J, V, (L + 2)^2)."""
 
     covariance: Floats
-
-
-class Caches(NamedTuple):
-    """The misses of each vertex's caches in the last snapshot, (J, V)."""
-
-    misses: Floats  # share of reads; NaN: unknown
-    seen_s: Floats  # time of the snapshot; NaN: there was none
 
 
 class Believed(NamedTuple):
@@ -226,25 +217,6 @@ def _measure(
 
 
 @njit(cache=True, nogil=True)
-def _is_warming(caches: Caches, j: int, v: int, hit: float, t_s: float, since_s: float) -> bool:
-    """Return whether the caches of a vertex still fill after a restart, and remember its misses.
-
-    A filling cache misses less from minute to minute; one that is full misses as often as before,
-    however often that is. Nothing is known of the first snapshot after a restart: it counts as cold
-    unless there is next to nothing to gain.
-    """
-    misses, before = 1.0 - hit, caches.misses[j, v]
-    minutes = (t_s - caches.seen_s[j, v]) / 60.0
-    is_first = not caches.seen_s[j, v] >= since_s
-    caches.misses[j, v], caches.seen_s[j, v] = misses, t_s
-    if math.isnan(misses) or misses <= _FEW_MISSES or not t_s - since_s <= _WARM_S:
-        return False
-    if is_first or math.isnan(before):
-        return True
-    return bool(misses < before * math.exp(-_WARMING * minutes))
-
-
-@njit(cache=True, nogil=True)
 def _widen(doubt: Doubt, j: int, v: int, size: int, variance: float) -> None:
     """Let all levels of a vertex be less certain by the same draw."""
     for a in range(size - 1):
@@ -294,7 +266,7 @@ def _misses_alike(believed: float, now: float) -> bool:
     """Return whether a cache misses about as often as when the time believed was measured."""
     if math.isnan(believed) or math.isnan(now):
         return True
-    return bool(abs(now - believed) <= _FEW_MISSES + _OTHER_MISSES * (1.0 - believed))
+    return bool(abs(now - believed) <= FEW_MISSES + _OTHER_MISSES * (1.0 - believed))
 
 
 @njit(cache=True, nogil=True)
@@ -361,8 +333,7 @@ def learn(
             value, log_p = math.log(expected / capacity), math.log(p)
             # The relative error of a gauge adds to the noise: logarithms of ratios.
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
-            since_s = now.job[JOB.running_since_s, j]
-            is_cold = _is_warming(known.caches, j, v, hits[j, v], now.job[JOB.t_s, j], since_s)
+            is_cold = fills(known.caches, now, j, v)
             _measure(known, (j, v, column), value, log_p, noise, hits[j, v], is_cold, gain)
 
 

@@ -30,9 +30,9 @@ from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, Handles, direct
+from dsp_gym.sizing.caches import CACHES, Caches
 from dsp_gym.sizing.filter import (
     Believed,
-    Caches,
     Doubt,
     Learning,
     Shares,
@@ -155,7 +155,7 @@ class ServiceModel(Kept):
                     depth=size,
                 ),
                 RowMemory({"covariance": ("vertex", 0.0)}, depth=size * size),
-                RowMemory({"misses": ("vertex", np.nan), "seen_s": ("vertex", np.nan)}),
+                RowMemory(CACHES),
             )
             self._kept = Parts(**dict(zip(_MEMORIES, self._memories, strict=True)))
         self._jobs, self._prior, self._handles = jobs, prior, Handles()

@@ -30,7 +30,8 @@ from dsp_gym.simulation.cuda.kernels import function_of
 from dsp_gym.simulation.cuda.one_job import copy_of_one, hold, of_card, view_of_one
 from dsp_gym.sizing import service
 from dsp_gym.sizing.arrivals import Counted
-from dsp_gym.sizing.filter import Believed, Caches, Doubt, Shares, Times
+from dsp_gym.sizing.caches import Caches
+from dsp_gym.sizing.filter import Believed, Doubt, Shares, Times
 
 _SAME_FOR_ALL = ("records_per_s", "contention", "slots", "slot_sharing", "rules")
 """Fields of `Believed` that all jobs share: the prior, and the rules of learning."""

@@ -76,7 +76,6 @@ class ChainParts(NamedTuple):
     guardrails: int
     vertices: int
     has_moves: bool
-    patient: bool  # the floor waits for a shortage to last
     model: CompiledModel | None  # of the floor
 
 
@@ -131,7 +130,6 @@ class DeviceGuards:
             len(chain.active),
             topology.max_vertices,
             len(first.moves.seen) > 0,
-            model is not None and first.rules.floor.patience_s > 0.0,
             model,
         )
 
@@ -305,7 +303,7 @@ def _requiring(model: CompiledModel | None) -> OnCard:
 
 def _watching(parts: ChainParts) -> OnCard:
     """Build the function that lets the guardrails remember the snapshot."""
-    made, has_moves, patient = parts.model, parts.has_moves, parts.patient
+    made, has_moves = parts.model, parts.has_moves
     observe = function_of(capacity_floor._notice if made is None else made.observe)
     history_of = view_of_one(Shortage if made is None else made.table)
     notice, remember = function_of(capacity_floor._notice), function_of(cool_down._remember)
@@ -334,7 +332,7 @@ def _watching(parts: ChainParts) -> OnCard:
         return
 
     model = of_card(watch_model if made else watch_nothing)
-    floor = of_card(notice_shortage if patient else notice_nothing)
+    floor = of_card(notice_shortage if made else notice_nothing)
     cool = of_card(remember_moves if has_moves else remember_nothing)
 
     def watch(
