@@ -278,7 +278,9 @@ class ExcessBudget(Restriction):
         _count(facts, seen, ds2_rates(snapshot).block, asked, self.rules, fallen, counts)
         wanted = self._driver.decided(imagined(snapshot, fallen))
         driven = plain(wanted.parallelism), plain(wanted.memory_level)
-        _drive(facts, seen, driven, spent.over, self.rules, fallen, counts)
+        # The rates of filling caches would have the fallback rescale its twin as well.
+        held = spent.over | self._caches.rows
+        _drive(facts, seen, driven, held, self.rules, fallen, counts)
         self._known = None
 
     def watch(self, snapshot: MetricsSnapshot) -> None:
@@ -486,20 +488,21 @@ def _drive(
     facts: Handle[JobFacts],
     seen: SnapshotArrays,
     driven: tuple[Ints, Ints],
-    over: Bools,
+    held: Bools,
     budget: BudgetRule,
     fallen: Handle[FallbackRuns],
     counts: Handle[ExcessCounts],
 ) -> None:
     """Let the fallback rescale the twin of job j (job file k), at the price of an outage.
 
-    `driven` is its decision on the twin: parallelism and memory level, (J, V) each.
+    `driven` is its decision on the twin: parallelism and memory level, (J, V) each. Twins of jobs
+    that are `held` keep their configuration.
     """
     t, own, counted = facts.arrays, fallen.arrays, counts.arrays
     t_s, outage_seen = seen.job[JOB.t_s], seen.job[JOB.outage_s]
     for j in range(t_s.shape[0]):
         k, anew = t.row[j], False
-        if over[j]:
+        if held[j]:
             continue
         for v in range(t.n[k]):
             # The driver's decision becomes the twin's configuration at once.

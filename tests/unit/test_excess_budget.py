@@ -255,6 +255,19 @@ def test_a_job_that_is_taken_over_first_gets_the_configuration_of_the_twin():
     assert allowed(guards, jammed(840.0, (1, 1)), own((1, 1)))[0] == (6, 6, 1)
 
 
+def test_the_fallback_rescales_nothing_while_caches_fill():
+    """One task for two minutes spends the budget; the twin has four."""
+    guards, found = budget(outage_share=0.05), []
+    start = fallback_snapshot(600.0)
+    guards.commit(start, guards.allow(start, own((1, 1))))
+    for step, hit in enumerate((0.2, 0.4, 0.6, 0.7, 0.8, 0.8, 0.8)):
+        seen = jammed(660.0 + 60.0 * step, (1, 1), hit=hit, running_since_s=600.0)
+        guarded = guards.allow(seen, own((1, 1)))
+        guards.commit(seen, guarded)
+        found.append((bool(guards.guardrails[0].replaces(seen)[0]), int(guarded.parallelism[0, 1])))
+    assert found[2:] == [(True, 1), (True, 1), (True, 1), (True, 1), (True, 4)]
+
+
 def test_what_nobody_enacted_spends_no_budget():
     acted, watched = budget(outage_share=0.05), budget(outage_share=0.05)
     decided = {"acted": [], "watched": []}

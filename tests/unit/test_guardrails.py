@@ -364,6 +364,20 @@ def test_a_patient_floor_lets_the_policy_answer_first_and_takes_nothing_away(ear
     assert found == [(2, 2), (2, 2), (4, 4), (4, 4)]
 
 
+def test_the_floor_asks_for_no_more_while_caches_fill():
+    """Map needs 4, and 2 run; it misses less from minute to minute, so 2 may be enough."""
+    whole = floor()
+    demand = {"pending_growth_per_s": [[100.0, NAN, NAN, NAN]], "running_since_s": 500.0}
+    found = []
+    for step, hit in enumerate((0.5, 0.7, 0.8, 0.9, 0.9, 0.9)):
+        seen = snapshot(600.0 + 60.0 * step, p=(2, 4), busy=(1000.0, 450.0), hit=hit, **demand)
+        shrunk, held = (allowed(whole, seen, wanted(p, 4))[0][0] for p in (1, 2))
+        found.append((shrunk, held))
+        whole.watch(seen)
+    # The first answer comes before anything is known; the last after two minutes of equal misses.
+    assert found == [(4, 4), (2, 2), (2, 2), (2, 2), (2, 2), (4, 4)]
+
+
 def test_a_floor_that_is_met_is_patient_anew():
     patient = floor(patience_s=60.0)
     demand = {"hit": 0.9, "pending_growth_per_s": [[100.0, NAN, NAN, NAN]]}
