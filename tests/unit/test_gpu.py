@@ -120,8 +120,9 @@ def test_the_memories_of_guardrails_are_counted() -> None:
     plain, floor = environment(), environment(guardrails="floor")
     vertices = plain.vertices
     # Of each job, two flags and ten numbers of each vertex in Justin's history; since when a vertex
-    # is short of tasks; in a chain with a cool-down, besides, the last moves.
-    kept = 2 + 10 * 8 * vertices + 8
+    # is short of tasks, and whether caches fill, by two numbers of each vertex; in a chain with a
+    # cool-down, besides, the last moves.
+    kept = 2 + 10 * 8 * vertices + 8 + 8 + 2 * 8 * vertices
     assert floor._own_bytes - plain._own_bytes == kept * plain.num_envs
     patient = environment(guardrails=device.GUARDED)
     moves = 1 + 4 * 8 * vertices
