@@ -78,6 +78,7 @@ class DeviceCapacityCodec:
             seen=one_per_job(first.known.seen, jobs),
             times=one_per_job(first.known.times, jobs),
             doubt=one_per_job(first.known.doubt, jobs),
+            caches=one_per_job(first.known.caches, jobs),
         )
         own = one_per_job(first.counted, jobs), one_per_job(first.course, jobs)
         self.handle = DeviceHandle(
@@ -97,7 +98,8 @@ class DeviceCapacityCodec:
     def bytes(self) -> int:
         tables = CapacityTables(*self.handle.arrays)
         counted, course, known = tables.memory
-        return bytes_of(counted, course, known.seen, known.times, known.doubt, tables.to)
+        learned = known.seen, known.times, known.doubt, known.caches
+        return bytes_of(counted, course, *learned, tables.to)
 
     @property
     def first(self) -> OnCard:
@@ -117,8 +119,14 @@ class DeviceCapacityCodec:
         start, known_of = function_of(service.start), _knowledge_of()
         counted, rows = copy_of_one(first.counted), copy_of_one(first.course.course)
         means, extremes = copy_of_one(first.course.means), copy_of_one(first.course.extremes)
-        seen, times, doubt = (
-            copy_of_one(one) for one in (first.known.seen, first.known.times, first.known.doubt)
+        seen, times, doubt, caches = (
+            copy_of_one(one)
+            for one in (
+                first.known.seen,
+                first.known.times,
+                first.known.doubt,
+                first.known.caches,
+            )
         )
 
         def forget(model: OnCard, codec: OnCard, begun: OnCard, j: int) -> None:
@@ -130,6 +138,7 @@ class DeviceCapacityCodec:
             seen(mine.known.seen, given.known.seen, j)
             times(mine.known.times, given.known.times, j)
             doubt(mine.known.doubt, given.known.doubt, j)
+            caches(mine.known.caches, given.known.caches, j)
             if is_filed:
                 jobs, files = hold(facts_of(model, j)), hold(model.arrays.t)
                 start(begun.arrays.rows[j], jobs, files, hold(known_of(mine.known, j)), 0, 1)
