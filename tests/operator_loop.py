@@ -50,6 +50,7 @@ class Classes(NamedTuple):
 
     provided: Path  # the declarations
     plugin: Path  # what the jar holds
+    chain: Path  # the interface of evaluators that an operator with a chain of them has
     test: Path
 
 
@@ -63,8 +64,13 @@ def compiled(folder: Path) -> Classes:
     """Compile declarations, plugin and test program, each against what it may see."""
     made = Classes(*(folder / name for name in Classes._fields))
     flink = find_libraries().class_path
-    seen = [flink]
-    for part, sources in zip(made, ("declarations", "src", "test"), strict=True):
+    given, newer = str(made.provided), str(made.chain)
+    for part, sources, seen in (
+        (made.provided, "declarations", [flink]),
+        (made.plugin, "src", [flink, given]),
+        (made.chain, "declarations-chain", [flink, given]),
+        (made.test, "test", [flink, newer, given, str(made.plugin)]),
+    ):
         files = [str(path) for path in sorted((FOLDER / sources).rglob("*.java"))]
         done = subprocess.run(
             [
@@ -78,7 +84,6 @@ def compiled(folder: Path) -> Classes:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        seen.append(str(part))
     shutil.copytree(FOLDER / "src" / "META-INF", made.plugin / "META-INF")
     return made
 
@@ -113,13 +118,21 @@ class Autoscaler:
 
 
 @contextmanager
-def autoscaler(classes: Classes, folder: Path) -> Iterator[Autoscaler]:
-    """Start the loop with the plugin installed as in the operator's image."""
+def autoscaler(classes: Classes, folder: Path, *, has_chain: bool = False) -> Iterator[Autoscaler]:
+    """Start the loop with the plugin installed as in the operator's image.
+
+    Args:
+        classes: what was compiled; the plugin against the interfaces of 1.16.0.
+        folder: for everything.
+        has_chain: whether the operator calls all configured evaluators by their priority
+            (FLINK-39554); False: the first alone, as 1.16.0.
+    """
     jar(classes, folder / "plugins" / "dsp-gym" / "dsp-gym-operator-plugin.jar")
     shutil.copytree(classes.test, folder / "test", dirs_exist_ok=True)
     own = folder / "test" / "dspgym" / "operator"  # the test program reads JSON, too
     shutil.copy(classes.plugin / "dspgym" / "operator" / "Json.class", own)
-    path = f"{folder / 'test'}:{classes.provided}:{find_libraries().class_path}"
+    newer = f"{classes.chain}:" if has_chain else ""
+    path = f"{folder / 'test'}:{newer}{classes.provided}:{find_libraries().class_path}"
     found = find_java()
     line = [
         str(found.path),

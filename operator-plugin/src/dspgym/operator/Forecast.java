@@ -8,8 +8,11 @@ import org.apache.flink.autoscaler.metrics.ScalingMetricsEvaluatorPlugin;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.jobgraph.JobVertexID;
 
-/** Raises the target rate of a source to its share of a forecast; never lowers it. */
+/** Raises the target rate of a source to its share of a forecast; never lowers anything. */
 final class Forecast {
+
+    private static final ScalingMetric UP = ScalingMetric.SCALE_UP_RATE_THRESHOLD;
+    private static final ScalingMetric DOWN = ScalingMetric.SCALE_DOWN_RATE_THRESHOLD;
 
     private Forecast() {}
 
@@ -39,9 +42,19 @@ final class Forecast {
         double down = capacity(catchUp, forecast, least, restart);
         Map<ScalingMetric, EvaluatedScalingMetric> found = new EnumMap<>(ScalingMetric.class);
         found.put(ScalingMetric.TARGET_DATA_RATE, EvaluatedScalingMetric.avg(forecast));
-        found.put(ScalingMetric.SCALE_UP_RATE_THRESHOLD, EvaluatedScalingMetric.of(up));
-        found.put(ScalingMetric.SCALE_DOWN_RATE_THRESHOLD, EvaluatedScalingMetric.of(down));
+        found.put(UP, atLeast(UP, evaluated, up));
+        found.put(DOWN, atLeast(DOWN, evaluated, down));
         return found;
+    }
+
+    /** A threshold that another evaluator of a chain may have set higher. */
+    private static EvaluatedScalingMetric atLeast(
+            ScalingMetric threshold,
+            Map<ScalingMetric, EvaluatedScalingMetric> evaluated,
+            double least) {
+        EvaluatedScalingMetric before = evaluated.get(threshold);
+        boolean isHigher = before != null && before.getCurrent() > least;
+        return EvaluatedScalingMetric.of(isHigher ? before.getCurrent() : least);
     }
 
     /** The autoscaler's rule: what a vertex must process to carry a rate at a utilization. */

@@ -30,6 +30,7 @@ final class Job {
     private volatile Cycle cycle;
     private volatile long usedNs = System.nanoTime();
     private String said = "";
+    private boolean saidSecond;
 
     private Job(Object key) {
         this.key = key;
@@ -63,6 +64,22 @@ final class Job {
         Cycle last = cycle;
         Instant at = context.getMetricsHistory().lastKey();
         return last != null && last.at().equals(at) ? last : null;
+    }
+
+    /**
+     * Whether a cycle was begun with the options of a context.
+     *
+     * <p>A chain may name this class twice: the second one, of other options, has no say.
+     */
+    synchronized boolean isAskedBy(Cycle begun, JobAutoScalerContext<?> context) {
+        if (begun.settings().equals(Settings.ofOrNull(context.getConfiguration()))) {
+            return true;
+        }
+        if (!saidSecond) {
+            saidSecond = true;
+            LOG.warn("{}: two evaluators are DspGymEvaluator, and only the first is asked", key);
+        }
+        return false;
     }
 
     /** The last cycle; null before the first. */

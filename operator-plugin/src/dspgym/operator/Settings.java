@@ -50,6 +50,15 @@ record Settings(
     private static final String VERTEX = "vertex.";
     private static final Duration LONGEST = Duration.ofSeconds(1);
 
+    /** Reads the options; null where one is missing or wrong. */
+    static Settings ofOrNull(Configuration given) {
+        try {
+            return of(given);
+        } catch (NoAnswerException error) {
+            return null;
+        }
+    }
+
     /** Reads the options; {@link NoAnswerException} says which one is missing or wrong. */
     static Settings of(Configuration given) {
         Mode mode = mode(given.get(MODE));

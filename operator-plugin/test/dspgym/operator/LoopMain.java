@@ -52,6 +52,8 @@ public final class LoopMain {
         List<ScalingExecutorPlugin<String>> executors = new ArrayList<>();
         plugins.load(ScalingExecutorPlugin.class).forEachRemaining(executors::add);
         out.println(Json.write(List.of(names(evaluators), names(executors))));
+        evaluators.add(new Others.Early());
+        evaluators.add(new Others.Late());
         executors.add(new Others.Adds<>());
         executors.add(new Others.Throws<>());
         Loop loop = new Loop(evaluators, executors);

@@ -5,11 +5,13 @@ import static org.apache.flink.autoscaler.metrics.ScalingMetric.*;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.SortedMap;
@@ -36,6 +38,10 @@ import org.apache.flink.runtime.jobgraph.JobVertexID;
 public final class Loop {
 
     private static final String PREFIX = "job.autoscaler.";
+
+    private static final boolean IS_CHAIN =
+            Arrays.stream(ScalingMetricsEvaluatorPlugin.class.getMethods())
+                    .anyMatch(method -> method.getName().equals("priority"));
 
     private final Collection<ScalingMetricsEvaluatorPlugin> evaluators;
     private final Collection<ScalingExecutorPlugin<String>> executors;
@@ -96,40 +102,54 @@ public final class Loop {
 
     private void evaluate(Given given, JobAutoScalerContext<String> context, Done done) {
         boolean backlog = isBacklog(given);
-        var plugin = evaluator(given.conf());
-        var own =
-                plugin == null
-                        ? null
-                        : new ScalingMetricsEvaluatorPlugin.Context<String>(
-                                context,
-                                stripped(given.conf(), "metrics.custom-evaluator."),
-                                Collections.unmodifiableMap(done.evaluated),
-                                backlog);
+        var upstream = Collections.unmodifiableMap(done.evaluated);
+        Map<ScalingMetricsEvaluatorPlugin.Context<String>, ScalingMetricsEvaluatorPlugin> plugins =
+                new LinkedHashMap<>();
+        for (var chosen : evaluators(given.conf())) {
+            var own = stripped(given.conf(), "metrics.custom-evaluator." + chosen.getKey() + ".");
+            plugins.put(
+                    new ScalingMetricsEvaluatorPlugin.Context<>(context, own, upstream, backlog),
+                    chosen.getValue());
+        }
         for (JobVertexID vertex : given.graph().getVerticesInTopologicalOrder()) {
             var found = builtIn(given, vertex, done.evaluated, backlog);
-            if (plugin != null) {
-                long begunNs = System.nanoTime();
-                try {
-                    Map<ScalingMetric, EvaluatedScalingMetric> incoming =
-                            plugin.evaluateVertexMetrics(
-                                    vertex, Collections.unmodifiableMap(found), own);
-                    incoming.forEach((metric, value) -> found.merge(metric, value, Loop::merged));
-                } catch (Exception error) {
-                    done.caught.add(error.toString());
-                }
-                done.tookMs.add((System.nanoTime() - begunNs) / 1e6);
-            }
+            plugins.forEach((own, plugin) -> ask(plugin, own, vertex, found, done));
             done.evaluated.put(vertex, found);
         }
     }
 
-    private ScalingMetricsEvaluatorPlugin evaluator(Configuration conf) {
-        String name = text(conf, "metrics.custom-evaluators", "").split(";")[0];
-        String type = text(conf, "metrics.custom-evaluator." + name + ".class", "");
-        return evaluators.stream()
-                .filter(one -> one.getClass().getName().equals(type))
-                .findFirst()
-                .orElse(null);
+    /** An evaluator sees what those before it have made; one that throws leaves that as it is. */
+    private static void ask(
+            ScalingMetricsEvaluatorPlugin plugin,
+            ScalingMetricsEvaluatorPlugin.Context<String> own,
+            JobVertexID vertex,
+            Map<ScalingMetric, EvaluatedScalingMetric> found,
+            Done done) {
+        long begunNs = System.nanoTime();
+        try {
+            plugin.evaluateVertexMetrics(vertex, Collections.unmodifiableMap(found), own)
+                    .forEach((metric, value) -> found.merge(metric, value, Loop::merged));
+        } catch (Exception error) {
+            done.caught.add(error.toString());
+        }
+        done.tookMs.add((System.nanoTime() - begunNs) / 1e6);
+    }
+
+    /** Of an operator whose interface has priorities all, by these; of any other the first alone. */
+    private List<Map.Entry<String, ScalingMetricsEvaluatorPlugin>> evaluators(Configuration conf) {
+        List<Map.Entry<String, ScalingMetricsEvaluatorPlugin>> found = new ArrayList<>();
+        List<String> names = List.of(text(conf, "metrics.custom-evaluators", "").split(";"));
+        for (String name : IS_CHAIN ? new LinkedHashSet<>(names) : names.subList(0, 1)) {
+            String type = text(conf, "metrics.custom-evaluator." + name + ".class", "");
+            evaluators.stream()
+                    .filter(one -> one.getClass().getName().equals(type))
+                    .findFirst()
+                    .ifPresent(one -> found.add(Map.entry(name, one)));
+        }
+        if (IS_CHAIN) {
+            found.sort(Comparator.comparingInt(one -> one.getValue().priority()));
+        }
+        return found;
     }
 
     private static EvaluatedScalingMetric merged(
@@ -238,8 +258,9 @@ public final class Loop {
         for (var chosen : chosen(conf)) {
             var own =
                     new ScalingExecutorPlugin.Context<>(
-                            context, stripped(conf, "scaling.custom-executor."));
-            summaries = chosen.apply(own, summaries);
+                            context,
+                            stripped(conf, "scaling.custom-executor." + chosen.getKey() + "."));
+            summaries = chosen.getValue().apply(own, summaries);
             if (summaries == null || summaries.isEmpty()) {
                 done.events.add("ScalingVetoed");
                 return;
@@ -248,15 +269,15 @@ public final class Loop {
         summaries.forEach((vertex, one) -> done.applied.put(vertex, one.getNewParallelism()));
     }
 
-    private List<ScalingExecutorPlugin<String>> chosen(Configuration conf) {
-        List<ScalingExecutorPlugin<String>> found = new ArrayList<>();
+    private List<Map.Entry<String, ScalingExecutorPlugin<String>>> chosen(Configuration conf) {
+        List<Map.Entry<String, ScalingExecutorPlugin<String>>> found = new ArrayList<>();
         for (String name : text(conf, "scaling.custom-executors", "").split(";")) {
             String type = text(conf, "scaling.custom-executor." + name + ".class", "");
             executors.stream()
                     .filter(one -> one.getClass().getName().equals(type))
-                    .forEach(found::add);
+                    .forEach(one -> found.add(Map.entry(name, one)));
         }
-        found.sort(Comparator.comparingInt(ScalingExecutorPlugin::priority));
+        found.sort(Comparator.comparingInt(one -> one.getValue().priority()));
         return found;
     }
 
@@ -348,14 +369,13 @@ public final class Loop {
         return sample.getVertexMetrics().get(vertex).getOrDefault(metric, 0.0);
     }
 
-    private static Configuration stripped(Configuration conf, String kind) {
+    private static Configuration stripped(Configuration conf, String own) {
         Configuration found = new Configuration();
         conf.toMap()
                 .forEach(
                         (key, value) -> {
-                            if (key.startsWith(PREFIX + kind)) {
-                                String own = key.substring((PREFIX + kind).length());
-                                found.setString(own.substring(own.indexOf('.') + 1), value);
+                            if (key.startsWith(PREFIX + own)) {
+                                found.setString(key.substring((PREFIX + own).length()), value);
                             }
                         });
         return found;
