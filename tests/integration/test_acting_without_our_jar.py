@@ -188,7 +188,7 @@ class TestWhatIsRefusedBeforeTheStart:
     def test_a_program_that_nobody_tells_its_tasks(self, on_default):
         on_default.edit(program(on_default, arguments=on_default.arguments), flatmap=1)
         said = refused(on_default, *ACTS)
-        assert "always gives source, flatmap, count the same number of tasks" in said
+        assert "always gives flatmap, count the same number of tasks" in said
 
     def test_a_jar_that_nobody_has(self, on_default):
         on_default.edit(program(on_default, jar="no.jar"), flatmap=1)

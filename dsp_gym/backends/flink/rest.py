@@ -266,14 +266,29 @@ class FlinkRest:
         Returns:
             False where only savepoints are taken of it.
         """
-        try:
-            config = self.get(f"/jobs/{job_id}/checkpoints/config")
-        except FlinkError as error:
-            if error.reason != "NotFound":
-                raise
+        config = self._checkpointing(job_id)
+        if config is None:
             return False
         with self.reading():
             return int(config["interval"]) < _NEVER_MS
+
+    def checkpoints_after_ends(self, job_id: str) -> bool:
+        """Ask whether checkpoints and savepoints are possible once a task has read all there was.
+
+        Returns:
+            True, Flink's default, also where it does not tell.
+        """
+        config = self._checkpointing(job_id) or {}
+        return config.get("checkpoints_after_tasks_finish") is not False
+
+    def _checkpointing(self, job_id: str) -> Json:
+        """How a job writes checkpoints; None where it writes none."""
+        try:
+            return self.get(f"/jobs/{job_id}/checkpoints/config")
+        except FlinkError as error:
+            if error.reason != "NotFound":
+                raise
+            return None
 
     def arguments(self, job_id: str) -> dict[str, str]:
         """Ask for the program arguments that a job of ours was submitted with.

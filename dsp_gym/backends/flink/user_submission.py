@@ -179,7 +179,11 @@ class UserSubmission(Submission):
         self._check_graph(plan, {str(one["id"]): str(one["name"]) for one in job["vertices"]})
         if self.is_adaptive:
             return
-        scaled = [v for v in self.spec.vertices if v.scalable and v.max_parallelism > 1]
+        scaled = [
+            v
+            for v in self.spec.vertices
+            if v.kind != "source" and v.scalable and v.max_parallelism > 1
+        ]
         other = {v.name: runs[v.name] % v.max_parallelism + 1 for v in scaled}
         moved = self._plan(rest, Configuration({**runs, **other}, {})).parallelism
         kept = [name for name in other if moved.get(self.vertex_ids[name]) != other[name]]

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -50,6 +50,10 @@ class Unreached(FlinkError):
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.status = status
+
+
+def _ended(sources: Sequence[str]) -> str:
+    return f"{', '.join(sources)} {'has' if len(sources) == 1 else 'have'} read all there was"
 
 
 class CameUp(Exception):
@@ -458,16 +462,37 @@ class OneJobActuator(JobActuator):
             FlinkError: The cluster or the job takes no changes; the remedy says what would help.
         """
         job = self._read()
+        self._check_ended(job)
+        self._check_way(job)
+
+    def _check_ended(self, job: RunningJob) -> None:
+        """Refuse a job of which more has ended than some of its sources, each with all its tasks.
+
+        Flink starts a vertex that has ended as ended, if a checkpoint says so; such a source keeps
+        its tasks.
+        """
         with self.rest.reading():
             found = vertices_of(self.rest.job(job.id), self.spec)
-            over = [name for name, one in found.items() if one["tasks"].get("FINISHED", 0)]
-        if over:
+            ended = {name: int(one["tasks"].get("FINISHED", 0)) for name, one in found.items()}
+            runs = {name: int(one["parallelism"]) for name, one in found.items()}
+        sources = [one.name for one in self.spec.vertices if one.kind == "source"]
+        over = [name for name in sources if ended[name] == runs[name]]
+        torn = [name for name, tasks in ended.items() if tasks and name not in over]
+        if not over and not torn:
+            return
+        if torn or len(over) == len(sources):
+            why = f"tasks of {', '.join(torn)} have ended" if torn else _ended(over)
             raise FlinkError(
-                f"job {self.job_name!r} cannot be rescaled: {', '.join(over)} has read all there "
-                "was, and would begin anew",
+                f"job {self.job_name!r} cannot be rescaled: {why}",
                 remedy="Leave out --apply, or act on a job whose sources do not end.",
             )
-        self._check_way(job)
+        if not self.rest.checkpoints_after_ends(job.id):
+            raise FlinkError(
+                f"job {self.job_name!r} cannot be rescaled: {_ended(over)}, and Flink writes no "
+                "checkpoint after that",
+                remedy="Set execution.checkpointing.checkpoints-after-tasks-finish: true, which is "
+                "Flink's default.",
+            )
 
     def _check_way(self, job: RunningJob) -> None:
         """Refuse where the way by which this actuator changes a job is not open."""

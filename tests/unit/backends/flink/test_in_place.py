@@ -18,6 +18,7 @@ from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.errors import FlinkError
+from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
 from tests.answering import answering, tell
 from tests.fakes.justin_endpoint import JOB_ID, JustinCluster, served
@@ -60,10 +61,48 @@ class TestAJobThatSomebodyElseSubmitted:
             told.answers["/jobs/a1/checkpoints/config"] = {"interval": 5000}
             yield told
 
-    def ready(self, flink):
-        with AdaptiveActuator(FlinkRest(flink.url), "mine", line()) as actuator:
+    def ready(self, flink, spec=None):
+        with AdaptiveActuator(FlinkRest(flink.url), "mine", spec or line()) as actuator:
             actuator.check_ready()
             return actuator._read().configuration
+
+    def joined(self, flink, **ended):
+        """A job of two sources; tasks that have ended, by vertex."""
+        spec = line().model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        spec["vertices"].insert(0, {"name": "table", "kind": "source", "cpu_us_per_record": 1})
+        spec["vertices"][2]["inputs"].append({"from": "table"})
+        table = {"id": "v-table", "name": "Source: table", "parallelism": 2, "tasks": {}}
+        vertices = [table, *flink.answers["/jobs/a1"]["vertices"]]
+        for one in vertices:
+            over = ended.get(one["id"].removeprefix("v-"), 0)
+            one["tasks"] = {"RUNNING": one["parallelism"] - over, "FINISHED": over}
+        flink.answers["/jobs/a1"]["vertices"] = vertices
+        return JobSpec.model_validate(spec)
+
+    def test_is_rescaled_once_one_of_its_sources_has_ended(self, flink):
+        spec = self.joined(flink, table=2)
+        assert self.ready(flink, spec).parallelism["table"] == 2
+
+    @pytest.mark.parametrize(
+        ("ended", "said"),
+        [
+            ({"table": 1}, "tasks of table have ended"),
+            ({"table": 2, "map": 3}, "tasks of map have ended"),
+            ({"table": 2, "source": 4}, "table, source have read all there was"),
+        ],
+    )
+    def test_is_left_alone_where_more_has_ended(self, flink, ended, said):
+        spec = self.joined(flink, **ended)
+        with pytest.raises(FlinkError, match=said):
+            self.ready(flink, spec)
+
+    def test_is_left_alone_where_no_checkpoint_is_written_after_an_end(self, flink):
+        flink.answers["/jobs/a1/checkpoints/config"]["checkpoints_after_tasks_finish"] = False
+        self.ready(flink)
+        spec = self.joined(flink, table=2)
+        with pytest.raises(FlinkError, match=r"table has read all .*no checkpoint after") as raised:
+            self.ready(flink, spec)
+        assert "checkpoints-after-tasks-finish: true" in str(raised.value.remedy)
 
     def test_is_rescaled_in_place_at_the_levels_of_its_job_file(self, flink):
         assert self.ready(flink).parallelism == {"source": 4, "map": 3, "sink": 1}

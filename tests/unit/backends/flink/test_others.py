@@ -193,7 +193,7 @@ class TestReadiness:
             acting(JustinActuator)
         assert "where.actuator: resubmit" in str(raised.value.remedy)
 
-    def test_a_source_that_has_ended_would_begin_anew(self, job, acting):
+    def test_a_job_whose_only_source_has_ended_is_left_alone(self, job, acting):
         job.finished = True
         with pytest.raises(FlinkError, match="source has read all there was"):
             acting()[0].check_ready()

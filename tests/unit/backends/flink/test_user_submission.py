@@ -154,10 +154,14 @@ class TestAProgramOfAnotherJob:
 
     def test_always_builds_the_same_tasks(self, flink):
         flink.answers["/jars/1_words.jar/plan"] = plan("mine", dict.fromkeys(IDS.values(), 1))
-        with pytest.raises(FlinkError, match=r"always gives source, map the same .*'\{source\}'"):
+        with pytest.raises(FlinkError, match=r"always gives map the same .*'\{map\}'"):
             check(flink)
         adaptive(flink)  # which takes them beside the submission
         check(flink)
+
+    def test_may_keep_the_tasks_of_its_sources(self, flink):
+        own = OWN.model_copy(update={"arguments": ("--tasks", "4,{map}")})
+        check(flink, own)
 
     def test_builds_other_tasks_than_are_wanted(self, flink):
         job, rest = found(flink), FlinkRest(flink.url)
