@@ -6,11 +6,12 @@ import os
 import shutil
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 from playwright.sync_api import ConsoleMessage, Error, sync_playwright
 
-__all__ = ["BROWSER", "CONTRASTS", "Browser", "executable"]
+__all__ = ["BROWSER", "CONTRASTS", "Browser", "executable", "looks"]
 
 WAIT_MS = 60_000
 
@@ -25,6 +26,25 @@ BROWSER = pytest.mark.skipif(
     executable() is None and "CI" not in os.environ, reason="no Chromium on the PATH"
 )
 """For tests that need a browser. In CI a missing one is a failure."""
+
+
+SCHEMES = ("light", "dark")
+
+
+def looks(*widths: int) -> list[Any]:
+    """Widths, px, and colour schemes of a page, for `pytest.mark.parametrize`.
+
+    Widths decide where things stand, schemes their colours: `make test` opens every width, and both
+    schemes by turns; `make validate` the other half.
+    """
+    return [
+        pytest.param(
+            width, scheme, marks=pytest.mark.validate if (number + which) % 2 else (),
+            id=f"{width}-{scheme}",
+        )
+        for number, width in enumerate(widths)
+        for which, scheme in enumerate(SCHEMES)
+    ]  # fmt: skip
 
 
 CONTRASTS = """(() => {

@@ -183,6 +183,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if slow else None
 
 
+@functools.cache
 def _in_slow_folder(file: Path) -> bool:
     return any(file.is_relative_to(ROOT / "tests" / folder) for folder in SLOW_FOLDERS)
 

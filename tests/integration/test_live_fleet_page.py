@@ -10,7 +10,7 @@ from dsp_gym.control.serve.status import StatusBoard
 from dsp_gym.control.verdict_summary import Block, SavingRange, VerdictSummary
 from dsp_gym.whatif.follow import Follower
 from dsp_gym.whatif.result import Trust
-from tests.browser import BROWSER, CONTRASTS, Browser
+from tests.browser import BROWSER, CONTRASTS, Browser, looks
 from tests.unit.control.serve.conftest import session_of
 
 pytestmark = [pytest.mark.slow, BROWSER]
@@ -110,8 +110,7 @@ def fits(browser: Browser, width: int) -> None:
     assert browser.errors == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "scheme"), looks(*WIDTHS))
 def test_twins_and_sixteen_vertices_fit(browser, watched, width, scheme):
     opened(browser, watched.server.url, width, scheme)
     browser.wait_for("#twin-curves canvas")
@@ -160,8 +159,7 @@ def test_twins_of_a_wrong_model_show_why_and_nothing_else(browser, watched):
         write_twins(folder, kept)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "scheme"), looks(*WIDTHS))
 def test_a_manager_sees_what_is_spent_saved_and_wrong(browser, fleet, width, scheme):
     browser.page.emulate_media(color_scheme=scheme)
     browser.page.set_viewport_size({"width": width, "height": 900})
@@ -190,8 +188,7 @@ def test_a_manager_sees_what_is_spent_saved_and_wrong(browser, fleet, width, sch
     browser.keep_picture(f"fleet-live-{width}-{scheme}")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "scheme"), looks(*WIDTHS))
 def test_the_page_of_a_job_leads_with_the_policy_of_the_verdict(browser, fleet, width, scheme):
     opened(browser, f"{fleet.server.url}/?job=team-3-orders-27", width, scheme)
     browser.wait_for("#verdict:not(:empty)")

@@ -11,7 +11,7 @@ from dsp_gym.whatif.fleet_page import write_report
 from dsp_gym.whatif.policies import named_entrants
 from spark_pipelines.quality.report import quality_of, report_html
 from tests import frontiers
-from tests.browser import BROWSER, CONTRASTS, Browser
+from tests.browser import BROWSER, CONTRASTS, Browser, looks
 from tests.unit.calibration.reports import calibrated, measured
 from tests.unit.spark_pipelines.quality_datasets import made
 from tests.unit.whatif.histories import document, history
@@ -109,8 +109,7 @@ def fleet_job(tmp_path_factory):
     return next(folder.glob("job-1-*.html"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400, 2560])
+@pytest.mark.parametrize(("width", "scheme"), looks(390, 1400, 2560))
 @pytest.mark.parametrize("name", PAGES)
 def test_a_report_fits_every_width_in_both_schemes(tab, request, name, width, scheme):
     tab.page.set_viewport_size({"width": width, "height": 900})
@@ -126,8 +125,7 @@ def test_a_report_fits_every_width_in_both_schemes(tab, request, name, width, sc
     assert tab.errors == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize(("width", "scheme"), looks(360, 1400))
 def test_of_a_fleet_every_job_is_readable_on_a_phone(tab, fleet, width, scheme):
     """The rows of the jobs are cards there: nothing of them has to be scrolled sideways."""
     tab.page.set_viewport_size({"width": width, "height": 800})

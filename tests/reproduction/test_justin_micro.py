@@ -7,9 +7,12 @@ import pytest
 from dsp_gym.studies.reproduce.justin import justin_micro, rates_per_s
 
 
-@pytest.mark.parametrize("check", justin_micro(), ids=lambda check: check.name)
-def test_justin_section_3(check):
-    assert check.passed, f"{check.claim}: published {check.published}, ours {check.ours}"
+def test_justin_section_3():
+    checks = justin_micro()
+    assert len(checks) > 3
+    wrong = [check for check in checks if not check.passed]
+    said = [f"{one.claim}: published {one.published}, ours {one.ours}" for one in wrong]
+    assert not wrong, said
 
 
 @pytest.mark.parametrize("workload", ["read", "write", "update"])

@@ -116,6 +116,14 @@ def _module(name: str | None) -> Path | None:
     return file if (name or "").split(".")[0] in PACKAGES and file.is_file() else None
 
 
+def _is_of_re(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and f"{node.value.id}.{node.attr}" in CALLS
+    )
+
+
 def expressions(file: Path) -> Iterator[Expression]:
     """The expressions of a module, by every way in which they may be applied."""
     names, at = _names(file), str(file.relative_to(ROOT))
@@ -126,11 +134,9 @@ def expressions(file: Path) -> Iterator[Expression]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and node.args):
+        if not (isinstance(node, ast.Call) and node.args and _is_of_re(node.func)):
             continue
         called = ast.unparse(node.func)
-        if called not in CALLS:
-            continue
         pattern, said = names.text(node.args[0]), ast.unparse(node.args[0])
         given = [*node.args[1:], *(keyword.value for keyword in node.keywords)]
         flags = sum(FLAGS.get(ast.unparse(one), 0) for one in given)
