@@ -77,6 +77,12 @@ layers: $(STAMP)
 	$@/bin/python -m pip install --quiet checkov==3.3.30
 	@touch $@
 
+# A server of the API of S3; its boto3 wants an older python-dateutil than Kubernetes' client.
+.venv-moto: constraints.txt
+	test -x $@/bin/python || $(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet flask==3.1.3 flask-cors==6.0.2 'moto[s3]==5.2.1'
+	@touch $@
+
 # RL libraries that nothing else here needs; the rest, torch too, they find in the environment of all.
 # RLlib and CleanRL pin another Gymnasium, which they get. So does d3rlpy, an old one without vector
 # environments as they are now: it gets the present one, and its other requirements by name.
@@ -183,7 +189,7 @@ film: $(STAMP)  ## Draw the README's film: DS2 and the planner on an unseen job 
 	$(BIN)/dsp-gym simulate nexmark-q11 --policies ds2,planner --load day-with-crowds --duration 24h \
 		--plot docs/figures/ds2-and-planner.gif
 
-validate: $(STAMP) .venv-checkov .venv-clients .venv-cleanrl .venv-d3rlpy .venv-rllib .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
+validate: $(STAMP) .venv-checkov .venv-clients .venv-cleanrl .venv-d3rlpy .venv-moto .venv-rllib .venv-sbom validate-flink validate-spark  ## Run what takes long (six hours) and write its figures to docs/figures/.
 	$(BIN)/python -m pytest -q -n 0 -m 'validate and not acting'
 	$(BIN)/python -m pytest -q -n 0 -m 'not validate' tests/properties tests/contracts tests/envs tests/unit
 	$(BIN)/python -m pytest -q -n 0 -m acting --record-releases

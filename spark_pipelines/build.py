@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import parse_json
+from dsp_gym.datasets.delta import REPORTS, TABLES, DatasetHome
 from dsp_gym.datasets.encoding import Encoding
 from dsp_gym.datasets.manifest import (
     DatasetManifest,
@@ -24,23 +25,30 @@ from dsp_gym.datasets.manifest import (
     SourceRecord,
     TableRecord,
     content_of,
-    read_files,
 )
+from dsp_gym.datasets.reader import Dataset
 from dsp_gym.errors import DatasetError, DspGymError
 from dsp_gym.job.spec import JobSpec
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.faults import spark_faults
 from spark_pipelines.pipeline import Made, made_of
-from spark_pipelines.plan import PIPELINE, BuildPlan, inputs_of, merged, plan_of, specs_of
+from spark_pipelines.plan import (
+    PIPELINE,
+    BuildPlan,
+    closed_days,
+    inputs_of,
+    merged,
+    plan_of,
+    specs_of,
+)
+from spark_pipelines.publication import Publication
 from spark_pipelines.quality.verdicts import outcomes_of, prove
 from spark_pipelines.session import spark_session
 from spark_pipelines.sources import Inputs, Partition, SourceFacts, reader_of
 from spark_pipelines.store import (
     Store,
-    drop_kept,
     kept,
     partitions_in,
-    record,
     write_table,
 )
 
@@ -69,15 +77,20 @@ class Observer:
 class Built:
     """What a build came to."""
 
-    folder: Path  # of the dataset
+    home: DatasetHome
     manifest: DatasetManifest
     is_new: bool  # False: every partition was there already, nothing was published
     made: int  # partitions that were made
     kept: int  # partitions that were taken over
     lost: tuple[Partition, ...]  # kept, though no source has them any more
+    late: tuple[Partition, ...]  # closed, though their inputs changed
     accounting: dict[str, int]  # of the partitions that were made
     notes: tuple[str, ...]
     seconds: dict[str, float]  # by stage
+
+    def report(self, file: str) -> str:
+        """A file of the report: its path, or its address in object storage."""
+        return self.home.at(REPORTS, str(self.manifest.revision), file)
 
 
 @dataclass
@@ -104,15 +117,18 @@ def build(
     master: str | None = None,
     rebuild: bool = False,
     observer: Observer | None = None,
+    late_s: float | None = None,
 ) -> Built:
     """Build a dataset, or what is new of it.
 
     Args:
         config: what it is made of.
-        out: its folder; on a cluster, one that every machine sees.
+        out: its folder; on a cluster, one that every machine sees; or an address such as
+            `s3://bucket/name`, to which this process takes what was built.
         master: of Spark; None: all cores of this machine.
         rebuild: remake every partition, and drop those that no source holds.
         observer: follows the progress.
+        late_s: days are closed so many seconds behind the newest one; None: none is.
 
     Returns:
         What was made, kept and published.
@@ -123,42 +139,32 @@ def build(
     store, stages = Store(out), _Stages(observer or Observer())
     stages.observer.begin(len(config.tables) + 7)
     with store.locked():
-        store.folder.joinpath(".staging").mkdir(exist_ok=True)
+        store.work.joinpath(".staging").mkdir(exist_ok=True)
         last = store.current()
         with stages("sources", ", ".join(config.source_names())):
             facts = _surveyed(config, store)
             specs = specs_of(facts)
             inputs = inputs_of(facts, config, specs)
-        plan = plan_of(inputs, last, rebuild=rebuild)
+        closed = set() if late_s is None else closed_days(facts, last, late_s)
+        plan = plan_of(inputs, last, rebuild=rebuild, closed=closed)
         if last is not None and not plan.stale and len(plan.kept) == len(last.partitions):
             store.clean()
-            return _up_to_date(store, last, plan, facts, stages)
+            return _built(store, last, plan, facts, None, stages)
         building = store.begin(plan.build_id)
         counts = _made(config, facts, specs, plan, building, master, stages)
         _judge(config, facts, counts)
+        publication = Publication(store.home, last)
         with stages("content", f"{len(plan.stale)} partitions"):
-            manifest = _manifest(config, store, last, plan, facts, specs, building, counts)
+            manifest = _manifest(config, publication, plan, facts, specs, building, counts)
         with stages("report"):
-            from spark_pipelines.quality.report import write_report
+            from spark_pipelines.quality.report import report_of
 
-            write_report(building, manifest)
+            report = report_of(Dataset(store.home, manifest))
         with stages("publish", f"revision {manifest.revision}"):
-            for leftover in (building / _COUNTS, *building.glob(".done-*")):
-                leftover.unlink()
-            drop_kept(building)
-            store.publish(building, manifest)
+            publication.publish(manifest, report)
+            store.clean()
             _drop_unused_staging(store, facts)
-    return Built(
-        store.folder,
-        manifest,
-        True,
-        len(plan.stale),
-        len(plan.kept),
-        plan.lost,
-        merged(counts.values()),
-        _notes(facts),
-        stages.seconds,
-    )
+    return _built(store, manifest, plan, facts, counts, stages)
 
 
 def _surveyed(config: DatasetConfig, store: Store) -> list[SourceFacts]:
@@ -286,9 +292,11 @@ def _add_counts(made: Made, found: dict[Partition, dict[str, int]]) -> None:
 
 
 def _add_findings(building: Path, found: dict[Partition, dict[str, int]]) -> None:
+    from pyarrow.parquet import ParquetFile
+
     for (job, day), folder in partitions_in(building, "findings").items():
-        rows = read_files(sorted(folder.glob("*.parquet")))
-        told = Counter([] if rows is None else rows["check"].to_pylist())
+        read = [ParquetFile(file).read(["check"])["check"] for file in folder.glob("*.parquet")]
+        told = Counter(check for column in read for check in column.to_pylist())
         _count(found, job, day, {f"told:{check}": count for check, count in told.items()})
 
 
@@ -343,41 +351,37 @@ def _quarantined(total: Mapping[str, int]) -> dict[str, int]:
 
 def _manifest(
     config: DatasetConfig,
-    store: Store,
-    last: DatasetManifest | None,
+    publication: Publication,
     plan: BuildPlan,
     facts: Sequence[SourceFacts],
     specs: Mapping[str, JobSpec],
     building: Path,
     counts: Mapping[Partition, Mapping[str, int]],
 ) -> DatasetManifest:
-    """Hash what was made, link what was kept, and write down both."""
+    """Hash what was made, and commit it with what is kept, table by table."""
+    last = publication.last
     revision = 1 if last is None else last.revision + 1
-    made = {table.name: partitions_in(building, table.name) for table in _tables(building)}
-    records = []
-    for partition, inputs_sha256 in sorted(plan.stale.items()):
-        tables = {
-            name: record(building, folders[partition])
-            for name, folders in made.items()
-            if partition in folders
-        }
-        records.append(
-            PartitionRecord(
-                job=partition[0],
-                day=partition[1],
-                inputs_sha256=inputs_sha256,
-                revision=revision,
-                tables=tables,
-                accounting=dict(sorted(counts.get(partition, {}).items())),
-            )
+    made = {name: partitions_in(building, name) for name in _tables(building)}
+    names = {name for name, found in made.items() if found}
+    names.update(name for old in plan.kept for name in old.tables)
+    versions, told = dict[str, int](), dict[Partition, dict[str, TableRecord]]()
+    for name in sorted(names):
+        kept = {(p.job, p.day) for p in plan.kept if name in p.tables}
+        versions[name], new = publication.commit(name, made.get(name, {}), kept)
+        for partition, table in new.items():
+            told.setdefault(partition, {})[name] = table
+    new_ones = (
+        PartitionRecord(
+            job=partition[0],
+            day=partition[1],
+            inputs_sha256=inputs_sha256,
+            revision=revision,
+            tables=told.get(partition, {}),
+            accounting=dict(sorted(counts.get(partition, {}).items())),
         )
-    for old in plan.kept:
-        assert last is not None  # where partitions are kept there is one
-        for table in old.tables.values():
-            for file in table.files:
-                store.link(file, last.revision, building)
-        records.append(old)
-    records.sort(key=lambda p: (p.job, p.day))
+        for partition, inputs_sha256 in plan.stale.items()
+    )
+    records = sorted([*plan.kept, *new_ones], key=lambda p: (p.job, p.day))
     jobs = {job: spec.model_dump(mode="json", by_alias=True) for job, spec in specs.items()}
     detail: dict[str, object] = {"pipeline": PIPELINE}
     if "transitions" in config.tables:
@@ -388,7 +392,8 @@ def _manifest(
         content_sha256=content_of(records),
         config=config.model_dump(mode="json", by_alias=True),
         versions=_versions(),
-        sources=tuple(_source(source) for source in facts),
+        sources=tuple(source_record(source) for source in facts),
+        tables=versions,
         jobs={**({} if last is None else last.jobs if plan.lost else {}), **jobs},
         partitions=tuple(records),
         splits=_splits(records),
@@ -397,8 +402,8 @@ def _manifest(
     )
 
 
-def _tables(building: Path) -> list[Path]:
-    return sorted(folder for folder in (building / "tables").glob("*") if folder.is_dir())
+def _tables(building: Path) -> list[str]:
+    return sorted(folder.name for folder in (building / TABLES).glob("*") if folder.is_dir())
 
 
 def _splits(records: Sequence[PartitionRecord]) -> dict[str, dict[str, int]]:
@@ -410,7 +415,12 @@ def _splits(records: Sequence[PartitionRecord]) -> dict[str, dict[str, int]]:
     return {name: splits for name, splits in found.items() if splits}
 
 
-def _source(facts: SourceFacts) -> SourceRecord:
+def source_record(facts: SourceFacts) -> SourceRecord:
+    """A source as the manifest keeps it.
+
+    Returns:
+        Its name, kind, path, clock, pieces and notes.
+    """
     pieces = tuple(
         PieceRecord(name=p.name, sha256=p.sha256, rows=p.rows, partitions=p.partitions)
         for p in facts.pieces
@@ -426,30 +436,37 @@ def _source(facts: SourceFacts) -> SourceRecord:
 
 
 def _versions() -> dict[str, str]:
-    names = ("dsp-gym", "pyspark", "pyarrow", "numpy")
+    names = ("dsp-gym", "pyspark", "pyarrow", "numpy", "deltalake")
     return {"python": platform.python_version(), **{n: metadata.version(n) for n in names}}
 
 
-def _up_to_date(
+def _built(
     store: Store,
-    last: DatasetManifest,
+    manifest: DatasetManifest,
     plan: BuildPlan,
     facts: Sequence[SourceFacts],
+    counts: Mapping[Partition, Mapping[str, int]] | None,
     stages: _Stages,
 ) -> Built:
+    """Say what a build came to; without counts nothing was made."""
     return Built(
-        store.folder, last, False, 0, len(plan.kept), plan.lost, {}, _notes(facts), stages.seconds
+        home=store.home,
+        manifest=manifest,
+        is_new=counts is not None,
+        made=len(plan.stale),
+        kept=len(plan.kept),
+        lost=plan.lost,
+        late=plan.late,
+        accounting=merged((counts or {}).values()),
+        notes=tuple(f"{source.name}: {note}" for source in facts for note in source.notes),
+        seconds=stages.seconds,
     )
-
-
-def _notes(facts: Sequence[SourceFacts]) -> tuple[str, ...]:
-    return tuple(f"{source.name}: {note}" for source in facts for note in source.notes)
 
 
 def _drop_unused_staging(store: Store, facts: Sequence[SourceFacts]) -> None:
     """Files of sources that were staged for another content than this one."""
     used = {piece.file for source in facts for piece in source.pieces}
-    for file in store.folder.joinpath(".staging").rglob("*.parquet"):
+    for file in store.work.joinpath(".staging").rglob("*.parquet"):
         if file not in used:
             file.unlink()
             file.with_suffix(".json").unlink(missing_ok=True)

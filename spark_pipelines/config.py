@@ -165,13 +165,16 @@ class DatasetConfig(ConfigModel):
     )
     splits: SplitsConfig = Field(default_factory=SplitsConfig, description="train and test")
     rows_per_file: int = Field(
-        1_000_000, ge=1000, description="largest number of rows of one Parquet file"
+        1_000_000,
+        ge=1000,
+        description="largest number of rows of a Parquet file of the build; published files are "
+        "cut at 100 MiB",
     )
     late_s: float = Field(
         2 * 86_400.0,
         ge=0,
-        description="`--follow` closes a day when the newest row is so many seconds past its end; "
-        "files that arrive for a closed day are counted and set aside until the next plain build",
+        description="`--follow` closes a day so many seconds before the newest one began; what "
+        "arrives for a closed day waits for the next plain build",
     )
     spark: dict[str, str] = Field(
         default_factory=dict,

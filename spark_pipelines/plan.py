@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from dsp_gym.datasets.encoding import EncodingConfig
 from dsp_gym.datasets.manifest import DatasetManifest, PartitionRecord
@@ -12,6 +13,7 @@ from dsp_gym.job.catalog import job_hash
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import document_sha256
 from spark_pipelines.config import DatasetConfig
+from spark_pipelines.days import day_of
 from spark_pipelines.sources import Partition, SourceFacts
 
 PIPELINE = 1
@@ -25,6 +27,7 @@ class BuildPlan:
     stale: Mapping[Partition, str]  # to be made, with the hash of their inputs
     kept: tuple[PartitionRecord, ...]  # taken over as they are
     lost: tuple[Partition, ...]  # taken over, though no source holds them any more
+    late: tuple[Partition, ...]  # closed: as they are, or left out, though their inputs changed
 
     @property
     def build_id(self) -> str:
@@ -83,7 +86,11 @@ def inputs_of(
 
 
 def plan_of(
-    inputs: Mapping[Partition, str], last: DatasetManifest | None, *, rebuild: bool = False
+    inputs: Mapping[Partition, str],
+    last: DatasetManifest | None,
+    *,
+    rebuild: bool = False,
+    closed: Collection[Partition] = (),
 ) -> BuildPlan:
     """Compare the inputs with those of the last revision.
 
@@ -91,19 +98,51 @@ def plan_of(
         inputs: from `inputs_of`.
         last: the last revision's manifest; None: there is none.
         rebuild: remake everything; what no source holds is dropped.
+        closed: from `closed_days`; they are not made, again or for the first time.
 
     Returns:
-        Partitions to be made, kept, and lost.
+        Partitions to be made, kept, lost, and late.
     """
     known = {} if last is None or rebuild else {(p.job, p.day): p for p in last.partitions}
-    stale = {
+    changed = {
         partition: sha256
         for partition, sha256 in inputs.items()
         if partition not in known or known[partition].inputs_sha256 != sha256
     }
+    stale = {partition: sha256 for partition, sha256 in changed.items() if partition not in closed}
     kept = tuple(p for partition, p in known.items() if partition not in stale)
     lost = tuple(partition for partition in known if partition not in inputs)
-    return BuildPlan(stale, kept, lost)
+    return BuildPlan(stale, kept, lost, tuple(sorted(changed.keys() - stale.keys())))
+
+
+def closed_days(
+    facts: Sequence[SourceFacts], last: DatasetManifest | None, late_s: float
+) -> set[Partition]:
+    """The partitions that the watermark has passed.
+
+    The watermark of a source is the beginning of its newest published day, less `late_s`. A day is
+    closed when it has passed it in all sources that hold rows of it. Days of a run's own clock
+    never are.
+
+    Returns:
+        Pairs (job, day).
+    """
+    newest = {
+        source.name: max(
+            (day for piece in source.pieces for _, day in piece.partitions), default=""
+        )
+        for source in (() if last is None else last.sources)
+    }
+    held, still_open = set[Partition](), set[Partition]()
+    for source in facts:
+        held |= source.partitions()
+        begins = newest.get(source.name, "")
+        if source.clock == "unix" and begins:
+            watermark = day_of(datetime.fromisoformat(f"{begins}T00:00Z").timestamp() - late_s)
+            still_open |= {one for one in source.partitions() if one[1] >= watermark}
+        else:
+            still_open |= source.partitions()
+    return held - still_open
 
 
 def _settings(config: DatasetConfig, specs: Mapping[str, JobSpec]) -> str:

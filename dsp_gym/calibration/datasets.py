@@ -62,7 +62,7 @@ class Tables(Protocol):
     """What is asked of a dataset; `dsp_gym.datasets.reader.Dataset` stands above this package."""
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> str | Path:
         """Where it is."""
 
     @property

@@ -83,7 +83,10 @@ def build(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder. Default: runs/datasets/NAME.")
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Folder, or s3://bucket/name. Default: runs/datasets/NAME."
+        ),
     ] = None,
     master: Annotated[
         str | None,
@@ -113,11 +116,12 @@ def build(
     arrive whole: written under a name that begins with a dot, then renamed.
     """
     from dsp_gym.config.files import find, load_model
+    from dsp_gym.datasets.delta import DATASETS
 
     pipeline = _pipeline("build" if follow is None else "streaming")
     model: Any = importlib.import_module("spark_pipelines.config").DatasetConfig
     wanted = load_model(model, "datasets", find("datasets", config))
-    folder = out or Path("runs/datasets") / wanted.name
+    folder = out or str(DATASETS / wanted.name)
     try:
         if follow is None:
             _build(pipeline, wanted, folder, master, rebuild, track, as_json)
@@ -135,7 +139,7 @@ def build(
 def _build(
     pipeline: Any,
     wanted: Any,
-    folder: Path,
+    folder: str,
     master: str | None,
     rebuild: bool,
     track: str | None,
@@ -156,7 +160,7 @@ def _build(
         typer.echo(f"MLflow   run {record} in {tracking.uri}")
 
 
-def _follow(looks: Iterator[Any], folder: Path, as_json: bool) -> None:
+def _follow(looks: Iterator[Any], folder: str, as_json: bool) -> None:
     """Print one line per look."""
     for seen in looks:
         built = seen.built if seen.built is not None and seen.built.is_new else None
@@ -164,7 +168,8 @@ def _follow(looks: Iterator[Any], folder: Path, as_json: bool) -> None:
             "folder": folder,
             "arrived": seen.arrived,
             "late": seen.late,
-            "refused": seen.refused,
+            "refused": int(bool(seen.problem)),
+            "problem": seen.problem or None,
             "published": built is not None,
             "revision": None if built is None else built.manifest.revision,
             "partitions": 0 if built is None else built.made,
@@ -175,8 +180,10 @@ def _follow(looks: Iterator[Any], folder: Path, as_json: bool) -> None:
         made = "nothing new"
         if built is not None:
             made = f"revision {look['revision']}, {look['partitions']} partitions made"
-        aside = "".join(f", {look[name]} {name}" for name in ("late", "refused") if look[name])
+        aside = f", {seen.late} closed days left as they are" if seen.late else ""
         typer.echo(f"{look['arrived']} files: {made}{aside}")
+        if seen.problem:
+            typer.echo(f"Nothing was published: {seen.problem}", err=True)
 
 
 def export(
@@ -270,7 +277,7 @@ def _progress() -> Iterator[object]:
 
 def _record(tracker: Tracker, name: str, built: Any, store: str) -> str | None:
     manifest = built.manifest
-    tags = {"kind": "dataset", "folder": str(built.folder), **manifest.versions}
+    tags = {"kind": "dataset", "folder": built.home.uri, **manifest.versions}
     with recorded(tracker, name, tags, store):
         tracker.params(
             {
@@ -284,16 +291,16 @@ def _record(tracker: Tracker, name: str, built: Any, store: str) -> str | None:
         numbers |= {f"accounting/{k.replace(':', '/')}": v for k, v in built.accounting.items()}
         numbers |= {f"seconds/{stage}": seconds for stage, seconds in built.seconds.items()}
         tracker.metrics(numbers, step=manifest.revision)
-        revision = built.folder / "revisions" / str(manifest.revision)
-        for file in ("manifest.json", "quality.json", "quality.html"):
-            tracker.artifact(revision / file)
+        if built.home.folder is not None:
+            for file in ("manifest.json", "quality.json", "quality.html"):
+                tracker.artifact(Path(built.report(file)))
     return recorded_id(tracker)
 
 
 def _summary(built: Any) -> dict[str, Any]:
     manifest = built.manifest
     return {
-        "folder": built.folder,
+        "folder": built.home.uri,
         "revision": manifest.revision,
         "published": built.is_new,
         "content_sha256": manifest.content_sha256,
@@ -303,7 +310,7 @@ def _summary(built: Any) -> dict[str, Any]:
         "accounting": built.accounting,
         "notes": built.notes,
         "seconds": built.seconds,
-        "report": built.folder / "revisions" / str(manifest.revision) / "quality.html",
+        "report": built.report("quality.html"),
     }
 
 

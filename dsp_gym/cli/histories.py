@@ -13,7 +13,7 @@ from dsp_gym.cli.discover import WatchedCluster, found_on
 from dsp_gym.cli.options import refuse_given, refuse_no_url
 from dsp_gym.cli.progress import bar
 from dsp_gym.control.fleet_folder import flink_names
-from dsp_gym.datasets.manifest import REVISIONS
+from dsp_gym.datasets.delta import DATASETS, REVISIONS
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.job.catalog import load_job
@@ -31,9 +31,6 @@ from dsp_gym.whatif.series import holds_series, series_history, series_jobs
 
 DAYS = 14.0
 """Of Prometheus, where the command line says nothing."""
-
-DATASETS = Path("runs/datasets")
-"""Where `dsp-gym dataset build` puts a dataset by its name."""
 
 KEEP = Path("runs/history")
 """Where samples that were fetched from a Prometheus are kept."""

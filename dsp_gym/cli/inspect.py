@@ -57,10 +57,10 @@ def inspect(
 
     Without --repair nothing is written, so a journal may be inspected while it is being written.
     """
-    from dsp_gym.datasets.manifest import CURRENT, REVISIONS
+    from dsp_gym.datasets.delta import REVISIONS
     from dsp_gym.records.base import MANIFEST
 
-    is_dataset = (path / CURRENT).is_file() or (path / REVISIONS).is_dir()
+    is_dataset = (path / REVISIONS).is_dir()
     is_recording = (path / MANIFEST).is_file()
     if repair and (is_dataset or is_recording):
         what = "a dataset" if is_dataset else "a recording"
@@ -87,7 +87,8 @@ def _inspect_dataset(folder: Path, as_json: bool) -> None:
 
     opened = Dataset.open(folder)
     problems = opened.problems()
-    files = sum(len(t.files) for p in opened.manifest.partitions for t in p.tables.values())
+    parts = [opened.parts(name) for name in opened.manifest.tables]
+    files = sum(len(some) for by_partition in parts for some in by_partition.values())
     left = [file for part, _, _ in os.walk(opened.folder) for file in left_in(Path(part))]
     if as_json:
         manifest = opened.manifest.model_dump(mode="json", by_alias=True)
@@ -109,6 +110,8 @@ def _inspect_dataset(folder: Path, as_json: bool) -> None:
 
 
 def _print_dataset(opened: Dataset) -> None:
+    from dsp_gym.datasets.delta import REPORTS
+
     manifest = opened.manifest
     typer.echo(f"{manifest.name}, revision {manifest.revision}, content {manifest.content_sha256}")
     names = tables_of(manifest)
@@ -126,7 +129,7 @@ def _print_dataset(opened: Dataset) -> None:
     typer.echo()
     print_table(columns, sources, right=columns[4:])
     print_accounting(manifest.accounting)
-    typer.echo(f"\nreport   {opened.folder / 'quality.html'}")
+    typer.echo(f"\nreport   {opened.home.at(REPORTS, str(manifest.revision), 'quality.html')}")
 
 
 def tables_of(manifest: DatasetManifest) -> list[str]:

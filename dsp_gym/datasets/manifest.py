@@ -1,10 +1,10 @@
-"""`manifest.json` of a dataset's revision: what it was made from, what it holds, and its hashes.
+"""The manifest of a dataset's revision: what it was made from, what it holds, and its hashes.
 
-    DATASET/CURRENT                      the number of the published revision
-    DATASET/revisions/N/manifest.json
-    DATASET/revisions/N/tables/TABLE/job=JOB/day=DAY/part-*.parquet
-    DATASET/revisions/N/quarantine/job=JOB/day=DAY/part-*.parquet
-    DATASET/revisions/N/quality.json, quality.html
+    DATASET/tables/TABLE/             a Delta table for each table, `quarantine` among them
+    DATASET/revisions/                a Delta table of one row, replaced in one step, last of all:
+                                      the revision, the versions of the tables, the manifest
+    DATASET/reports/N/                quality.json and quality.html of revision N, and a copy of the
+                                      manifest for people
 
 A hash of content is that of the rows, in order, whatever the bytes of the files are.
 """
@@ -12,7 +12,7 @@ A hash of content is that of the rows, in order, whatever the bytes of the files
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
@@ -20,34 +20,22 @@ import numpy as np
 from pydantic import Field
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.config.text import first_line
+from dsp_gym.config.text import in_words
+from dsp_gym.datasets.delta import REVISIONS, DatasetHome
 from dsp_gym.errors import StorageError
-from dsp_gym.records.base import MANIFEST, Manifest
+from dsp_gym.records.base import Manifest
 from dsp_gym.records.hashes import document_sha256
 from dsp_gym.records.parquet import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
 
-__all__ = [
-    "CURRENT",
-    "DATASET_SCHEMA",
-    "DatasetManifest",
-    "MANIFEST",
-    "PartitionRecord",
-    "PieceRecord",
-    "REVISIONS",
-    "SourceRecord",
-    "TableRecord",
-    "content_of",
-    "content_sha256",
-    "current_revision",
-    "hash_files",
-    "read_files",
-]
+DATASET_SCHEMA: Literal["dsp-gym/dataset/2"] = "dsp-gym/dataset/2"
 
-DATASET_SCHEMA: Literal["dsp-gym/dataset/1"] = "dsp-gym/dataset/1"
-CURRENT, REVISIONS = "CURRENT", "revisions"
+
+OLD = "CURRENT"
+"""A file that datasets without Delta tables had; it names their revision."""
 
 
 class PieceRecord(ConfigModel):
@@ -75,7 +63,6 @@ class TableRecord(ConfigModel):
 
     rows: int = Field(ge=0, description="rows")
     sha256: str = Field(description="of the rows in order")
-    files: tuple[str, ...] = Field(description="below the revision's folder")
     splits: dict[str, int] = Field(default_factory=dict, description="rows by split")
 
 
@@ -100,16 +87,17 @@ class DatasetManifest(Manifest):
     """
 
     SCHEMA = DATASET_SCHEMA
-    ABSENT = "is no revision of a dataset: it holds no manifest.json"
+    ABSENT = "is no revision of a dataset"
     REMEDY = "Build the dataset again from its sources, or install a newer release."
 
-    schema_: Literal["dsp-gym/dataset/1"] = Field(DATASET_SCHEMA, alias="schema")
+    schema_: Literal["dsp-gym/dataset/2"] = Field(DATASET_SCHEMA, alias="schema")
     name: str = Field(min_length=1, description="of the dataset")
     revision: int = Field(ge=1, description="counts publications")
     content_sha256: str = Field(description="of all partitions' content")
     config: dict[str, object] = Field(description="resolved configuration")
     versions: dict[str, str] = Field(default_factory=dict, description="of what made it")
     sources: tuple[SourceRecord, ...] = Field(description="sources of the dataset")
+    tables: dict[str, int] = Field(description="version of each Delta table")
     jobs: dict[str, dict[str, object]] = Field(description="job files, by job")
     partitions: tuple[PartitionRecord, ...] = Field(description="by job and day")
     splits: dict[str, dict[str, int]] = Field(
@@ -127,29 +115,24 @@ class DatasetManifest(Manifest):
         """Read the manifest of a dataset's published revision.
 
         Args:
-            folder: of the dataset.
+            folder: of the dataset, or its address in object storage.
 
         Returns:
-            The manifest of the revision that `CURRENT` names.
+            The manifest in the only row of the table of revisions.
 
         Raises:
             StorageError: The folder holds no dataset, or its manifest cannot be read.
             SchemaError: The dataset is of a version that this release does not read.
         """
-        dataset = Path(folder)
-        return super().read(dataset / REVISIONS / str(current_revision(dataset)))
-
-    @classmethod
-    def read_revision(cls, folder: Path) -> Self:
-        """Read the manifest of one revision.
-
-        Args:
-            folder: of the revision.
-
-        Returns:
-            The manifest, brought up to this version.
-        """
-        return super().read(folder)
+        home = DatasetHome.of(folder)
+        if not is_published(home):
+            raise StorageError(
+                "is not a dataset: it has no published revision",
+                file=home.uri,
+                remedy="Build it: dsp-gym dataset build CONFIG",
+            )
+        row = revision_row(home.table(REVISIONS))
+        return cls.parsed(str(row["manifest"]), home.at(REVISIONS))
 
     def partition(self, job: str, day: str) -> PartitionRecord | None:
         """Look up a partition.
@@ -169,20 +152,47 @@ class DatasetManifest(Manifest):
         return sum(p.tables[table].rows for p in self.partitions if table in p.tables)
 
 
-def current_revision(dataset: Path) -> int:
-    """Read which revision is published.
+def is_published(home: DatasetHome) -> bool:
+    """Whether a place holds a published revision.
 
     Returns:
-        Its number, from 1.
+        True where there is a row to be read.
+
+    Raises:
+        StorageError: It holds a dataset of a release that knew no Delta tables.
     """
-    try:
-        return int((dataset / CURRENT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    if home.folder is not None and (home.folder / OLD).exists():
         raise StorageError(
-            "is not a dataset: it has no published revision",
-            file=dataset,
-            remedy="Build it: dsp-gym dataset build CONFIG",
+            "holds a dataset of an earlier release, which has no Delta tables yet",
+            file=home.uri,
+            remedy="Run its dsp-gym dataset build CONFIG again: it makes them of the same rows.",
+        )
+    return home.holds(REVISIONS)
+
+
+def revision_row(table: DeltaTable) -> Mapping[str, object]:
+    """Read the row that says what is published.
+
+    Args:
+        table: of the dataset's revisions.
+
+    Returns:
+        Its values by column.
+
+    Raises:
+        StorageError: There is no row, or it cannot be read.
+    """
+    arrow, _ = pyarrow("reading a dataset")
+    try:
+        (row,) = table.to_pyarrow_table().to_pylist()
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise StorageError(
+            f"the row of its revision cannot be read: {in_words(error)}",
+            file=table.table_uri,
+            remedy="Build the dataset again from its sources into a new folder.",
         ) from None
+    found: Mapping[str, object] = row
+    return found
 
 
 def content_of(partitions: Iterable[PartitionRecord]) -> str:
@@ -203,43 +213,6 @@ def content_of(partitions: Iterable[PartitionRecord]) -> str:
 
 class _Hash(Protocol):
     def update(self, data: bytes, /) -> None: ...
-
-
-def hash_files(files: Iterable[Path]) -> tuple[int, str]:
-    """Rows of Parquet files, one after the other, and the hash of their content.
-
-    Returns:
-        Rows in all, and 64 hexadecimal digits.
-
-    Raises:
-        StorageError: A file cannot be read.
-    """
-    table = read_files(files)
-    return (0, content_sha256(None)) if table is None else (table.num_rows, content_sha256(table))
-
-
-def read_files(files: Iterable[Path]) -> pa.Table | None:
-    """Read Parquet files, one after the other.
-
-    Returns:
-        One table; None where there is no file.
-    """
-    from dsp_gym.errors import StorageError
-
-    arrow, parquet = pyarrow("reading a dataset")
-    parts = []
-    for file in files:
-        try:
-            # Not read_table: that one would take job= and day= of the path for columns.
-            with parquet.ParquetFile(file) as opened:
-                parts.append(opened.read())
-        except (OSError, ValueError, arrow.ArrowException) as error:
-            raise StorageError(
-                f"cannot be read: {first_line(error)}",
-                file=file,
-                remedy="Build the dataset again.",
-            ) from None
-    return arrow.concat_tables(parts, promote_options="default") if parts else None
 
 
 def content_sha256(table: pa.Table | None) -> str:

@@ -313,7 +313,7 @@ def _spec(kwargs: dict[str, object]) -> EnvSpec:
     return spec
 
 
-def _refuse_other(chosen: ExperimentConfig, encoding: Encoding, folder: Path) -> None:
+def _refuse_other(chosen: ExperimentConfig, encoding: Encoding, folder: str) -> None:
     """The experiment's environment must give what the dataset holds."""
     env = chosen.env
     if env.action == "capacity":

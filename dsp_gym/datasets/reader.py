@@ -1,72 +1,75 @@
 """Reading a dataset without Spark: its tables as Arrow, its transitions as NumPy.
 
-from dsp_gym.datasets.reader import Dataset
+import dsp_gym.datasets
 
-dataset = Dataset.open("runs/datasets/q11")
+dataset = dsp_gym.datasets.read("q11")  # a name, a folder or an address
 dataset.transitions("train").observation  # (steps, features)
+dataset.delta("windows")  # a Delta table, for pandas, Polars and DuckDB
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.config.files import parse
-from dsp_gym.config.text import first_line
-from dsp_gym.datasets.encoding import Encoding
-from dsp_gym.datasets.manifest import (
-    REVISIONS,
-    DatasetManifest,
-    content_of,
-    current_revision,
-    hash_files,
+from dsp_gym.datasets.delta import (
+    DATASETS,
+    TABLES,
+    DatasetHome,
+    TablePart,
+    parts_of,
 )
+from dsp_gym.datasets.encoding import Encoding
+from dsp_gym.datasets.manifest import DatasetManifest, content_of, content_sha256
 from dsp_gym.datasets.transitions import COLUMNS, Transitions, transitions_of
-from dsp_gym.errors import DatasetError, DspGymError, StorageError, did_you_mean
+from dsp_gym.errors import DatasetError, DspGymError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.parquet import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
-
-    from dsp_gym.datasets.manifest import PartitionRecord
-
-PARTITIONED = ("job", "day")
-"""Columns that stand in the manifest, not in the files."""
+    from deltalake import DeltaTable
 
 
 @dataclass(frozen=True)
 class Dataset:
     """The published revision of a dataset, as it was when it was opened."""
 
-    folder: Path  # of the revision
+    home: DatasetHome
     manifest: DatasetManifest
 
     @classmethod
-    def open(cls, folder: str | Path) -> Dataset:
+    def open(cls, place: str | Path) -> Dataset:
         """Open a dataset.
+
+        Args:
+            place: its folder, its address in object storage, or the name of one that was built.
 
         Returns:
             The revision that is published now.
 
         Raises:
-            StorageError: The folder holds no dataset.
+            StorageError: The place holds no dataset.
             SchemaError: The dataset is of a version that this release does not read.
         """
-        root = Path(folder)
-        revision = root / REVISIONS / str(current_revision(root))
-        return cls(revision, DatasetManifest.read_revision(revision))
+        is_name = "/" not in str(place) and not Path(place).exists()
+        found = DATASETS / place if is_name and (DATASETS / place).is_dir() else place
+        return cls(DatasetHome.of(found), DatasetManifest.read(found))
+
+    @property
+    def folder(self) -> str:
+        """Its folder, or its address in object storage."""
+        return self.home.uri
 
     @cached_property
     def specs(self) -> dict[str, JobSpec]:
         """The jobs' files, by name."""
         return {
-            name: parse(JobSpec, document, self.folder / "manifest.json")
+            name: parse(JobSpec, document, self.folder)
             for name, document in self.manifest.jobs.items()
         }
 
@@ -84,7 +87,7 @@ class Dataset:
                 file=self.folder,
                 remedy="Build it with transitions among its tables.",
             )
-        return parse(Encoding, found, self.folder / "manifest.json")
+        return parse(Encoding, found, self.folder)
 
     def table(
         self,
@@ -109,52 +112,54 @@ class Dataset:
             DatasetError: There is no such table, or none of its files has such a column.
             StorageError: A file cannot be read.
         """
-        self._refuse_unknown(name)
-        if columns is not None and not lenient:
-            self._refuse_unknown_columns(name, columns)
-        return self._batches(name, split, columns)
+        opened = self.delta(name).to_pyarrow_dataset()
+        known = opened.schema.names
+        for column in columns or ():
+            if column not in known and not lenient:
+                raise DatasetError(
+                    f"its table '{name}' has no column '{column}'",
+                    file=self.folder,
+                    key="columns",
+                    remedy=did_you_mean(column, known),
+                )
+        return self._batches(opened, name, split, known if columns is None else columns)
+
+    def delta(self, name: str) -> DeltaTable:
+        """A table as every engine reads it, at the version that belongs to this revision.
+
+        `deltalake`, pandas, Polars, DuckDB and plain Arrow take it as it is; see the guide.
+
+        Args:
+            name: windows, rescales, snapshots, transitions, findings or quarantine.
+
+        Returns:
+            The Delta table.
+
+        Raises:
+            DatasetError: There is no such table.
+            StorageError: Its log cannot be read.
+        """
+        known = self.manifest.tables
+        if name not in known:
+            raise DatasetError(
+                f"it has no table '{name}'", file=self.folder, remedy=did_you_mean(name, known)
+            )
+        return self.home.table(TABLES, name, version=known[name])
 
     def _batches(
-        self, name: str, split: str | None, columns: Sequence[str] | None
+        self, opened: pa.dataset.Dataset, name: str, split: str | None, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         arrow, _ = pyarrow("reading a dataset")
-        for partition, file in self._files(name):
-            with self._opened(file) as opened:
-                have = opened.schema_arrow.names
-                wanted = None if columns is None else [c for c in have if c in columns]
-                if wanted is not None and split is not None and "split" in have:
-                    wanted = [*dict.fromkeys([*wanted, "split"])]
-                rows = opened.read(columns=wanted)
-            if split is not None and "split" in rows.column_names:
+        known = [column for column in columns if column in opened.schema.names]
+        read = known if split is None else list(dict.fromkeys([*known, "split"]))
+        for part in parts_of(opened):
+            rows = part.read(self.home.at(TABLES, name), opened.schema, read)
+            if split is not None:
                 rows = rows.filter(arrow.compute.equal(rows["split"], split))
-            named = {"job": partition.job, "day": partition.day}
-            for column, value in named.items():
-                rows = rows.append_column(column, arrow.array([value] * len(rows), "string"))
-            if columns is not None:
-                for column in columns:
-                    if column not in rows.column_names:
-                        rows = rows.append_column(column, arrow.nulls(len(rows)))
-                rows = rows.select(list(columns))
-            yield from rows.to_batches()
-
-    def _files(self, name: str) -> Iterator[tuple[PartitionRecord, str]]:
-        """The files of a table with their partitions."""
-        for partition in self.manifest.partitions:
-            for file in partition.tables[name].files if name in partition.tables else ():
-                yield partition, file
-
-    @contextmanager
-    def _opened(self, file: str) -> Iterator[ParquetFile]:
-        arrow, parquet = pyarrow("reading a dataset")
-        try:
-            with parquet.ParquetFile(self.folder / file) as opened:
-                yield opened
-        except (OSError, ValueError, arrow.ArrowException) as error:
-            raise StorageError(
-                f"cannot be read: {first_line(error)}",
-                file=self.folder / file,
-                remedy="Build the dataset again.",
-            ) from None
+            for column in columns:
+                if column not in known:
+                    rows = rows.append_column(column, arrow.nulls(len(rows)))
+            yield from rows.select(list(columns)).to_batches()
 
     def transitions(self, split: str | None = None) -> Transitions:
         """The transitions of a split; None: all.
@@ -185,44 +190,48 @@ class Dataset:
         Returns:
             One sentence for each difference.
         """
-        found = []
-        for partition in self.manifest.partitions:
-            for name, record in partition.tables.items():
-                where = f"{name}, job '{partition.job}', day {partition.day}"
-                try:
-                    rows, sha256 = hash_files(self.folder / file for file in record.files)
-                except DspGymError as error:
-                    found.append(f"{where}: {error}")
-                    continue
-                if rows != record.rows:
-                    found.append(f"{where}: {rows} rows, the manifest says {record.rows}")
-                elif sha256 != record.sha256:
-                    found.append(f"{where}: the rows are not those that were written")
+        found = list[str]()
+        for name in self.manifest.tables:
+            try:
+                found += self._problems_of(name)
+            except DspGymError as error:
+                found.append(f"{name}: {error}")
         if content_of(self.manifest.partitions) != self.manifest.content_sha256:
             found.append("the manifest's hash of all partitions is not that of its partitions")
         return found
 
-    def _refuse_unknown(self, table: str) -> None:
-        known = {name for partition in self.manifest.partitions for name in partition.tables}
-        if table not in known:
-            raise DatasetError(
-                f"it has no table '{table}'", file=self.folder, remedy=did_you_mean(table, known)
-            )
+    def parts(self, name: str) -> dict[tuple[str, str], list[TablePart]]:
+        """The files of a table.
 
-    def _refuse_unknown_columns(self, table: str, columns: Sequence[str]) -> None:
-        """Every column stands in at least one file, where there are files."""
-        known: dict[str, None] = {}
-        missing = [column for column in columns if column not in PARTITIONED]
-        for _, file in self._files(table):
-            with self._opened(file) as opened:
-                known |= dict.fromkeys(opened.schema_arrow.names)
-            missing = [column for column in missing if column not in known]
-            if not missing:
-                return
-        if known and missing:
-            raise DatasetError(
-                f"its table '{table}' has no column '{missing[0]}'",
-                file=self.folder,
-                key="columns",
-                remedy=did_you_mean(missing[0], [*known, *PARTITIONED]),
-            )
+        Returns:
+            The parts of each partition in order, by (job, day).
+        """
+        by_partition: dict[tuple[str, str], list[TablePart]] = {}
+        for part in parts_of(self.delta(name).to_pyarrow_dataset()):
+            by_partition.setdefault((part.job, part.day), []).append(part)
+        return by_partition
+
+    def _problems_of(self, name: str) -> Iterator[str]:
+        arrow, _ = pyarrow("reading a dataset")
+        parts, schema = self.parts(name), self.delta(name).to_pyarrow_dataset().schema
+        known = {
+            (p.job, p.day): p.tables[name] for p in self.manifest.partitions if name in p.tables
+        }
+        for job, day in sorted({*known, *parts}):
+            told, record = f"{name}, job '{job}', day {day}", known.get((job, day))
+            try:
+                read = [
+                    part.read(self.home.at(TABLES, name), schema)
+                    for part in parts.get((job, day), [])
+                ]
+            except DspGymError as error:
+                yield f"{told}: {error}"
+                continue
+            count, expected = sum(map(len, read)), 0 if record is None else record.rows
+            if count != expected:
+                yield f"{told}: {count} rows, the manifest says {expected}"
+            elif (
+                record
+                and content_sha256(arrow.concat_tables(read) if read else None) != record.sha256
+            ):
+                yield f"{told}: the rows are not those that were written"

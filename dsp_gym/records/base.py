@@ -49,10 +49,32 @@ class Manifest(ConfigModel):
         """
         file = Path(folder) / MANIFEST
         try:
-            document = parse_json(file.read_text(encoding="utf-8"))
+            text = file.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise StorageError(cls.ABSENT, file=folder, remedy=cls.REMEDY) from None
         except (OSError, ValueError) as error:
+            said = f"cannot be read: {in_words(error)}"
+            raise StorageError(said, file=file, remedy=cls.REMEDY) from None
+        return cls.parsed(text, file)
+
+    @classmethod
+    def parsed(cls, text: str, file: str | Path) -> Self:
+        """Read a manifest's text.
+
+        Args:
+            text: JSON.
+            file: where it stands, for errors.
+
+        Returns:
+            The manifest.
+
+        Raises:
+            StorageError: The text is no JSON.
+            SchemaError: Its version is one that this release does not read, or a field is missing.
+        """
+        try:
+            document = parse_json(text)
+        except ValueError as error:
             said = f"cannot be read: {in_words(error)}"
             raise StorageError(said, file=file, remedy=cls.REMEDY) from None
         if not isinstance(document, dict):

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dsp_gym.arrays import Floats
-from dsp_gym.config.files import parse, write_atomic
+from dsp_gym.config.files import parse
 from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.pages import (
@@ -65,13 +64,15 @@ _WINDOW_COLUMNS = (
 )
 
 
-def write_report(revision: Path, manifest: DatasetManifest) -> None:
-    """Write both files into a revision's folder."""
-    dataset = Dataset(revision, manifest)
+def report_of(dataset: Dataset) -> dict[str, str]:
+    """Both files of a report.
+
+    Returns:
+        Texts by file name.
+    """
     found = quality_of(dataset)
     text = json.dumps(found, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    write_atomic(revision / "quality.json", text)
-    write_atomic(revision / "quality.html", report_html(dataset, found))
+    return {"quality.json": text, "quality.html": report_html(dataset, found)}
 
 
 def quality_of(dataset: Dataset) -> Document:
@@ -269,7 +270,7 @@ def _quantiles(values: Floats) -> list[float] | None:
 
 def _leaks(dataset: Dataset, tables: list[str]) -> Document:
     """What is looked for: rows of two splits that know of each other."""
-    config = parse(DatasetConfig, dataset.manifest.config, dataset.folder / "manifest.json")
+    config = parse(DatasetConfig, dataset.manifest.config, dataset.folder)
     found: Document = {
         "reach_s": reach_s(config),
         "by": config.splits.by,

@@ -33,7 +33,9 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
         The source's facts: its files in the order of their paths.
     """
     folder, spec = expanded(config.folder), load_job(config.job)
-    found = sorted(file for file in folder.glob(config.files) if file.is_file())
+    # One whose name begins with a dot is still being written.
+    there = (file for file in folder.glob(config.files) if not file.name.startswith("."))
+    found = sorted(file for file in there if file.is_file())
     if not found:
         raise DatasetError(
             f"source '{name}': no file below it matches {config.files}",

@@ -21,7 +21,9 @@ from dsp_gym.config.files import private_text
 from dsp_gym.config.kinds import KINDS, model_of
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.config.strict_yaml import parse_yaml
+from dsp_gym.config.text import decoded
 from dsp_gym.control.serve.tokens import read_tokens
+from dsp_gym.datasets import delta
 from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.datasets.reader import Dataset
 from dsp_gym.errors import DspGymError
@@ -251,9 +253,9 @@ def _parquet(name: str, read: Callable[[Path], object]) -> Reader:
 
 
 def _dataset(data: bytes) -> object:
-    file_of("dataset/CURRENT", b"1")
-    file_of("dataset/revisions/1/manifest.json", data)
-    opened = Dataset.open(folder() / "dataset")
+    place = folder() / "dataset"
+    manifest = DatasetManifest.parsed(decoded(data, place), place)
+    opened = Dataset(delta.DatasetHome.of(place), manifest)
     found: list[object] = [opened.manifest, opened.specs]
     for name in ("windows", "transitions"):
         try:
@@ -265,7 +267,7 @@ def _dataset(data: bytes) -> object:
 
 def _dataset_manifest() -> list[bytes]:
     spec = load_job("flink-wordcount").model_dump(mode="json", by_alias=True)
-    table = {"rows": 3, "sha256": "0" * 64, "files": ["tables/windows/part-0.parquet"]}
+    table = {"rows": 3, "sha256": "0" * 64}
     found = DatasetManifest.model_validate(
         {
             "name": "d",
@@ -288,6 +290,7 @@ def _dataset_manifest() -> list[bytes]:
                     ],
                 }
             ],
+            "tables": {"windows": 0},
             "jobs": {"flink-wordcount": spec},
             "partitions": [
                 {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dsp_gym.datasets.manifest import CURRENT
+from dsp_gym.datasets.delta import REVISIONS
 from dsp_gym.datasets.reader import Dataset
 from tests.dataset_inputs import job_file, write_journal
 
@@ -72,7 +72,7 @@ def test_ctrl_c_ends_it_with_one_sentence_and_publishes_nothing(tmp_path, stage)
         assert process.wait(_LONGEST_S) == 130
     assert rest.splitlines()[-1].startswith("Stopped; the dataset is unchanged")
     assert not [line for line in rest.splitlines() if line.startswith(("Traceback", "\tat "))]
-    assert not (tmp_path / "dataset" / CURRENT).exists()
+    assert not (tmp_path / "dataset" / REVISIONS).exists()
 
 
 @pytest.mark.validate
@@ -81,6 +81,7 @@ def test_killed_at_random_moments_it_is_whole_and_the_next_build_finishes(tmp_pa
     stages = run_to_end(tmp_path)
     begin_s = next(at_s for at_s, said in stages if said.startswith("spark"))
     before = Dataset.open(tmp_path / "dataset").manifest
+    shutil.copytree(tmp_path / "dataset", tmp_path / "first")
     write_journal(journal, 1)
     moments = random.Random(7)
     for _ in range(KILLS):
@@ -96,8 +97,8 @@ def test_killed_at_random_moments_it_is_whole_and_the_next_build_finishes(tmp_pa
         assert dataset.problems() == []
         assert dataset.manifest.revision in (1, 2)
         if dataset.manifest.revision == 2:  # it was over before: begin anew
-            shutil.rmtree(tmp_path / "dataset" / "revisions" / "2")
-            (tmp_path / "dataset" / CURRENT).write_text("1\n")
+            shutil.rmtree(tmp_path / "dataset")
+            shutil.copytree(tmp_path / "first", tmp_path / "dataset")
         else:
             assert dataset.manifest == before
     run_to_end(tmp_path)

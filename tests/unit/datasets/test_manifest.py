@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from dsp_gym.datasets.delta import DatasetHome
 from dsp_gym.datasets.manifest import (
     DatasetManifest,
     PartitionRecord,
@@ -11,12 +12,13 @@ from dsp_gym.datasets.manifest import (
     content_of,
 )
 from dsp_gym.errors import SchemaError, StorageError
+from spark_pipelines.publication import Publication
 
 SHA = "0" * 64
 
 
 def partition(job="q", day="2026-03-01", sha256=SHA, rows=3) -> PartitionRecord:
-    table = TableRecord(rows=rows, sha256=sha256, files=("a.parquet",), splits={"train": rows})
+    table = TableRecord(rows=rows, sha256=sha256, splits={"train": rows})
     return PartitionRecord(
         job=job, day=day, inputs_sha256=SHA, revision=1, tables={"windows": table}
     )
@@ -25,16 +27,15 @@ def partition(job="q", day="2026-03-01", sha256=SHA, rows=3) -> PartitionRecord:
 def manifest(*partitions: PartitionRecord) -> DatasetManifest:
     return DatasetManifest(
         name="d", revision=1, content_sha256=SHA, config={}, sources=(), jobs={},
-        partitions=partitions,
+        tables={"windows": 4}, partitions=partitions,
     )  # fmt: skip
 
 
-def test_a_manifest_is_read_as_it_was_written(tmp_path) -> None:
+def test_a_manifest_is_read_as_it_was_published(tmp_path) -> None:
     written = manifest(partition())
-    folder = tmp_path / "revisions" / "1"
-    written.write(folder)
-    (tmp_path / "CURRENT").write_text("1\n")
+    Publication(DatasetHome.of(tmp_path), None).publish(written, {})
     assert DatasetManifest.read(tmp_path) == written
+    assert json.loads((tmp_path / "reports" / "1" / "manifest.json").read_text())["name"] == "d"
     assert written.rows("windows") == 3
     assert written.partition("q", "2026-03-01") == partition()
     assert written.partition("q", "2026-03-02") is None
@@ -55,8 +56,7 @@ def test_content_is_told_by_rows_alone() -> None:
     assert content_of([one, empty]) == content_of([one])
 
 
-@pytest.mark.parametrize("schema", ["dsp-gym/dataset/2", "dsp-gym/dataset/0", None, 1])
-def test_another_version_is_refused(tmp_path, schema) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"schema": schema}))
+@pytest.mark.parametrize("schema", ["dsp-gym/dataset/3", "dsp-gym/dataset/1", None, 1])
+def test_another_version_is_refused(schema) -> None:
     with pytest.raises(SchemaError, match="not read here"):
-        DatasetManifest.read_revision(tmp_path)
+        DatasetManifest.parsed(json.dumps({"schema": schema}), "somewhere")

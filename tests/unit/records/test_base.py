@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from dsp_gym.datasets.manifest import DatasetManifest, PartitionRecord, TableRecord
 from dsp_gym.datasets.rollouts.format import CellRecord, RolloutManifest
@@ -28,7 +30,7 @@ RUN = RunRecord(
     rows=7,
     sha256="0" * 64,
 )
-TABLE = TableRecord(rows=3, sha256="0" * 64, files=("a.parquet",), splits={"train": 3})
+TABLE = TableRecord(rows=3, sha256="0" * 64, splits={"train": 3})
 CELL = CellRecord(
     run="line/steady/0/ds2",
     job="line",
@@ -52,6 +54,7 @@ MANIFESTS = {
         content_sha256="0" * 64,
         config={"name": "d", "windows": {"window_s": 60}},
         sources=(),
+        tables={"windows": 0},
         jobs={"line": {"job": "line"}},
         partitions=(
             PartitionRecord(
@@ -74,21 +77,21 @@ MANIFESTS = {
 }
 WRITTEN = {
     "recording": "c56bcf7c288a2b36dad74d77db646173e4074224b84b2cce70b1d574f19b84db",
-    "dataset": "e14128d08ca51f58a5bb2eb3a61f3c80577a64243de3f8afb10bd1a25bb0e82d",
+    "dataset": "a6c9bfdd1be4a0135a1ea467b1e696cb151d8bf90b37b0f1e94c2ccf66240b28",
     "rollout": "b6fc7f071498174ec1234d45c787d3ae540716ad8277e47a5e427ed920fc266c",
 }
-"""SHA-256 of the files that the first release wrote of these."""
+"""SHA-256 of the texts that the first release with their versions wrote of these."""
 
 each = pytest.mark.parametrize("kind", MANIFESTS)
 
 
 def put(kind, folder, document):
     """Writes a document where the manifest's `read` looks for it; returns the folder to name."""
-    target = folder / "revisions" / "1" if kind == "dataset" else folder
-    target.mkdir(parents=True, exist_ok=True)
-    (folder / "CURRENT").write_text("1\n")
     text = document if isinstance(document, str) else json.dumps(document)
-    (target / MANIFEST).write_text(text)
+    if kind == "dataset":
+        write_deltalake(folder / "revisions", pa.table({"manifest": [text]}))
+    else:
+        (folder / MANIFEST).write_text(text)
     return folder
 
 
@@ -97,7 +100,7 @@ def document_of(kind):
 
 
 @each
-def test_a_manifest_comes_back_and_its_file_is_the_one_the_first_release_wrote(kind, tmp_path):
+def test_a_manifest_comes_back_and_its_text_is_the_one_of_its_version(kind, tmp_path):
     manifest = MANIFESTS[kind]
     file = manifest.write(tmp_path)
     assert file.name == "manifest.json"
@@ -106,11 +109,11 @@ def test_a_manifest_comes_back_and_its_file_is_the_one_the_first_release_wrote(k
 
 
 @each
-@pytest.mark.parametrize("version", ["2", "0", "one"])
+@pytest.mark.parametrize("version", ["3", "0", "one"])
 def test_another_version_is_refused_with_the_one_that_is_read(kind, version, tmp_path):
     schema = f"dsp-gym/{kind}/{version}"
     folder = put(kind, tmp_path, document_of(kind) | {"schema": schema})
-    with pytest.raises(SchemaError, match=f"reads 'dsp-gym/{kind}/1'") as error:
+    with pytest.raises(SchemaError, match=f"reads '{type(MANIFESTS[kind]).SCHEMA}'") as error:
         type(MANIFESTS[kind]).read(folder)
     assert (error.value.key, error.value.value) == ("schema", schema)
 
@@ -120,7 +123,8 @@ def test_another_version_is_refused_with_the_one_that_is_read(kind, version, tmp
 def test_what_is_no_manifest_is_refused_with_its_file(kind, text, tmp_path):
     with pytest.raises((SchemaError, StorageError)) as error:
         type(MANIFESTS[kind]).read(put(kind, tmp_path, text))
-    assert str(error.value.file).endswith("manifest.json")
+    place = "revisions" if kind == "dataset" else "manifest.json"
+    assert str(error.value.file).endswith(place)
     assert error.value.remedy or text == "[]"
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +31,7 @@ class MadeDataset:
 
     rows: dict[str, list[dict[str, list[object]]]]  # by table, one dictionary of columns a day
     encoding: Encoding
-    folder: Path = field(default=Path("made"))
+    folder: str = "made"
 
     @property
     def manifest(self) -> DatasetManifest:
@@ -42,7 +41,6 @@ class MadeDataset:
                 name: TableRecord(
                     rows=len(parts[k]["day"]),
                     sha256="",
-                    files=(),
                     splits={str(parts[k]["split"][0]): len(parts[k]["day"])},
                 )
                 for name, parts in self.rows.items()
@@ -55,6 +53,7 @@ class MadeDataset:
             content_sha256="0" * 64,
             config=CONFIG.model_dump(mode="json"),
             sources=(),
+            tables=dict.fromkeys(self.rows, 0),
             jobs={},
             partitions=tuple(
                 PartitionRecord(job=JOB, day=day, inputs_sha256="", revision=1, tables=of)
