@@ -34,7 +34,6 @@ from spark_pipelines.build import build, source_record  # noqa: E402
 from spark_pipelines.config import DatasetConfig  # noqa: E402
 from spark_pipelines.plan import closed_days, inputs_of, plan_of, specs_of  # noqa: E402
 from spark_pipelines.sources import archives  # noqa: E402
-from spark_pipelines.sources.config import ArchivesSource  # noqa: E402
 from spark_pipelines.streaming import follow  # noqa: E402
 
 DAY_S = 86_400.0
@@ -195,11 +194,10 @@ def test_batch_streaming_and_incremental_builds_are_equal_row_for_row(
     assert (again["arrived"], again["published"]) == (0, False)
 
 
-def planned(folder, name: str, published: DatasetManifest | None, late_s: float = 2 * DAY_S):
+def planned(folder, published: DatasetManifest | None, late_s: float = 2 * DAY_S):
     """What a build of the archive makes, keeps, and leaves for days that are closed."""
     wanted = config(folder, "archives")
-    source = ArchivesSource.model_validate(wanted.sources[0].model_dump() | {"files": name})
-    facts = [archives.survey(source, "archives", folder)]
+    facts = [archives.survey(wanted.sources[0], "archives", folder)]
     inputs = inputs_of(facts, wanted, specs_of(facts))
     plan = plan_of(inputs, published, closed=closed_days(facts, published, late_s))
     return facts, inputs, plan
@@ -218,20 +216,22 @@ def published(facts, inputs) -> DatasetManifest:
 
 def test_the_watermark_closes_days_and_what_comes_for_them_is_told(tmp_path):
     folder = tmp_path / "archive"
-    for day in (0, 3, 5):
+    for day in (5, 3):  # in any order at first
         archive_file(folder / f"{day}.parquet", day_of_samples(day, 60))
-    facts, inputs, plan = planned(tmp_path, "[35].parquet", None)
-    assert [day for _, day in plan.stale] == ["2026-03-04", "2026-03-06"]  # in any order at first
+    facts, inputs, plan = planned(tmp_path, None)
+    assert [day for _, day in plan.stale] == ["2026-03-04", "2026-03-06"]
     last = published(facts, inputs)
-    _, _, plan = planned(tmp_path, "*.parquet", last)
+    archive_file(folder / "0.parquet", day_of_samples(0, 60))
+    _, _, plan = planned(tmp_path, last)
     assert not plan.stale
     assert [day for _, day in plan.late] == ["2026-03-01"]
-    _, _, plan = planned(tmp_path, "*.parquet", last, late_s=5 * DAY_S)
+    _, _, plan = planned(tmp_path, last, late_s=5 * DAY_S)
     assert [day for _, day in plan.stale] == ["2026-03-01"]
     # A closed day whose files go one by one stays as it was; an open one is made of what is left.
     archive_file(folder / "5.parquet", day_of_samples(5, 30))
     (folder / "3.parquet").unlink()
-    _, _, plan = planned(tmp_path, "5.parquet", last)
+    (folder / "0.parquet").unlink()
+    _, _, plan = planned(tmp_path, last)
     assert [day for _, day in plan.stale] == ["2026-03-06"]
     assert [p.day for p in plan.kept] == ["2026-03-04"]
 
@@ -239,7 +239,7 @@ def test_the_watermark_closes_days_and_what_comes_for_them_is_told(tmp_path):
 def test_a_file_that_is_being_written_is_not_read(tmp_path):
     archive_file(tmp_path / "archive" / "good.parquet", day_of_samples(0, 60))
     (tmp_path / "archive" / ".growing.parquet").write_bytes(b"PAR1")
-    facts, _, _ = planned(tmp_path, "**/*.parquet", None)
+    facts, _, _ = planned(tmp_path, None)
     assert [piece.name for piece in facts[0].pieces] == ["good.parquet"]
 
 
