@@ -94,7 +94,8 @@ class Publication:
             opened = self.home.table(TABLES, table) if self.home.holds(TABLES, table) else None
             there = set[Partition]()
             if opened is not None and known is not None:
-                if opened.version() != known:  # of a build that never published
+                published = self.home.table(TABLES, table, version=known)
+                if set(opened.file_uris()) != set(published.file_uris()):  # of a build that ended
                     opened.restore(known, commit_properties=_commit()["commit_properties"])
                 there = {(p.job, p.day) for p in parts_of(opened.to_pyarrow_dataset())}
             stale, stays = sorted(there.difference(kept) | new.keys()), there.intersection(kept)
