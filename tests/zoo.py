@@ -445,7 +445,7 @@ def open_applications(folder: Path) -> Iterator[tuple[dict[str, Zoo], dict[str, 
         zoos = {}
         for name, cluster in clusters.items():
             (folder / name / APPLICATION).mkdir()
-            arguments = [APPLICATION, str(folder / name / APPLICATION), name]
+            arguments = [APPLICATION, str(folder / name / APPLICATION), "--name", name]
             jar_id = cluster.rest.upload_jar(jar)
             job_id = cluster.rest.run_jar(jar_id, "dspgym.flink.Zoo", arguments, job_id=ZEROS)
             zoos[name] = Zoo(cluster, folder / name, {APPLICATION: job_id}, urls)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dsp_gym.backends.flink.versions import support_of
+from collections.abc import Iterator
+
+from dsp_gym.backends.flink.versions import Way, support_of
+from dsp_gym.studies.validation import acting
 from dsp_gym.studies.validation.releases import ReadingErrors, Release, figures_file, read
 from generator.markdown import Row, page, table
 
+WAYS: dict[Way, str] = {"in_place": "in place", "redeploy": "by redeploying"}
+SHOWN = ("outage, s", "records")
 METRICS = ("records/s", "selectivity", "true rate")
 
 
@@ -38,6 +43,19 @@ cut short, a dash of one that kept no numbers.
 """
 
 
+ACTING = """
+A job of each kind (`flink-jobs/README.md`), discovered on a plain Flink, was scaled up by a task
+for every vertex but its sources, and back: in place under the adaptive scheduler, or by redeploying
+under the default one, with its owner's jar and arguments. Its sinks write each record by Flink's
+exactly-once file sink: none was lost, none was there twice. Shown are the outages of both changes,
+as the journal has them, and the records. `pytest -m acting --record-releases
+tests/integration/test_zoo_acting.py` writes the figures.
+"""
+
+
+LOADED = "Outages depend on what else the machine does."
+
+
 def flink_releases() -> str:
     """Releases of Flink that are read, and on which a job may be changed."""
     found = read(figures_file())
@@ -56,7 +74,34 @@ def flink_releases() -> str:
             [_read(version, one) for version, one in found.items() if one.reading is not None],
         ),
         TRUE_RATES.strip(),
+        "## How they were changed",
+        ACTING.strip(),
+        table(
+            ["Flink", "job", *(f"{name}: {what}" for name in WAYS.values() for what in SHOWN)],
+            list(_acted()),
+        ),
+        *_tested(),
     )
+
+
+def _tested() -> Iterator[str]:
+    for version, found in acting.read(acting.figures_file()).items():
+        yield f"{version} was tested on {found.on} ({found.machine}). {LOADED}"
+
+
+def _acted() -> Iterator[Row]:
+    for version, found in acting.read(acting.figures_file()).items():
+        for kind, ways in acting.by_kind(found.rows).items():
+            cells = [cell for way in WAYS for cell in _outages(ways.get(way))]
+            yield [version, kind, *cells]
+
+
+def _outages(row: acting.Acted | None) -> tuple[str, str]:
+    if row is None:
+        return "–", "–"
+    if row.records is None:
+        return f"refused: {row.refused}", "–"
+    return f"{row.up_s:.1f}, {row.back_s:.1f}", f"{row.records:,}"
 
 
 def _support(version: str) -> Row:

@@ -1,10 +1,18 @@
 package dspgym.flink;
 
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.api.common.serialization.Encoder;
 import org.apache.flink.api.common.state.MapStateDescriptor;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
@@ -18,13 +26,17 @@ import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.sink.filesystem.rollingpolicies.OnCheckpointRollingPolicy;
+import org.apache.flink.streaming.api.graph.StreamGraph;
+import org.apache.flink.streaming.api.graph.StreamNode;
 import org.apache.flink.util.Collector;
 
 /**
  * Jobs of the kinds that people run, each of which writes down its own truth.
  *
- * <p>Arguments: the kind, and the folder for the truth of its operators. Nothing here knows more of
- * Flink than 1.18 and 2.3 have in common.
+ * <p>Arguments: the kind, the folder for the truth of its operators, and pairs of {@code --name} (of
+ * the job), {@code --lines true} (each sink writes its records exactly once, too) and {@code --tasks
+ * OPERATOR=N,...}, where {@code Map#2} is the second operator of that name. Nothing here knows more
+ * of Flink than 1.18 and 2.3 have in common.
  */
 public final class Zoo {
 
@@ -49,19 +61,22 @@ public final class Zoo {
             Map.entry("partitioners", Zoo::partitioners),
             Map.entry("no-checkpoints", Zoo::noCheckpoints),
             Map.entry("failing", Zoo::failing),
-            Map.entry("sql", zoo -> ZooSql.submit(zoo.folder)),
+            Map.entry("sql", ZooSql::build),
             Map.entry("legacy", Zoo::legacy)));
 
     private static final long FAILS_AFTER_MS = 60_000;
 
     final StreamExecutionEnvironment environment;
     final String folder;
+    private final boolean writesLines;
+    private final List<SingleOutputStreamOperator<?>> sinks = new ArrayList<>();
 
-    private Zoo(String folder) {
+    private Zoo(String folder, boolean writesLines) {
         Configuration options = new Configuration();
         options.setString("state.backend.type", "hashmap"); // RocksDB's own work is not paid here
         this.environment = StreamExecutionEnvironment.getExecutionEnvironment(options);
         this.folder = folder;
+        this.writesLines = writesLines;
         environment.enableCheckpointing(5_000);
         environment.setBufferTimeout(500);
         environment.setParallelism(1);
@@ -72,11 +87,70 @@ public final class Zoo {
         if (!KINDS.containsKey(args[0])) {
             throw new IllegalArgumentException(args[0] + " is unknown; choose one of " + KINDS.keySet());
         }
-        Zoo zoo = new Zoo(args[1]);
+        Map<String, String> given = pairs(args);
+        Zoo zoo = new Zoo(args[1], Boolean.parseBoolean(given.get("--lines")));
         KINDS.get(args[0]).build(zoo);
-        if (!args[0].equals("sql")) { // which submits itself
-            zoo.environment.execute(args.length > 2 ? args[2] : args[0]);
+        if (args[0].equals("sql") && !zoo.writesLines) {
+            return; // it has submitted itself
         }
+        zoo.sinks.forEach(zoo::writeLines);
+        StreamGraph graph = zoo.environment.getStreamGraph();
+        graph.setJobName(given.getOrDefault("--name", args[0]));
+        setTasks(graph, given.getOrDefault("--tasks", ""));
+        zoo.environment.execute(graph);
+    }
+
+    /** What follows the kind and the folder; Flink's own reader of it is another in 1.18. */
+    private static Map<String, String> pairs(String[] args) {
+        Map<String, String> found = new HashMap<>();
+        for (int i = 2; i < args.length; i += 2) {
+            if (!List.of("--name", "--lines", "--tasks").contains(args[i]) || i + 1 == args.length) {
+                throw new IllegalArgumentException(args[i] + ": expected --name, --lines or --tasks, and a value");
+            }
+            found.put(args[i], args[i + 1]);
+        }
+        return found;
+    }
+
+    /**
+     * Overrides the tasks of operators; the second one of a name is {@code NAME#2}.
+     *
+     * <p>An operator of a query has a number at the end of its name, another at every submission.
+     */
+    private static void setTasks(StreamGraph graph, String tasks) {
+        Map<String, Integer> left = new HashMap<>();
+        for (String one : tasks.isEmpty() ? new String[0] : tasks.split(",")) {
+            int sign = one.lastIndexOf('=');
+            left.put(one.substring(0, sign), Integer.valueOf(one.substring(sign + 1)));
+        }
+        Map<String, Integer> often = new HashMap<>();
+        List<StreamNode> nodes = new ArrayList<>(graph.getStreamNodes());
+        nodes.sort(Comparator.comparingInt(StreamNode::getId));
+        for (StreamNode node : nodes) {
+            String name = node.getOperatorName().replaceFirst("^Source: ", "").replaceFirst("\\[\\d+]$", "");
+            int number = often.merge(name, 1, Integer::sum);
+            Integer wanted = left.remove(number == 1 ? name : name + "#" + number);
+            if (wanted != null) {
+                node.setParallelism(wanted);
+            }
+        }
+        if (!left.isEmpty()) {
+            throw new IllegalArgumentException("--tasks: no operators " + left.keySet());
+        }
+    }
+
+    boolean writesLines() {
+        return writesLines;
+    }
+
+    /** Gives what a sink has taken in on to a file sink in its chain. */
+    private <T> void writeLines(SingleOutputStreamOperator<T> sink) {
+        int number = sinks.indexOf(sink);
+        Path path = new Path(folder, "ledger/" + number);
+        FileSink<T> files = FileSink.<T>forRowFormat(path, new Words<>())
+                .withRollingPolicy(OnCheckpointRollingPolicy.build())
+                .build();
+        sink.sinkTo(files).name("ledger " + number).setParallelism(sink.getParallelism());
     }
 
     private static void chainedFilter(Zoo zoo) {
@@ -237,7 +311,15 @@ public final class Zoo {
     }
 
     SingleOutputStreamOperator<Long> sink(String name, DataStream<Long> records, double costMs) {
-        return paced(name, records, costMs, (number, out) -> {});
+        return lines(paced(name, records, costMs, writesLines ? pass() : (number, out) -> {}));
+    }
+
+    /** Notes that what an operator gives out is to be written, if anything is. */
+    <T> SingleOutputStreamOperator<T> lines(SingleOutputStreamOperator<T> sink) {
+        if (writesLines) {
+            sinks.add(sink);
+        }
+        return sink;
     }
 
     Truth truth(String name, double costMs) {
@@ -255,6 +337,17 @@ public final class Zoo {
                 out.collect(number);
             }
         };
+    }
+
+    /** A line a record, in a file that is visible once a checkpoint holds it. */
+    private static final class Words<T> implements Encoder<T> {
+
+        private static final long serialVersionUID = 1;
+
+        @Override
+        public void encode(T record, OutputStream stream) throws IOException {
+            stream.write((record + "\n").getBytes(StandardCharsets.UTF_8));
+        }
     }
 
     /** Fails every minute. */
