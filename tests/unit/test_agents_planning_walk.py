@@ -87,7 +87,7 @@ def test_the_table_is_not_read_where_there_is_a_walk(tmp_path):
 
 
 def test_a_walk_takes_the_place_of_what_a_trained_policy_counted():
-    trained = make("planner").config
+    trained = MdpPolicy(MdpConfig(path="shipped:planning")).config
     walked = MdpPolicy(MdpConfig(path="shipped:planning", walk=WalkConfig()))
     assert walked.config.late_price == trained.late_price
     np.testing.assert_array_equal(walked.shared()[1], walk_weights(WalkConfig(), 40.0))
