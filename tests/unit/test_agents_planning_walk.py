@@ -13,7 +13,6 @@ from agents.planning.value import Offer, StepPrices, solve
 from agents.planning.walk import WalkConfig, level_steps, walk_weights
 from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError
-from dsp_gym.policies.registry import make
 
 MIDDLES = (np.arange(LEVELS) + 0.5) * BIN
 STILL = {"std_1h": 0.0, "pull_per_h": 0.0, "jumps_per_day": 0.0}
