@@ -9,8 +9,7 @@ from typing import Any
 
 KNOWN, AGENTS = "clairvoyant", ("planner", "learned-ppo", "learned-q11")
 WHAT = {
-    "planner": "plans by value iteration; training gave it counts of load transitions, and the "
-    "development set of core-v3 its price of a late minute",
+    "planner": "plans by value iteration over load transitions that were counted in training",
     "learned-ppo": "is a network that PPO trained on many jobs",
     "learned-q11": "is a network that PPO trained on one job, Nexmark Q11",
 }
