@@ -91,6 +91,7 @@ class CompileBar:
         # The seconds of earlier bars count: to the user it is one wait.
         shown.tasks[0].start_time = shown.get_time() - self._taken_s
         shown.start()
+        shown.refresh()  # at once, also beside a bar that is drawn ten times a second
         self._begun_s, self._shown = time.monotonic(), shown
         return True
 
