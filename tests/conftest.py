@@ -58,7 +58,6 @@ FIRST = (
     "integration/test_actuators.py",
     "integration/test_shadow.py",
     "integration/test_cli_train.py",
-    "integration/test_collectors.py",
     "integration/test_flink_env.py",
     "integration/test_sweep.py",
     "unit/calibration/test_robust_fits.py",
@@ -96,6 +95,8 @@ FIRST = (
     "packaging/test_start.py",
     "packaging/test_deploy.py",
     "packaging/test_wheel.py",
+    # Measures a job that needs a processor: the heaviest are through by then.
+    "integration/test_collectors.py",
 )
 """Files that take long. A worker of `make test` takes whole files, in this order, then the rest."""
 
