@@ -317,3 +317,25 @@ def options(url: str, token_file: Path, mode: str, **more: str) -> dict[str, str
         **{f"metrics.custom-evaluator.gym.{key}": value for key, value in own.items()},
         **(NEEDED if mode == "policy" else {}),
     }
+
+
+def forecast(rate: float, error: float | None = 0.1) -> dict[str, Any]:
+    found = {"records_in_per_s": rate, "horizon_s": 1200.0, "quantile": 0.9, "error": error}
+    return {"forecast": found}
+
+
+def written_token(folder: Path) -> Path:
+    file = folder / "token"
+    file.write_text(f"operator {TOKEN}\n")
+    return file
+
+
+def warmed(loop: Autoscaler, folder: Path) -> Autoscaler:
+    """Beside other tests, the first cycles of a JVM, which load classes, take over a second."""
+    with fake_gym() as gym:
+        gym.answer = deciding({MAP: 9}, **forecast(24_000))
+        token = written_token(folder)
+        for k, mode in enumerate(("observe", "forecast", "policy") * 3):
+            at_s = 1_700_000_000.0 + 60 * k
+            loop.run(cycle(options(gym.url, token, mode), job=f"flink/first-{mode}", t_s=at_s))
+    return loop

@@ -121,11 +121,9 @@ def look_ahead(
     t, r, known, s = facts.arrays, recall.arrays, model.arrays, solved.arrays
     for j in range(seen.status.shape[0]):
         count, minutes = s.frontiers.size[j], r.watch.minutes[j]
-        outlook.what[j] = _obstacle(seen.status[j], r.watch.blind_s[j], minutes, count)
-        # A job that has just restarted may have any backlog, whatever it had before.
         filled = seen.job[JOB.window_fill, j] >= ENOUGH_FILL
-        if outlook.what[j] == HOLD and not filled and math.isnan(pending_records(t, seen, j)):
-            outlook.what[j] = YOUNG
+        young = not filled and math.isnan(pending_records(t, seen, j))
+        outlook.what[j] = _obstacle(seen.status[j], r.watch.blind_s[j], minutes, count, young)
         # Below two minutes of load there is no level: the job holds.
         if outlook.what[j] == HOLD and minutes >= 2:
             _choose(t, seen, r, known, s, stakes, j, outlook)
@@ -246,7 +244,7 @@ def _prices(t: JobFacts, r: Recall, stakes: Stakes, j: int) -> StepPrices:
 
 
 @njit(cache=True, nogil=True)
-def _obstacle(status: int, blind_s: float, minutes: int, count: int) -> int:
+def _obstacle(status: int, blind_s: float, minutes: int, count: int, young: bool) -> int:
     """Return why a job stays as it is without a look at prices; HOLD: nothing stands in the way.
 
     Args:
@@ -254,12 +252,15 @@ def _obstacle(status: int, blind_s: float, minutes: int, count: int) -> int:
         blind_s: Seconds since its load was last measured.
         minutes: Minutes of load known of it; with less than two it holds.
         count: Configurations on its frontier; 0: a vertex was not seen yet.
+        young: Whether it has just restarted and shows no backlog yet, which may be any.
     """
     if status != RUNNING:
         return DOWN
     if blind_s > BLIND_S:
         return BLIND
-    return UNKNOWN if minutes >= 2 and count == 0 else HOLD
+    if minutes >= 2 and count == 0:
+        return UNKNOWN
+    return YOUNG if young else HOLD
 
 
 @njit(cache=True, nogil=True)

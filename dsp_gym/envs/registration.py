@@ -26,7 +26,7 @@ FROM_CONFIG = f"{NAMESPACE}/Autoscale-v1"
 CAPACITY_IDS: dict[str, str | None] = {
     name.replace("-v1", "-Capacity-v2"): job for name, job in [*IDS.items(), (FROM_CONFIG, None)]
 }
-"""The same scenarios with capacity actions; what they believe of a job has changes of its own."""
+"""The same scenarios with capacity actions; `CAPACITY_CHANGES` raises their version as well."""
 
 OLDEST_GYMNASIUM = (0, 29)
 """The oldest Gymnasium that single environments are tried with; pip asks for a newer one.

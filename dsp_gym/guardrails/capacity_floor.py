@@ -22,7 +22,7 @@ from dsp_gym.loop.topology import JobFacts, Topology
 from dsp_gym.numba_handles import Handle, direct
 from dsp_gym.policies import PolicyConfig
 from dsp_gym.policies.capabilities import CompiledModel, Requirement
-from dsp_gym.sizing.caches import CACHES, Caches, fills
+from dsp_gym.sizing.caches import FILLING, Caches, any_fills
 
 
 class CapacityFloorConfig(ConfigModel):
@@ -72,15 +72,14 @@ class Shortage(NamedTuple):
     """The memory for compiled code."""
 
     since_s: Floats  # (J,) start of a shortage of capacity, s; NaN: none
-    fills: Ints  # (J,) 0 or 1: caches fill after a restart
-    misses: Floats  # as `Caches`
-    seen_s: Floats  # likewise
+    fills: Ints  # (J,) as `Filling`
+    misses: Floats  # (J, V) likewise
+    seen_s: Floats  # (J, V) likewise
 
 
 SHORT: dict[str, tuple[Per, bool | int | float]] = {
     "since_s": ("job", float("nan")),
-    "fills": ("job", 0),
-    **CACHES,
+    **FILLING,
 }
 """Fields of `Shortage`, and their first values."""
 
@@ -281,10 +280,7 @@ def _notice(
         if seen.status[j] != RUNNING:
             continue
         k, is_short = t.row[j], False
-        short.fills[j] = 0
-        for v in range(t.n[k]):
-            if fills(caches, seen, j, v):
-                short.fills[j] = 1
+        short.fills[j] = any_fills(t, caches, seen, j)
         if short.fills[j] == 1 or seen.job[JOB.window_fill, j] < floor.min_fill - 1e-9:
             continue  # the requirement is unknown
         for v in range(t.n[k]):

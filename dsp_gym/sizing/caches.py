@@ -67,6 +67,16 @@ def fills(caches: Caches, seen: SnapshotArrays, j: int, v: int) -> bool:
     return bool(misses < before * math.exp(-_FALL * minutes))
 
 
+@njit(cache=True, nogil=True)
+def any_fills(t: JobFacts, caches: Caches, seen: SnapshotArrays, j: int) -> int:
+    """Return 1 if any vertex of job j has filling caches, else 0; and remember all misses."""
+    found = 0
+    for v in range(t.n[t.row[j]]):
+        if fills(caches, seen, j, v):
+            found = 1
+    return found
+
+
 class Filling(NamedTuple):
     """The jobs whose caches fill, and the misses by which that shows."""
 
@@ -103,10 +113,6 @@ class FillingCaches(Kept):
 @njit(cache=True, nogil=True)
 def _observe(facts: Handle[JobFacts], seen: SnapshotArrays, memory: Handle[Filling]) -> None:
     t, known = facts.arrays, memory.arrays
-    caches = Caches(known.misses, known.seen_s)
     for j in range(seen.status.shape[0]):
         if seen.status[j] == RUNNING:
-            known.fills[j] = 0
-            for v in range(t.n[t.row[j]]):
-                if fills(caches, seen, j, v):
-                    known.fills[j] = 1
+            known.fills[j] = any_fills(t, Caches(known.misses, known.seen_s), seen, j)

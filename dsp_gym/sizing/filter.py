@@ -126,7 +126,7 @@ def begin(times: Times, doubt: Doubt, j: int, v: int, column: int, c: Learning) 
 def _settle(
     known: Believed, place: tuple[int, int, int], value: float, log_p: float, noise: float
 ) -> None:
-    """Set the Gaussian of a vertex without a prior from its first measurement."""
+    """Set the Gaussian of a vertex from a measurement, where little or nothing is known of it."""
     (j, v, column), times, doubt, c = place, known.times, known.doubt, known.rules
     size = times.mean.shape[2]
     last = size - 1

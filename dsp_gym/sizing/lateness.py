@@ -18,11 +18,7 @@ COLD_SPEED = 0.5
 """Share of its capacity that a job has until its caches are warm; see `dsp_gym.sizing.warming`."""
 
 _SHORT_S = 90.0
-"""Loss up to which it has that share, s.
-
-Where more is lost misses are dearer, and it has less: of 100 random graphs that lose more than 15 s
-half of a full cache gives 0.5 of the capacity at 15 to 60 s, 0.26 at 160 s, 0.16 at 400 s.
-"""
+"""Loss up to which it has that share, s. Dearer misses lose more capacity, and leave less of it."""
 
 LONGEST_S = 3600.0
 """Longest time to catch up that counts, s: before, a new decision is taken."""

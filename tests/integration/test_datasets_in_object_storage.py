@@ -30,7 +30,7 @@ OWN = Path(__file__).parents[2] / ".venv-moto" / "bin" / "python"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[str]:
-    """A server of the API, in a process of its own: delta-rs waits for it without letting go."""
+    """A server of the API in its own process: delta-rs holds Python's lock while it waits."""
     if not OWN.exists() and importlib.util.find_spec("moto") is None:
         pytest.skip("no moto: make .venv-moto")
     (port,) = free_ports(1)
@@ -94,7 +94,7 @@ def test_a_bucket_that_is_not_there_is_named(bucket) -> None:
 
 
 def _race(place: str, folder: Path, start: Barrier, writer: int, told) -> None:
-    """Publishes round after round; each as if it were on a machine of its own."""
+    """Publish round after round, from a work folder of its own as another machine would."""
     import os
 
     folder.mkdir()

@@ -40,10 +40,13 @@ from tests.operator_loop import (
     cycle,
     deciding,
     fake_gym,
+    forecast,
     jar,
     options,
     tool,
     vertex,
+    warmed,
+    written_token,
 )
 from tests.real_flink import REAL_FLINK
 
@@ -66,14 +69,8 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Classes:
 @pytest.fixture(scope="module")
 def loop(classes: Classes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Autoscaler]:
     folder = tmp_path_factory.mktemp("operator")
-    with autoscaler(classes, folder) as running, fake_gym() as gym:
-        gym.answer = deciding({MAP: 9}, **forecast(24_000))
-        token = written_token(folder)
-        # Beside other tests, the first cycles of a JVM, which load classes, take over a second.
-        for k, mode in enumerate(("observe", "forecast", "policy") * 3):
-            at_s = 1_700_000_000.0 + 60 * k
-            running.run(cycle(options(gym.url, token, mode), job=f"flink/first-{mode}", t_s=at_s))
-        yield running
+    with autoscaler(classes, folder) as running:
+        yield warmed(running, folder)
 
 
 @pytest.fixture
@@ -85,12 +82,6 @@ def gym() -> Iterator[FakeGym]:
 @pytest.fixture
 def token(tmp_path) -> Path:
     return written_token(tmp_path)
-
-
-def written_token(folder: Path) -> Path:
-    file = folder / "token"
-    file.write_text(f"operator {TOKEN}\n")
-    return file
 
 
 @pytest.fixture
@@ -335,11 +326,6 @@ def test_an_executor_that_throws_ends_the_cycle_but_ours_does_not(loop, gym, tok
     (done,) = loop.run(cycle(given, job=name))
     assert done["applied"] == {}
     assert done["events"][0].startswith("AutoscalerError")
-
-
-def forecast(rate: float, error: float | None = 0.1) -> dict[str, Any]:
-    found = {"records_in_per_s": rate, "horizon_s": 1200.0, "quantile": 0.9, "error": error}
-    return {"forecast": found}
 
 
 def test_forecast_raises_sources_and_their_thresholds_so_that_the_incumbent_acts(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,6 @@ from tests.operator_loop import (
     MAP,
     SINK,
     SOURCE,
-    TOKEN,
     Autoscaler,
     FakeGym,
     autoscaler,
@@ -26,7 +24,10 @@ from tests.operator_loop import (
     cycle,
     deciding,
     fake_gym,
+    forecast,
     options,
+    warmed,
+    written_token,
 )
 from tests.real_flink import REAL_FLINK
 
@@ -60,16 +61,6 @@ def chain(classes, log, tmp_path_factory) -> Iterator[Autoscaler]:
         yield warmed(running, tmp_path_factory.mktemp("token"))
 
 
-def warmed(loop: Autoscaler, folder: Path) -> Autoscaler:
-    """Beside other tests, the first cycles of a JVM, which load classes, take over a second."""
-    with fake_gym() as gym:
-        gym.answer = deciding({MAP: 9}, **forecast(24_000))
-        for k, mode in enumerate(("observe", "forecast", "policy") * 3):
-            given = options(gym.url, written(folder / "token"), mode)
-            loop.run(cycle(given, job=f"flink/first-{mode}", t_s=1_700_000_000.0 + 60 * k))
-    return loop
-
-
 @pytest.fixture
 def gym() -> Iterator[FakeGym]:
     with fake_gym() as made:
@@ -78,23 +69,13 @@ def gym() -> Iterator[FakeGym]:
 
 @pytest.fixture
 def token(tmp_path) -> Path:
-    return written(tmp_path / "token")
-
-
-def written(file: Path) -> Path:
-    file.write_text(f"operator {TOKEN}\n")
-    return file
+    return written_token(tmp_path)
 
 
 @pytest.fixture
 def name(request) -> str:
     """A job of each test's own: the plugin remembers jobs."""
     return f"flink/{request.node.name}"
-
-
-def forecast(rate: float) -> dict[str, Any]:
-    found = {"records_in_per_s": rate, "horizon_s": 1200.0, "quantile": 0.9, "error": 0.1}
-    return {"forecast": found}
 
 
 def beside(given: dict[str, str], listed: str, **others: dict[str, str]) -> dict[str, str]:

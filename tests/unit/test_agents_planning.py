@@ -30,6 +30,7 @@ from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import FutureLoad, capabilities_of
 from dsp_gym.simulation.options import SimulationOptions
+from dsp_gym.sizing.prior import Prior
 from tests.simulating import keyed, line
 from tests.strategies import blank_snapshot
 
@@ -392,9 +393,9 @@ def test_a_job_that_catches_up_moves_only_to_be_in_time_sooner():
 
 
 def test_a_job_whose_restarts_are_dear_is_restarted_rarely():
-    # Its caches take ten minutes to fill, in which it has a tenth of its capacity.
     spec = load_job("other-dag:835949824")
     jobs = Topology.of([spec])
+    assert Prior.of_files(jobs).lost_s[0] > 600.0  # ten minutes of its capacity
     wave = 0.5 + 0.25 * np.sin(np.arange(6 * 3600) / 2500)
     simulated = SimulatedJobs(jobs, SimulationOptions())
     simulated.reset(np.zeros(1, np.int64), wave[None] * spec.source.rate_per_s)
