@@ -83,7 +83,7 @@ def trained(config: MdpConfig) -> Trained:
         counts = _named(whole)
     else:
         counts = unpacked(_below(weights, TABLE_PREFIX), file, _REMEDY)
-    past = {job: _past(weights, job, one, file) for job, one in document.history.items()}
+    past = {job: past_in(weights, job, one, file) for job, one in document.history.items()}
     if not whole.own_past:
         past = {}
     return Trained(whole, counts, document.history, past, document)
@@ -138,9 +138,29 @@ def _below(
     }
 
 
-def _past(
+def _has_columns(found: Mapping[str, Floats]) -> bool:
+    """Return whether the columns of limits, by which compiled code reads, are memory levels."""
+    column = found.get("limit_column", np.zeros(1))
+    return bool(np.all((column >= 0.0) & (column < found["unit"].shape[1])))
+
+
+def past_in(
     weights: Mapping[str, NDArray[np.generic]], job: str, document: HistoryDocument, file: Path
 ) -> dict[str, Floats]:
+    """Read what a policy has learned of the past of a job.
+
+    Args:
+        weights: All arrays of its folder.
+        job: Name of the job.
+        document: What its policy.json says of it.
+        file: The file of the arrays, for errors.
+
+    Returns:
+        Arrays as `ServiceModel.learned` returns them.
+
+    Raises:
+        PolicyError: They are not those of the job.
+    """
     found = {
         name: np.asarray(values, np.float64)
         for name, values in _below(weights, past_prefix(job)).items()
@@ -156,7 +176,9 @@ def _past(
         "unit",
     }
     rows = {len(values) for values in found.values()}
-    if found.keys() != wanted or rows != {len(document.vertices)}:
+    # Release 1.0.0 knew no limits.
+    complete = found.keys() - {"limit", "limit_column"} == wanted
+    if not complete or rows != {len(document.vertices)} or not _has_columns(found):
         raise PolicyError(
             f"the weights do not hold the service model of '{job}' that policy.json describes",
             file=file,

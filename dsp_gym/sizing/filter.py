@@ -20,7 +20,7 @@ from dsp_gym.job.tables import SOURCE, JobTables
 from dsp_gym.loop.snapshot import JOB, RUNNING, VERTEX, SnapshotArrays
 from dsp_gym.loop.topology import JobFacts
 from dsp_gym.numba_handles import Handle, by_address, direct
-from dsp_gym.sizing.arrivals import ENOUGH_FILL
+from dsp_gym.sizing.arrivals import ENOUGH_FILL, pending_records
 from dsp_gym.sizing.caches import FEW_MISSES, Caches, fills
 
 _MOST_MINUTES = 60.0
@@ -46,6 +46,14 @@ _GAUGE_MS = 2.0
 """Standard error of a busy gauge, ms/s: it says little about a vertex that is hardly busy."""
 
 
+_BEHIND_S = 10.0
+"""Seconds of its load that wait all through the metrics window of a job at its limit."""
+
+_LEAST_BUSY, _HONEST = 0.33, 0.9
+"""Busy share of the busiest vertex of a job at its limit: below the first something else holds the
+job, from the second on the gauge tells the limit."""
+
+
 class Learning(NamedTuple):
     """`SizingConfig` as compiled code takes it."""
 
@@ -61,11 +69,13 @@ class Learning(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """The known input of each vertex, (J, V)."""
+    """The known input of each vertex, and its limit where its gauge does not show it, (J, V)."""
 
     ratio: Floats  # its input per record of job load
     minutes: Floats  # weight of the ratio, in snapshots
     is_known: Ints  # 0 or 1: the times have a value
+    limit: Floats  # least time at the level below, as the times; NaN: its gauge shows it
+    limit_column: Ints  # place of that memory level
 
 
 class Times(NamedTuple):
@@ -280,6 +290,78 @@ def _read_per_s(t: JobFacts, records_in: Floats, j: int) -> float:
 
 
 @njit(cache=True, nogil=True)
+def _gauge(now: SnapshotArrays, j: int, v: int) -> float:
+    """Return the busy gauge of the hottest task, which limits the vertex, ms/s; NaN: unknown."""
+    hottest = now.vertex[VERTEX.busy_max_ms_per_s][j, v]
+    return float(now.vertex[VERTEX.busy_ms_per_s][j, v] if math.isnan(hottest) else hottest)
+
+
+@njit(cache=True, nogil=True)
+def _at_hidden_limit(t: JobFacts, now: SnapshotArrays, load: float, j: int) -> bool:
+    """Return whether a job is at its limit, though no gauge shows it.
+
+    A job that was behind all through its metrics window was at its limit, and read what it can.
+    Vertices that share a core wait for it, and are idle or backpressured meanwhile. Flink's
+    autoscaler takes the rate of a source that lags for its limit, too
+    (`job.autoscaler.observed-true-processing-rate.lag-threshold`).
+
+    Args:
+        t: The jobs.
+        now: The snapshot.
+        load: Records/s that the sources read.
+        j: Row of the job.
+    """
+    k, growth, most = t.row[j], 0.0, 0.0
+    for v in range(t.n[k]):
+        gauge = _gauge(now, j, v)
+        most = most if math.isnan(gauge) else max(most, gauge)
+        if t.kind[k, v] == SOURCE:
+            growth += now.vertex[VERTEX.pending_growth_per_s][j, v]
+    waiting = pending_records(t, now, j)
+    before = waiting - growth * now.job[JOB.window_s, j] * now.job[JOB.window_fill, j]
+    # Unknown ones are above nothing.
+    is_behind = waiting > _BEHIND_S * load and before > _BEHIND_S * load
+    return bool(is_behind and _LEAST_BUSY <= most / 1000.0 < _HONEST)
+
+
+@njit(cache=True, nogil=True)
+def understated(known: Believed, j: int, v: int) -> float:
+    """Return by how much the gauges of a vertex understate its time, as a logarithm.
+
+    Returns:
+        At least 0, and 0 where they were not seen to.
+    """
+    limit = known.seen.limit[j, v]
+    if math.isnan(limit):
+        return 0.0
+    return float(max(0.0, limit - known.times.mean[j, v, known.seen.limit_column[j, v]]))
+
+
+@njit(cache=True, nogil=True)
+def _bound(
+    known: Believed, place: tuple[int, int, int], at_rate: float, log_p: float, is_limit: bool
+) -> None:
+    """Take in the rate of a vertex: its limit, or a proof that this one is higher.
+
+    Args:
+        known: The knowledge, of which the limit is changed.
+        place: Job, vertex, and place of its memory level.
+        at_rate: ln time if it were busy all the time, with log_p.
+        log_p: ln of its tasks.
+        is_limit: Its job is at a limit that no gauge shows, and any of its vertices may be it.
+    """
+    (j, v, column), seen = place, known.seen
+    mean = known.times.mean[j, v]
+    longest = at_rate - log_p * mean[mean.shape[0] - 1]
+    if is_limit:
+        seen.limit[j, v], seen.limit_column[j, v] = longest, column
+    # At another level it differs as the times believed do.
+    longest += mean[seen.limit_column[j, v]] - mean[column]
+    if seen.limit[j, v] > longest:
+        seen.limit[j, v] = longest
+
+
+@njit(cache=True, nogil=True)
 def learn(
     t: JobFacts,
     file: JobTables,
@@ -295,7 +377,6 @@ def learn(
     """
     seen, times, c = known.seen, known.times, known.rules
     records_in = now.vertex[VERTEX.records_in_per_s]
-    busy, busy_max = now.vertex[VERTEX.busy_ms_per_s], now.vertex[VERTEX.busy_max_ms_per_s]
     hits, size = now.vertex[VERTEX.cache_hit_rate], times.mean.shape[2]
     for j in range(low, high):
         k = t.row[j]
@@ -307,6 +388,7 @@ def learn(
         slow = 1.0
         if c.is_filed:
             slow = crowd(known.contention[k], slots_in_use(file, k, now.parallelism[j]))
+        is_limit = _at_hidden_limit(t, now, load, j)
         for v in range(t.n[k]):
             rate = records_in[j, v]
             if t.kind[k, v] == SOURCE or not rate > 0.0 or not load > 0.0:
@@ -318,8 +400,7 @@ def learn(
             seen.minutes[j, v] = weight
 
             p, column = now.parallelism[j, v], now.memory_level[j, v] + 1
-            # The hottest task limits the vertex, so its gauge is the one to learn from.
-            gauge = busy[j, v] if math.isnan(busy_max[j, v]) else busy_max[j, v]
+            gauge = _gauge(now, j, v)
             if math.isnan(gauge) or p < 1 or not 0 <= column < size - 1:
                 continue
             # Below twice its error a gauge says only "hardly busy": its capacity is a lower bound.
@@ -335,6 +416,10 @@ def learn(
             noise = math.hypot(c.noise, _GAUGE_MS / gauge)
             is_cold = fills(known.caches, now, j, v)
             _measure(known, (j, v, column), value, log_p, noise, hits[j, v], is_cold, gain)
+            if not is_cold:
+                # Nothing can be done about a vertex that cannot be rescaled: it is no limit.
+                can_be = is_limit and t.min_parallelism[k, v] < t.max_parallelism[k, v]
+                _bound(known, (j, v, column), math.log(expected / rate), log_p, can_be)
 
 
 @direct

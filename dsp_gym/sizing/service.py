@@ -40,6 +40,7 @@ from dsp_gym.sizing.filter import (
     begin,
     crowd,
     learn_all,
+    understated,
 )
 from dsp_gym.sizing.prior import Prior
 
@@ -144,6 +145,8 @@ class ServiceModel(Kept):
                         "ratio": ("vertex", np.nan),
                         "minutes": ("vertex", 0.0),
                         "is_known": ("vertex", 0),
+                        "limit": ("vertex", np.nan),
+                        "limit_column": ("vertex", 0),
                     }
                 ),
                 RowMemory(
@@ -268,7 +271,9 @@ class ServiceModel(Kept):
             # Places of this job only: tables are padded to the most levels of the batch.
             n, places = self._own(j)
             for name, values in seen._asdict().items():
-                values[j, :n] = learned[name]
+                # A policy that an earlier release trained knows no limits.
+                if name in learned:
+                    values[j, :n] = learned[name]
             for name, values in times._asdict().items():
                 values[j, :n, places] = learned[name].T
             # A view in matrix form: the memory holds covariances as rows of size * size numbers.
@@ -281,6 +286,7 @@ class ServiceModel(Kept):
             # The logarithm turns the ratio into a shift; the exponent, the last place, is not
             # affected.
             times.mean[j, :n, : len(places) - 1] += np.log(ratio)
+            seen.limit[j, :n] += np.log(ratio[np.arange(n), seen.limit_column[j, :n]])
 
     def _own(self, j: int) -> tuple[int, Ints]:
         """Return the number of a job's vertices, and its places: levels, then the exponent."""
@@ -438,6 +444,7 @@ def carried_per_s(known: Believed, t: JobFacts, j: int, v: int, p: int, column: 
     # The last place of the mean is the exponent a.
     mean = known.times.mean[j, v]
     slower = mean[column] + mean[mean.shape[0] - 1] * math.log(p) + _offset(known, j, v, column)
+    slower += understated(known, j, v)
     return float(records / ratio * math.exp(-slower))
 
 
@@ -510,6 +517,7 @@ def _expected_times(
             log_p = math.log(p)
             # As in `carried_per_s`: ln of the slowdown against the prior.
             slower = mean[column] + mean[last] * log_p + _offset(known, j, v, column)
+            slower += understated(known, j, v)
             # p / (records/s of all p tasks): seconds of one task per record that it processes.
             seconds[j, v] = p / known.records_per_s[k, v, column, p] * math.exp(slower)
             # Variance of x[level] + a ln p: the two variances and twice their covariance.

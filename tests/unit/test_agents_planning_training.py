@@ -13,13 +13,13 @@ pytest.importorskip("sb3_contrib")
 
 from typer.testing import CliRunner
 
-from agents.folder import POLICY, PlanningDocument, read_any, read_kind
+from agents.folder import POLICY, HistoryDocument, PlanningDocument, read_any, read_kind
 from agents.planning.chain import counted, highest_level
 from agents.planning.export import export_planning
 from agents.planning.history import watched
 from agents.planning.learner import PlanningLearner
 from agents.planning.policy import MdpConfig, MdpPolicy
-from agents.planning.trained import Trained, own_pasts
+from agents.planning.trained import Trained, own_pasts, past_in, past_prefix
 from agents.seeds import SeedCell, train_seed
 from agents.stages import TrainingInterrupted
 from agents.trained import TrainedConfig, TrainedPolicy
@@ -415,6 +415,16 @@ def test_a_policy_starts_from_the_past_of_its_job_and_refuses_another_graph(tmp_
     # Times without a job file are ratios to something else.
     start = Trained(MdpConfig(prior="none"), learner.counts, document.history, {"line": {}})
     assert own_pasts(start, JOB) == {}
+
+
+@pytest.mark.parametrize("column", [-1.0, 9.0, 1e9, np.nan])
+def test_a_limit_at_no_memory_level_is_refused(tmp_path, column):
+    learned = past_of().service
+    weights = {past_prefix("line") + name: values for name, values in learned.items()}
+    weights[past_prefix("line") + "limit_column"] = np.full(3, column)
+    document = HistoryDocument(minutes=59, prior="job-file", vertices=JOB.names(0))
+    with pytest.raises(PolicyError, match="do not hold the service model of 'line'"):
+        past_in(weights, "line", document, tmp_path / "weights.safetensors")
 
 
 def test_the_highest_level_that_was_counted_is_known():

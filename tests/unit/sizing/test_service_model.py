@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -319,3 +321,112 @@ def test_of_a_job_never_seen_warm_the_shortest_time_is_believed():
         assert job.carries == pytest.approx(carries, rel=0.01)
     job.show(250.0, 0.7)  # warm: this counts
     assert job.carries == pytest.approx(4000.0, rel=0.05)
+
+
+class Behind:
+    """A model of two operators that share a core, which does 1,000 records/s and is 60 % busy."""
+
+    def __init__(self, prior=Prior.none, scalable=True):
+        spec = keyed()
+        source, operator, sink = spec.vertices
+        sink = sink.model_copy(update={"scalable": scalable})
+        spec = spec.model_copy(update={"vertices": (source, operator, sink)})
+        self.jobs, self.model = Topology.of([spec]), ServiceModel()
+        self.model.reset(self.jobs, prior(self.jobs))
+
+    def show(self, rate=1000.0, busy=600.0, waiting_s=60.0, grown_per_s=100.0, p=4, level=0):
+        """Show a minute, at whose end so many seconds of the load wait."""
+        self.model.observe(
+            blank_snapshot(
+                self.jobs,
+                records_in_per_s=[[rate, rate, rate]],
+                busy_ms_per_s=[[10.0, busy, busy / 2.0]],
+                busy_max_ms_per_s=[[10.0, busy, busy / 2.0]],
+                parallelism=[[4, p, 1]],
+                memory_level=[[-1, level, -1]],
+                pending_records=[[waiting_s * rate, np.nan, np.nan]],
+                pending_growth_per_s=[[grown_per_s, np.nan, np.nan]],
+            )
+        )
+
+    def carries(self, p=4, sinks=1, level=0):
+        tasks, at = np.array([[4, p, sinks]]), np.array([[-1, level, -1]])
+        return self.model.capacity_per_s(self.jobs, tasks, at)[0]
+
+
+@pytest.mark.parametrize("prior", [Prior.none, Prior.of_files])
+def test_a_job_that_stays_behind_carries_what_it_reads_whatever_its_gauges_show(prior):
+    job = Behind(prior)
+    for _ in range(30):
+        job.show(waiting_s=0.0, grown_per_s=0.0)
+    assert job.carries() == pytest.approx(1000.0 / 0.6, rel=0.05)
+    job.show()
+    assert job.carries() == pytest.approx(1000.0, rel=1e-6)
+    # Any of its vertices may be the limit: more tasks for one of them are no help.
+    assert job.carries(p=8) == pytest.approx(1000.0, rel=1e-6)
+    assert job.carries(sinks=2) == pytest.approx(1000.0, rel=1e-6)
+    assert job.carries(p=8, sinks=2) > 1600.0
+    # Gauges of quiet minutes do not raise it again.
+    for _ in range(600):
+        job.show(rate=300.0, busy=100.0, waiting_s=0.0, grown_per_s=0.0)
+    assert job.carries() == pytest.approx(1000.0, rel=1e-6)
+
+
+def test_a_vertex_that_cannot_be_rescaled_is_no_hidden_limit():
+    job = Behind(scalable=False)
+    job.show()
+    assert job.carries() == pytest.approx(1000.0, rel=1e-6)
+    assert job.carries(p=8) > 1600.0
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"busy": 950.0},  # the gauge tells the limit
+        {"busy": 200.0},  # something else holds the job
+        {"waiting_s": 5.0},  # hardly behind
+        {"grown_per_s": 900.0},  # in time when the window began
+        {"waiting_s": np.nan},
+        {"grown_per_s": np.nan},
+    ],
+)
+def test_a_rate_is_no_limit_where_the_job_was_not_behind_or_its_gauges_tell_why(shown):
+    job = Behind()
+    for _ in range(30):
+        job.show(**shown)
+    assert job.carries() == pytest.approx(1000.0 / (shown.get("busy", 600.0) / 1000.0), rel=0.05)
+
+
+def test_a_job_that_reads_more_than_its_limit_has_another():
+    job = Behind()
+    job.show()
+    # At twice the tasks, so it is no limit of four.
+    job.show(rate=1500.0, busy=500.0, p=8, waiting_s=0.0, grown_per_s=0.0)
+    assert job.carries() == pytest.approx(1000.0, rel=0.03)
+    job.show(rate=1200.0, busy=650.0, waiting_s=0.0, grown_per_s=0.0)
+    assert job.carries() == pytest.approx(1200.0, rel=0.03)
+
+
+def test_at_another_memory_level_a_limit_differs_as_the_times_do():
+    job = Behind(Prior.of_files)
+    before = job.carries(level=1) / job.carries(level=0)
+    job.show()
+    now = job.carries(level=1, sinks=4) / job.carries(level=0, sinks=4)
+    assert now == pytest.approx(before, rel=0.01)
+
+
+def test_a_limit_outlives_a_restart_of_the_policy_and_a_changed_job_file():
+    job, again, other = Behind(Prior.of_files), Behind(Prior.of_files), Behind(Prior.of_files)
+    job.show()
+    again.model.restore(json.loads(json.dumps(job.model.state(), allow_nan=False)))
+    assert again.carries() == job.carries()
+    twice = Topology.of([off(job.jobs.specs[0], 2.0)])
+    other.jobs = twice
+    other.model.reset(twice, Prior.of_files(twice))
+    other.model.adopt(np.array([0]), job.model.learned(0))
+    assert other.carries() == pytest.approx(job.carries(), rel=1e-6)
+    # What an earlier release learned has no limits.
+    plain = {name: v for name, v in job.model.learned(0).items() if not name.startswith("limit")}
+    other.model.reset(twice, Prior.of_files(twice))
+    other.model.adopt(np.array([0]), plain)
+    assert other.carries() > 1.2 * job.carries()
