@@ -252,9 +252,13 @@ def flink_autoscaler(pick: Pick) -> Params:
         "stabilization.interval": _minutes(pick, "stabilization.interval", [0, 1, 3, 5, 15]),
         # A rate takes two samples, a minute apart.
         "metrics.window": _minutes(pick, "metrics.window", [2, 5, 10, 15, 30]),
-        "scale-down.interval": _minutes(pick, "scale-down.interval", [0, 10, 30, 60, 180, 720]),
-        "catch-up.duration": _minutes(pick, "catch-up.duration", [2, 5, 15, 30, 60, 180, 720]),
-        "restart.time": _minutes(pick, "restart.time", [0, 1, 2, 5, 15]),
+        "scale-down.interval": _minutes(
+            pick, "scale-down.interval", [0, 10, 30, 60, 180, 720, 1440]
+        ),
+        "catch-up.duration": _minutes(
+            pick, "catch-up.duration", [2, 5, 15, 30, 60, 180, 720, 1440]
+        ),
+        "restart.time": _minutes(pick, "restart.time", [0, 1, 2, 5, 15, 30, 60]),
     }
     keys = {
         "utilization.target": target,
