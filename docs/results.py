@@ -56,6 +56,8 @@ TOLD = {
     "skew_factor": "time per row if one job has nine tenths of them, over even jobs",
     "peak_mib": "largest memory of Spark, MiB",
     "cold_s": "whole build of a million rows in a new process, s",
+    "cold_start_s": "of it, the start of Spark",
+    "cold_grid_s": "of it, the pass over all rows",
 }
 
 
@@ -170,7 +172,8 @@ def speed(bench: dict[str, Any]) -> str:
     spark = json.loads((FIGURES / "spark-20m.json").read_text(encoding="utf-8"))
     shadow = json.loads((FIGURES / "bench-shadow.json").read_text(encoding="utf-8"))
     told = "\n".join(
-        f"| {TOLD[name]} | {_figure(value)} | {_figure(spark['bars'][name])} |"
+        f"| {TOLD[name]} | {_figure(value)} "
+        f"| {_figure(spark['bars'][name]) if name in spark['bars'] else '–'} |"
         for name, value in spark["told"].items()
     )
     figures = "\n".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ def readme_block(found: Json) -> str:
         ]
         for one in sorted(cells[WHOLE], key=rank)
     ]
+    # Without a choice of policies the command plays these and others: it fits on one line.
+    command = re.sub(r" --policies \S+", "", found["command"])
     commit, many = found["commit"][:12], f"{found['triples']} triples of a job, a load and a seed"
     return f"""Costs at equal lateness, in {found["currency"]} per job and day, on {many}.
 Their seeds are a hash of the commit that was evaluated ({commit}): nobody could look at them
@@ -84,7 +87,7 @@ written by hand. `learned-ppo` {WHAT["learned-ppo"]}.
 Policies ran without guardrails, `-in-floor` within `floor`; `make referee` evaluates a commit:
 
 ```sh
-{found["command"]}
+{command}
 ```
 
 [Families of load, other policies, each setting](docs/core-v3.md);

@@ -202,7 +202,7 @@ def _show(document: _Document) -> None:
         bars = document["bars"]
         print_table(
             ["what", "value", "bar"],
-            [[name, _figure(value), _figure(bars[name])] for name, value in told.items()],
+            [[name, _figure(value), _figure(bars.get(name))] for name, value in told.items()],
             right=("value", "bar"),
         )
 

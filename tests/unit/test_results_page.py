@@ -173,7 +173,7 @@ def a_referee(tmp_path):
         "name": "core-v3",
         "fingerprint": "1" * 16,
         "commit": "c0ffee" * 7,
-        "command": "dsp-gym evaluate core-v3 --set test",
+        "command": "dsp-gym evaluate core-v3 --policies planner,streambed --set test",
         "currency": "USD",
         "config": {"lateness": [0.01, 0.02, 0.03]},
         "triples": [{"job": name} for name in ("light", "heavy", "heavy")],

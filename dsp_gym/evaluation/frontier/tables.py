@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from dsp_gym.evaluation.frontier.board import BoardCell, FrontierBoard
@@ -48,18 +48,21 @@ def headline(board: FrontierBoard) -> str:
     return cheapest_sentence(board.cells[0], level_of(board.config), board.currency)
 
 
-def cheapest_sentence(cell: BoardCell, level: float, currency: str) -> str:
+def cheapest_sentence(
+    cell: BoardCell, level: float, currency: str, bounds: Collection[str] = (PLAN,)
+) -> str:
     """Say which policy of a cell is the cheapest at a lateness.
 
     Args:
         cell: The cell.
         level: Share of the time late.
         currency: Of the costs.
+        bounds: Policies that know more than any can on a real job, and do not count.
 
     Returns:
         A sentence; it says so where no policy reaches the lateness.
     """
-    able = [(one, one.cost[level]) for one in cell.frontiers if one.policy != PLAN]
+    able = [(one, one.cost[level]) for one in cell.frontiers if one.policy not in bounds]
     known = [(one, cost) for one, cost in able if cost is not None]
     where = cell.title[0].lower() + cell.title[1:]
     if not known:

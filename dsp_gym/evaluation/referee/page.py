@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dsp_gym.evaluation.frontier.board import BoardCell
+from dsp_gym.evaluation.frontier.config import SweptPolicy
 from dsp_gym.evaluation.frontier.page import drawn as drawn_chart
 from dsp_gym.evaluation.frontier.tables import (
     cheapest_sentence,
@@ -20,6 +21,8 @@ from dsp_gym.evaluation.referee.ledger import unfinished
 from dsp_gym.evaluation.results import Report, ReportPart, Table
 from dsp_gym.evaluation.run import PLAN
 from dsp_gym.pages import number, percent
+from dsp_gym.policies.capabilities import capabilities_of
+from dsp_gym.policies.registry import make, resolve
 
 SETS = {
     "development": "the development set, on which rules, planners and networks are chosen: it "
@@ -66,7 +69,14 @@ def report_of_referee(board: RefereeBoard, command: str = "") -> Report:
 def _headline(board: RefereeBoard) -> str:
     if not board.cells:
         return "Only shifts were played."
-    return cheapest_sentence(board.cells[0], level_of(board.config), board.currency)
+    bounds = {one.name for one in board.config.policies if _knows_future(one)}
+    return cheapest_sentence(board.cells[0], level_of(board.config), board.currency, bounds)
+
+
+def _knows_future(one: SweptPolicy) -> bool:
+    """Return whether a policy is told the load to come, or its law."""
+    _, config, _ = resolve(one.policy)
+    return capabilities_of(make(config)).know_future is not None
 
 
 def _origin(board: RefereeBoard) -> str:

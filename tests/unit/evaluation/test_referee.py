@@ -358,6 +358,15 @@ def test_prices_under_a_shift_are_compared_with_the_best_rule_and_with_those_wit
     assert found["slow", "rule"].dearer == pytest.approx((2, 2, 2))
 
 
+def test_the_headline_names_no_policy_that_is_told_the_load_or_its_law():
+    costs = {"ds2": [(0.0, 1.0)], "static": [(0.0, 0.9)], "law": [(0.0, 0.5)]}
+    law = {"policy": {"policy": "mdp", "params": {"known_law": True}}, "name": "law"}
+    found = board({"day": results("day", costs, "gngn")})
+    named = config(policies=[*DOCUMENT["policies"], law])
+    page = render_markdown(report_of_referee(replace(found, config=named), "dsp-gym evaluate x"))
+    assert "On all triples, static is the cheapest at 20 % late" in page
+
+
 def test_the_page_names_the_commit_the_evaluations_and_what_was_left_out():
     found = board({name: results(name, costs, "gngn") for name, costs in FAMILIES.items()})
     found = replace(found, evaluations=(evaluation("begun"), evaluation("finished")))
