@@ -68,7 +68,7 @@ None stands for all; an environment built from a config may hold any job and has
 
 CAPACITY_CHANGES: dict[str, str] = {
     "v2": "Times per record measured on a cache that fills count only where they are shorter than "
-    "those believed.",
+    "those believed. What a job reads while it stays behind is its limit, where no gauge shows it.",
 }
 """Changes of capacity actions and their observations by version, newest first."""
 

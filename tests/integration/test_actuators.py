@@ -138,7 +138,8 @@ def rescaled(actuator: Any, tasks: int, level: int) -> int:
 def runs(rest: FlinkRest, expected: Configuration) -> bool:
     """Whether the one job runs in full, with that configuration."""
     job = rest.find_job("micro")
-    if rest.job(job.id)["state"] != "RUNNING":  # while it is created anew it shows no arguments
+    # A job that Flink creates anew shows no arguments.
+    if rest.job(job.id)["state"] != "RUNNING":
         return False
     _, running = Submission.of_running(rest, job.id, SPEC)
     return running == expected and unready(rest.job(job.id), SPEC, expected) is None

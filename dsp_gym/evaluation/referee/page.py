@@ -74,7 +74,7 @@ def _headline(board: RefereeBoard) -> str:
 
 
 def _knows_future(one: SweptPolicy) -> bool:
-    """Return whether a policy is told the load to come, or its law."""
+    """Return whether an evaluation tells the policy the load to come, or its law."""
     _, config, _ = resolve(one.policy)
     return capabilities_of(make(config)).know_future is not None
 
