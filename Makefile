@@ -18,6 +18,7 @@ MINUTES ?= 60
 SEED ?=
 # Tests of a real Flink wait more than they compute, so there are more of them than cores.
 JOBS ?= 4
+TESTED := -m 'not validate' --examples 0.5
 # What others submitted; name the own folder of an entry whose code you have read.
 ENTRIES ?= $(if $(wildcard entries/core-v2/*),--entries entries/core-v2)
 EXPERIMENT ?= configs/experiments/quickstart.yaml
@@ -106,9 +107,12 @@ layers: $(STAMP)
 
 # Without a JDK the tests of a real Flink are skipped; nothing else needs the jar. Tests in a browser
 # leave a picture of every page in build/screenshots. Of the examples of a property `make validate`
-# tries the other half, too.
+# tries the other half, too. On a machine that is short of processors a real Flink may miss a deadline:
+# tests that failed are run once more without others beside them, and fail at the first that fails again.
 test: $(STAMP) $(if $(shell command -v $(JDK_BIN)javac),$(FLINK_JAR) $(OPERATOR_JAR))  ## Run the tests; validate has the longest.
-	$(BIN)/python -m pytest -m 'not validate' -n $(JOBS) --dist loadfile --no-loadscope-reorder --examples 0.5
+	@$(BIN)/python -m pytest $(TESTED) -n $(JOBS) --dist loadfile --no-loadscope-reorder || { \
+		test $$? -eq 1 && echo 'Once more, without others beside them: the tests that failed.' && \
+		$(BIN)/python -m pytest $(TESTED) --last-failed --last-failed-no-failures none --exitfirst; }
 
 faults: $(STAMP) $(FLINK_JAR)  ## Kill, freeze, cut off, starve and mislead dsp-gym, Flink and Prometheus for an hour (MINUTES=60; SEED=N to repeat).
 	$(BIN)/python -m tests.nemesis --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

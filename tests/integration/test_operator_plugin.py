@@ -519,7 +519,10 @@ def test_one_instance_serves_many_jobs_at_once(loop, gym, token, name):
         return deciding({MAP: tasks, SINK: tasks + 1})(snapshot)
 
     gym.answer = together
-    for k in range(3):
+    whole = 0
+    # Eight requests may take a busy machine more than the longest timeout: then the built-in
+    # decision stands, and another round is asked.
+    for k in range(12):
         cycles = [
             cycle(
                 options(gym.url, token, "policy", job=f"{name}-{n}"),
@@ -528,9 +531,14 @@ def test_one_instance_serves_many_jobs_at_once(loop, gym, token, name):
             )
             for n in range(8)
         ]
-        for n, done in enumerate(loop.run(*cycles)):
-            assert done["applied"] == {MAP: 5 + n, SINK: 6 + n}
+        rounds = loop.run(*cycles)
+        for n, done in enumerate(rounds):
+            assert done["applied"] in ({}, {MAP: 5 + n, SINK: 6 + n})
             assert not [path for path in done["gauges"] if "TWICE" in path]
+        whole += all(done["applied"] for done in rounds)
+        if whole == 3:
+            break
+    assert whole == 3
 
 
 def test_a_job_of_one_vertex_is_left_to_the_autoscaler(loop, gym, token, name):
