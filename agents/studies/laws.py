@@ -1,4 +1,4 @@
-"""What a law of the load is worth: the same planner under several laws, at equal lateness.
+"""What a law of the load is worth, and what a network's actions cost, at equal lateness.
 
     python -m agents.studies.laws --write
 
@@ -17,12 +17,20 @@ import typer
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.config.files import load_model, write_atomic
+from dsp_gym.engine import LocalEngine, Tell
+from dsp_gym.envs.capacity.codec import CapacityCodec
+from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.evaluation.batch_of_runs import play
 from dsp_gym.evaluation.frontier.config import SweptPolicy
 from dsp_gym.evaluation.frontier.estimate import cost_at
 from dsp_gym.evaluation.frontier.play import entrants
 from dsp_gym.evaluation.referee.config import RefereeConfig
-from dsp_gym.evaluation.referee.development import DevelopmentRuns, development_runs
+from dsp_gym.evaluation.referee.development import development_runs
+from dsp_gym.loop.decision import ScalingDecision
+from dsp_gym.loop.protocols import Mask, Policy, State
+from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.topology import Topology
+from dsp_gym.policies.registry import make
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "what-learning-adds.md"
 PRICES = (1.5, 2.5, 4.0, 6.5, 10.0)
@@ -35,40 +43,109 @@ BASE: dict[str, object] = {"headroom": 0.99, "rescale_price": 50.0}
 """The rest of the planner, equal for all laws but the tuned walk, which has its own."""
 
 TUNED = "the walk, tuned like a rule"
+COUNTED = "the same, and the job's own two days"
 KNOWN = "the loads' own law"
 _LAWS: dict[str, tuple[str, dict[str, object]]] = {
     TUNED: ("tuned/core-v3/planner-walk-tuned", {}),
     "no law: each minute drawn anew": ("planner-uninformative", BASE),
     "the walk by hand": ("planner-walk", BASE),
     "counted on the training loads": ("mdp", BASE | {"own_weight": 0.0}),
-    "the same, and the job's own two days": ("mdp", BASE),
+    COUNTED: ("mdp", BASE),
     KNOWN: ("mdp", BASE | {"known_law": True}),
 }
+BY_MULTIPLES = "the planner, by capacity actions"
+NETWORK = "the network `learned-ppo`"
+_NETWORK_PRICES = (0.75, 1.25, 2.5, 5.0, 8.0)
+_ROWS = (*_LAWS, BY_MULTIPLES, NETWORK)
+
+
+class ByMultiples:
+    """A policy that can do no more than a network with capacity actions.
+
+    Each of its decisions becomes the nearest valid choice: to hold, or a multiple of the load.
+
+    Args:
+        policy: The policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.name, self._policy = policy.name, policy
+        self._codec: CapacityCodec | None = None
+
+    def reset(self, jobs: Topology, seeds: Ints, mask: Mask | None = None) -> None:
+        """Restart all rows, or only those where the mask is True."""
+        self._policy.reset(jobs, seeds, mask)
+        if mask is None or self._codec is None:
+            self._codec = CapacityCodec(jobs, CapacityConfig())
+        else:
+            self._codec.reset(mask)
+
+    def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
+        """Decide as the policy does, as nearly as capacity actions can.
+
+        Returns:
+            The decision, (J, V).
+        """
+        codec = self._ready
+        codec.look(snapshot, np.ones(len(snapshot)))  # the price is part of what is observed
+        choices = codec.encode(snapshot, self._policy.decide(snapshot))
+        return codec.decode(snapshot, choices)
+
+    def state(self) -> State:
+        """Return everything the next decision depends on, as JSON values."""
+        return {"policy": self._policy.state(), "codec": self._ready.state()}
+
+    def restore(self, state: State) -> None:
+        """Continue from the values of `state()`."""
+        self._policy.restore(state["policy"])
+        self._ready.restore(state["codec"])
+
+    @property
+    def _ready(self) -> CapacityCodec:
+        if self._codec is None:
+            raise RuntimeError("reset() comes first")
+        return self._codec
 
 
 class PlayedLaw(NamedTuple):
-    """One law's runs, (settings, runs)."""
+    """One row's runs, (settings, runs)."""
 
     late: Floats  # share of the time
     cost: Floats  # multiples of the reference configuration's
     family: tuple[str, ...]  # of each run
 
 
-def play_law(law: str, parts: tuple[DevelopmentRuns, ...]) -> PlayedLaw:
-    """Play a law at every price.
+class Asked(NamedTuple):
+    """A row of the page, and the triples to play it on."""
+
+    row: str
+    referee: str
+    each: int  # triples of each kind of jobs and family
+
+
+def play_row(asked: Asked, tell: Tell[None]) -> PlayedLaw:
+    """Play a law, or one of the other policies, at every price.
 
     Args:
-        law: One of the laws.
-        parts: Runs by family of load.
+        asked: The row.
+        tell: Not used: a row is played in minutes.
 
     Returns:
         What happened.
     """
-    policy, params = _LAWS[law]
+    config = load_model(RefereeConfig, "referees", asked.referee)
+    # A week takes as long as seven days of another family, and has the law of a recorded load.
+    families = tuple(one.name for one in config.loads if one.name != "week")
+    row, swept = asked.row, _swept(asked.row)
     late, cost, family = [], [], []
-    for part in parts:
-        swept = _swept(policy, params)
-        cells = [play(replace(part.batch, entrant=one)).cells for one in entrants(swept)]
+    for part in development_runs(config, each=asked.each, families=families):
+        cells = [
+            play(
+                replace(part.batch, entrant=one),
+                policy=ByMultiples(make(one.policy)) if row == BY_MULTIPLES else None,
+            ).cells
+            for one in entrants(swept)
+        ]
         late.append(np.array([[cell.metrics["slo_share"] for cell in row] for row in cells]))
         money = np.array([[cell.metrics["cost"] for cell in row] for row in cells])
         cost.append(money / part.reference_cost)
@@ -76,20 +153,25 @@ def play_law(law: str, parts: tuple[DevelopmentRuns, ...]) -> PlayedLaw:
     return PlayedLaw(np.concatenate(late, axis=1), np.concatenate(cost, axis=1), tuple(family))
 
 
-def _swept(policy: str, params: dict[str, object]) -> SweptPolicy:
-    """Return a policy at every price; a tuned one has prices about its own."""
+def _swept(row: str) -> SweptPolicy:
+    """Return a row's policy at every price; a tuned one has prices about its own."""
+    policy, params = _LAWS.get(COUNTED if row == BY_MULTIPLES else row, ("learned-ppo", {}))
+    prices: tuple[float, ...] = PRICES
+    if row == TUNED:
+        prices = tuple(price * _TUNED_SCALE for price in PRICES)
+    elif row == NETWORK:
+        prices = _NETWORK_PRICES
     knob = {"policy": {"policy": policy, "params": params} if params else policy}
-    prices = PRICES if params else tuple(price * _TUNED_SCALE for price in PRICES)
     return SweptPolicy.model_validate(
         knob | {"name": "law", "knob": "late_price", "values": prices}
     )
 
 
 def ratios(played: dict[str, PlayedLaw], rows: Ints, level: float) -> dict[str, tuple[float, ...]]:
-    """Return each law's cost at a lateness as a ratio to the tuned walk's, on some runs.
+    """Return each row's cost at a lateness as a ratio to the tuned walk's, on some runs.
 
     Args:
-        played: Runs by law.
+        played: Runs by row.
         rows: Runs to count, resampled for the interval.
         level: Share of the time late.
 
@@ -117,14 +199,13 @@ def _costs(one: PlayedLaw, draws: Ints, level: float) -> Floats:
 def main(
     referee: str = "core-v3",
     each: Annotated[int, typer.Option(help="Triples of each kind of jobs and family.")] = 2,
+    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     write: Annotated[bool, typer.Option("--write", help="Write the page.")] = False,
 ) -> None:
-    """Play every law, and print or write the page."""
-    config = load_model(RefereeConfig, "referees", referee)
-    # A week takes as long as seven days of another family, and has the law of a recorded load.
-    families = tuple(one.name for one in config.loads if one.name != "week")
-    parts = development_runs(config, each=each, families=families)
-    played = {law: play_law(law, parts) for law in _LAWS}
+    """Play every law and the other policies, and print or write the page."""
+    with LocalEngine(workers) as engine:
+        found = dict(engine.map(play_row, [Asked(row, referee, each) for row in _ROWS]))
+    played = {row: found[place] for place, row in enumerate(_ROWS)}
     text = "\n".join(_page(played, f"python -m agents.studies.laws --each {each} --write"))
     if write:
         write_atomic(PAGE, text.encode())
@@ -135,23 +216,28 @@ def main(
 def _page(played: dict[str, PlayedLaw], command: str) -> Iterator[str]:
     """Write the page, line by line."""
     family = np.array(next(iter(played.values())).family)
+    yield _HEAD.format(command=command, runs=len(family), laws=len(_LAWS))
     every = np.arange(len(family))
-    yield _HEAD.format(command=command, runs=len(family), laws=len(played))
-    yield "| law of the load | " + " | ".join(f"{100 * x:g} % late" for x in LEVELS) + " |"
-    yield "| --- |" + " ---: |" * len(LEVELS)
-    columns = [ratios(played, every, level) for level in LEVELS]
-    for law in played:
-        yield f"| {law} | " + " | ".join(_told(column[law]) for column in columns) + " |"
+    columns = {f"{100 * level:g} % late": ratios(played, every, level) for level in LEVELS}
+    yield from _table("law of the load", tuple(_LAWS), columns)
     yield _FAMILIES.format(level=f"{100 * LEVELS[-1]:g}")
-    yield "| law of the load | " + " | ".join(dict.fromkeys(family.tolist())) + " |"
-    yield "| --- |" + " ---: |" * len(set(family.tolist()))
     singly = {
         name: ratios(played, np.flatnonzero(family == name), LEVELS[-1])
         for name in dict.fromkeys(family.tolist())
     }
-    for law in played:
-        yield f"| {law} | " + " | ".join(_told(one[law]) for one in singly.values()) + " |"
+    yield from _table("law of the load", tuple(_LAWS), singly)
+    yield _ACTIONS
+    yield from _table("policy", (COUNTED, BY_MULTIPLES, NETWORK), columns)
     yield ""
+
+
+def _table(
+    head: str, rows: tuple[str, ...], columns: dict[str, dict[str, tuple[float, ...]]]
+) -> Iterator[str]:
+    yield f"| {head} | " + " | ".join(columns) + " |"
+    yield "| --- |" + " ---: |" * len(columns)
+    for row in rows:
+        yield f"| {row} | " + " | ".join(_told(column[row]) for column in columns.values()) + " |"
 
 
 def _told(ratio: tuple[float, ...]) -> str:
@@ -187,6 +273,19 @@ _FAMILIES = """
 By family of load, at {level} % late:
 """
 
+_ACTIONS = """
+## What a network's actions cost
+
+A network decides by [capacity actions](concepts/capacity.md): it holds, or goes to the cheapest
+configuration that carries one of ten multiples of the load, 7 to 17 % apart. How near to the
+planner can it come? **The planner, by capacity actions**, is the planner above with its own two
+days, each of whose moves becomes the nearest of these choices. A network that imitates it without
+a fault costs as much.
+"""
+
 
 if __name__ == "__main__":
-    typer.run(main)
+    # By its name, so that other processes find what they are to do.
+    from agents.studies.laws import main as named
+
+    typer.run(named)

@@ -27,6 +27,9 @@ ALSO = (
 )
 """Planners that nothing was trained for, and published autoscalers that nothing was tuned for."""
 
+YARDSTICK = "planner-walk-tuned"
+"""The planner with nothing trained, which `planner` is compared with run by run."""
+
 Json = Mapping[str, Any]
 
 
@@ -39,9 +42,18 @@ def cut(referee: Path) -> dict[str, object]:
         cell["cell"]: [{key: one[key] for key in kept} for one in cell["policies"] if _is_told(one)]
         for cell in full["cells"]
     }
+    learned = {
+        cell["cell"]: one["against"][YARDSTICK]
+        for cell in full["cells"]
+        for one in cell["policies"]
+        if one["policy"] == "planner"
+    }
     levels = sorted(full["config"]["lateness"])
     jobs = len({one["job"] for one in full["triples"]})
     shown = {"lateness": levels, "triples": len(full["triples"]), "jobs": jobs, "cells": cells}
+    shown["learned"] = {
+        cell: {at: one["cost"] for at, one in own.items()} for cell, own in learned.items()
+    }
     return told | shown
 
 
@@ -71,6 +83,10 @@ def readme_block(found: Json) -> str:
     ]
     # Without a choice of policies the command plays these and others: it fits on one line.
     command = re.sub(r" --policies \S+", "", found["command"])
+    learned = found["learned"]
+    whole, recorded = (
+        number(learned[cell][level], interval=True) for cell in (WHOLE, GROUPS["recorded"])
+    )
     commit, many = found["commit"][:12], f"{found['triples']} triples of a job, a load and a seed"
     return f"""Costs at equal lateness, in {found["currency"]} per job and day, on {many}.
 Their seeds are a hash of the commit that was evaluated ({commit}): nobody could look at them
@@ -83,7 +99,9 @@ parameters searched on other loads. `{KNOWN}` plans with the future load known. 
 
 `planner` {WHAT["planner"]}.
 `planner-no-file` is the same without the job file, `planner-walk-tuned` with a law of the load
-written by hand. `learned-ppo` {WHAT["learned-ppo"]}.
+written by hand: run by run `planner` costs {whole} of it, {recorded} on
+recorded loads, which is what training adds.
+`learned-ppo` {WHAT["learned-ppo"]}.
 Policies ran without guardrails, `-in-floor` within `floor`; `make referee` evaluates a commit:
 
 ```sh

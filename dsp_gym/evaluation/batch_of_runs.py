@@ -30,6 +30,7 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.job.validity import Extremes
 from dsp_gym.loads.sampler import LoadCell, LoadSampler
 from dsp_gym.loop.outcome import Outcome
+from dsp_gym.loop.protocols import Policy
 from dsp_gym.loop.topology import Topology
 from dsp_gym.policies.capabilities import FutureLoad, capabilities_of, without_reasons
 from dsp_gym.policies.registry import make
@@ -155,14 +156,21 @@ def _validity(label: str, runs: Runs, asked: Extremes) -> tuple[RunValidity, ...
     return tuple(found)
 
 
-def play(batch: RunBatch, observer: OnStep | None = None) -> BatchResult:
+def play(
+    batch: RunBatch, observer: OnStep | None = None, policy: Policy | None = None
+) -> BatchResult:
     """Play a batch of runs.
+
+    Args:
+        batch: The runs.
+        observer: Sees every step; None: nobody does.
+        policy: Decides in place of the batch's own; None: that decides.
 
     Returns:
         The cells and timelines of the runs, and what was possible on them.
     """
     config, runs, entrant = batch.config, batch.runs, batch.entrant
-    policy = make(entrant.policy)
+    policy = policy or make(entrant.policy)
     if observer is None and not batch.drawn:
         policy = without_reasons(policy)  # nobody reads them
     chain = build_for(policy, entrant.guardrails)

@@ -37,6 +37,11 @@ class SweptPolicy(Entrant):
     rule: bool = Field(
         False, description="a tuned rule: other policies are compared with the best of these"
     )
+    yardstick: bool = Field(
+        False,
+        description="other policies that are no rules are compared with it, too, run by run: what "
+        "they add to it",
+    )
     fallback: str | None = Field(
         None,
         description="label of the policy that its guardrails fall back to; compared run by run",

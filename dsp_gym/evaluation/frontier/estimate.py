@@ -42,12 +42,12 @@ class DearestJob(NamedTuple):
     compared: int  # jobs on which the policy and a rule reach the lateness
 
 
-class AgainstRule(NamedTuple):
-    """A policy against one tuned rule at equal lateness."""
+class AgainstOther(NamedTuple):
+    """A policy against one tuned rule, or a yardstick, at equal lateness."""
 
     cost: BootstrapEstimate | None  # ratio; None: one of the two is later at each of its settings
     rescales: float | None  # ratio of the rescales per day; None: likewise
-    late: float  # where rescales are compared: the level, or the rule's laxest setting below it
+    late: float  # where rescales are compared: the level, or the other's laxest setting below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PolicyFrontier:
     regret: dict[float, BootstrapEstimate | None]  # cost over the clairvoyant's, less 1
     worst: dict[float, float | None]  # late share of the worst 5 % of the runs, as late as the rule
     rescales: dict[float, float | None]  # per day, likewise
-    against: dict[str, dict[float, AgainstRule]]  # every other tuned rule by itself
+    against: dict[str, dict[float, AgainstOther]]  # every other tuned rule and yardstick by itself
     by_job: dict[str, dict[float, float | None]]  # cost per day on each job's own frontier
     dearest_job: dict[float, DearestJob | None]  # against the cheapest tuned rule of each job
     trainings: dict[float, tuple[float | None, ...]]  # cost of each training by itself
@@ -159,6 +159,7 @@ def estimate_cell(
         lateness=tuple(lateness),
         confidence=confidence,
         rules=rules,
+        yardsticks=tuple(one.policy for one in runs.policies if one.yardstick),
         costs=costs,
         points={one.policy: points_of(one) for one in runs.policies},
         on_jobs=on_jobs,
@@ -176,6 +177,7 @@ class _Cell:
     lateness: tuple[float, ...]
     confidence: float
     rules: tuple[str, ...]  # labels of the tuned rules
+    yardsticks: tuple[str, ...]  # labels of what others are compared with beside them
     costs: Mapping[str, Mapping[float, Floats]]  # (n + 1,) by policy and level
     points: Mapping[str, tuple[FrontierPoint, ...]]
     on_jobs: Mapping[str, dict[str, dict[float, float | None]]]
@@ -202,9 +204,9 @@ class _Cell:
             worst={level: _at(points, "worst", late) for level, late in shown.items()},
             rescales={level: _at(points, "rescales", late) for level, late in shown.items()},
             against={
-                rule: {level: self.against(name, rule, level) for level in self.lateness}
-                for rule in self.rules
-                if rule != name
+                other: {level: self.against(name, other, level) for level in self.lateness}
+                for other in (*self.rules, *self.yardsticks)
+                if other != name
             },
             by_job=self.on_jobs[name],
             dearest_job={
@@ -229,14 +231,14 @@ class _Cell:
         name = self.best_name(level)
         return level if name is None else _reached(self.points[name], level)
 
-    def against(self, policy: str, rule: str, level: float) -> AgainstRule:
-        """Compare a policy with one tuned rule."""
-        late = _reached(self.points[rule], level)
-        mine, other = (_at(self.points[name], "rescales", late) for name in (policy, rule))
-        ratio = _ratio(self.costs[policy][level], self.costs[rule][level])
-        return AgainstRule(
+    def against(self, policy: str, other: str, level: float) -> AgainstOther:
+        """Compare a policy with one tuned rule or yardstick."""
+        late = _reached(self.points[other], level)
+        mine, its = (_at(self.points[name], "rescales", late) for name in (policy, other))
+        ratio = _ratio(self.costs[policy][level], self.costs[other][level])
+        return AgainstOther(
             estimate_of(ratio, self.confidence),
-            mine / other if mine is not None and other else None,
+            mine / its if mine is not None and its else None,
             late,
         )
 

@@ -41,6 +41,7 @@ class PolicyRuns(ConfigModel):
 
     policy: str = Field(description="label of the policy")
     rule: bool = Field(description="a tuned rule")
+    yardstick: bool = Field(False, description="others are compared with it, though it is no rule")
     fallback: str | None = Field(None, description="label of its fallback; none: not told")
     trainings: int = Field(1, ge=1, description="trainings of the policy, with different seeds")
     knob: tuple[str, ...] = Field(description="the parameters that were swept; none: one setting")
@@ -314,6 +315,7 @@ def policy_runs(
             PolicyRuns(
                 policy=policy.name,
                 rule=policy.rule,
+                yardstick=policy.yardstick,
                 fallback=policy.fallback,
                 trainings=trainings,
                 knob=policy.knob,

@@ -284,6 +284,24 @@ def _against_rules(cell: BoardCell, level: float) -> Table:
     return Table(f"Against each tuned rule, {percent(level)} % late", ("policy", *head), rows)
 
 
+def _against_yardsticks(cell: BoardCell, config: ComparesAtLateness) -> list[Table]:
+    """List what each policy costs of each yardstick, level by level."""
+    levels = sorted(config.lateness)
+    return [
+        Table(
+            f"Cost, of that of {yardstick.policy}",
+            ("policy", *(f"{percent(level)} % late" for level in levels)),
+            [
+                (one.policy, *(shown(found[level].cost, interval=True) for level in levels))
+                for one in _ordered(cell, level_of(config))
+                if not one.rule and (found := one.against.get(yardstick.policy)) is not None
+            ],
+        )
+        for yardstick in cell.runs.policies
+        if yardstick.yardstick
+    ]
+
+
 def _training_rows(cell: BoardCell) -> list[tuple[str, ...]]:
     """Return costs of the trainings of a trained policy, each by itself."""
     return [
@@ -312,6 +330,7 @@ def tables_beside(cell: BoardCell, config: ComparesAtLateness, currency: str) ->
     count = max((len(row) for row in trained), default=1)
     tables = [
         _against_rules(cell, level_of(config)),
+        *_against_yardsticks(cell, config),
         Table("By price, late time priced in", PRICE_HEAD, _price_rows(cell)),
         Table(f"The frontier of {PLAN}", _priced(KNOWN_HEAD, currency), _known_rows(cell)),
         Table(

@@ -304,6 +304,20 @@ def test_a_policy_is_compared_with_every_tuned_rule_at_the_same_lateness():
     assert "| mine | 0.5 | 0.25 | 1.5 | 1 |" in page
 
 
+def test_a_yardstick_is_compared_with_and_is_no_rule():
+    points = {"rule": [(0.01, 10.0)], "base": [(0.01, 8.0)], "mine": [(0.01, 6.0)]}
+    cell = changed(runs(points, rules=("rule",)), "base", yardstick=np.array(True))
+    found = {one.policy: one for one in estimate_cell(cell, [0.02], resamples=100, confidence=0.95)}
+    assert found["mine"].against["base"][0.02].cost.value == pytest.approx(6 / 8)
+    assert found["mine"].ratio[0.02].value == pytest.approx(6 / 10)  # of the rule
+    assert list(found["base"].against) == ["rule"]
+    page = page_of(board_of("small", config(), played(cell), {}))
+    part = page[page.index("Cost, of that of base") :]
+    rows = [line for line in part.splitlines() if line.startswith("| mine") or "| rule" in line]
+    assert rows[0].startswith("| mine | 0.75")
+    assert "| cost, of base" not in page  # the table of rules has none
+
+
 def test_a_board_of_some_seeds_is_told_as_a_part_of_the_shipped_frontier():
     core = load_model(FrontierConfig, "frontiers", "core-v2")
     whole = frontier_fingerprint(core)
