@@ -115,7 +115,7 @@ class PlayedLaw(NamedTuple):
     family: tuple[str, ...]  # of each run
 
 
-class Asked(NamedTuple):
+class AskedRow(NamedTuple):
     """A row of the page, and the triples to play it on."""
 
     row: str
@@ -123,7 +123,7 @@ class Asked(NamedTuple):
     each: int  # triples of each kind of jobs and family
 
 
-def play_row(asked: Asked, tell: Tell[None]) -> PlayedLaw:
+def play_row(asked: AskedRow, tell: Tell[None]) -> PlayedLaw:
     """Play a law, or one of the other policies, at every price.
 
     Args:
@@ -204,7 +204,7 @@ def main(
 ) -> None:
     """Play every law and the other policies, and print or write the page."""
     with LocalEngine(workers) as engine:
-        found = dict(engine.map(play_row, [Asked(row, referee, each) for row in _ROWS]))
+        found = dict(engine.map(play_row, [AskedRow(row, referee, each) for row in _ROWS]))
     played = {row: found[place] for place, row in enumerate(_ROWS)}
     text = "\n".join(_page(played, f"python -m agents.studies.laws --each {each} --write"))
     if write:

@@ -43,17 +43,16 @@ def cut(referee: Path) -> dict[str, object]:
         for cell in full["cells"]
     }
     learned = {
-        cell["cell"]: one["against"][YARDSTICK]
+        cell["cell"]: {level: one["cost"] for level, one in against.items()}
         for cell in full["cells"]
-        for one in cell["policies"]
-        if one["policy"] == "planner"
+        for policy in cell["policies"]
+        if policy["policy"] == "planner"
+        and (against := policy.get("against", {}).get(YARDSTICK)) is not None
     }
     levels = sorted(full["config"]["lateness"])
     jobs = len({one["job"] for one in full["triples"]})
     shown = {"lateness": levels, "triples": len(full["triples"]), "jobs": jobs, "cells": cells}
-    shown["learned"] = {
-        cell: {at: one["cost"] for at, one in own.items()} for cell, own in learned.items()
-    }
+    shown["learned"] = learned
     return told | shown
 
 
@@ -83,10 +82,6 @@ def readme_block(found: Json) -> str:
     ]
     # Without a choice of policies the command plays these and others: it fits on one line.
     command = re.sub(r" --policies \S+", "", found["command"])
-    learned = found["learned"]
-    whole, recorded = (
-        number(learned[cell][level], interval=True) for cell in (WHOLE, GROUPS["recorded"])
-    )
     commit, many = found["commit"][:12], f"{found['triples']} triples of a job, a load and a seed"
     return f"""Costs at equal lateness, in {found["currency"]} per job and day, on {many}.
 Their seeds are a hash of the commit that was evaluated ({commit}): nobody could look at them
@@ -99,8 +94,7 @@ parameters searched on other loads. `{KNOWN}` plans with the future load known. 
 
 `planner` {WHAT["planner"]}.
 `planner-no-file` is the same without the job file, `planner-walk-tuned` with a law of the load
-written by hand: run by run `planner` costs {whole} of it, {recorded} on
-recorded loads, which is what training adds.
+written by hand.{_trained(found["learned"], level)}
 `learned-ppo` {WHAT["learned-ppo"]}.
 Policies ran without guardrails, `-in-floor` within `floor`; `make referee` evaluates a commit:
 
@@ -111,6 +105,16 @@ Policies ran without guardrails, `-in-floor` within `floor`; `make referee` eval
 [Families of load, other policies, each setting](docs/core-v3.md);
 [the frozen benchmark](docs/core-v2.md), [other results](docs/results.md);
 [what ships](docs/concepts/agents.md#what-ships)."""
+
+
+def _trained(learned: Json, level: str) -> str:
+    """Say what the planner costs of the one that nothing was trained for; "" without both."""
+    if WHOLE not in learned:
+        return ""
+    said = f" Run by run `planner` costs {number(learned[WHOLE][level], interval=True)} of that one"
+    if GROUPS["recorded"] in learned:
+        said += f",\n{number(learned[GROUPS['recorded']][level], interval=True)} on recorded loads"
+    return said + ", which is what its training saves."
 
 
 def _is_told(one: Json) -> bool:

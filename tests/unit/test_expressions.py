@@ -209,7 +209,8 @@ def grows(function: Callable[[str], object], attack: tuple[str, str, str], size:
     grows with the square of its text is at every length.
     """
     return all(
-        ratio(function, attack, size) > MOST_RATIO and ratio(function, attack, 2 * size) > MOST_RATIO
+        ratio(function, attack, size) > MOST_RATIO
+        and ratio(function, attack, 2 * size) > MOST_RATIO
         for _ in range(3)
     )
 

@@ -168,7 +168,11 @@ def a_referee(tmp_path):
         a_policy("ds2-tuned", [(10, 12), (8, 12), (8, 10)], rule=True),
         a_policy("streambed", [(20, 20)] * 3),
     ]
-    late = [one | {"ratio": dict.fromkeys(one["ratio"])} for one in policies]
+    of_the_walk = {"cost": {"value": 0.9876, "low": 0.97, "high": 0.998}, "rescales": 1.2}
+    policies[1]["against"] = {
+        "planner-walk-tuned": dict.fromkeys(policies[1]["ratio"], of_the_walk)
+    }
+    late = [one | {"ratio": dict.fromkeys(one["ratio"]), "against": {}} for one in policies]
     document = {
         "name": "core-v3",
         "fingerprint": "1" * 16,
@@ -205,6 +209,10 @@ def test_a_referee_fills_the_readme(elsewhere, tmp_path, monkeypatch):
     assert names == ["clairvoyant", "**planner**", "ds2-tuned (tuned rule)"]
     assert "| – | 7.5 | 6.5 |" in rows[3]
     assert rows[3].endswith("| – |")
+    assert (
+        "Run by run `planner` costs 0.988 [0.97, 0.998] of that one, which is what its training"
+        in text
+    )
     monkeypatch.setattr("sys.argv", ["results.py"])
     elsewhere.main()  # from what was kept, once more
     assert elsewhere.README.read_text("utf-8") == text
