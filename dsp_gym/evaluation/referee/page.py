@@ -31,9 +31,6 @@ SETS = {
     "own": "seeds of one's own",
 }
 
-UNSHIFTED_PRICE = "price, of that without the shift"
-"""Column of a price under a shift over the same policy's price without it."""
-
 
 def report_of_referee(board: RefereeBoard, command: str = "") -> Report:
     """Make the report of a board.
@@ -51,7 +48,7 @@ def report_of_referee(board: RefereeBoard, command: str = "") -> Report:
     beside = (
         _losing_part(board),
         _below_part(board),
-        _led(_shifts(board), without=("rescales per day", UNSHIFTED_PRICE)),
+        _shift_part(board),
         ReportPart(left_out, left_out),
         _led(_evaluations(board), without=("referee", "families")),
     )
@@ -232,6 +229,29 @@ def _below(board: RefereeBoard) -> Table:
     )
 
 
+def _shift_part(board: RefereeBoard) -> ReportPart:
+    """Say under each shift who is cheapest and who is dearer than the best rule; fold the rest."""
+    whole, rows = _shifts(board), []
+    for name in dict.fromkeys(one.shift for one in board.shifts):
+        here = [one for one in board.shifts if one.shift == name and one.policy != PLAN]
+        rule = min((one for one in here if one.rule), key=lambda one: one.ratio.value)
+        others = sorted((one for one in here if not one.rule), key=lambda one: one.ratio.value)
+        first = f"{others[0].policy} {shown(others[0].ratio, interval=True)}" if others else "–"
+        dearer = [
+            f"{one.policy} {shown(one.ratio, interval=True)}"
+            for one in others
+            if one.ratio.low > 1.0
+        ]
+        rows.append((name, rule.policy, first, ", ".join(dearer) or "–"))
+    head = (
+        "shift",
+        "best tuned rule",
+        "cheapest policy, price of the rule's",
+        "dearer than the rule beyond doubt",
+    )
+    return ReportPart(whole, whole, lead=Table(whole.title, head, rows))
+
+
 def _shifts(board: RefereeBoard) -> Table:
     head = (
         "shift",
@@ -240,7 +260,7 @@ def _shifts(board: RefereeBoard) -> Table:
         "late",
         "rescales per day",
         "price, of the best rule's",
-        UNSHIFTED_PRICE,
+        "price, of that without the shift",
     )
     rows = [
         (

@@ -358,6 +358,19 @@ def test_prices_under_a_shift_are_compared_with_the_best_rule_and_with_those_wit
     assert found["slow", "rule"].dearer == pytest.approx((2, 2, 2))
 
 
+def test_the_page_says_who_is_cheapest_and_who_is_dearer_than_the_best_rule_under_each_shift():
+    costs = {"rule": [(0.0, 2.0)], "mine": [(0.0, 1.0)], "other": [(0.0, 3.0)]}
+    parts = {
+        UNSHIFTED: results("day", costs, "gngn"),
+        "slow": results("day", costs | {"rule": [(0.0, 4.0)]}, "gngn"),
+    }
+    page = render_markdown(report_of_referee(board({}, parts), "dsp-gym evaluate x"))
+    lead = page.partition("\n## Shifts")[2].partition("\n<details")[0]
+    assert f"| {UNSHIFTED} | rule | mine 0.5 | other 1.5 |" in lead
+    assert "| slow | rule | mine 0.25 | – |" in lead
+    assert "price, of that without the shift" in page.partition("\n<details")[2]
+
+
 def test_the_headline_names_no_policy_that_is_told_the_load_or_its_law():
     costs = {"ds2": [(0.0, 1.0)], "static": [(0.0, 0.9)], "law": [(0.0, 0.5)]}
     law = {"policy": {"policy": "mdp", "params": {"known_law": True}}, "name": "law"}
