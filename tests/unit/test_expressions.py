@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import re
 import resource
 import time
@@ -27,6 +28,9 @@ MOST_RATIO, MOST_BYTES = 2.5, 2**20
 SHORT_BYTES, SLOW_S = 2**12, 2e-3
 """Up to this size every attack is tried; from this time on it is measured whether it grows too
 fast. Beyond, the slowest attack is."""
+
+LONG_S = 1.0
+"""Time that is too long for a mebibyte or less: a longer text is not tried then."""
 
 NOTICED_S = 0.02
 """Time from which on a mebibyte is compared with half of it."""
@@ -193,26 +197,24 @@ def made(attack: tuple[str, str, str], size: int) -> str:
     return before + item * max(1, size // len(item)) + end
 
 
-def ratio(function: Callable[[str], object], attack: tuple[str, str, str], size: int) -> float:
-    """What twice the text takes, as a multiple; the best of two, since other work only adds."""
-    once, twice = (
-        min(seconds(function, text) for _ in range(2))
-        for text in (made(attack, size), made(attack, 2 * size))
-    )
-    return twice / max(once, 1e-6)
-
-
 def grows(function: Callable[[str], object], attack: tuple[str, str, str], size: int) -> bool:
     """Whether time grows faster than the text, from once to twice and from twice to four times.
 
-    Measured again where it seems to: a text that has outgrown a cache is slow once, a search that
-    grows with the square of its text is at every length.
+    A text that has outgrown a cache is slow once; a search that grows with the square of its text
+    is at every length. Each time is the best of several, since other work only adds.
     """
-    return all(
-        ratio(function, attack, size) > MOST_RATIO
-        and ratio(function, attack, 2 * size) > MOST_RATIO
-        for _ in range(3)
-    )
+    texts = [made(attack, size << k) for k in range(3)]
+    best = [math.inf] * len(texts)
+    for turn in range(3):
+        best = [
+            min(so_far, *(seconds(function, text) for _ in range(2)))
+            for so_far, text in zip(best, texts, strict=True)
+        ]
+        once, twice, four_times = (max(took, 1e-6) for took in best)
+        is_growing = twice / once > MOST_RATIO and four_times / twice > MOST_RATIO
+        if turn and not is_growing:
+            break
+    return is_growing
 
 
 def worst_of(one: Expression) -> str | None:
@@ -241,7 +243,12 @@ def worst_of(one: Expression) -> str | None:
     # for the first character. Below that a cold cache makes the longer text look slow.
     if slowest is None or most < MOST_BYTES:
         return None
-    if seconds(function, made(slowest, MOST_BYTES)) < NOTICED_S:
+    size = SHORT_BYTES
+    while size < MOST_BYTES:
+        size *= 4
+        if (took_s := seconds(function, made(slowest, size))) > LONG_S:
+            return f"{one.at}: {slowest!r}: {size} characters take {took_s:.3g} s"
+    if took_s < NOTICED_S:
         return None
     if grows(function, slowest, MOST_BYTES // 2):
         return f"{one.at}: {slowest!r}: 1 MiB takes too long beside half of it"
