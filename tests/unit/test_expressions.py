@@ -33,7 +33,7 @@ LONG_S = 1.0
 """Time that is too long for a mebibyte or less: a longer text is not tried then."""
 
 NOTICED_S = 0.02
-"""Time from which on a mebibyte is compared with half of it."""
+"""Time from which on a mebibyte is compared with a half and a quarter of it."""
 
 SHORT_S = 0.05
 """Time that the longest text of a bounded expression may take."""
@@ -250,8 +250,8 @@ def worst_of(one: Expression) -> str | None:
             return f"{one.at}: {slowest!r}: {size} characters take {took_s:.3g} s"
     if took_s < NOTICED_S:
         return None
-    if grows(function, slowest, MOST_BYTES // 2):
-        return f"{one.at}: {slowest!r}: 1 MiB takes too long beside half of it"
+    if grows(function, slowest, MOST_BYTES // 4):
+        return f"{one.at}: {slowest!r}: 1 MiB takes too long beside a half and a quarter of it"
     return None
 
 
