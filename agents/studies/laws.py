@@ -56,7 +56,7 @@ _LAWS: dict[str, tuple[str, dict[str, object]]] = {
 BY_MULTIPLES = "the planner, by capacity actions"
 NETWORK = "the network `learned-ppo`"
 _NETWORK_PRICES = (0.75, 1.25, 2.5, 5.0, 8.0)
-_ROWS = (*_LAWS, BY_MULTIPLES, NETWORK)
+_ROWS = _LAWS | {BY_MULTIPLES: _LAWS[COUNTED], NETWORK: ("learned-ppo", {})}
 
 
 class ByMultiples:
@@ -146,8 +146,8 @@ def play_row(asked: AskedRow, tell: Tell[None]) -> PlayedLaw:
             ).cells
             for one in entrants(swept)
         ]
-        late.append(np.array([[cell.metrics["slo_share"] for cell in row] for row in cells]))
-        money = np.array([[cell.metrics["cost"] for cell in row] for row in cells])
+        late.append(np.array([[cell.metrics["slo_share"] for cell in one] for one in cells]))
+        money = np.array([[cell.metrics["cost"] for cell in one] for one in cells])
         cost.append(money / part.reference_cost)
         family += [part.family] * len(part.batch)
     return PlayedLaw(np.concatenate(late, axis=1), np.concatenate(cost, axis=1), tuple(family))
@@ -155,7 +155,7 @@ def play_row(asked: AskedRow, tell: Tell[None]) -> PlayedLaw:
 
 def _swept(row: str) -> SweptPolicy:
     """Return a row's policy at every price; a tuned one has prices about its own."""
-    policy, params = _LAWS.get(COUNTED if row == BY_MULTIPLES else row, ("learned-ppo", {}))
+    policy, params = _ROWS[row]
     prices: tuple[float, ...] = PRICES
     if row == TUNED:
         prices = tuple(price * _TUNED_SCALE for price in PRICES)
@@ -219,25 +219,29 @@ def _page(played: dict[str, PlayedLaw], command: str) -> Iterator[str]:
     yield _HEAD.format(command=command, runs=len(family), laws=len(_LAWS))
     every = np.arange(len(family))
     columns = {f"{100 * level:g} % late": ratios(played, every, level) for level in LEVELS}
-    yield from _table("law of the load", tuple(_LAWS), columns)
+    yield from _table("law of the load", _named(*_LAWS), columns)
     yield _FAMILIES.format(level=f"{100 * LEVELS[-1]:g}")
     singly = {
         name: ratios(played, np.flatnonzero(family == name), LEVELS[-1])
         for name in dict.fromkeys(family.tolist())
     }
-    yield from _table("law of the load", tuple(_LAWS), singly)
+    yield from _table("law of the load", _named(*_LAWS), singly)
     yield _ACTIONS
-    yield from _table("policy", (COUNTED, BY_MULTIPLES, NETWORK), columns)
+    yield from _table("policy", {"the planner": COUNTED, **_named(BY_MULTIPLES, NETWORK)}, columns)
     yield ""
 
 
+def _named(*rows: str) -> dict[str, str]:
+    return {row: row for row in rows}
+
+
 def _table(
-    head: str, rows: tuple[str, ...], columns: dict[str, dict[str, tuple[float, ...]]]
+    head: str, rows: dict[str, str], columns: dict[str, dict[str, tuple[float, ...]]]
 ) -> Iterator[str]:
     yield f"| {head} | " + " | ".join(columns) + " |"
     yield "| --- |" + " ---: |" * len(columns)
-    for row in rows:
-        yield f"| {row} | " + " | ".join(_told(column[row]) for column in columns.values()) + " |"
+    for name, row in rows.items():
+        yield f"| {name} | " + " | ".join(_told(column[row]) for column in columns.values()) + " |"
 
 
 def _told(ratio: tuple[float, ...]) -> str:

@@ -114,7 +114,7 @@ def _trained(learned: Json, level: str) -> str:
     said = f" Run by run `planner` costs {number(learned[WHOLE][level], interval=True)} of that one"
     if GROUPS["recorded"] in learned:
         said += f",\n{number(learned[GROUPS['recorded']][level], interval=True)} on recorded loads"
-    return said + ", which is what its training saves."
+    return said + ": the rest is what training saves."
 
 
 def _is_told(one: Json) -> bool:

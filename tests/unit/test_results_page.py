@@ -209,10 +209,7 @@ def test_a_referee_fills_the_readme(elsewhere, tmp_path, monkeypatch):
     assert names == ["clairvoyant", "**planner**", "ds2-tuned (tuned rule)"]
     assert "| – | 7.5 | 6.5 |" in rows[3]
     assert rows[3].endswith("| – |")
-    assert (
-        "Run by run `planner` costs 0.988 [0.97, 0.998] of that one, which is what its training"
-        in text
-    )
+    assert "`planner` costs 0.988 [0.97, 0.998] of that one: the rest is what training" in text
     monkeypatch.setattr("sys.argv", ["results.py"])
     elsewhere.main()  # from what was kept, once more
     assert elsewhere.README.read_text("utf-8") == text

@@ -230,7 +230,7 @@ def _below(board: RefereeBoard) -> Table:
 
 
 def _shift_part(board: RefereeBoard) -> ReportPart:
-    """Say under each shift who is cheapest and who is dearer than the best rule; fold the rest."""
+    """Name the best rule, the cheapest policy and the dearer ones under each shift."""
     whole, rows = _shifts(board), []
     for name in dict.fromkeys(one.shift for one in board.shifts):
         here = [one for one in board.shifts if one.shift == name and one.policy != PLAN]
@@ -246,8 +246,8 @@ def _shift_part(board: RefereeBoard) -> ReportPart:
     head = (
         "shift",
         "best tuned rule",
-        "cheapest policy, price of the rule's",
-        "dearer than the rule beyond doubt",
+        "cheapest policy, its price of the rule's",
+        "policies dearer than the rule",
     )
     return ReportPart(whole, whole, lead=Table(whole.title, head, rows))
 
@@ -335,5 +335,6 @@ def _explained(board: RefereeBoard) -> list[str]:
         "Under shifts every policy keeps one setting. The price is money plus "
         f"{config.late_weight:g} times the late share, in units of the cost of the job's "
         "reference configuration, the geometric mean over the same triples with and without "
-        "the shift.",
+        "the shift. A policy is dearer than the rule where the interval of their ratio lies "
+        "above 1.",
     ]
