@@ -15,9 +15,9 @@ from dsp_gym.evaluation.frontier.config import (
     SweptPolicy,
     check_labels,
 )
-from dsp_gym.evaluation.referee.template import LoadTemplate, filled
 from dsp_gym.job.catalog import other_job, random_job
 from dsp_gym.job.draw import Draw
+from dsp_gym.loads.template import LoadTemplate, filled
 
 GENERATORS = {"random-dag": random_job, "other-dag": other_job}
 """Names of a generator's jobs by seed."""

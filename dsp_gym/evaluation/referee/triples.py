@@ -18,11 +18,11 @@ from dsp_gym.evaluation.referee.config import (
     JobKind,
     RefereeConfig,
 )
-from dsp_gym.evaluation.referee.template import filled, traces_of
 from dsp_gym.job.draw import Draw
 from dsp_gym.loads.generate import minute_means, rates
 from dsp_gym.loads.sampler import LoadCell
 from dsp_gym.loads.spec import LoadSpec
+from dsp_gym.loads.template import filled, traces_of
 from dsp_gym.loads.traces import TraceLibrary
 
 SetName = Literal["development", "test", "own"]
