@@ -142,6 +142,9 @@ class PlanningDocument(TrainedDocument):
     policy: Literal["mdp"] = Field("mdp", description="installed policy that reads the folder")
     params: dict[str, object] = Field(description="its parameters, the price among them")
     states: LoadStatesDocument = Field(description="states of the load that were counted")
+    laws: tuple[str, ...] = Field(
+        (), description="laws of the load that were counted apart; none: all loads as one"
+    )
     minutes: float = Field(description="minutes of load behind the transitions")
     late_target: float = Field(description="share of the time late that training aimed at")
     tried: dict[str, dict[str, float]] = Field(

@@ -132,50 +132,6 @@ def sparse(weights: Floats, rare: float = RARE) -> LoadChain:
     return LoadChain(count, state, probability)
 
 
-@njit(cache=True, nogil=True)
-def with_own(
-    chain: LoadChain, weights: Floats, own: Ints, own_weight: float, rare: float = RARE
-) -> LoadChain:
-    """Add a job's history to a chain; most states are unaffected by it.
-
-    Args:
-        chain: `sparse(weights, rare)`.
-        weights: (STATES, STATES), as `pooled` returns them.
-        own: (n,) states the job's load went through; -1: unknown.
-        own_weight: Weight of each of its minutes.
-        rare: Probability at or below which successors are dropped.
-
-    Returns:
-        The chain of the summed counts.
-    """
-    size, told = weights.shape[0], 0
-    place = np.full(size, -1)
-    # Only rows of states that the history left are computed again: the first visit gives a row its
-    # place among them, all others are copied from the chain.
-    for i in range(own.shape[0] - 1):
-        if own[i] >= 0 and own[i + 1] >= 0 and place[own[i]] < 0:
-            place[own[i]] = told
-            told += 1
-    counts = np.empty((told, size))
-    for s in range(size):
-        if place[s] >= 0:
-            counts[place[s]] = weights[s]
-    for i in range(own.shape[0] - 1):
-        if own[i] >= 0 and own[i + 1] >= 0:
-            counts[place[own[i]], own[i + 1]] += own_weight
-    new = sparse(counts, rare)
-
-    width = max(chain.state.shape[1], new.state.shape[1])
-    found = LoadChain(chain.size.copy(), np.zeros((size, width), np.int64), np.zeros((size, width)))
-    for s in range(size):
-        part, row = (new, place[s]) if place[s] >= 0 else (chain, s)
-        found.size[s] = part.size[row]
-        for i in range(part.size[row]):
-            found.state[s, i] = part.state[row, i]
-            found.probability[s, i] = part.probability[row, i]
-    return found
-
-
 def packed(counts: Floats) -> dict[str, NDArray[np.generic]]:
     """Pack counts as pairs of states with minutes.
 

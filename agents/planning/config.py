@@ -98,6 +98,12 @@ class MdpConfig(ConfigModel):
         description="what a minute of the job's own last two days counts for against a minute of "
         "the training loads; 0: its own history is left out",
     )
+    law_memory_h: float = Field(
+        24.0,
+        gt=0,
+        description="hours after which what a load did counts for a third in telling which of the "
+        "trained laws it follows; of no effect with one law",
+    )
     sizing: SizingConfig = Field(
         default_factory=SizingConfig, description="how times per record are learned"
     )

@@ -1,4 +1,4 @@
-"""Minutes of training loads, drawn with the seeds of a split."""
+"""Minutes of training loads: drawn with the seeds of a split, or from laws of the load."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dsp_gym.arrays import Floats
-from dsp_gym.loads.generate import CHOICE, minute_means, philox
+from dsp_gym.experiments.agent import LawConfig
+from dsp_gym.job.draw import Draw
+from dsp_gym.loads.generate import CHOICE, minute_means, philox, rates
 from dsp_gym.loads.sampler import LoadSampler
 from dsp_gym.loads.splits import LoadSet
+from dsp_gym.loads.template import filled
+from dsp_gym.loads.traces import TraceLibrary
 
 
 def training_minutes(
@@ -41,3 +45,32 @@ def training_minutes(
             cell = row[(seed * draws + i) % len(row)]
             factor = low * (high / low) ** random.random()
             yield factor * minute_means(sampler.rates(cell, episode_s))
+
+
+def minutes_of(
+    law: LawConfig,
+    episode_s: int,
+    draws: int,
+    seed: int,
+    place: int,
+    base_dir: str | Path | None = None,
+) -> Iterator[Floats]:
+    """Draw from a law: every load has parameters of its own.
+
+    Args:
+        law: The law.
+        episode_s: Length of each draw in seconds.
+        draws: Number of draws.
+        seed: Seed of the training; other seeds draw other loads.
+        place: Place of the law among all.
+        base_dir: Folder that relative trace paths start from.
+
+    Yields:
+        (minutes,) means, as multiples of the reference rate.
+    """
+    traces = TraceLibrary(base_dir)
+    for i in range(draws):
+        # Seeds of splits and referees are below 2^63, so that no load of theirs is counted.
+        own = (1 << 63) | (seed << 32) | (place << 16) | i
+        load = filled(law.load, Draw(own))
+        yield minute_means(rates(load, seed=own, duration_s=episode_s, traces=traces))

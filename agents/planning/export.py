@@ -37,6 +37,7 @@ def export_planning(
         weights_sha256="",
         params={**agent.params, "late_price": learner.best.late_price},
         states=STATES_DOCUMENT,
+        laws=tuple(law.name for law in agent.laws),
         minutes=float(learner.counts.sum()),
         late_target=agent.late_target,
         tried={f"{price:g}": figures for price, figures in sorted(learner.tried.items())},
@@ -55,7 +56,12 @@ def export_planning(
 
 def _weights(learner: PlanningLearner) -> dict[str, NDArray[np.generic]]:
     """Collect the transitions, and the service models of jobs with a known past."""
-    found = {TABLE_PREFIX + key: part for key, part in packed(learner.counts).items()}
+    laws = [f"{TABLE_PREFIX}{law.name}/" for law in learner.agent.laws] or [TABLE_PREFIX]
+    found = {
+        law + key: part
+        for law, counts in zip(laws, learner.counts, strict=True)
+        for key, part in packed(counts).items()
+    }
     for job, past in learner.past.items():
         prefix = past_prefix(job)
         found |= {prefix + key: part.astype(np.float64) for key, part in past.service.items()}
@@ -91,6 +97,7 @@ def planning_card(document: PlanningDocument, learner: PlanningLearner) -> str:
             f"- Plans by value iteration over {document.minutes:,.0f} counted minutes of load; "
             f"seed {document.seed} of {list(document.seeds)}. These counts and the price of a late "
             "minute are all that was trained.",
+            *_laws_told(document),
             f"- Loads: {loads}. Price chosen on the simulated jobs {', '.join(document.jobs)}.",
             *past,
             f"- A late minute is worth {price:g} minutes of the configuration that carries the "
@@ -117,3 +124,13 @@ def planning_card(document: PlanningDocument, learner: PlanningLearner) -> str:
             "",
         ]
     )
+
+
+def _laws_told(document: PlanningDocument) -> list[str]:
+    """Name the laws of the load on the card; nothing where all loads were counted as one."""
+    if not document.laws:
+        return []
+    return [
+        f"- Laws of the load, counted apart: {', '.join(document.laws)}. A running job's own "
+        "minutes tell which of them it follows."
+    ]

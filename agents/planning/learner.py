@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from agents.checkpoint import read_checkpoint, refuse_other_config, write_checkp
 from agents.environment import validation_batch
 from agents.planning.chain import counted
 from agents.planning.config import MdpConfig
-from agents.planning.draws import training_minutes
+from agents.planning.draws import minutes_of, training_minutes
 from agents.planning.history import Past, pasts
 from agents.planning.load import STATES
 from agents.planning.policy import MdpPolicy
@@ -73,7 +73,7 @@ class PlanningLearner:
         self.best = ChosenPrice()
         self.stop = False
         self.validation = validation_batch(config, base_dir)
-        self.counts: Floats = np.zeros((STATES, STATES))
+        self.counts: Floats = np.zeros((max(1, len(self.agent.laws)), STATES, STATES))
         self.past: dict[str, Past] = {}
         self.tried: Tried = {}
         self._progress: OnStage = progress or (lambda stage, done, of, figures: None)
@@ -126,7 +126,10 @@ class PlanningLearner:
         return self.best.figures["slo_share"] <= self.agent.late_target
 
     def _count(self) -> None:
-        """Count the transitions of the training loads, and of the jobs' own past."""
+        """Count the transitions of the training loads, law by law, and of the jobs' own past.
+
+        What the jobs have gone through counts in every law.
+        """
         agent, config = self.agent, self.config
         if agent.history is not None:
             specs = [load_job(name) for name in config.jobs]
@@ -138,19 +141,11 @@ class PlanningLearner:
             )
             for past in self.past.values():
                 self.counts += agent.history.weight * counted(past.loads)
-        loads = training_minutes(
-            config.loads,
-            config.env.episode_s,
-            agent.draws,
-            seed=self.seed,
-            scale=config.env.randomise.load_scale,
-            base_dir=self._base_dir,
-        )
         # Only for the display: the sampler may yield fewer where a split has fewer seeds.
-        of = agent.draws * (0 if config.loads.train is None else len(config.loads.train.loads))
-        for done, minutes in enumerate(loads):
-            self.counts += counted([minutes])
-            self._progress("count", done + 1, of, {})
+        loads = agent.laws or (() if config.loads.train is None else config.loads.train.loads)
+        for done, (law, minutes) in enumerate(self._drawn()):
+            self.counts[law] += counted([minutes])
+            self._progress("count", done + 1, agent.draws * len(loads), {})
             self._heed()
         if not self.counts.any():
             raise ConfigError(
@@ -159,6 +154,26 @@ class PlanningLearner:
                 value=agent.draws,
                 remedy="Draw some training loads, or name a dataset of more than two minutes.",
             )
+
+    def _drawn(self) -> Iterator[tuple[int, Floats]]:
+        """Draw the loads to count, each with the place of its law."""
+        agent, config = self.agent, self.config
+        if agent.laws:
+            for place, law in enumerate(agent.laws):
+                for minutes in minutes_of(
+                    law, config.env.episode_s, agent.draws, self.seed, place, self._base_dir
+                ):
+                    yield place, minutes
+            return
+        for minutes in training_minutes(
+            config.loads,
+            config.env.episode_s,
+            agent.draws,
+            seed=self.seed,
+            scale=config.env.randomise.load_scale,
+            base_dir=self._base_dir,
+        ):
+            yield 0, minutes
 
     def _figures(self, price: float) -> dict[str, float]:
         """Play the validation loads at a price, unless that was done before."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.planning.laws import Laws, add_laws, empty_row, shares_of
 from agents.planning.load import HISTORY, level_of, state_of
 from agents.planning.recall import SINCE_SOLVED, Recall
 from agents.planning.value import StepPrices, minute_price, move_price
@@ -42,7 +43,7 @@ class Solved(NamedTuple):
 
     frontiers: Frontiers
     value: Floats  # (J, STATES, N)
-    weights: Floats  # transitions of the training loads
+    laws: Laws
 
 
 class Stakes(NamedTuple):
@@ -153,7 +154,7 @@ def _choose(
     c = _prices(t, r, stakes, j)
     # The unit of money, as in `Solved.value`: the cost of the configuration for the reference rate.
     unit = s.frontiers.cost_per_s[j, cheapest(s.frontiers, j, reference)]
-    later = _expected(s, r.own.state[j], state, stakes.own_weight, j, count) * c.discount
+    later = _expected(s, r, state, stakes.own_weight, j, count) * c.discount
 
     # The running configuration: `here` is its place on the frontier, -1 off it.
     p, x = seen.parallelism[j], seen.memory_level[j]
@@ -311,21 +312,24 @@ def _between(offered: Floats, values: Floats, rate_per_s: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _expected(s: Solved, own: Ints, state: int, own_weight: float, j: int, count: int) -> Floats:
+def _expected(s: Solved, r: Recall, state: int, own_weight: float, j: int, count: int) -> Floats:
     """Compute the expected value of each configuration after the next minute, (count,)."""
-    # The row of the present state is added up here, as values are solved for hours: it includes the
-    # job's transitions up to the last minute, its latest OWN minutes like the chain of the values.
-    row = s.weights[state].copy()
+    # The row of the present state is added up here, as values are solved for hours: it includes
+    # the evidence and the job's transitions up to the last minute, its latest OWN minutes like the
+    # chain of the values.
+    row, own = empty_row(s.laws.minutes.shape[0]), r.own.state[j]
+    add_laws(s.laws, shares_of(r.heard.evidence[j]), state, row, 0)
+    minutes = row.minutes
     if own_weight > 0.0:
         for i in range(SINCE_SOLVED, own.shape[0] - 1):
             if own[i] == state and own[i + 1] >= 0:
-                row[own[i + 1]] += own_weight
+                minutes[own[i + 1]] += own_weight
     found = np.zeros(count)
-    for after in range(row.shape[0]):
-        if row[after] > 0.0:
+    for after in range(minutes.shape[0]):
+        if minutes[after] > 0.0:
             for a in range(count):
-                found[a] += row[after] * s.value[j, after, a]
-    return np.asarray(found / row.sum())
+                found[a] += minutes[after] * s.value[j, after, a]
+    return np.asarray(found / minutes.sum())
 
 
 @njit(cache=True, nogil=True)

@@ -21,10 +21,10 @@ from agents.planning.chain import (
     highest_level,
     pooled,
     sparse,
-    with_own,
 )
 from agents.planning.config import MdpConfig
 from agents.planning.forecast import AHEAD, QUANTILE, LoadForecasts
+from agents.planning.laws import Laws, chain_of, laws_of, shares_of
 from agents.planning.load import HISTORY, MOODS, STATES, levels
 from agents.planning.look_ahead import (
     BLIND,
@@ -39,7 +39,17 @@ from agents.planning.look_ahead import (
     compare,
     look_ahead,
 )
-from agents.planning.recall import OWN, SINCE_SOLVED, Minutes, Own, Recall, Watched, remember
+from agents.planning.recall import (
+    OWN,
+    SINCE_SOLVED,
+    Heard,
+    Minutes,
+    Own,
+    Recall,
+    RecallTerms,
+    Watched,
+    remember,
+)
 from agents.planning.trained import Trained, own_pasts, trained
 from agents.planning.value import Offer, StepPrices, solve
 from agents.planning.walk import of_levels
@@ -49,7 +59,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.forecast import Forecast
 from dsp_gym.loop.lacking import OBSERVED
-from dsp_gym.loop.per_job_state import Parts, RowMemory
+from dsp_gym.loop.per_job_state import Parts, Per, RowMemory
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
 from dsp_gym.loop.topology import Topology
@@ -90,10 +100,10 @@ _WORDS = {
 class _Load(NamedTuple):
     """Knowledge of loads in general."""
 
-    counts: Floats  # (STATES, STATES) minutes
+    counts: Floats  # (K, STATES, STATES) minutes, by law
     forecasts: LoadForecasts
-    chain: LoadChain
-    rare: float  # probability at or below which the chain drops successors
+    laws: Laws
+    rare: float  # probability at or below which successors are dropped
     highest: float  # level that was counted, as a multiple of the reference
     by_level: LoadChain | None = None  # of a walk, which is the same whatever the mood
 
@@ -106,14 +116,14 @@ _RARE_OF_WALKS = 1e-6
 
 
 def _load_of(counts: Floats, neighbours: float | None) -> _Load:
-    """Derive chain and forecasts from counts, once for equal counts: they take some MB.
+    """Derive laws and forecasts from counts, once for equal counts: they take some MB.
 
     Args:
-        counts: (STATES, STATES) minutes.
+        counts: (K, STATES, STATES) minutes of each law.
         neighbours: Minutes of the neighbouring levels; None: the counts are a walk's weights.
 
     Returns:
-        The counts, the chain they make, and forecasts by it.
+        The counts, the laws they make, and forecasts by all of them together.
     """
     key = hashlib.sha256(counts.tobytes()).digest(), neighbours
     found = _LOADS.get(key)
@@ -122,13 +132,14 @@ def _load_of(counts: Floats, neighbours: float | None) -> _Load:
             _LOADS.pop(next(iter(_LOADS)), None)
         kept = counts.copy()
         if neighbours is None:
-            rare, by_level = _RARE_OF_WALKS, sparse(of_levels(kept), _RARE_OF_WALKS)
-            chain = sparse(kept, rare)
-            found = _Load(kept, LoadForecasts(kept), chain, rare, math.inf, by_level)
+            rare, by_level = _RARE_OF_WALKS, sparse(of_levels(kept[0]), _RARE_OF_WALKS)
+            laws = laws_of(kept, rare)
+            found = _Load(kept, LoadForecasts(kept[0]), laws, rare, math.inf, by_level)
         else:
-            weights = pooled(kept, neighbours)
-            forecasts, highest = LoadForecasts(weights), highest_level(kept)
-            found = _Load(kept, forecasts, sparse(weights), RARE, highest)
+            together = kept.sum(axis=0)
+            forecasts = LoadForecasts(pooled(together, neighbours))
+            laws = laws_of(np.stack([pooled(one, neighbours) for one in kept]), RARE)
+            found = _Load(kept, forecasts, laws, RARE, highest_level(together))
         _LOADS[key] = found
     return found
 
@@ -138,7 +149,8 @@ class MdpPolicy(ExplainingPolicy):
 
     Args:
         config: Parameters of the policy.
-        counts: (STATES, STATES) minutes of transitions, instead of those the configuration names.
+        counts: (K, STATES, STATES) minutes of transitions by law, instead of those the
+            configuration names.
     """
 
     Config = MdpConfig
@@ -151,11 +163,12 @@ class MdpPolicy(ExplainingPolicy):
         start = trained(config) if counts is None else Trained(config, counts, {}, {})
         self.config = c = start.config
         is_walk = counts is None and c.walk is not None
-        self._load = load = _load_of(start.counts, None if is_walk else c.neighbours)
+        # A law that is told later stands in for all of them.
+        laws = start.counts.sum(axis=0, keepdims=True) if c.known_law else start.counts
+        self._load = load = _load_of(laws, None if is_walk else c.neighbours)
         self._start = start._replace(counts=load.counts)
         self.document = start.document
         self._specs = tuple(load_job(name) for name in c.job_files)
-        self._weights = load.forecasts.weights
         self._levels = levels()
         self._arrivals = Arrivals()
         self._model = ServiceModel(c.sizing)
@@ -182,6 +195,7 @@ class MdpPolicy(ExplainingPolicy):
         )
         self._minutes = RowMemory({"load_per_s": ("job", 0.0)}, depth=HISTORY)
         self._own = RowMemory({"state": ("job", -1)}, depth=OWN + SINCE_SOLVED)
+        self._heard = self._unheard()
         self._last_known = LastKnown(OBSERVED)
         self._parts = Parts(
             arrivals=self._arrivals,
@@ -190,6 +204,7 @@ class MdpPolicy(ExplainingPolicy):
             watch=self._watch,
             minutes=self._minutes,
             own=self._own,
+            heard=self._heard,
             last_known=self._last_known,
         )
         self._jobs: Topology | None = None
@@ -216,13 +231,13 @@ class MdpPolicy(ExplainingPolicy):
         self._arrivals.reset(jobs, mask)
         self._warming.reset(jobs, self._prior, mask)
         self._last_known.reset(jobs, mask)
-        for memory in (self._watch, self._minutes, self._own):
+        for memory in (self._watch, self._minutes, self._own, self._heard):
             memory.reset(jobs, mask)
         self._watch["reference_per_s"][rows] = jobs.tables.rate_per_s[jobs.row[rows]]
         if mask is None or self._solved is None:
             frontiers = Frontiers.empty(jobs, c.configurations)
             value = np.zeros((len(jobs), STATES, c.configurations))
-            self._solved = Solved(frontiers, value, self._weights)
+            self._solved = Solved(frontiers, value, self._load.laws)
         self._solved.frontiers.size[rows] = 0
         self._jobs, self._handles = jobs, Handles()
 
@@ -237,7 +252,8 @@ class MdpPolicy(ExplainingPolicy):
         arrived = self._arrivals.observe(snapshot)
         self._model.observe(snapshot)
         self._warming.observe(snapshot, self._model.believed)
-        remember(seen, arrived, _declared_outage_s(snapshot), c.noise, self._recall)
+        laws, terms = self._known_laws, RecallTerms(c.noise, c.law_memory_h)
+        remember(seen, arrived, _declared_outage_s(snapshot), laws, terms, self._recall)
         self._plan(snapshot, put_off=self.plans_after)
         parallelism, level = seen.parallelism.copy(), seen.memory_level.copy()
         jobs = len(snapshot)
@@ -289,8 +305,7 @@ class MdpPolicy(ExplainingPolicy):
                 key="known_law",
                 remedy="Evaluate it by a referee, such as core-v3, or leave known_law out.",
             )
-        self._load = _load_of(counted(future.same_law), self.config.neighbours)
-        self._weights = self._load.forecasts.weights
+        self._load = _load_of(counted(future.same_law)[None], self.config.neighbours)
         self._solved = None
         self._values.clear()
 
@@ -324,7 +339,7 @@ class MdpPolicy(ExplainingPolicy):
 
     def shared(self) -> tuple[object, ...]:
         """The chain of the load's states: the same object for equal counts."""
-        return self._load, self._load.counts, self._weights
+        return self._load, self._load.counts, self._load.forecasts.weights
 
     def state(self) -> State:
         """Return everything the next decision depends on.
@@ -337,8 +352,8 @@ class MdpPolicy(ExplainingPolicy):
         return {**self._parts.state(), "frontiers": solved}
 
     def restore(self, state: State) -> None:
-        """Continue from the values of `state()`."""
-        self._parts.restore(state)
+        """Continue from the values of `state()`; those of earlier releases hold no evidence."""
+        self._parts.restore({"heard": {}, **state})
         self._handles = Handles()
         frontiers = self._ready.frontiers
         for name in Frontiers._fields:
@@ -357,7 +372,18 @@ class MdpPolicy(ExplainingPolicy):
 
     def _recalled(self) -> Recall:
         watch, minutes = self._watch.arrays(Watched), self._minutes.arrays(Minutes)
-        return Recall(watch, minutes, self._own.arrays(Own), self._warming.arrays)
+        own, heard = self._own.arrays(Own), self._heard.arrays(Heard)
+        return Recall(watch, minutes, own, heard, self._warming.arrays)
+
+    @property
+    def _known_laws(self) -> Handle[Laws]:
+        return self._handles.of("laws", lambda: self._load.laws)
+
+    def _unheard(self) -> RowMemory:
+        """Make the memory of the evidence for each law."""
+        laws = len(self._load.counts)
+        fields: dict[str, tuple[Per, float]] = dict.fromkeys(Heard._fields, ("job", 0.0))
+        return RowMemory(fields, depth=dict.fromkeys(fields, laws))
 
     def _plan(self, snapshot: MetricsSnapshot, *, put_off: bool) -> None:
         """Compute outdated frontiers and values; with `put_off` only those that cannot wait."""
@@ -390,6 +416,8 @@ class MdpPolicy(ExplainingPolicy):
         watch.solved_lost_s[solved] = lost_s[solved]
         watch.solved_noise[solved] = watch.noise[solved]
         watch.solved_reference_per_s[solved] = watch.reference_per_s[solved]
+        heard = self._heard.arrays(Heard)
+        heard.solved_evidence[solved] = heard.evidence[solved]
         self._solve(solved)
 
     def _solve(self, rows: Bools) -> None:
@@ -417,10 +445,11 @@ class MdpPolicy(ExplainingPolicy):
             later = int(watch.minutes[j] - watch.solved_minutes[j])
             states = self._own.arrays(Own).state[j]
             own = states[: len(states) - later][-OWN:]
+        evidence = self._heard.arrays(Heard).solved_evidence[j]
         # The key is the whole input of `solve`: rows of equal jobs share one solution.
         key = b"".join(
             (
-                *(np.ascontiguousarray(part).tobytes() for part in (*offer, own)),
+                *(np.ascontiguousarray(part).tobytes() for part in (*offer, own, evidence)),
                 repr(terms).encode(),
             )
         )
@@ -428,17 +457,17 @@ class MdpPolicy(ExplainingPolicy):
             if len(self._values) >= min(_KEPT_VALUES, len(found.size)):
                 # Bounded: the oldest solution goes first, as dicts keep the order of insertion.
                 self._values.pop(next(iter(self._values)))
-            self._values[key] = self._valued(offer, own, terms)
+            self._values[key] = self._valued(offer, own, evidence, terms)
         self._ready.value[j, :, :count] = self._values[key]
 
-    def _valued(self, offer: Offer, own: Ints, terms: StepPrices) -> Floats:
+    def _valued(self, offer: Offer, own: Ints, evidence: Floats, terms: StepPrices) -> Floats:
         """Solve for the values of a job's configurations, (STATES, N)."""
         load, weight = self._load, self.config.own_weight
         if load.by_level is not None and not len(own):
             # Moods neither matter nor mix: one is solved, the values of the others are equal.
             one = solve(load.by_level, self._levels[::MOODS].copy(), offer, terms)
             return np.repeat(one, MOODS, axis=0)
-        chain = with_own(load.chain, self._weights, own, weight, load.rare)
+        chain = chain_of(load.laws, shares_of(evidence), own, weight, load.rare)
         return solve(chain, self._levels, offer, terms)
 
     @property

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.planning.laws import Laws, hear
 from agents.planning.load import HISTORY, level_of, state_of
 from agents.planning.value import MINUTE
 from dsp_gym.arrays import Floats, Ints
@@ -72,13 +73,28 @@ class Own(NamedTuple):
     state: Ints  # (J, OWN + SINCE_SOLVED)
 
 
+class Heard(NamedTuple):
+    """The evidence for each law of the load: logarithms of its odds, 0 for the likeliest."""
+
+    evidence: Floats  # (J, K)
+    solved_evidence: Floats  # (J, K) when the values were computed
+
+
 class Recall(NamedTuple):
     """The whole memory of the loads, for compiled code."""
 
     watch: Watched
     minutes: Minutes
     own: Own
+    heard: Heard
     losses: Losses
+
+
+class RecallTerms(NamedTuple):
+    """Constants of the memory."""
+
+    noise: float  # of a load before any of its minutes
+    memory_h: float  # hours after which evidence for a law counts for a third
 
 
 @direct
@@ -87,7 +103,8 @@ def remember(
     seen: SnapshotArrays,
     arrived: Floats,
     declared_s: Floats,
-    assumed_noise: float,
+    laws: Handle[Laws],
+    terms: RecallTerms,
     recall: Handle[Recall],
 ) -> None:
     """Record the arrivals since the last snapshot, and the length of the last outage.
@@ -100,10 +117,11 @@ def remember(
         seen: The snapshot.
         arrived: (J,) arrivals since the last snapshot, records/s; NaN: unknown.
         declared_s: (J,) outage by the job file, in seconds.
-        assumed_noise: Noise of a load before any of its minutes.
+        laws: Laws of the load that its minutes are evidence for.
+        terms: Constants of the memory.
         recall: The memory; changed in place.
     """
-    r = recall.arrays
+    r, known = recall.arrays, laws.arrays
     w = r.watch
     now, since = seen.job[JOB.t_s], seen.job[JOB.running_since_s]
     for j in range(arrived.shape[0]):
@@ -139,11 +157,11 @@ def remember(
             w.left_s[j], w.left_records[j] = 0.0, 0.0
             # A late snapshot fills several minutes with their mean.
             for _ in range(min(complete, HISTORY)):
-                _append(r, j, mean, assumed_noise)
+                _append(r, j, mean, known, terms)
 
 
 @njit(cache=True, nogil=True)
-def _append(r: Recall, j: int, load_per_s: float, assumed: float) -> None:
+def _append(r: Recall, j: int, load_per_s: float, known: Laws, terms: RecallTerms) -> None:
     """Append a minute to a load's history, with the state it led to."""
     w, load, states = r.watch, r.minutes.load_per_s[j], r.own.state[j]
     for i in range(HISTORY - 1):
@@ -159,8 +177,10 @@ def _append(r: Recall, j: int, load_per_s: float, assumed: float) -> None:
         states[:] = -1  # multiples of the former reference
     for i in range(states.shape[0] - 1):
         states[i] = states[i + 1]
-    states[states.shape[0] - 1] = state_of(recent / w.reference_per_s[j])
-    w.noise[j] = noise_of(recent / w.reference_per_s[j], assumed)
+    last = states.shape[0] - 1
+    states[last] = state_of(recent / w.reference_per_s[j])
+    hear(known, states[last - 1], states[last], terms.memory_h, r.heard.evidence[j])
+    w.noise[j] = noise_of(recent / w.reference_per_s[j], terms.noise)
 
 
 @njit(cache=True, nogil=True)

@@ -41,7 +41,7 @@ class Trained(NamedTuple):
     """The starting point of a policy."""
 
     config: MdpConfig  # completed by the parameters found in training
-    counts: Floats  # (STATES, STATES) minutes; of a walk, its weights
+    counts: Floats  # (K, STATES, STATES) minutes by law; of a walk, its weights
     history: Mapping[str, HistoryDocument]  # by job
     past: Mapping[str, Mapping[str, Floats]]  # learned by its service model, by job
     document: PlanningDocument | None = None  # of the folder, if any
@@ -82,7 +82,8 @@ def trained(config: MdpConfig) -> Trained:
     if whole.transitions is not None or whole.walk is not None:
         counts = _named(whole)
     else:
-        counts = unpacked(_below(weights, TABLE_PREFIX), file, _REMEDY)
+        prefixes = [f"{TABLE_PREFIX}{law}/" for law in document.laws] or [TABLE_PREFIX]
+        counts = np.stack([unpacked(_below(weights, one), file, _REMEDY) for one in prefixes])
     past = {job: past_in(weights, job, one, file) for job, one in document.history.items()}
     if not whole.own_past:
         past = {}
@@ -124,8 +125,8 @@ def own_pasts(start: Trained, jobs: Topology) -> Mapping[int, Mapping[str, Float
 def _named(config: MdpConfig) -> Floats:
     """Return the law of the load that the configuration names, or the shipped one."""
     if config.walk is not None:
-        return walk_weights(config.walk, config.neighbours)
-    return read_counts(TABLE if config.transitions is None else Path(config.transitions))
+        return walk_weights(config.walk, config.neighbours)[None]
+    return read_counts(TABLE if config.transitions is None else Path(config.transitions))[None]
 
 
 def _below(

@@ -43,20 +43,21 @@ BASE: dict[str, object] = {"headroom": 0.99, "rescale_price": 50.0}
 """The rest of the planner, equal for all laws but the tuned walk, which has its own."""
 
 TUNED = "the walk, tuned like a rule"
-COUNTED = "the same, and the job's own two days"
+LIBRARY = "fourteen laws, weighed by the job's own minutes"
 KNOWN = "the loads' own law"
 _LAWS: dict[str, tuple[str, dict[str, object]]] = {
     TUNED: ("tuned/core-v3/planner-walk-tuned", {}),
     "no law: each minute drawn anew": ("planner-uninformative", BASE),
     "the walk by hand": ("planner-walk", BASE),
     "counted on the training loads": ("mdp", BASE | {"own_weight": 0.0}),
-    COUNTED: ("mdp", BASE),
+    "the same, and the job's own two days": ("mdp", BASE),
+    LIBRARY: ("planner", BASE),
     KNOWN: ("mdp", BASE | {"known_law": True}),
 }
 BY_MULTIPLES = "the planner, by capacity actions"
 NETWORK = "the network `learned-ppo`"
 _NETWORK_PRICES = (0.75, 1.25, 2.5, 5.0, 8.0)
-_ROWS = _LAWS | {BY_MULTIPLES: _LAWS[COUNTED], NETWORK: ("learned-ppo", {})}
+_ROWS = _LAWS | {BY_MULTIPLES: _LAWS[LIBRARY], NETWORK: ("learned-ppo", {})}
 
 
 class ByMultiples:
@@ -227,7 +228,7 @@ def _page(played: dict[str, PlayedLaw], command: str) -> Iterator[str]:
     }
     yield from _table("law of the load", _named(*_LAWS), singly)
     yield _ACTIONS
-    yield from _table("policy", {"the planner": COUNTED, **_named(BY_MULTIPLES, NETWORK)}, columns)
+    yield from _table("policy", {"the planner": LIBRARY, **_named(BY_MULTIPLES, NETWORK)}, columns)
     yield ""
 
 
@@ -263,8 +264,9 @@ lateness.
   and its prices were searched on the development set as a rule's parameters are. All others are
   ratios to its cost.
 - **No law** draws each minute anew, and **the walk by hand** has weights that nobody tuned.
-- **Counted** is a table of transitions, counted on 180 days of three families of training loads,
-  which ships with `planner`.
+- **Counted** is one table of transitions, counted on 180 days of three families of training loads.
+- **Fourteen laws** are as many tables, each of 60 days of one kind of load. Every minute of the job
+  makes those likelier that had expected it. They ship with `planner`.
 - **The loads' own law** is such a table counted on other seeds of the very family, or other parts
   of the very traces: nobody who meets a load for the first time can know it. It bounds what a
   learner of transitions could win.
@@ -282,8 +284,8 @@ _ACTIONS = """
 
 A network decides by [capacity actions](concepts/capacity.md): it holds, or goes to the cheapest
 configuration that carries one of ten multiples of the load, 7 to 17 % apart. How near to the
-planner can it come? **The planner, by capacity actions**, is the planner above with its own two
-days, each of whose moves becomes the nearest of these choices. A network that imitates it without
+planner can it come? **The planner, by capacity actions**, is the planner above with its fourteen
+laws, each of whose moves becomes the nearest of these choices. A network that imitates it without
 a fault costs as much.
 """
 

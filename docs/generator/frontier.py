@@ -9,7 +9,7 @@ from typing import Any
 
 KNOWN, AGENTS = "clairvoyant", ("planner", "learned-ppo", "learned-q11")
 WHAT = {
-    "planner": "plans by value iteration over load transitions that were counted in training",
+    "planner": "plans by value iteration over laws of the load that were counted in training",
     "learned-ppo": "is a network that PPO trained on many jobs",
     "learned-q11": "is a network that PPO trained on one job, Nexmark Q11",
 }
@@ -104,6 +104,8 @@ def card_part(found: Json, policy: str) -> str:
         f"- Not among the policies of {found['name']}'s results; `dsp-gym evaluate core-v1` "
         "plays it."
     )
+    if found.get("since"):
+        said += f"\n\n{found['since']}"
     return f"""{BEGIN}
 ## Where it wins and loses
 

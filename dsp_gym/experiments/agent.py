@@ -8,8 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from dsp_gym.config.model import ConfigModel
+from dsp_gym.config.model import ConfigModel, refuse_repeated
+from dsp_gym.job.draw import Draw
 from dsp_gym.loads.splits import SplitName
+from dsp_gym.loads.template import LoadTemplate, filled
 from dsp_gym.policies.algorithms import ALGORITHMS, Algorithm, find_algorithm
 
 UPDATES = 50
@@ -369,6 +371,26 @@ class HistoryConfig(ConfigModel):
     )
 
 
+class LawConfig(ConfigModel):
+    """A law of the load: a form whose parameters are drawn for every load that is counted."""
+
+    name: str = Field(
+        min_length=1, pattern=r"^[A-Za-z0-9._-]+$", description="name in the policy's folder"
+    )
+    load: LoadTemplate = Field(
+        description="the load; in place of a value {between: [low, high]}, {log_between: [low, "
+        "high]} or {one_of: [...]} draws one for every load"
+    )
+
+    @field_validator("load")
+    @classmethod
+    def _check_load(cls, load: LoadTemplate) -> LoadTemplate:
+        # Not every draw can be tried; a few show a form without a key, or ranges that contradict.
+        for seed in range(4):
+            filled(load, Draw(seed))
+        return load
+
+
 class PlanningConfig(ConfigModel):
     """How planning learns: what loads do next, and the price of a late minute."""
 
@@ -390,8 +412,14 @@ class PlanningConfig(ConfigModel):
     draws: int = Field(
         60,
         ge=0,
-        description="draws of each training load whose minutes are counted, other ones for each "
-        "seed; more change no figure by more than its spread. 0: the history alone",
+        description="draws of each training load, or of each law, whose minutes are counted, other "
+        "ones for each seed; more change no figure by more than its spread. 0: the history alone",
+    )
+    laws: tuple[LawConfig, ...] = Field(
+        (),
+        description="laws of the load, counted apart in place of the training loads: a running "
+        "job's own minutes tell the policy which of them it follows; none: the training loads are "
+        "counted as one law",
     )
     history: HistoryConfig | None = Field(
         None,
@@ -429,6 +457,7 @@ class PlanningConfig(ConfigModel):
             raise ValueError(f"late_prices are above 0 and rise, found {list(prices)}")
         if not self.draws and self.history is None:
             raise ValueError("with no draws and no history there is nothing to learn from")
+        refuse_repeated([law.name for law in self.laws], "the law '{}' is listed twice")
         if taken := sorted({"late_price", "path", "transitions"} & self.params.keys()):
             raise ValueError(f"'{taken[0]}' is what training finds; leave it out of params")
         return self

@@ -85,6 +85,6 @@ def test_planners_that_start_alike_share_what_is_large():
     one, other = MdpPolicy(), MdpPolicy()
     assert held(one) == held(other)
     assert held(MdpPolicy(MdpConfig(neighbours=7.0))) != held(one)
-    assert held(MdpPolicy(counts=np.eye(STATES))) != held(one)
+    assert held(MdpPolicy(counts=np.eye(STATES)[None])) != held(one)
     size = size_of(one, one.shared())
     assert size < size_of(one) / 4

@@ -429,3 +429,56 @@ def test_a_limit_at_no_memory_level_is_refused(tmp_path, column):
 
 def test_the_highest_level_that_was_counted_is_known():
     assert highest_level(counted([np.full(60, 0.5)])) == pytest.approx(0.52)
+
+
+# -- laws of the load
+
+
+STEADY = {"form": "diurnal", "mean": {"between": [0.4, 0.8]}, "amplitude": 0.02, "noise_cv": 0.02}
+JUMPY = {
+    "form": "markov_modulated",
+    "states": [
+        {"rate": {"between": [0.2, 0.4]}, "mean_sojourn_s": 300},
+        {"rate": {"between": [0.8, 1.0]}, "mean_sojourn_s": 300},
+    ],
+}
+TWO_LAWS = [{"name": "steady", "load": STEADY}, {"name": "jumpy", "load": JUMPY}]
+
+
+def test_laws_are_counted_apart_and_read_back(tmp_path):
+    learner = PlanningLearner(an_experiment(laws=TWO_LAWS), 0, tmp_path)
+    learner.run()
+    folder = export_planning(learner, tmp_path / "policy")
+    document, _ = read_kind(folder, PlanningDocument)
+    assert document.laws == ("steady", "jumpy")
+    assert "steady, jumpy" in (folder / "card.md").read_text()
+    counts = MdpPolicy(MdpConfig(path=str(folder))).shared()[1]
+    np.testing.assert_array_equal(counts, learner.counts)
+    assert counts.shape[0] == 2
+    assert counts.sum(axis=(1, 2)).tolist() == [57, 57]  # three loads of 20 minutes each
+    stays = [one.trace() / one.sum() for one in counts]
+    assert stays[0] > stays[1]
+
+
+def test_other_seeds_count_other_loads_of_the_same_laws(tmp_path):
+    config = an_experiment(laws=TWO_LAWS)
+    one, same, other = (
+        [minutes for _, minutes in PlanningLearner(config, seed, tmp_path)._drawn()]
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(one, same)
+    assert not np.isin(one, other).any()
+
+
+@pytest.mark.parametrize(
+    ("laws", "said"),
+    [
+        ([TWO_LAWS[0], TWO_LAWS[0]], "the law 'steady' is listed twice"),
+        ([{"name": "a/b", "load": STEADY}], "pattern"),
+        ([{"name": "a", "load": {"form": "diurnal", "mean": {"between": [0.8, 0.4]}}}], "no range"),
+        ([{"name": "a", "load": {"form": "tide"}}], "form"),
+    ],
+)
+def test_laws_that_cannot_be_drawn_are_refused(laws, said):
+    with pytest.raises(ConfigError, match=said):
+        an_experiment(laws=laws)

@@ -7,6 +7,7 @@ import pytest
 
 from agents.planning.chain import TABLE, read_counts, write_counts
 from agents.planning.config import MdpConfig
+from agents.planning.laws import chain_of
 from agents.planning.load import BIN, LEVELS, MOODS, STATES, levels
 from agents.planning.policy import MdpPolicy
 from agents.planning.value import Offer, StepPrices, solve
@@ -70,16 +71,16 @@ def test_trend_and_peak_stay_as_they_are():
 
 def test_a_planner_drops_no_jump_however_rare():
     policy = MdpPolicy(MdpConfig.model_validate({"walk": STILL | {"jumps_per_day": 1.0}}))
-    chain = policy.shared()[0].chain
-    assert chain.size[30 * MOODS] == 26
-    assert chain.probability[30 * MOODS].max() == pytest.approx(1 - 1 / 1440)
+    laws = policy.shared()[0].laws
+    assert laws.size[0, 30 * MOODS] == 26
+    assert laws.probability[0, 30 * MOODS].max() == pytest.approx(1 - 1 / 1440)
 
 
 def test_the_table_is_not_read_where_there_is_a_walk(tmp_path):
     _, walked, _ = MdpPolicy(MdpConfig(walk=WalkConfig())).shared()
-    np.testing.assert_array_equal(walked, walk_weights(WalkConfig(), 40.0))
+    np.testing.assert_array_equal(walked, walk_weights(WalkConfig(), 40.0)[None])
     _, counted, _ = MdpPolicy().shared()
-    np.testing.assert_array_equal(counted, read_counts(TABLE))
+    np.testing.assert_array_equal(counted, read_counts(TABLE)[None])
     write_counts(tmp_path / "table", np.eye(STATES))
     with pytest.raises(ConfigError, match="two laws of one load"):
         parse(MdpConfig, {"transitions": str(tmp_path / "table"), "walk": {}}, "params")
@@ -89,14 +90,17 @@ def test_a_walk_takes_the_place_of_what_a_trained_policy_counted():
     trained = MdpPolicy(MdpConfig(path="shipped:planning")).config
     walked = MdpPolicy(MdpConfig(path="shipped:planning", walk=WalkConfig()))
     assert walked.config.late_price == trained.late_price
-    np.testing.assert_array_equal(walked.shared()[1], walk_weights(WalkConfig(), 40.0))
+    np.testing.assert_array_equal(walked.shared()[1], walk_weights(WalkConfig(), 40.0)[None])
 
 
 def test_one_mood_is_solved_for_all():
-    """As the whole chain of states is, to the bit: no mood leads to another."""
+    """As the whole chain of states is: no mood leads to another."""
     policy = MdpPolicy(MdpConfig(walk=WalkConfig(), own_weight=0.0))
     load = policy.shared()[0]
     offer = Offer(np.array([0.3, 0.6, 1.2]), np.array([0.5, 0.8, 1.5]))
     terms = StepPrices(2.5, 6.0, 20.0, 5.0, 1.0, 0.03, 0.9972, 2.0)
-    whole = solve(load.chain, levels(), offer, terms)
-    np.testing.assert_array_equal(policy._valued(offer, np.zeros(0, np.int64), terms), whole)
+    own, evidence = np.zeros(0, np.int64), np.zeros(1)
+    whole = solve(chain_of(load.laws, np.ones(1), own, 0.0, load.rare), levels(), offer, terms)
+    np.testing.assert_allclose(
+        policy._valued(offer, own, evidence, terms), whole, rtol=1e-12, atol=1e-9
+    )
