@@ -41,8 +41,8 @@ def test_whatever_comes_in_there_is_a_result_or_an_error_of_ours(reader: Reader)
     tried()
 
 
-OFTEN = ("snapshot", "policy.json of q11")
-"""Readers whose bounds `make test` measures; `make fuzz` measures all."""
+OFTEN = (pytest.param("snapshot", marks=pytest.mark.validate), "policy.json of q11")
+"""Readers whose bounds `make test` measures, and `make validate`; `make fuzz` measures all."""
 
 SHAPES = ("levels", "objects", "unknown keys")
 

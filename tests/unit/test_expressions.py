@@ -260,6 +260,8 @@ def test_the_expressions_are_found() -> None:
     assert {one.file for one in all_expressions()} >= {*BOUNDED, "dsp_gym/redaction.py"}
 
 
+# Half a minute, and what it measures are times.
+@pytest.mark.validate
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_expression_takes_time_in_proportion_to_the_text(package: str) -> None:
     of_package = {one[2:]: one for one in all_expressions() if one.file.startswith(f"{package}/")}

@@ -100,13 +100,8 @@ def test_costs_of_state_do_not_hide_in_the_cpu_time_of_three_runs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "cells",
-    [
-        pytest.param(GRID, id="six runs", marks=pytest.mark.validate),
-        pytest.param([*THREE, (1, 3)], id="four runs"),
-    ],
-)
+@pytest.mark.validate
+@pytest.mark.parametrize("cells", [GRID, [*THREE, (1, 3)]], ids=["six runs", "four runs"])
 def test_an_unsteady_run_of_doubled_cost_moves_predictions_by_a_few_per_cent(cells):
     clean = [part(p, level, noise=0.03) for p, level in cells]
     spoilt = [*clean[:-1], slowed(clean[-1])]
