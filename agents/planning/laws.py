@@ -11,11 +11,13 @@ Letters: k one of K laws, s a state, w a place among its W successors.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from agents.planning.chain import LoadChain, sparse
+from agents.planning.load import STATES
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.compiling import njit
 
@@ -41,26 +43,29 @@ class Laws(NamedTuple):
     minutes: Floats  # (STATES,) weight of a state's law against one minute of the job's own
 
 
-def laws_of(weights: Floats, rare: float) -> Laws:
+def laws_of(weights: Iterable[Floats], rare: float) -> Laws:
     """Make laws of their weights.
 
     Args:
-        weights: (K, STATES, STATES) minutes, as `chain.pooled` returns each of them.
+        weights: (STATES, STATES) minutes of each law, as `chain.pooled` returns them; taken one by
+            one, since each takes MB.
         rare: Probability at or below which successors are dropped.
 
     Returns:
         The laws.
     """
-    chains = [sparse(one, rare) for one in weights]
+    chains, minutes = [], np.zeros(STATES)
+    for one in weights:
+        chains.append(sparse(one, rare))
+        minutes += one.sum(axis=1)
     width = max(chain.state.shape[1] for chain in chains)
-
-    state = np.zeros((len(chains), weights.shape[1], width), np.int64)
+    state = np.zeros((len(chains), STATES, width), np.int64)
     probability = np.zeros(state.shape)
     for k, chain in enumerate(chains):
         state[k, :, : chain.state.shape[1]] = chain.state
         probability[k, :, : chain.state.shape[1]] = chain.probability
     size = np.stack([chain.size for chain in chains])
-    return Laws(size, state, probability, weights.sum(axis=2).mean(axis=0))
+    return Laws(size, state, probability, minutes / len(chains))
 
 
 @njit(cache=True, nogil=True)

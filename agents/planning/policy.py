@@ -100,7 +100,6 @@ _WORDS = {
 class _Load(NamedTuple):
     """Knowledge of loads in general."""
 
-    counts: Floats  # (K, STATES, STATES) minutes, by law
     forecasts: LoadForecasts
     laws: Laws
     rare: float  # probability at or below which successors are dropped
@@ -116,30 +115,29 @@ _RARE_OF_WALKS = 1e-6
 
 
 def _load_of(counts: Floats, neighbours: float | None) -> _Load:
-    """Derive laws and forecasts from counts, once for equal counts: they take some MB.
+    """Derive laws and forecasts from counts, once for equal counts: they take seconds and MB.
 
     Args:
         counts: (K, STATES, STATES) minutes of each law.
         neighbours: Minutes of the neighbouring levels; None: the counts are a walk's weights.
 
     Returns:
-        The counts, the laws they make, and forecasts by all of them together.
+        The laws they make, and forecasts by all of them together.
     """
-    key = hashlib.sha256(counts.tobytes()).digest(), neighbours
+    key = hashlib.sha256(np.ascontiguousarray(counts).data).digest(), neighbours
     found = _LOADS.get(key)
     if found is None:
         if len(_LOADS) >= _MOST_LOADS:
             _LOADS.pop(next(iter(_LOADS)), None)
-        kept = counts.copy()
+        together = counts.sum(axis=0)
         if neighbours is None:
-            rare, by_level = _RARE_OF_WALKS, sparse(of_levels(kept[0]), _RARE_OF_WALKS)
-            laws = laws_of(kept, rare)
-            found = _Load(kept, LoadForecasts(kept[0]), laws, rare, math.inf, by_level)
+            rare, by_level = _RARE_OF_WALKS, sparse(of_levels(together), _RARE_OF_WALKS)
+            laws = laws_of([together], rare)
+            found = _Load(LoadForecasts(together), laws, rare, math.inf, by_level)
         else:
-            together = kept.sum(axis=0)
             forecasts = LoadForecasts(pooled(together, neighbours))
-            laws = laws_of(np.stack([pooled(one, neighbours) for one in kept]), RARE)
-            found = _Load(kept, forecasts, laws, RARE, highest_level(together))
+            laws = laws_of((pooled(one, neighbours) for one in counts), RARE)
+            found = _Load(forecasts, laws, RARE, highest_level(together))
         _LOADS[key] = found
     return found
 
@@ -165,8 +163,9 @@ class MdpPolicy(ExplainingPolicy):
         is_walk = counts is None and c.walk is not None
         # A law that is told later stands in for all of them.
         laws = start.counts.sum(axis=0, keepdims=True) if c.known_law else start.counts
-        self._load = load = _load_of(laws, None if is_walk else c.neighbours)
-        self._start = start._replace(counts=load.counts)
+        self._load = _load_of(laws, None if is_walk else c.neighbours)
+        # The counts take tens of MB, and the laws hold what matters of them.
+        self._start = start._replace(counts=np.zeros((0, STATES, STATES)))
         self.document = start.document
         self._specs = tuple(load_job(name) for name in c.job_files)
         self._levels = levels()
@@ -338,8 +337,8 @@ class MdpPolicy(ExplainingPolicy):
         return Forecast(expected, error, 60.0 * AHEAD, QUANTILE)
 
     def shared(self) -> tuple[object, ...]:
-        """The chain of the load's states: the same object for equal counts."""
-        return self._load, self._load.counts, self._load.forecasts.weights
+        """The laws of the load and its forecasts: the same objects for equal counts."""
+        return self._load, *self._load.laws, self._load.forecasts.weights
 
     def state(self) -> State:
         """Return everything the next decision depends on.
@@ -381,7 +380,7 @@ class MdpPolicy(ExplainingPolicy):
 
     def _unheard(self) -> RowMemory:
         """Make the memory of the evidence for each law."""
-        laws = len(self._load.counts)
+        laws = len(self._load.laws.size)
         fields: dict[str, tuple[Per, float]] = dict.fromkeys(Heard._fields, ("job", 0.0))
         return RowMemory(fields, depth=dict.fromkeys(fields, laws))
 

@@ -19,7 +19,7 @@ from agents.folder import (
 )
 from agents.planning.chain import TABLE, read_counts, unpacked
 from agents.planning.config import MdpConfig
-from agents.planning.load import BIN, LEVELS, PEAKS, TRENDS
+from agents.planning.load import BIN, LEVELS, PEAKS, STATES, TRENDS
 from agents.planning.walk import walk_weights
 from agents.shipped import policy_folder
 from agents.tensors import OF_JOBS
@@ -83,7 +83,9 @@ def trained(config: MdpConfig) -> Trained:
         counts = _named(whole)
     else:
         prefixes = [f"{TABLE_PREFIX}{law}/" for law in document.laws] or [TABLE_PREFIX]
-        counts = np.stack([unpacked(_below(weights, one), file, _REMEDY) for one in prefixes])
+        counts = np.empty((len(prefixes), STATES, STATES))
+        for place, prefix in enumerate(prefixes):
+            counts[place] = unpacked(_below(weights, prefix), file, _REMEDY)
     past = {job: past_in(weights, job, one, file) for job, one in document.history.items()}
     if not whole.own_past:
         past = {}

@@ -121,7 +121,7 @@ def test_a_load_is_learned_at_all_levels_from_one():
 
 
 def test_probabilities_sum_to_one_and_heed_the_jobs_own_history():
-    laws = laws_of(pooled(counted([DAY]), 40.0)[None], RARE)
+    laws = laws_of([pooled(counted([DAY]), 40.0)], RARE)
     own = np.tile(np.array([7, 400]), 500)
     general, of_job = (chain_of(laws, np.ones(1), past, 1.0, RARE) for past in (own[:0], own))
     for chain in (general, of_job):
@@ -142,7 +142,7 @@ def test_own_history_on_top_of_a_law_is_the_chain_of_both_counts(minutes):
         if before >= 0 and after >= 0:
             both[before, after] += 0.7
     expected = sparse(both)
-    found = chain_of(laws_of(weights[None], RARE), np.ones(1), own, 0.7, RARE)
+    found = chain_of(laws_of([weights], RARE), np.ones(1), own, 0.7, RARE)
     np.testing.assert_array_equal(found.size, expected.size)
     for s, size in enumerate(expected.size):
         order = np.argsort(found.state[s, :size])  # own successors come last

@@ -15,7 +15,7 @@ from agents.planning.policy import MdpConfig, MdpPolicy
 CALM = 0.5 + 0.02 * np.sin(np.arange(2880) / 230)
 WILD = np.where(np.arange(2880) // 40 % 2, 0.9, 0.3) + 0.01 * np.sin(np.arange(2880) / 3)
 COUNTS = np.stack([counted([CALM]), counted([WILD])])
-LAWS = laws_of(np.stack([pooled(one, 40.0) for one in COUNTS]), RARE)
+LAWS = laws_of([pooled(one, 40.0) for one in COUNTS], RARE)
 
 
 def heard(load, memory_h=8.0):

@@ -18,8 +18,9 @@ from agents.planning.chain import counted, highest_level
 from agents.planning.export import export_planning
 from agents.planning.history import watched
 from agents.planning.learner import PlanningLearner
+from agents.planning.load import STATES
 from agents.planning.policy import MdpConfig, MdpPolicy
-from agents.planning.trained import Trained, own_pasts, past_in, past_prefix
+from agents.planning.trained import Trained, own_pasts, past_in, past_prefix, trained
 from agents.seeds import SeedCell, train_seed
 from agents.stages import TrainingInterrupted
 from agents.trained import TrainedConfig, TrainedPolicy
@@ -452,9 +453,10 @@ def test_laws_are_counted_apart_and_read_back(tmp_path):
     document, _ = read_kind(folder, PlanningDocument)
     assert document.laws == ("steady", "jumpy")
     assert "steady, jumpy" in (folder / "card.md").read_text()
-    counts = MdpPolicy(MdpConfig(path=str(folder))).shared()[1]
+    counts = trained(MdpConfig(path=str(folder))).counts
     np.testing.assert_array_equal(counts, learner.counts)
     assert counts.shape[0] == 2
+    assert MdpPolicy(MdpConfig(path=str(folder))).shared()[0].laws.size.shape == (2, STATES)
     assert counts.sum(axis=(1, 2)).tolist() == [57, 57]  # three loads of 20 minutes each
     stays = [one.trace() / one.sum() for one in counts]
     assert stays[0] > stays[1]

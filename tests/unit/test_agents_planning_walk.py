@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.planning.chain import TABLE, read_counts, write_counts
+from agents.planning.chain import TABLE, pooled, read_counts, write_counts
 from agents.planning.config import MdpConfig
 from agents.planning.laws import chain_of
 from agents.planning.load import BIN, LEVELS, MOODS, STATES, levels
@@ -77,10 +77,10 @@ def test_a_planner_drops_no_jump_however_rare():
 
 
 def test_the_table_is_not_read_where_there_is_a_walk(tmp_path):
-    _, walked, _ = MdpPolicy(MdpConfig(walk=WalkConfig())).shared()
-    np.testing.assert_array_equal(walked, walk_weights(WalkConfig(), 40.0)[None])
-    _, counted, _ = MdpPolicy().shared()
-    np.testing.assert_array_equal(counted, read_counts(TABLE)[None])
+    walked = MdpPolicy(MdpConfig(walk=WalkConfig())).shared()[-1]
+    np.testing.assert_array_equal(walked, walk_weights(WalkConfig(), 40.0))
+    counted = MdpPolicy().shared()[-1]
+    np.testing.assert_array_equal(counted, pooled(read_counts(TABLE), 40.0))
     write_counts(tmp_path / "table", np.eye(STATES))
     with pytest.raises(ConfigError, match="two laws of one load"):
         parse(MdpConfig, {"transitions": str(tmp_path / "table"), "walk": {}}, "params")
@@ -90,7 +90,7 @@ def test_a_walk_takes_the_place_of_what_a_trained_policy_counted():
     trained = MdpPolicy(MdpConfig(path="shipped:planning")).config
     walked = MdpPolicy(MdpConfig(path="shipped:planning", walk=WalkConfig()))
     assert walked.config.late_price == trained.late_price
-    np.testing.assert_array_equal(walked.shared()[1], walk_weights(WalkConfig(), 40.0)[None])
+    np.testing.assert_array_equal(walked.shared()[-1], walk_weights(WalkConfig(), 40.0))
 
 
 def test_one_mood_is_solved_for_all():
