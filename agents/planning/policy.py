@@ -88,6 +88,9 @@ _KEPT_VALUES = 128
 _UNSURE = 0.3
 """Relative standard error of a time per record above which a decision mentions it."""
 
+_LIKELY = 0.5
+"""Probability of a law above which a decision names it."""
+
 _WORDS = {
     HOLD: "hold",
     BLIND: HOLD_BLIND,
@@ -167,6 +170,7 @@ class MdpPolicy(ExplainingPolicy):
         # The counts take tens of MB, and the laws hold what matters of them.
         self._start = start._replace(counts=np.zeros((0, STATES, STATES)))
         self.document = start.document
+        self._law_names = start.laws
         self._specs = tuple(load_job(name) for name in c.job_files)
         self._levels = levels()
         self._arrivals = Arrivals()
@@ -505,11 +509,22 @@ class MdpPolicy(ExplainingPolicy):
                 f"configuration that carries {outlook.wanted_per_s[j]:,.4g}/s, at a late minute "
                 f"worth {self.config.late_price:g} minutes of the reference configuration"
             )
+            said += self._law(j)
             times = self._watch["reference_per_s"][j] / tables.rate_per_s[row[j]]
             if times > 1.0:
                 said += f"; the load has outgrown the job file's reference rate {times:g} times"
             reasons.append(said + far)
         return told(snapshot, reasons, _WORDS[HOLD])
+
+    def _law(self, j: int) -> str:
+        """Name the law that a load follows; "" where none is likelier than all others together."""
+        names, shares = self._law_names, shares_of(self._heard.arrays(Heard).evidence[j])
+        likeliest = int(np.argmax(shares))
+        if len(names) != len(shares) or shares[likeliest] <= _LIKELY:
+            return ""
+        return (
+            f"; its load behaves as '{names[likeliest]}' does ({100.0 * shares[likeliest]:.0f} %)"
+        )
 
     def _far(self, jobs: Topology, outlook: Outlook, errors: Floats, j: int) -> str:
         """Name the parts of a decision that lie outside everything learned; "" where none does."""

@@ -45,6 +45,7 @@ class Trained(NamedTuple):
     history: Mapping[str, HistoryDocument]  # by job
     past: Mapping[str, Mapping[str, Floats]]  # learned by its service model, by job
     document: PlanningDocument | None = None  # of the folder, if any
+    laws: tuple[str, ...] = ()  # names of K laws, in order; none: they have none
 
 
 def past_prefix(job: str) -> str:
@@ -79,8 +80,9 @@ def trained(config: MdpConfig) -> Trained:
     given = {name: getattr(config, name) for name in config.model_fields_set}
     whole = parse(MdpConfig, {**document.params, **given}, folder / POLICY)
     file = folder / WEIGHTS
+    laws = document.laws
     if whole.transitions is not None or whole.walk is not None:
-        counts = _named(whole)
+        counts, laws = _named(whole), ()
     else:
         prefixes = [f"{TABLE_PREFIX}{law}/" for law in document.laws] or [TABLE_PREFIX]
         counts = np.empty((len(prefixes), STATES, STATES))
@@ -89,7 +91,7 @@ def trained(config: MdpConfig) -> Trained:
     past = {job: past_in(weights, job, one, file) for job, one in document.history.items()}
     if not whole.own_past:
         past = {}
-    return Trained(whole, counts, document.history, past, document)
+    return Trained(whole, counts, document.history, past, document, laws)
 
 
 def own_pasts(start: Trained, jobs: Topology) -> Mapping[int, Mapping[str, Floats]]:

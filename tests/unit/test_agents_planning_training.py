@@ -462,6 +462,19 @@ def test_laws_are_counted_apart_and_read_back(tmp_path):
     assert stays[0] > stays[1]
 
 
+def test_a_decision_names_the_law_of_the_load(tmp_path):
+    learner = PlanningLearner(an_experiment(laws=TWO_LAWS), 0, tmp_path)
+    learner.run()
+    policy = MdpPolicy(MdpConfig(path=str(export_planning(learner, tmp_path / "policy"))))
+    policy.reset(JOB, np.zeros(1, np.int64))
+    assert policy._law(0) == ""  # all alike before any minute
+    policy._heard["evidence"][0] = [0.0, -5.0]
+    assert policy._law(0) == "; its load behaves as 'steady' does (99 %)"
+    told = MdpPolicy(policy.config.model_copy(update={"known_law": True}))
+    told.reset(JOB, np.zeros(1, np.int64))
+    assert told._law(0) == ""
+
+
 def test_other_seeds_count_other_loads_of_the_same_laws(tmp_path):
     config = an_experiment(laws=TWO_LAWS)
     one, same, other = (
