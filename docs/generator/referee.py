@@ -112,8 +112,13 @@ def _trained(learned: Json, level: str) -> str:
     if WHOLE not in learned:
         return ""
     said = f" Run by run `planner` costs {number(learned[WHOLE][level], interval=True)} of that one"
-    if GROUPS["recorded"] in learned:
-        said += f",\n{number(learned[GROUPS['recorded']][level], interval=True)} on recorded loads"
+    groups = [
+        f"{number(learned[GROUPS[group]][level], interval=True)} on {name}"
+        for group, name in (("generated", "new generated"), ("recorded", "recorded"))
+        if GROUPS[group] in learned
+    ]
+    if groups:
+        said += f",\n{' and '.join(groups)} loads"
     return said + ": the rest is what training saves."
 
 
