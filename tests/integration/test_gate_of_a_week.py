@@ -38,9 +38,10 @@ load:
 
 @pytest.mark.parametrize(
     ("days", "later", "seeds"),
-    # A day and a half are 36 drawn hours, in some of which the planner is later than the autoscaler:
-    # 3.0 points less over all, and as late at the worse end of the interval. After half a day that
-    # end is 5.2 points more, too many for a promotion. After a week it is 1.9 points less.
+    # A day and a half are 36 drawn hours, in some of which the planner is later than the
+    # autoscaler: 3.0 points less over all, and as late at the worse end of the interval. After half
+    # a day that end is 5.2 points more, too many for a promotion. After a week it is 1.9 points
+    # less.
     [(1.5, 0.02, 4), pytest.param(7, 0.005, 4, marks=pytest.mark.validate)],
 )
 def test_the_gate_promotes_who_deserves_it_and_rejects_who_does_not(
