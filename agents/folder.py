@@ -29,6 +29,7 @@ from dsp_gym.config.strict_json import parse_json
 from dsp_gym.config.temporary import sync_folder
 from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
+from dsp_gym.experiments.agent import MOST_LAWS
 from dsp_gym.policies.folder_files import read_regular
 from dsp_gym.policies.registry import MOST_BYTES
 
@@ -143,7 +144,9 @@ class PlanningDocument(TrainedDocument):
     params: dict[str, object] = Field(description="its parameters, the price among them")
     states: LoadStatesDocument = Field(description="states of the load that were counted")
     laws: tuple[str, ...] = Field(
-        (), description="laws of the load that were counted apart; none: all loads as one"
+        (),
+        max_length=MOST_LAWS,
+        description="laws of the load that were counted apart; none: all loads as one",
     )
     minutes: float = Field(description="minutes of load behind the transitions")
     late_target: float = Field(description="share of the time late that training aimed at")

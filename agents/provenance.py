@@ -14,6 +14,7 @@ from dsp_gym.datasets.manifest import DatasetManifest
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.job.catalog import job_hash, load_job
 from dsp_gym.loads.spec import TraceLoad, nodes
+from dsp_gym.loads.template import traces_of
 from dsp_gym.loads.traces import TraceLibrary
 from dsp_gym.records.hashes import file_sha256
 
@@ -64,21 +65,23 @@ def dataset_hashes(config: ExperimentConfig) -> dict[str, str]:
 
 
 def data_hashes(config: ExperimentConfig, base_dir: str | Path | None = None) -> dict[str, str]:
-    """Hash the recorded loads of all splits.
+    """Hash the recorded loads of all splits, and of a planner's laws.
 
     Returns:
         The hash of each file by its path.
     """
     library = TraceLibrary(base_dir)
-    # Each file once, however many loads or splits read it.
-    paths = {
-        node.path: library.find(node.path)
+    names = [
+        node.path
         for _, split in config.loads.splits()
         for entry in split.loads
         for node in nodes(entry.load)
         if isinstance(node, TraceLoad)
-    }
-    return {name: file_sha256(path)[:16] for name, path in sorted(paths.items())}
+    ]
+    laws = config.agent.laws if config.agent.kind == "planning" else ()
+    names += [name for law in laws for name in traces_of(law.load)]
+    # Each file once, however many loads or splits read it.
+    return {name: file_sha256(library.find(name))[:16] for name in sorted(set(names))}
 
 
 def versions() -> dict[str, str]:

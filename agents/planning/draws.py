@@ -55,7 +55,7 @@ def minutes_of(
     place: int,
     base_dir: str | Path | None = None,
 ) -> Iterator[Floats]:
-    """Draw from a law: every load has parameters of its own.
+    """Draw loads of a law, each with parameters of its own.
 
     Args:
         law: The law.
@@ -70,7 +70,7 @@ def minutes_of(
     """
     traces = TraceLibrary(base_dir)
     for i in range(draws):
-        # Seeds of splits and referees are below 2^63, so that no load of theirs is counted.
+        # Above the seeds of every referee, which end at 2^48: none of their loads is counted.
         own = (1 << 63) | (seed << 32) | (place << 16) | i
         load = filled(law.load, Draw(own))
         yield minute_means(rates(load, seed=own, duration_s=episode_s, traces=traces))

@@ -164,7 +164,7 @@ class MdpPolicy(ExplainingPolicy):
         start = trained(config) if counts is None else Trained(config, counts, {}, {})
         self.config = c = start.config
         is_walk = counts is None and c.walk is not None
-        # A law that is told later stands in for all of them.
+        # `know_law` replaces all of them by one.
         laws = start.counts.sum(axis=0, keepdims=True) if c.known_law else start.counts
         self._load = _load_of(laws, None if is_walk else c.neighbours)
         # The counts take tens of MB, and the laws hold what matters of them.

@@ -9,10 +9,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel, refuse_repeated
-from dsp_gym.job.draw import Draw
 from dsp_gym.loads.splits import SplitName
-from dsp_gym.loads.template import LoadTemplate, filled
+from dsp_gym.loads.template import DRAWS, DrawnLoad
 from dsp_gym.policies.algorithms import ALGORITHMS, Algorithm, find_algorithm
+
+MOST_LAWS = 64
+"""Laws of the load that a policy may hold: their counts take 3 MB each while it is read."""
 
 UPDATES = 50
 """Updates that a training has at least where it chooses its own number of jobs."""
@@ -377,18 +379,7 @@ class LawConfig(ConfigModel):
     name: str = Field(
         min_length=1, pattern=r"^[A-Za-z0-9._-]+$", description="name in the policy's folder"
     )
-    load: LoadTemplate = Field(
-        description="the load; in place of a value {between: [low, high]}, {log_between: [low, "
-        "high]} or {one_of: [...]} draws one for every load"
-    )
-
-    @field_validator("load")
-    @classmethod
-    def _check_load(cls, load: LoadTemplate) -> LoadTemplate:
-        # Not every draw can be tried; a few show a form without a key, or ranges that contradict.
-        for seed in range(4):
-            filled(load, Draw(seed))
-        return load
+    load: DrawnLoad = Field(description=f"the load; {DRAWS} for every load that is counted")
 
 
 class PlanningConfig(ConfigModel):
@@ -417,9 +408,10 @@ class PlanningConfig(ConfigModel):
     )
     laws: tuple[LawConfig, ...] = Field(
         (),
-        description="laws of the load, counted apart in place of the training loads: a running "
-        "job's own minutes tell the policy which of them it follows; none: the training loads are "
-        "counted as one law",
+        max_length=MOST_LAWS,
+        description="laws of the load, counted apart in place of the training loads, whose "
+        "load_scale does not touch them: a running job's own minutes tell the policy which of them "
+        "it follows; none: the training loads are counted as one law",
     )
     history: HistoryConfig | None = Field(
         None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
 from dsp_gym.config.files import parse
 from dsp_gym.job.draw import Draw
@@ -17,6 +18,13 @@ LINEAR, LOGARITHMIC, CHOICE = "between", "log_between", "one_of"
 
 LoadTemplate = dict[str, object]
 """A load as a document, whose numbers and texts may be draws."""
+
+
+DRAWS = (
+    "in place of a value {between: [low, high]}, {log_between: [low, high]} or {one_of: [...]} "
+    "draws one"
+)
+"""What a template may hold, for descriptions of keys."""
 
 
 def filled(template: Mapping[str, object], draw: Draw) -> LoadSpec:
@@ -33,6 +41,17 @@ def filled(template: Mapping[str, object], draw: Draw) -> LoadSpec:
         ConfigError: The document is no load, whatever is drawn.
     """
     return parse(LoadConfig, {"load": _drawn(template, draw)}, "loads").load
+
+
+def _checked(template: LoadTemplate) -> LoadTemplate:
+    # Not every draw can be tried; a few show a form without a key, or ranges that contradict.
+    for seed in range(4):
+        filled(template, Draw(seed))
+    return template
+
+
+DrawnLoad = Annotated[LoadTemplate, AfterValidator(_checked)]
+"""A template in a configuration, refused where it gives no load."""
 
 
 def _drawn(part: object, draw: Draw) -> object:

@@ -21,6 +21,7 @@ from agents.planning.learner import PlanningLearner
 from agents.planning.load import STATES
 from agents.planning.policy import MdpConfig, MdpPolicy
 from agents.planning.trained import Trained, own_pasts, past_in, past_prefix, trained
+from agents.provenance import data_hashes
 from agents.seeds import SeedCell, train_seed
 from agents.stages import TrainingInterrupted
 from agents.trained import TrainedConfig, TrainedPolicy
@@ -485,10 +486,17 @@ def test_other_seeds_count_other_loads_of_the_same_laws(tmp_path):
     assert not np.isin(one, other).any()
 
 
+def test_a_trace_that_a_law_names_is_hashed(tmp_path):
+    (tmp_path / "steps.csv").write_text("t_s,rate\n0,1\n60,2\n")
+    law = {"name": "recorded", "load": {"form": "trace", "path": str(tmp_path / "steps.csv")}}
+    assert list(data_hashes(an_experiment(laws=[law]))) == [str(tmp_path / "steps.csv")]
+
+
 @pytest.mark.parametrize(
     ("laws", "said"),
     [
         ([TWO_LAWS[0], TWO_LAWS[0]], "the law 'steady' is listed twice"),
+        ([{"name": f"law-{i}", "load": STEADY} for i in range(65)], "64"),
         ([{"name": "a/b", "load": STEADY}], "pattern"),
         ([{"name": "a", "load": {"form": "diurnal", "mean": {"between": [0.8, 0.4]}}}], "no range"),
         ([{"name": "a", "load": {"form": "tide"}}], "form"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from dsp_gym.config.model import ConfigModel, refuse_repeated
 from dsp_gym.errors import did_you_mean
@@ -16,8 +16,7 @@ from dsp_gym.evaluation.frontier.config import (
     check_labels,
 )
 from dsp_gym.job.catalog import other_job, random_job
-from dsp_gym.job.draw import Draw
-from dsp_gym.loads.template import LoadTemplate, filled
+from dsp_gym.loads.template import DRAWS, DrawnLoad
 
 GENERATORS = {"random-dag": random_job, "other-dag": other_job}
 """Names of a generator's jobs by seed."""
@@ -57,18 +56,7 @@ class DrawnFamily(ConfigModel):
     episode_s: int | None = Field(
         None, ge=60, le=7 * 86_400, description="seconds of load per episode; none: the referee's"
     )
-    load: LoadTemplate = Field(
-        description="the load; in place of a value {between: [low, high]}, {log_between: [low, "
-        "high]} or {one_of: [...]} draws one for every triple"
-    )
-
-    @field_validator("load")
-    @classmethod
-    def _check_load(cls, load: LoadTemplate) -> LoadTemplate:
-        # Not every draw can be tried; a few show a form without a key, or ranges that contradict.
-        for seed in range(4):
-            filled(load, Draw(seed))
-        return load
+    load: DrawnLoad = Field(description=f"the load; {DRAWS} for every triple")
 
     @model_validator(mode="after")
     def _check_shifts(self) -> DrawnFamily:

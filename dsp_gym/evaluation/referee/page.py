@@ -246,7 +246,7 @@ def _shift_part(board: RefereeBoard) -> ReportPart:
     head = (
         "shift",
         "best tuned rule",
-        "cheapest policy, its price of the rule's",
+        "cheapest policy: its price over the rule's",
         "policies dearer than the rule",
     )
     return ReportPart(whole, whole, lead=Table(whole.title, head, rows))
