@@ -15,7 +15,7 @@ import torch
 from dsp_gym.arrays import Bools, Floats32, Ints
 from dsp_gym.envs.batch import AutoscaleBatch
 from dsp_gym.experiments.agent import AgentConfig, WarmStartConfig
-from dsp_gym.policies.capabilities import without_reasons
+from dsp_gym.policies.capabilities import capabilities_of, without_reasons
 from dsp_gym.policies.registry import make
 
 
@@ -43,9 +43,16 @@ def demonstrate(
         Observations, masks and moves of every decision, and the returns after it.
     """
     policy = without_reasons(make(teacher))
+    priced = capabilities_of(policy).price_lateness
     seeds = batch.base_seeds
+
+    def begin(rows: Bools | None = None) -> None:
+        policy.reset(batch.topology, seeds, rows)
+        if priced is not None and batch.config.randomise.late_price is not None:
+            priced(batch.late_price)
+
     observation = batch.reset()
-    policy.reset(batch.topology, seeds)
+    begin()
     rows: list[tuple[Any, ...]] = []
     for _ in range(-(-decisions // len(batch))):
         actions = batch.encode_decision(policy.decide(batch.snapshot))
@@ -57,7 +64,7 @@ def demonstrate(
         observation = step.observation
         if done.any():
             observation = batch.reset(done)
-            policy.reset(batch.topology, seeds, done)
+            begin(done)
     observations, masks, actions, rewards = (np.stack(column) for column in zip(*rows, strict=True))
     flat = observations.shape[0] * observations.shape[1]
     return Demonstrations(

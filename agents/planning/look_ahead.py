@@ -44,12 +44,13 @@ class Solved(NamedTuple):
     frontiers: Frontiers
     value: Floats  # (J, STATES, N)
     laws: Laws
+    late_price: Floats  # (J,) of a late second, in seconds of the reference configuration
 
 
 class Stakes(NamedTuple):
     """`MdpConfig` in the form that compiled code takes."""
 
-    terms: StepPrices  # outage, losses, bound and noise are placeholders, filled in per job
+    terms: StepPrices  # all that is a job's own is a placeholder, filled in per job
     headroom: float
     own_weight: float
 
@@ -151,7 +152,7 @@ def _choose(
     # Metrics may lack the backlog: then none is assumed.
     backlog = 0.0 if math.isnan(backlog) else backlog
     # c: the prices, with this job's outage, losses and bound filled in.
-    c = _prices(t, r, stakes, j)
+    c = _prices(t, r, stakes, s.late_price[j], j)
     # The unit of money, as in `Solved.value`: the cost of the configuration for the reference rate.
     unit = s.frontiers.cost_per_s[j, cheapest(s.frontiers, j, reference)]
     later = _expected(s, r, state, stakes.own_weight, j, count) * c.discount
@@ -228,12 +229,12 @@ def _cold_s(r: Recall, j: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _prices(t: JobFacts, r: Recall, stakes: Stakes, j: int) -> StepPrices:
+def _prices(t: JobFacts, r: Recall, stakes: Stakes, late_price: float, j: int) -> StepPrices:
     """Fill in the prices of a step of job j: outage, cold caches, bound, s, and its noise."""
     # A minute counts as in time below a share of the latency bound.
     terms = stakes.terms
     return StepPrices(
-        terms.late_price,
+        late_price,
         terms.rescale_price,
         r.watch.outage_s[j],
         r.losses.lost_s[j],

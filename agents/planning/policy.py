@@ -240,8 +240,10 @@ class MdpPolicy(ExplainingPolicy):
         if mask is None or self._solved is None:
             frontiers = Frontiers.empty(jobs, c.configurations)
             value = np.zeros((len(jobs), STATES, c.configurations))
-            self._solved = Solved(frontiers, value, self._load.laws)
+            price = np.zeros(len(jobs))
+            self._solved = Solved(frontiers, value, self._load.laws, price)
         self._solved.frontiers.size[rows] = 0
+        self._solved.late_price[rows] = c.late_price
         self._jobs, self._handles = jobs, Handles()
 
     def decide(self, snapshot: MetricsSnapshot) -> ScalingDecision:
@@ -274,7 +276,7 @@ class MdpPolicy(ExplainingPolicy):
             self._recall,
             self._model.believed,
             self._handles.of("solved", lambda: solved),
-            Stakes(self._terms(0.0, 0.0, 0.0, 0.0), c.headroom, c.own_weight),
+            Stakes(self._terms(0.0, 0.0, 0.0, 0.0, 0.0), c.headroom, c.own_weight),
             outlook,
         )
         words = self._words(snapshot, outlook) if self.explain else ("",) * jobs
@@ -294,7 +296,18 @@ class MdpPolicy(ExplainingPolicy):
             later_plans=self,
             forecast=self.forecast,
             know_future=self.know_law if self.config.known_law else None,
+            price_lateness=self.price_lateness,
         )
+
+    def price_lateness(self, prices: Floats) -> None:
+        """Weigh lateness by another price in each row from its next plan on, until its reset.
+
+        Args:
+            prices: (J,) price of a late minute, in minutes of the reference configuration.
+        """
+        price = self._ready.late_price
+        self._watch["solved_s"][price != prices] = np.nan
+        price[:] = prices
 
     def know_law(self, jobs: Topology, future: FutureLoad) -> None:
         """Count the transitions on loads of the same law, in place of the configured ones.
@@ -441,7 +454,8 @@ class MdpPolicy(ExplainingPolicy):
         )
         in_time_s = IN_TIME * float(self._slo_s[j])
         outage_s, lost_s = float(watch.solved_outage_s[j]), float(watch.solved_lost_s[j])
-        terms = self._terms(outage_s, lost_s, in_time_s, float(watch.solved_noise[j]))
+        noise, price = float(watch.solved_noise[j]), float(self._ready.late_price[j])
+        terms = self._terms(price, outage_s, lost_s, in_time_s, noise)
         own = np.zeros(0, np.int64)
         if self.config.own_weight > 0.0:
             # Without the minutes since: a restored state thus finds the same values, to the bit.
@@ -478,11 +492,13 @@ class MdpPolicy(ExplainingPolicy):
         assert self._jobs is not None
         return np.asarray(self._jobs.facts.slo_s[self._jobs.row])
 
-    def _terms(self, outage_s: float, lost_s: float, in_time_s: float, noise: float) -> StepPrices:
+    def _terms(
+        self, late_price: float, outage_s: float, lost_s: float, in_time_s: float, noise: float
+    ) -> StepPrices:
         """Return the prices of a job."""
         c = self.config
         return StepPrices(
-            late_price=c.late_price,
+            late_price=late_price,
             rescale_price=c.rescale_price,
             outage_s=outage_s,
             lost_s=lost_s,
@@ -507,7 +523,7 @@ class MdpPolicy(ExplainingPolicy):
             said = (
                 f"load {outlook.load_per_s[j]:,.4g}/s: from {outlook.running_per_s[j]:,.4g}/s to a "
                 f"configuration that carries {outlook.wanted_per_s[j]:,.4g}/s, at a late minute "
-                f"worth {self.config.late_price:g} minutes of the reference configuration"
+                f"worth {self._ready.late_price[j]:g} minutes of the reference configuration"
             )
             said += self._law(j)
             times = self._watch["reference_per_s"][j] / tables.rate_per_s[row[j]]

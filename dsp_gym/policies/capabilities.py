@@ -141,6 +141,10 @@ class Capabilities:
     """It must be told the load to come, or its law, before it is reset. An evaluation knows it; a
     live loop does not, so such a policy can be neither fallback, floor nor teacher."""
 
+    price_lateness: Callable[[Floats], None] | None = None
+    """Decide by other prices of a late minute, (J,), in minutes of the reference configuration; a
+    teacher shows by it what each price that an agent is trained on asks for."""
+
     cost_bounds: Callable[[], CostBounds] | None = None
     """What there is to save on the load to come."""
 

@@ -338,6 +338,21 @@ def test_who_knows_the_law_plans_as_with_a_table_of_it_and_without_loads_is_refu
     assert plant.run(knowing, DAY) == Plant().run(of_table, DAY) != Plant().run(MdpPolicy(), DAY)
 
 
+def test_another_price_of_lateness_decides_as_that_price_does_until_the_row_begins_again():
+    dear, told = MdpPolicy(MdpConfig(late_price=40.0)), MdpPolicy(MdpConfig(late_price=1.0))
+
+    class Priced(MdpPolicy):
+        def reset(self, jobs, seeds, mask=None):
+            super().reset(jobs, seeds, mask)
+            capabilities_of(self).price_lateness(np.array([40.0]))
+
+    found = Plant().run(Priced(MdpConfig(late_price=1.0)), DAY)
+    assert found == Plant().run(dear, DAY) != Plant().run(told, DAY)
+    assert any("worth 40 minutes" in why for _, why in found)
+    capabilities_of(told).price_lateness(np.array([40.0]))
+    assert Plant().run(told, DAY) != found
+
+
 def test_two_laws_of_one_load_are_refused():
     with pytest.raises(ConfigError, match="known_law stands in for transitions and walk"):
         parse(MdpConfig, {"known_law": True, "walk": {}}, "params")

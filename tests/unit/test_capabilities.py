@@ -31,7 +31,7 @@ CAN = {
     "flink-autoscaler": {"answer"},
     "streambed": {"plan_capacity"},
     "clairvoyant": {"know_future", "cost_bounds"},
-    "planner": {"memories", "shared", "later_plans", "forecast"},
+    "planner": {"memories", "shared", "later_plans", "forecast", "price_lateness"},
     "learned-ppo": {"confidence", "shared", "training"},
 }
 
