@@ -43,7 +43,7 @@ BASE: dict[str, object] = {"headroom": 0.99, "rescale_price": 50.0}
 """The rest of the planner, equal for all laws but the tuned walk, which has its own."""
 
 TUNED = "the walk, tuned like a rule"
-LIBRARY = "fourteen laws, weighed by the job's own minutes"
+LIBRARY = "nineteen laws, weighed by the job's own minutes"
 KNOWN = "the loads' own law"
 _LAWS: dict[str, tuple[str, dict[str, object]]] = {
     TUNED: ("tuned/core-v3/planner-walk-tuned", {}),
@@ -56,7 +56,7 @@ _LAWS: dict[str, tuple[str, dict[str, object]]] = {
 }
 BY_MULTIPLES = "the planner, by capacity actions"
 NETWORK = "the network `learned-ppo`"
-_NETWORK_PRICES = (0.75, 1.25, 2.5, 5.0, 8.0)
+_NETWORK_PRICES = (1.0, 2.0, 4.0, 8.0, 16.0)
 _ROWS = _LAWS | {BY_MULTIPLES: _LAWS[LIBRARY], NETWORK: ("learned-ppo", {})}
 
 
@@ -265,8 +265,9 @@ lateness.
   ratios to its cost.
 - **No law** draws each minute anew, and **the walk by hand** has weights that nobody tuned.
 - **Counted** is one table of transitions, counted on 180 days of three families of training loads.
-- **Fourteen laws** are as many tables, each of 60 days of one kind of load. Every minute of the job
-  makes those likelier that had expected it. They ship with `planner`.
+- **Nineteen laws** are as many tables, each of 60 days of one kind of load, five of them recorded
+  elsewhere. Every minute of the job makes those likelier that had expected it. They ship with
+  `planner`.
 - **The loads' own law** is such a table counted on other seeds of the very family, or other parts
   of the very traces: nobody who meets a load for the first time can know it. It bounds what a
   learner of transitions could win.
@@ -284,7 +285,7 @@ _ACTIONS = """
 
 A network decides by [capacity actions](concepts/capacity.md): it holds, or goes to the cheapest
 configuration that carries one of ten multiples of the load, 7 to 17 % apart. How near to the
-planner can it come? **The planner, by capacity actions**, is the planner above with its fourteen
+planner can it come? **The planner, by capacity actions**, is the planner above with its nineteen
 laws, each of whose moves becomes the nearest of these choices. A network that imitates it without
 a fault costs as much.
 """
