@@ -29,7 +29,11 @@ class Demonstrations(NamedTuple):
 
 
 def demonstrate(
-    batch: AutoscaleBatch, teacher: str, decisions: int, gamma: float
+    batch: AutoscaleBatch,
+    teacher: str,
+    decisions: int,
+    gamma: float,
+    progress: Callable[[int], None] | None = None,
 ) -> Demonstrations:
     """Play a teacher through a seeded batch.
 
@@ -38,6 +42,7 @@ def demonstrate(
         teacher: Name of the teacher's policy.
         decisions: Least number of decisions to record.
         gamma: Discount per decision.
+        progress: Called after each step with the number of decisions recorded.
 
     Returns:
         Observations, masks and moves of every decision, and the returns after it.
@@ -65,6 +70,8 @@ def demonstrate(
         if done.any():
             observation = batch.reset(done)
             begin(done)
+        if progress is not None:
+            progress(len(rows) * len(batch))
     observations, masks, actions, rewards = (np.stack(column) for column in zip(*rows, strict=True))
     flat = observations.shape[0] * observations.shape[1]
     return Demonstrations(

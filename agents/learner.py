@@ -321,7 +321,12 @@ class Learner:
 
     def _shown(self, warm: WarmStartConfig) -> Demonstrations:
         if warm.teacher is not None:
-            return demonstrate(self.batch, warm.teacher, warm.decisions, self.config.ppo.gamma)
+
+            def told(done: int) -> None:
+                self._progress("watch", min(done, warm.decisions), warm.decisions, {})
+
+            gamma = self.config.ppo.gamma
+            return demonstrate(self.batch, warm.teacher, warm.decisions, gamma, told)
         seen = read_transitions(self.config, warm)
         return demonstrated(seen, self.config, warm.min_propensity)
 

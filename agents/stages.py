@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from dsp_gym.arrays import Floats32
 
 OnStage = Callable[[str, int, int, dict[str, float]], None]
-"""Callback with a stage ("imitate", "offline", "count", "learn"), the work done and in all, and
+"""Callback with a stage ("watch" a teacher, "imitate", "offline", "count", "learn"), the work done
 
-figures.
+and in all, and figures.
 """
 
 

@@ -43,7 +43,7 @@ class SeedProgress:
         """Announce the start of an agent."""
 
     def update(self, seed: int, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
-        """Report progress of a seed in a stage: "imitate", "offline", "count" or "learn"."""
+        """Report progress of a seed in a stage: "watch", "imitate", "count", "learn", ...."""
 
 
 @dataclass(frozen=True, slots=True)
