@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from agents.environment import training_batch, validation_batch
 from agents.folder import POLICY, read_folder
 from agents.learner import Learner
 from agents.network import logits
+from agents.offline import LATE_PRICE
 from agents.trained import TrainedConfig, TrainedPolicy
 from agents.training import train
 from dsp_gym.backends.simulated.jobs import SimulatedJobs
@@ -201,6 +203,29 @@ def test_a_teacher_can_be_imitated(teacher, tmp_path):
     learner = Learner(config, 0, tmp_path)
     warm = WarmStartConfig(teacher=teacher, decisions=256, epochs=2, batch_size=64)
     assert 0 <= clone(learner.model.policy, shown, warm, config.agent, lambda *_: None) <= 1
+
+
+def test_a_teacher_decides_by_the_price_that_each_episode_draws(tmp_path, monkeypatch):
+    learner = Learner(an_experiment(), 0, tmp_path)
+    batch, told, done = learner.batch, [], []
+
+    class Priced(type(make("ds2"))):
+        def capabilities(self):
+            return replace(super().capabilities(), price_lateness=self.hear)
+
+        def hear(self, prices):
+            told.append(prices.copy())
+
+    monkeypatch.setattr("agents.cloning.make", lambda name: Priced())
+    learner.env.seed(0)
+    learner.env.reset()
+    shown = demonstrate(batch, "ds2", 40 * len(batch), 0.5, done.append)
+    prices = np.exp(shown.observations[:, LATE_PRICE]).reshape(-1, len(batch))
+    assert len(told) == 3  # at first, and as two episodes of twenty decisions end
+    for episode, heard in enumerate(told[:2]):
+        np.testing.assert_allclose(prices[20 * episode : 20 * (episode + 1)], [heard] * 20, 1e-5)
+    assert len(np.unique(told[0])) == len(batch)
+    assert done == [len(batch) * (step + 1) for step in range(40)]
 
 
 def test_what_cannot_be_learned_from_or_with_is_refused(tmp_path):
