@@ -56,7 +56,7 @@ _LAWS: dict[str, tuple[str, dict[str, object]]] = {
 }
 BY_MULTIPLES = "the planner, by capacity actions"
 NETWORK = "the network `learned-ppo`"
-_NETWORK_PRICES = (1.0, 2.0, 4.0, 8.0, 16.0)
+_NETWORK_PRICES = (1.25, 2.0, 2.8, 4.5, 9.0)
 _ROWS = _LAWS | {BY_MULTIPLES: _LAWS[LIBRARY], NETWORK: ("learned-ppo", {})}
 
 

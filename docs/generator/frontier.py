@@ -10,7 +10,7 @@ from typing import Any
 KNOWN, AGENTS = "clairvoyant", ("planner", "learned-ppo", "learned-q11")
 WHAT = {
     "planner": "plans by value iteration over laws of the load that were counted in training",
-    "learned-ppo": "is a network that PPO trained on many jobs",
+    "learned-ppo": "is a network that imitated `planner`, and that PPO then trained on many jobs",
     "learned-q11": "is a network that PPO trained on one job, Nexmark Q11",
 }
 """What each agent is; a sentence begins with its name."""
