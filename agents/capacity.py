@@ -30,7 +30,6 @@ from dsp_gym.envs.capacity.action import (
 from dsp_gym.envs.capacity.codec import CapacityCodec
 from dsp_gym.envs.capacity.features import CAPACITY_FEATURES
 from dsp_gym.envs.config import CapacityConfig
-from dsp_gym.guardrails.out_of_distribution import outside
 from dsp_gym.loop.decision import ScalingDecision
 from dsp_gym.loop.protocols import Mask, State
 from dsp_gym.loop.snapshot import MetricsSnapshot
@@ -154,7 +153,9 @@ class CapacityAgent:
         self._memory = LstmMemory(weights, document.network)
         ranges = document.observation.quantiles
         names = CAPACITY_FEATURES if len(self._members) == 1 else (*CAPACITY_FEATURES, DISAGREEMENT)
-        self._ranges = {name: ranges[name] for name in names if name in ranges}
+        self._names = tuple(names)
+        limits = [ranges.get(name, (-np.inf, np.inf)) for name in names]
+        self._low, self._high = np.array(limits, np.float32).T
         self._codec: CapacityCodec | None = None
         self._price: Floats = np.zeros(0)
 
@@ -204,8 +205,8 @@ class CapacityAgent:
             ]
             # Without a measured load the features are placeholders, not evidence of distance from
             # training.
-            seen = np.isin(obstacle, (READY, SETTLED))
-            for job, names in self._far(snapshot, observation, differ, seen).items():
+            seen = (obstacle == READY) | (obstacle == SETTLED)
+            for job, names in self._far(observation, differ, seen).items():
                 reasons[job] += f"; outside the range of its training: {', '.join(names)}"
         for job in np.flatnonzero(lost).tolist():
             reasons[job] = HOLD_NOT_FINITE
@@ -252,16 +253,14 @@ class CapacityAgent:
         said = [logits(one, network, observation, remembered) for one in self._members]
         return agreed(np.stack(said), masks)
 
-    def _far(
-        self, snapshot: MetricsSnapshot, observation: Floats32, differ: Floats32, seen: Bools
-    ) -> dict[int, list[str]]:
+    def _far(self, observation: Floats32, differ: Floats32, seen: Bools) -> dict[int, list[str]]:
         """Collect features outside their training range, by job; jobs without any are omitted."""
+        if len(self._members) > 1:
+            observation = np.column_stack([observation, differ])
+        flags = ((observation < self._low) | (observation > self._high)) & seen[:, None]
         found: dict[int, list[str]] = {}
-        features = {**_by_name(observation), DISAGREEMENT: differ}
-        flagged = outside(features, self._ranges, snapshot.topology.mask)
-        for name, flags in flagged.items():
-            for job in np.flatnonzero(flags & seen).tolist():
-                found.setdefault(job, []).append(name)
+        for job, place in zip(*map(np.ndarray.tolist, np.nonzero(flags)), strict=True):
+            found.setdefault(job, []).append(self._names[place])
         return found
 
     @property
