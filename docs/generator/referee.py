@@ -93,8 +93,7 @@ parameters searched on other loads. `{KNOWN}` plans with the future load known. 
 {table(head, rows)}
 
 `planner` {WHAT["planner"]}.
-`planner-no-file` is the same without the job file, `planner-walk-tuned` with a law of the load
-written by hand.{_trained(found["learned"], level)}
+{_beside(cells[WHOLE])}{_trained(found["learned"], level)}
 `learned-ppo` {WHAT["learned-ppo"]}.
 Policies ran without guardrails, `-in-floor` within `floor`; `make referee` evaluates a commit:
 
@@ -105,6 +104,16 @@ Policies ran without guardrails, `-in-floor` within `floor`; `make referee` eval
 [Families of load, other policies, each setting](docs/core-v3.md);
 [the frozen benchmark](docs/core-v2.md), [other results](docs/results.md);
 [what ships](docs/concepts/agents.md#what-ships)."""
+
+
+def _beside(policies: list[Json]) -> str:
+    """Say what the planners are for which nothing was trained."""
+    if any(one["policy"] == "planner-no-file" for one in policies):
+        return (
+            "`planner-no-file` is the same without the job file, `planner-walk-tuned` with a law "
+            "of the load\nwritten by hand."
+        )
+    return "`planner-walk-tuned` is the same with a law of the load\nwritten by hand."
 
 
 def _trained(learned: Json, level: str) -> str:
