@@ -152,9 +152,9 @@ class CapacityAgent:
         self._members = members_of(weights, document.network)
         self._memory = LstmMemory(weights, document.network)
         ranges = document.observation.quantiles
-        names = CAPACITY_FEATURES if len(self._members) == 1 else (*CAPACITY_FEATURES, DISAGREEMENT)
-        self._names = tuple(names)
-        limits = [ranges.get(name, (-np.inf, np.inf)) for name in names]
+        more = () if len(self._members) == 1 else (DISAGREEMENT,)
+        self._names = (*CAPACITY_FEATURES, *more)
+        limits = [ranges.get(name, (-np.inf, np.inf)) for name in self._names]
         self._low, self._high = np.array(limits, np.float32).T
         self._codec: CapacityCodec | None = None
         self._price: Floats = np.zeros(0)

@@ -129,8 +129,8 @@ def _timed(
 def compare_returns(amounts: LearningAmounts) -> dict[str, object]:
     """Train on each device, and play every policy on both: on seeds that no training has seen.
 
-    Trainings differ in their device and seed alone: sizes and hyperparameters are the shipped
-    experiment's, episodes shorter.
+    Trainings differ in their device and seed alone: sizes and hyperparameters are those of
+    `family`, episodes shorter.
 
     Returns:
         For each training its mean return on either device, with half the width of its 95 %
