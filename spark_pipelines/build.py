@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from dsp_gym.datasets.manifest import (
     content_of,
 )
 from dsp_gym.datasets.reader import Dataset
-from dsp_gym.errors import DatasetError, DspGymError
+from dsp_gym.errors import DatasetError, DspGymError, MissingExtraError
 from dsp_gym.job.spec import JobSpec
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.faults import spark_faults
@@ -54,6 +55,9 @@ from spark_pipelines.store import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
+
+POLARS = "polars"
+"""In place of a master of Spark."""
 
 _COUNTS = "counts.json"
 
@@ -114,7 +118,7 @@ def build(
     config: DatasetConfig,
     out: str | Path,
     *,
-    master: str | None = None,
+    engine: str | None = None,
     rebuild: bool = False,
     observer: Observer | None = None,
     late_s: float | None = None,
@@ -125,7 +129,8 @@ def build(
         config: what it is made of.
         out: its folder; on a cluster, one that every machine sees; or an address such as
             `s3://bucket/name`, to which this process takes what was built.
-        master: of Spark; None: all cores of this machine.
+        engine: `polars`, which makes the same of rollouts and journals without a JVM; else Spark's
+            master; None: Spark on all cores of this machine.
         rebuild: remake every partition, and drop those that no source holds.
         observer: follows the progress.
         late_s: days are closed so many seconds behind the newest one; None: none is.
@@ -143,6 +148,7 @@ def build(
         last = store.current()
         with stages("sources", ", ".join(config.source_names())):
             facts = _surveyed(config, store)
+            _admit(engine, facts)
             specs = specs_of(facts)
             inputs = inputs_of(facts, config, specs)
         closed = set() if late_s is None else closed_days(facts, last, late_s)
@@ -151,11 +157,12 @@ def build(
             store.clean()
             return _built(store, last, plan, facts, None, stages)
         building = store.begin(plan.build_id)
-        counts = _made(config, facts, specs, plan, building, master, stages)
+        task = _Task(config, facts, specs, plan, building, stages)
+        counts = _made(task, engine)
         _judge(config, facts, counts)
         publication = Publication(store.home, last)
         with stages("content", f"{len(plan.stale)} partitions"):
-            manifest = _manifest(config, publication, plan, facts, specs, building, counts)
+            manifest = _manifest(task, publication, _versions(engine), counts)
         with stages("report"):
             from spark_pipelines.quality.report import report_of
 
@@ -193,20 +200,50 @@ def _surveyed(config: DatasetConfig, store: Store) -> list[SourceFacts]:
     return found
 
 
-def _made(
-    config: DatasetConfig,
-    facts: Sequence[SourceFacts],
-    specs: Mapping[str, JobSpec],
-    plan: BuildPlan,
-    building: Path,
-    master: str | None,
-    stages: _Stages,
-) -> dict[Partition, dict[str, int]]:
+@dataclass(frozen=True)
+class _Task:
+    """What is to be built, of what, and where."""
+
+    config: DatasetConfig
+    facts: Sequence[SourceFacts]
+    specs: Mapping[str, JobSpec]
+    plan: BuildPlan
+    building: Path
+    stages: _Stages
+
+
+def _admit(engine: str | None, facts: Sequence[SourceFacts]) -> None:
+    """Refuse an engine that cannot be had, or cannot read the sources."""
+    if engine == POLARS:
+        if find_spec("polars") is None:
+            raise MissingExtraError("polars", "the engine polars")
+        from spark_pipelines.on_polars import refuse_samples
+
+        refuse_samples(facts)
+
+
+def _made(task: _Task, engine: str | None) -> dict[Partition, dict[str, int]]:
     """Write the tables of stale partitions and return what became of their rows."""
+    plan, building = task.plan, task.building
     if not plan.stale or (building / _COUNTS).exists():
         return _read_counts(building)
+    if engine == POLARS:
+        from spark_pipelines.on_polars import write_decisions
+
+        counts = write_decisions(
+            task.config, task.facts, task.specs, set(plan.stale), building, task.stages
+        )
+    else:
+        counts = _by_spark(task, master=engine)
+    document = [[job, day, found] for (job, day), found in sorted(counts.items())]
+    write_atomic(building / _COUNTS, json.dumps(document))
+    return counts
+
+
+def _by_spark(task: _Task, master: str | None) -> dict[Partition, dict[str, int]]:
     from spark_pipelines.faults import shown
 
+    config, facts, building, stages = task.config, task.facts, task.building, task.stages
     with ExitStack() as stack:
         with stages("spark", master or "local"):
             brief = _BRIEF if _is_brief(facts) else None
@@ -217,11 +254,11 @@ def _made(
             )
         stack.enter_context(spark_faults(facts))
         stack.enter_context(shown(spark, stages.observer))
-        only = set(plan.stale)
+        only = set(task.plan.stale)
         with stages("read"):
             inputs = _read(spark, facts, only)
         with stages("grid"):
-            made = made_of(spark, inputs, config, specs, partial(kept, building))
+            made = made_of(spark, inputs, config, task.specs, partial(kept, building))
         with stages("quality"):
             counts = _accounted(made, only)
             _judge(config, facts, counts)
@@ -234,8 +271,6 @@ def _made(
         with stages("accounting"):
             _add_counts(made, counts)
             _add_findings(building, counts)
-    document = [[job, day, found] for (job, day), found in sorted(counts.items())]
-    write_atomic(building / _COUNTS, json.dumps(document))
     return counts
 
 
@@ -350,15 +385,13 @@ def _quarantined(total: Mapping[str, int]) -> dict[str, int]:
 
 
 def _manifest(
-    config: DatasetConfig,
+    task: _Task,
     publication: Publication,
-    plan: BuildPlan,
-    facts: Sequence[SourceFacts],
-    specs: Mapping[str, JobSpec],
-    building: Path,
+    versions_of: Mapping[str, str],
     counts: Mapping[Partition, Mapping[str, int]],
 ) -> DatasetManifest:
     """Hash what was made, and commit it with what is kept, table by table."""
+    config, plan, specs, building = task.config, task.plan, task.specs, task.building
     last = publication.last
     revision = 1 if last is None else last.revision + 1
     made = {name: partitions_in(building, name) for name in _tables(building)}
@@ -391,8 +424,8 @@ def _manifest(
         revision=revision,
         content_sha256=content_of(records),
         config=config.model_dump(mode="json", by_alias=True),
-        versions=_versions(),
-        sources=tuple(source_record(source) for source in facts),
+        versions=dict(versions_of),
+        sources=tuple(source_record(source) for source in task.facts),
         tables=versions,
         jobs={**({} if last is None else last.jobs if plan.lost else {}), **jobs},
         partitions=tuple(records),
@@ -435,8 +468,9 @@ def source_record(facts: SourceFacts) -> SourceRecord:
     )
 
 
-def _versions() -> dict[str, str]:
-    names = ("dsp-gym", "pyspark", "pyarrow", "numpy", "deltalake")
+def _versions(engine: str | None) -> dict[str, str]:
+    made_by = POLARS if engine == POLARS else "pyspark"
+    names = ("dsp-gym", made_by, "pyarrow", "numpy", "deltalake")
     return {"python": platform.python_version(), **{n: metadata.version(n) for n in names}}
 
 

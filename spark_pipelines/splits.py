@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from spark_pipelines.config import DatasetConfig, SplitsConfig
 
-_PART_OF_RUN = r"@\d{4}-\d\d-\d\d$"
+PART_OF_RUN = r"@\d{4}-\d\d-\d\d$"
 """Readers that cut a run by day put the day behind its name."""
 
 
@@ -47,7 +47,7 @@ def with_split(
     """
     if splits.by == "load":
         by_run = {run: splits.named(load) for run, load in loads.items()}
-        run = f.regexp_replace("run", _PART_OF_RUN, "")
+        run = f.regexp_replace("run", PART_OF_RUN, "")
         return frame.withColumn("split", f.coalesce(_mapped(by_run, run), f.lit(splits.named(""))))
     return frame.withColumn("split", _split(splits, reach_s))
 

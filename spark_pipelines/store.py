@@ -16,7 +16,10 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from pyarrow import parquet
 
 from dsp_gym.config.temporary import only_writer
 from dsp_gym.datasets.delta import DATASETS, REVISIONS, TABLES, DatasetHome
@@ -125,7 +128,7 @@ def write_table(
         only: partitions that are written; rows of others are left out.
         rows_per_file: a partition with more is several files.
     """
-    folder = building / TABLES / table
+    folder = tables_of(building) / table
     if is_written(building, table):
         return
     shutil.rmtree(folder, ignore_errors=True)
@@ -140,7 +143,37 @@ def write_table(
     )
     for leftover in (*folder.rglob("_SUCCESS"), *folder.rglob(".*.crc")):
         leftover.unlink()
-    _mark(building, table).touch()
+    mark_written(building, table)
+
+
+def write_rows(
+    rows: pa.Table, building: Path, table: str, partition: Partition, rows_per_file: int
+) -> None:
+    """Write the rows of one partition, where `write_table` would have written them.
+
+    Args:
+        rows: in their order, with columns `job` and `day`.
+        building: folder of the build.
+        table: name of the table.
+        partition: of all the rows.
+        rows_per_file: of more, several files are made.
+    """
+    job, day = (quote(name, safe="") for name in partition)
+    folder = tables_of(building) / table / f"job={job}" / f"day={day}"
+    folder.mkdir(parents=True)
+    columns = rows.drop_columns(["job", "day"])
+    for n, begin in enumerate(range(0, len(rows), rows_per_file)):
+        file = folder / f"part-{n:05d}.parquet"
+        parquet.write_table(columns.slice(begin, rows_per_file), file, compression="zstd")
+
+
+def tables_of(building: Path) -> Path:
+    """Where a build puts its tables.
+
+    Returns:
+        A folder with one for each table.
+    """
+    return building / TABLES
 
 
 def kept(building: Path, frame: DataFrame, name: str) -> DataFrame:
@@ -160,7 +193,7 @@ def kept(building: Path, frame: DataFrame, name: str) -> DataFrame:
     folder = building / _FRAMES / name
     if not is_written(building, f"{_FRAMES}-{name}"):
         frame.write.mode("overwrite").parquet(str(folder))
-        _mark(building, f"{_FRAMES}-{name}").touch()
+        mark_written(building, f"{_FRAMES}-{name}")
     return frame.sparkSession.read.schema(frame.schema).parquet(str(folder))
 
 
@@ -171,6 +204,11 @@ def is_written(building: Path, table: str) -> bool:
         True where the mark of a finished table is there.
     """
     return _mark(building, table).exists()
+
+
+def mark_written(building: Path, table: str) -> None:
+    """Say that a table was written to its end."""
+    _mark(building, table).touch()
 
 
 def _mark(building: Path, table: str) -> Path:
@@ -184,7 +222,7 @@ def partitions_in(building: Path, table: str) -> dict[Partition, Path]:
         Their folders by (job, day).
     """
     found = {}
-    for folder in sorted((building / TABLES / table).glob("job=*/day=*")):
+    for folder in sorted((tables_of(building) / table).glob("job=*/day=*")):
         job, day = folder.parent.name.removeprefix("job="), folder.name.removeprefix("day=")
         found[unquote(job), unquote(day)] = folder
     return found

@@ -95,7 +95,7 @@ def follow(
                 wanted = config.model_copy(update={"sources": there})
                 try:
                     built = build(
-                        wanted, out, master=master, observer=observer, late_s=config.late_s
+                        wanted, out, engine=master, observer=observer, late_s=config.late_s
                     )
                     found, waiting = Round(arrived, built), False
                 except DatasetError as error:

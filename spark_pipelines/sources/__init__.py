@@ -57,6 +57,8 @@ class SourceFacts:
     loads: Mapping[str, str] = field(default_factory=dict)  # run -> name of its load, where known
     notes: tuple[str, ...] = ()  # what a reader of the report has to know
     detail: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the reader's own
+    # Its files are Parquet of schema.DECISIONS, `source` aside, and all that it has.
+    decided: bool = False
     # `start_headroom` of the environment in whose unit the decisions' `cost` is; None: the source
     # has no decisions. The pipeline brings all sources to the unit of the dataset.
     headroom: float | None = None

@@ -34,7 +34,7 @@ from dsp_gym.records.parquet import write_parquet
 from spark_pipelines.days import day_of
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import JournalsSource, expanded
-from spark_pipelines.sources.staging import events_frame, hash_of, kept_in
+from spark_pipelines.sources.staging import hash_of, read_decisions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,6 +91,7 @@ def survey(config: JournalsSource, name: str, work: Path) -> SourceFacts:
         "unix",
         tuple(pieces),
         {spec.job: spec},
+        decided=True,
         headroom=HEADROOM,
     )
 
@@ -101,13 +102,9 @@ def read(
     """Decisions; a journal keeps no samples.
 
     Returns:
-        `decisions`, and `events` without rows.
+        `decisions` only.
     """
-    from spark_pipelines.schema import DECISIONS
-
-    files = [str(piece.file) for piece in facts.holding(only)]
-    decisions = kept_in(spark.read.schema(DECISIONS).parquet(*files), only)
-    return Inputs(None, events_frame(spark, facts.name, ()), decisions, facts.specs, facts)
+    return Inputs(None, None, read_decisions(spark, facts, only), facts.specs, facts)
 
 
 def _turns(entries: Iterable[Entry], key: str, seen: set[str]) -> Iterator[_Turn]:

@@ -13,7 +13,7 @@ from dsp_gym.records.hashes import file_sha256
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import RolloutsSource, expanded
 from spark_pipelines.sources.parquet_files import days_of_cell
-from spark_pipelines.sources.staging import hash_of, kept_in
+from spark_pipelines.sources.staging import hash_of, read_decisions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +59,7 @@ def survey(config: RolloutsSource, name: str, work: Path) -> SourceFacts:
         tuple(pieces),
         specs,
         loads,
+        decided=True,
         headroom=_headroom(manifest),
     )
 
@@ -77,14 +78,4 @@ def read(
     Returns:
         `decisions` only; a rollout keeps neither samples nor events.
     """
-    from pyspark.sql import functions as f
-
-    from spark_pipelines.schema import DECISIONS
-    from spark_pipelines.sources.staging import without
-
-    pieces = facts.holding(only)
-    files = [str(piece.file) for piece in pieces]
-    cells = spark.read.schema(without(DECISIONS, "source")).parquet(*files)
-    named = cells.withColumn("source", f.lit(facts.name)).select(*DECISIONS.names)
-    jobs = None if only is None else {p for piece in pieces for p in piece.partitions}
-    return Inputs(None, None, kept_in(named, jobs), facts.specs, facts)
+    return Inputs(None, None, read_decisions(spark, facts, only), facts.specs, facts)

@@ -13,7 +13,7 @@ from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.parquet import write_parquet
 from spark_pipelines.days import FROM_MS, day_of, is_unix
-from spark_pipelines.sources import Partition, Piece, TimeBase
+from spark_pipelines.sources import Partition, Piece, SourceFacts, TimeBase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,6 +125,30 @@ def read_staged(
     if not files:
         return spark.createDataFrame([], schema)
     return kept_in(spark.read.schema(schema).parquet(*files), only)
+
+
+def read_decisions(
+    spark: SparkSession, facts: SourceFacts, only: Collection[Partition] | None
+) -> DataFrame:
+    """Read the files of a source of decisions; a run is read whole, whatever days it is in.
+
+    Args:
+        spark: the session.
+        facts: with `decided`.
+        only: partitions of which the runs are read; None: all.
+
+    Returns:
+        Rows of `schema.DECISIONS`.
+    """
+    from pyspark.sql import functions as f
+
+    from spark_pipelines.schema import DECISIONS
+
+    pieces = facts.holding(only)
+    files = [str(piece.file) for piece in pieces]
+    read = spark.read.schema(without(DECISIONS, "source")).parquet(*files)
+    named = read.withColumn("source", f.lit(facts.name)).select(*DECISIONS.names)
+    return kept_in(named, None if only is None else {p for one in pieces for p in one.partitions})
 
 
 def kept_in(frame: DataFrame, only: Collection[Partition] | None) -> DataFrame:

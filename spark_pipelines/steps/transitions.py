@@ -37,6 +37,9 @@ USES: Mapping[str, str] = {
 }
 """What becomes of a row of decisions."""
 
+ENCODED = ("transition", "final", "no_next", "no_reward")
+"""Of these uses are the rows that `encoded` takes."""
+
 SEGMENTED = StructType(
     [
         *DECISIONS.fields,
@@ -124,7 +127,7 @@ def transitions(
         return encoded(table, compiled, config, columns)
 
     group = f.pmod(f.xxhash64("source", "run"), f.lit(_GROUPS)).alias("_group")
-    usable = segmented.where(f.col("use").isin("transition", "final", "no_next", "no_reward"))
+    usable = segmented.where(f.col("use").isin(*ENCODED))
     grouped = usable.select(*SEGMENTED.names).groupBy("job", group)
     return grouped.applyInArrow(of_runs, TRANSITIONS)
 

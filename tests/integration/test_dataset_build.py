@@ -99,11 +99,11 @@ def test_late_rows_rewrite_just_their_partition_and_a_rebuild_says_the_same(spar
     assert whole.manifest.accounting == second.manifest.accounting
 
 
-def test_a_journal_becomes_transitions_and_a_new_day_adds_to_them(spark, tmp_path):
+def test_a_journal_becomes_transitions_and_a_new_day_adds_to_them(tmp_path):
     journal, out = write_journal(tmp_path / "journal", 0), tmp_path / "dataset"
     source = {"kind": "journals", "folder": str(journal), "job": job_file(tmp_path)}
     wanted = config(source, tables=["transitions"])
-    first = build(wanted, out)
+    first = build(wanted, out, engine="polars")  # as Spark does: test_dataset_engines
     assert first.manifest.accounting == {
         "decisions": 8, "decisions:final": 1, "decisions:transition": 7,
     }  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_journal_becomes_transitions_and_a_new_day_adds_to_them(spark, tmp_pat
     assert learned.truncated.tolist() == [False] * 6 + [True]
     assert learned.terms["rescale"].tolist() == [0, 0, 1, 0, 0, 0, 0]
     write_journal(journal, 1)
-    second = build(wanted, out)
+    second = build(wanted, out, engine="polars")
     assert (second.made, second.kept) == (1, 1)
     assert len(Dataset.open(out).transitions()) == 14
 

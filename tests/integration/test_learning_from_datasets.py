@@ -38,7 +38,7 @@ ENV = {"ds2_utilization": 0.4918, "start": "random", "episode_s": 2400}
 
 
 @pytest.fixture(scope="module")
-def dataset(spark, tmp_path_factory):
+def dataset(tmp_path_factory):
     """Twelve episodes of two policies."""
     root = tmp_path_factory.mktemp("datasets")
     played = {
@@ -52,7 +52,7 @@ def dataset(spark, tmp_path_factory):
         "tables": ["transitions"],
         "transitions": {"env": {"ds2_utilization": 0.4918, "reward": {"cost": 5}}},
     }
-    build(parse(DatasetConfig, made, "test"), root / "dataset")
+    build(parse(DatasetConfig, made, "test"), root / "dataset", engine="polars")
     return root / "dataset"
 
 
@@ -150,7 +150,7 @@ def test_a_dataset_of_other_features_or_another_job_file_is_refused(dataset):
 
 
 @pytest.fixture(scope="module")
-def capacities(spark, tmp_path_factory):
+def capacities(tmp_path_factory):
     """Six episodes in which capacities were explored, for agents that decide on them."""
     root = tmp_path_factory.mktemp("capacities")
     env = {"action": "capacity", "start": "random", "episode_s": 2400}
@@ -165,7 +165,7 @@ def capacities(spark, tmp_path_factory):
         "tables": ["transitions"],
         "transitions": {"env": {"action": "capacity", "reward": {"slo": 5}}},
     }
-    build(parse(DatasetConfig, made, "test"), root / "dataset")
+    build(parse(DatasetConfig, made, "test"), root / "dataset", engine="polars")
     return root / "dataset"
 
 
