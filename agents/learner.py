@@ -137,7 +137,7 @@ class Learner:
             The best weights, with their step and validation figures.
 
         Raises:
-            TrainingInterrupted: `stop` was set; a checkpoint has been written.
+            TrainingInterrupted: `stop` was set; a checkpoint of what was learned has been written.
             DeviceError: The GPU was lost; the last checkpoint is kept.
         """
         if resume:
@@ -319,11 +319,17 @@ class Learner:
         # before: results do not depend on the length of calibration.
         self.env.seed(self.seed)
 
+    def _prepare(self, stage: str, done: int, of: int, figures: dict[str, float]) -> None:
+        """Report progress before learning, of which no checkpoint is kept: a stop is at once."""
+        self._progress(stage, done, of, figures)
+        if self.stop:
+            raise TrainingInterrupted
+
     def _shown(self, warm: WarmStartConfig) -> Demonstrations:
         if warm.teacher is not None:
 
             def told(done: int) -> None:
-                self._progress("watch", min(done, warm.decisions), warm.decisions, {})
+                self._prepare("watch", min(done, warm.decisions), warm.decisions, {})
 
             gamma = self.config.ppo.gamma
             return demonstrate(self.batch, warm.teacher, warm.decisions, gamma, told)
@@ -332,14 +338,14 @@ class Learner:
 
     def _imitate(self, shown: Demonstrations, warm: WarmStartConfig) -> None:
         def told(epoch: int, loss: float) -> None:
-            self._progress("imitate", epoch, warm.epochs, {"imitation_loss": loss})
+            self._prepare("imitate", epoch, warm.epochs, {"imitation_loss": loss})
 
         agreement = clone(self.model.policy, shown, warm, self.config.ppo, told)
         self._record({"warm_start/agreement": agreement}, 0)
 
     def _learn_offline(self, offline: OfflineConfig, *, normalise: bool) -> None:
         def told(epoch: int, loss: float) -> None:
-            self._progress("offline", epoch, offline.epochs, {"offline_loss": loss})
+            self._prepare("offline", epoch, offline.epochs, {"offline_loss": loss})
 
         seen = read_transitions(self.config, offline)
         if normalise:

@@ -72,7 +72,7 @@ def train_seed(cell: SeedCell, tell: Tell[SeedNews]) -> TrainedSeed:
         The agent's validation figures, and its files if the folder is on another machine.
 
     Raises:
-        TrainingInterrupted: Asked to stop; a checkpoint has been written.
+        TrainingInterrupted: Asked to stop; a checkpoint of what was learned has been written.
     """
     if cell.files is None:
         return TrainedSeed(_trained(cell, tell, None), None)
@@ -134,7 +134,7 @@ def put_back(folder: Path, files: Files) -> None:
 
 @contextmanager
 def stopped_by_interrupt(learner: SeedLearner) -> Iterator[None]:
-    """The first Ctrl-C lets the update under way finish and a checkpoint be written.
+    """The first Ctrl-C sets `stop`.
 
     Yields:
         Nothing; the block is the training. A second Ctrl-C raises `KeyboardInterrupt` at once, and

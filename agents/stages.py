@@ -16,7 +16,7 @@ and in all, and figures.
 
 
 class TrainingInterrupted(Exception):
-    """Training was asked to stop, and did so after writing a checkpoint."""
+    """Training was asked to stop, and did so after writing a checkpoint of what was learned."""
 
 
 class SeedLearner(Protocol):
@@ -24,7 +24,7 @@ class SeedLearner(Protocol):
 
     checkpoint: Path
     stop: bool
-    """Set to stop after the update under way, with a checkpoint."""
+    """Set to stop: after the update under way, with a checkpoint; before the first one, at once."""
 
     @property
     def figures(self) -> dict[str, float]:
@@ -34,7 +34,7 @@ class SeedLearner(Protocol):
         """Learn to the end, from the last checkpoint if asked.
 
         Raises:
-            TrainingInterrupted: `stop` was set; a checkpoint has been written.
+            TrainingInterrupted: `stop` was set; a checkpoint of what was learned has been written.
         """
 
 

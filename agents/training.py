@@ -31,6 +31,7 @@ __all__ = [
     "SeedProgress",
     "TrainingInterrupted",
     "TrainingResult",
+    "learned_steps",
     "stopped_by_interrupt",
     "train",
 ]
@@ -93,7 +94,7 @@ def train(
         StorageError: The folder holds a training, and neither `resume` nor `overwrite` is given; or
             another training writes into it.
         DeviceError: The experiment asks for a GPU, and there is none; or it was lost.
-        TrainingInterrupted: Ctrl-C; a checkpoint has been written.
+        TrainingInterrupted: Ctrl-C; a checkpoint of what was learned has been written.
     """
     _check(config, out, resume=resume, overwrite=overwrite)
     if engine.shares_disk and config.agent.kind == "ppo" and config.agent.device == "cuda":
@@ -131,7 +132,7 @@ def _check(config: ExperimentConfig, out: Path, *, resume: bool, overwrite: bool
         raise ConfigError(
             "--resume continues what --overwrite removes", file=out, remedy="Give one of them."
         )
-    if resume and not _learned(config, out):
+    if resume and not learned_steps(config, out):
         raise ConfigError(
             "there is no checkpoint to resume from",
             file=out,
@@ -139,8 +140,12 @@ def _check(config: ExperimentConfig, out: Path, *, resume: bool, overwrite: bool
         )
 
 
-def _learned(config: ExperimentConfig, out: Path) -> dict[int, int]:
-    """Return the steps that the checkpoints of a folder have learned from, by seed."""
+def learned_steps(config: ExperimentConfig, out: Path) -> dict[int, int]:
+    """Read how far the checkpoints of a folder are.
+
+    Returns:
+        The steps that each has learned from, by seed.
+    """
     folders = {seed: out / f"seed-{seed}" / CHECKPOINT for seed in config.agent.seeds}
     return {
         seed: checkpoint_steps(folder) for seed, folder in folders.items() if has_checkpoint(folder)
@@ -149,7 +154,7 @@ def _learned(config: ExperimentConfig, out: Path) -> dict[int, int]:
 
 def _make_room(config: ExperimentConfig, out: Path, overwrite: bool) -> None:
     """Remove checkpoints if asked to; otherwise refuse a folder that has any."""
-    learned = {} if overwrite else _learned(config, out)
+    learned = {} if overwrite else learned_steps(config, out)
     if learned:
         total = config.agent.total_steps
         found = (f"seed {seed} at {steps:,} of {total:,}" for seed, steps in learned.items())

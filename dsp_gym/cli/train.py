@@ -86,8 +86,9 @@ def train(
     """Train an agent per seed of an experiment, and export the best as a policy folder.
 
     Seeds are trained side by side, one per core. Ctrl-C finishes the updates under way, writes
-    checkpoints and ends; `--resume` continues. Each training has its own folder; a folder of
-    `--out` with checkpoints is left alone without `--resume` or `--overwrite`.
+    checkpoints and ends; `--resume` continues. A teacher that is watched or imitated is watched
+    anew. Each training has its own folder; a folder of `--out` with checkpoints is left alone
+    without `--resume` or `--overwrite`.
     """
     experiment = _experiment(config, seed, track)
     # By name: the library is below the agents, and works without them and without torch.
@@ -110,17 +111,25 @@ def train(
                 engine=opened,
             )
     except training.TrainingInterrupted:
-        words = ["dsp-gym", "train", config, "--resume", "--out", str(folder)]
-        words += ["--seed", str(seed)] if seed is not None else []
+        words = ["--seed", str(seed)] if seed is not None else []
         words += ["--master", master] if master is not None else []
-        again = f"Continue with: {shlex.join(words)}"
-        typer.echo(f"Stopped; a checkpoint is in {folder}. {again}", err=True)
+        _say_stopped(config, folder, words, bool(training.learned_steps(experiment, folder)))
         raise typer.Exit(INTERRUPTED) from None
     tell_missing(tracker, tracking.uri)
     if as_json:
         print_json(result)
     else:
         _show(config, experiment, result)
+
+
+def _say_stopped(config: str, folder: Path, options: list[str], is_kept: bool) -> None:
+    """Say what an interruption left, and how to go on."""
+    words = ["dsp-gym", "train", config, *(["--resume"] if is_kept else []), "--out", str(folder)]
+    again = shlex.join([*words, *options])
+    if is_kept:
+        typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
+    else:
+        typer.echo(f"Stopped before anything was learned. Begin again with: {again}", err=True)
 
 
 def _experiment(config: str, seed: int | None, track: str | None) -> ExperimentConfig:

@@ -11,7 +11,7 @@ import torch
 from agents.cloning import clone, demonstrate, discounted
 from agents.environment import training_batch, validation_batch
 from agents.export import export
-from agents.learner import Learner
+from agents.learner import Learner, TrainingInterrupted
 from agents.sb3_vec import Sb3VecEnv, discounted_units
 from agents.trained import TrainedConfig, TrainedPolicy
 from agents.training import train
@@ -117,6 +117,24 @@ def test_a_clone_of_a_teacher_agrees_with_it(tmp_path):
     assert np.take_along_axis(masks[..., :7], moves[..., :1], 2).all()
     assert np.take_along_axis(masks[..., 7:], moves[..., 1:], 2).all()
     assert clone(learner.model.policy, shown, warm, config.agent) > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["watch", "imitate"])
+def test_a_stop_before_learning_is_at_once_and_leaves_nothing(tmp_path, stage):
+    warm = {"teacher": "ds2", "decisions": 256, "epochs": 3, "batch_size": 256}
+    seen = []
+
+    def progress(name, done, of, figures):
+        seen.append(name)
+        learner.stop = name == stage
+
+    learner = Learner(an_experiment(warm_start=warm), 0, tmp_path, progress=progress)
+    with pytest.raises(TrainingInterrupted):
+        learner.run()
+    assert seen.count(stage) == 1
+    assert seen[-1] == stage
+    assert not learner.checkpoint.exists()
 
 
 def test_returns_are_discounted_sums():

@@ -145,6 +145,25 @@ def test_an_unknown_key_is_named_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.validate
+def test_ctrl_c_before_learning_says_how_to_begin_again(tmp_path):
+    warm = {"teacher": "ds2", "decisions": 1_000_000}
+    write(tmp_path, agent={**SMALL["agent"], "warm_start": warm})
+    arguments = [*COMMAND, "train", "small.yaml", "--track", "none", "--out", "out"]
+    running = subprocess.Popen(arguments, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for line in running.stderr:
+        if line.startswith("watch"):
+            break
+    os.kill(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.endswith(
+        "Stopped before anything was learned. Begin again with: "
+        "dsp-gym train small.yaml --out out\n"
+    )
+    assert not list(tmp_path.glob("out/*/checkpoint"))
+
+
+@pytest.mark.validate
 def test_ctrl_c_writes_a_checkpoint_and_resume_goes_on(tmp_path):
     write(tmp_path, agent={**SMALL["agent"], "total_steps": 1_000_000, "checkpoint_every": 900_000})
     arguments = [*COMMAND, "train", "small.yaml", "--track", "none"]
