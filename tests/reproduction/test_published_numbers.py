@@ -29,7 +29,7 @@ def section_of():
 
 LONG = {
     *("conttune", "demeter-autoscalers", "espa", "flink-runs", "rocksdb-curves", "streambed"),
-    "streambed-planner",
+    *("streambed-planner", "streambed-tables"),
 }
 """Studies of 10 s and more: `make validate` holds them to the page."""
 
