@@ -17,7 +17,7 @@ TORCH_INDEX ?=
 MINUTES ?= 60
 SEED ?=
 # Tests of a real Flink wait more than they compute, so there are more of them than cores.
-JOBS ?= 4
+JOBS ?= 5
 TESTED := -m 'not validate' --examples 0.4
 # What others submitted; name the own folder of an entry whose code you have read.
 ENTRIES ?= $(if $(wildcard entries/core-v2/*),--entries entries/core-v2)
