@@ -48,6 +48,7 @@ PURPOSES: dict[str, str] = {
     "multi-agent": "an agent for each operator (PettingZoo)",
     "offline": "datasets for offline learning (Minari)",
     "plan": "planning agents, StreamBed's planner, calibration, fits",
+    "polars": "datasets of rollouts and journals without a JVM",
     "registry": "record runs and keep policies (MLflow)",
     "shadow": "shadow mode beside a job, without recordings (what the image installs)",
     "spark": "datasets, rollouts and evaluations on Spark",
