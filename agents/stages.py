@@ -24,7 +24,7 @@ class SeedLearner(Protocol):
 
     checkpoint: Path
     stop: bool
-    """Set to stop: after the update under way, with a checkpoint; before the first one, at once."""
+    """Set to stop: after the update under way, and with a checkpoint of what was learned."""
 
     @property
     def figures(self) -> dict[str, float]:

@@ -35,7 +35,7 @@ class Timed:
     """A policy whose decisions are timed.
 
     Args:
-        policy: The policy; it gives no reasons that nobody asked for.
+        policy: The policy.
     """
 
     def __init__(self, policy: Policy) -> None:

@@ -2,9 +2,9 @@
 
     python -m agents.studies.foretold --write
 
-Skill is 1 less the mean squared error's ratio to persistence's: 0 is as good as "as now". Intervals
-of 80 % are adapted to each load as it goes on (Gibbs and Candès, NeurIPS 2021). Writes
-`docs/forecasts.md` with --write.
+Skill is 1 less the mean squared error's ratio to persistence's: 0 is as good as "as now". Each
+load's hits and misses adapt its intervals of 80 % (Gibbs and Candès, NeurIPS 2021). The option
+--write writes `docs/forecasts.md`.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _of_load(laws: Laws, load: Floats, memory_h: float) -> Foretold:
     level = np.array([level_of(load[max(0, i - 6) : i + 1]) for i in range(len(load))])
     evidence = np.zeros(len(laws.size))
     nominal, middles = np.full(len(AHEAD), COVERED), levels()[::MOODS]
-    errors, still, covered = [], [], []
-    told: list[tuple[int, Floats, Floats]] = []  # when, chances of levels by horizon, offset
+    errors, still = [], []
+    covered: list[Floats] = []
     for now in range(1, len(load) - AHEAD[-1]):
         hear(laws, states[now - 1], states[now], memory_h, evidence)
         if now < _LEAST or now % _STEP:
@@ -115,11 +115,10 @@ def _of_load(laws: Laws, load: Floats, memory_h: float) -> Foretold:
             low, high = _interval(chances[h], offset, nominal[h])
             hits[h] = float(low <= came[h] <= high)
         covered.append(hits)
-        told.append((now, hits, came))
         for h, ahead in enumerate(AHEAD):  # what is known by now of earlier forecasts
-            known = len(told) - 1 - ahead // _STEP
+            known = len(covered) - 1 - ahead // _STEP
             if known >= 0:
-                nominal[h] += _ADAPTED * (COVERED - told[known][1][h])
+                nominal[h] += _ADAPTED * (COVERED - covered[known][h])
         nominal = np.clip(nominal, 0.02, 0.998)
     return Foretold(np.array(errors), np.array(still), np.array(covered))
 

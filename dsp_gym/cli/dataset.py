@@ -131,7 +131,7 @@ def build(
     model: Any = importlib.import_module("spark_pipelines.config").DatasetConfig
     wanted = load_model(model, "datasets", find("datasets", config))
     folder = out or str(DATASETS / wanted.name)
-    engine = None if engine == "spark" else engine  # its own default master
+    engine = None if engine == "spark" else engine  # Spark on this machine's cores
     try:
         if follow is None:
             how = {"engine": engine, "rebuild": rebuild}

@@ -86,9 +86,9 @@ def train(
     """Train an agent per seed of an experiment, and export the best as a policy folder.
 
     Seeds are trained side by side, one per core. Ctrl-C finishes the updates under way, writes
-    checkpoints and ends; `--resume` continues. A teacher that is watched or imitated is watched
-    anew. Each training has its own folder; a folder of `--out` with checkpoints is left alone
-    without `--resume` or `--overwrite`.
+    checkpoints and ends; `--resume` continues. While a training watches or imitates a teacher,
+    there is no checkpoint yet. Each training has its own folder; without `--resume` or
+    `--overwrite` the command refuses a folder of `--out` with checkpoints.
     """
     experiment = _experiment(config, seed, track)
     # By name: the library is below the agents, and works without them and without torch.
