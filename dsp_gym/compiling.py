@@ -47,6 +47,7 @@ _FOR = {
     "job": "jobs",
     "loop": "the control loop",
     "sizing": "planning",
+    "spark_pipelines": "datasets",
 }
 """What code is for, where the package's name does not say it."""
 
@@ -188,8 +189,8 @@ def _announce() -> None:
 def _log_once() -> None:
     """Log it once; on stderr, unless the program handles its log."""
     _LOG.warning(
-        "compiling the numeric code of simulation, observation and policies that no command has "
-        "used since the installation or the last update: up to a minute, then kept"
+        "compiling numeric code that no command has used since the installation or the last "
+        "update: up to a minute, then kept"
     )
 
 

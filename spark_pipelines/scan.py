@@ -178,7 +178,7 @@ def _floats(column: pa.Array) -> Floats:
     import pyarrow as pa
 
     values = column if pa.types.is_float64(column.type) else column.cast(pa.float64())
-    found: Floats = values.to_numpy(zero_copy_only=False)
+    found: Floats = values.to_numpy(zero_copy_only=False, writable=True)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Rows of one Arrow table to cells of the 5 s grid: in NumPy what `align` does in Spark.
+"""Rows of one Arrow table to cells of the 5 s grid: in compiled code what `align` does in Spark.
 
 Each raw row costs a few dozen nanoseconds here, a tenth of its way through a JVM row by row. What
 comes out is a fiftieth of the rows, and partial: another table may hold more rows of a cell, so
@@ -7,14 +7,16 @@ comes out is a fiftieth of the rows, and partial: another table may hold more ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Bools, Floats, Ints
+from dsp_gym.compiling import njit
 from dsp_gym.metrics.flink import BY_NAME
 from dsp_gym.metrics.samples import SAMPLE_S
 from spark_pipelines.days import FROM_MS, largest_of
@@ -36,8 +38,15 @@ SIXTHS = 6
 PER_MASK = 10
 """Metrics that share a mask of 60 bits."""
 
-_UNUSED, _FAILED = -1, -2
-"""In place of a metric's number: the row passed but has no column, or failed a check."""
+_UNUSED, _FAILED, _REPEATED = -1, -2, -3
+"""In place of a metric's number: the row passed but has no column, it failed a check, or a greater
+value of its metric and time counts."""
+
+_NO_TASK = -2
+"""A subtask that is null; -1 is a value of the whole vertex."""
+
+_WIDE = 1 << 16
+"""More possible subtasks than this are numbered by sorting."""
 
 _SPARSE = 8
 """More possible cells per row than this are numbered by sorting instead of by place."""
@@ -104,192 +113,225 @@ def cells_of(rows: Rows, wanted: CellRules) -> dict[str, pa.Array]:
     Returns:
         Columns by name, as `steps.scanned.parts_schema` lists them.
     """
-    code = _judged(rows, wanted)
-    placed = rows.t_s >= 0
-    placed &= rows.t_s < FROM_MS
-    slot = np.ceil(np.where(placed, rows.t_s, 0.0) / SAMPLE_S)
-    series, names = _series(rows)
-    low = slot[placed].min(initial=np.inf)
-    low = 0.0 if np.isinf(low) else low
-    many = int(slot[placed].max(initial=low) - low) + 1
-    place = np.where(placed, slot - low, many).astype(np.int64)  # the last one: without a slot
-    cell = place * len(names) + series
-    cell, present = _numbered(cell, (many + 1) * len(names))
-    at, of = np.divmod(present, len(names))
-    table = _identities(rows, names[of])
-    table |= {"slot": _array(at + int(low), at < many)}
-    return table | _measured(rows, wanted, code, cell, slot, len(present))
-
-
-def _judged(rows: Rows, wanted: CellRules) -> Ints:
-    """The number of each row's metric, negative where the row is in no column."""
     known, bounds = wanted.codes([*rows.metrics, None])  # -1, the null, takes the last
-    code = known[rows.metric]
-    fit = (rows.vertex >= 0) & rows.has_subtask & (rows.t_s >= 0) & (rows.t_s < FROM_MS)
-    fit &= rows.value <= bounds[rows.metric]  # false for NaN
-    if wanted.is_ranged:
-        fit &= rows.value >= 0
-    return np.where(fit, code, _FAILED)
+    judged = (rows.t_s, rows.vertex, rows.has_subtask, rows.metric, rows.value)
+    code = _judge(*judged, known, bounds, wanted.is_ranged)
+    task, tasks = _tasks(rows)
+    low, many = _slots(rows.t_s)
+    series = (len(rows.runs), len(rows.vertices) + 1, len(tasks))
+    place = _places(rows.t_s, rows.run, rows.vertex, task, low, many, series)
+    cell, present = _numbered(place, (many + 1) * math.prod(series))
+    at, run, vertex, of = np.unravel_index(present, (many + 1, *series))
+    return {
+        **_identities(rows, run, vertex - 1, tasks[of]),
+        "slot": _array(at + low, at < many),
+        **_measured(rows, wanted, code, cell, len(present)),
+    }
 
 
-def _series(rows: Rows) -> tuple[Ints, Ints]:
-    """Each row's series by number; and run, vertex, subtask of each: -1 and `_NO_TASK` are null."""
+def compile_cells() -> None:
+    """Compile the code that workers run, so that they find it on disk and need not wait for it."""
+    floats, ints, bools = np.empty(0), np.empty(0, np.int64), np.empty(0, bool)
+    runs = [("", "", "")]
+    cells_of(
+        Rows(floats, ints, [], ints, bools, ints, [], floats, ints, runs), CellRules((), 0.0, True)
+    )
+
+
+@njit(cache=True, nogil=True)
+def _judge(
+    t_s: Floats,
+    vertex: Ints,
+    has_subtask: Bools,
+    metric: Ints,
+    value: Floats,
+    known: Ints,
+    bounds: Floats,
+    is_ranged: bool,
+) -> Ints:
+    """The number of each row's metric, negative where the row is in no column."""
+    code = np.empty(t_s.shape[0], np.int64)
+    for i in range(t_s.shape[0]):
+        fits = vertex[i] >= 0 and has_subtask[i] and 0 <= t_s[i] < FROM_MS
+        fits = fits and value[i] <= bounds[metric[i]]  # false for NaN
+        fits = fits and (value[i] >= 0 or not is_ranged)
+        code[i] = known[metric[i]] if fits else _FAILED
+    return code
+
+
+def _tasks(rows: Rows) -> tuple[Ints, Ints]:
+    """Each row's subtask by number; and the subtasks, `_NO_TASK` for null."""
     task = np.where(rows.has_subtask, rows.subtask, _NO_TASK)
     low, high = int(task.min(initial=0)), int(task.max(initial=0))
     if high - low > _WIDE:
         tasks, task = np.unique(task, return_inverse=True)
-    else:
-        tasks, task = np.arange(low, high + 1), task - low
-    vertices = len(rows.vertices) + 1
-    key = ((rows.run * vertices) + rows.vertex + 1) * len(tasks) + task
-    key, present = _numbered(key, len(rows.runs) * vertices * len(tasks))
-    run_vertex, of = np.divmod(present, len(tasks))
-    run, vertex = np.divmod(run_vertex, vertices)
-    return key, np.stack([run, vertex - 1, tasks[of]], axis=1)
+        return task, tasks
+    return task - low, np.arange(low, high + 1)
 
 
-_NO_TASK = -2
-"""A subtask that is null; -1 is a value of the whole vertex."""
+@njit(cache=True, nogil=True)
+def _slots(t_s: Floats) -> tuple[int, int]:
+    """The first slot of any row, and how many there are until the last one."""
+    first, last = FROM_MS, 0.0
+    for t in t_s:
+        if 0 <= t < FROM_MS:
+            first, last = min(first, t), max(last, t)
+    low = math.ceil(min(first, last) / SAMPLE_S)
+    return low, math.ceil(last / SAMPLE_S) - low + 1
 
-_WIDE = 1 << 16
+
+@njit(cache=True, nogil=True)
+def _places(
+    t_s: Floats,
+    run: Ints,
+    vertex: Ints,
+    task: Ints,
+    low: int,
+    many: int,
+    series: tuple[int, int, int],
+) -> Ints:
+    """Number the possible cells, by slot, run, vertex and subtask: that of each row."""
+    _, vertices, tasks = series
+    place = np.empty(t_s.shape[0], np.int64)
+    for i in range(t_s.shape[0]):
+        slot = many  # the last one: without a time
+        if 0 <= t_s[i] < FROM_MS:
+            slot = math.ceil(t_s[i] / SAMPLE_S) - low
+        of_run = slot * series[0] + run[i]
+        place[i] = (of_run * vertices + vertex[i] + 1) * tasks + task[i]
+    return place
 
 
-def _numbered(key: Ints, size: int) -> tuple[Ints, Ints]:
-    """Keys 0..size - 1 as numbers of those that occur, and these keys, rising."""
-    if size > _SPARSE * len(key) + (1 << 16):
-        present, number = np.unique(key, return_inverse=True)
+def _numbered(place: Ints, size: int) -> tuple[Ints, Ints]:
+    """Places 0..size - 1 as numbers of those that occur, and these places, rising."""
+    if size > _SPARSE * len(place) + (1 << 16):
+        present, number = np.unique(place, return_inverse=True)
         return number, present
     occurs = np.zeros(size, dtype=bool)
-    occurs[key] = True
+    occurs[place] = True
     present = np.flatnonzero(occurs)
     if len(present) == size:
-        return key, present
+        return place, present
     number = np.empty(size, dtype=np.int64)
     number[present] = np.arange(len(present))
-    return number[key], present
+    return number[place], present
 
 
-def _identities(rows: Rows, names: Ints) -> dict[str, pa.Array]:
+def _identities(rows: Rows, run: Ints, vertex: Ints, task: Ints) -> dict[str, pa.Array]:
     import pyarrow as pa
 
-    runs = np.array(rows.runs, dtype=object).reshape(-1, 3)[names[:, 0]]
-    vertices = np.array([*rows.vertices, None], dtype=object)[names[:, 1]]
-    found = {name: pa.array(runs[:, n], pa.string()) for n, name in enumerate(("source", "job"))}
-    return found | {
-        "run": pa.array(runs[:, 2], pa.string()),
+    runs = np.array(rows.runs, dtype=object).reshape(-1, 3)[run]
+    vertices = np.array([*rows.vertices, None], dtype=object)[vertex]
+    names = ("source", "job", "run")
+    return {
+        **{name: pa.array(runs[:, n], pa.string()) for n, name in enumerate(names)},
         "vertex": pa.array(vertices, pa.string()),
-        "subtask": _array(names[:, 2].astype(np.int32), names[:, 2] != _NO_TASK),
+        "subtask": _array(task.astype(np.int32), task != _NO_TASK),
     }
 
 
 def _measured(
-    rows: Rows, wanted: CellRules, code: Ints, cell: Ints, slot: Floats, cells: int
+    rows: Rows, wanted: CellRules, code: Ints, cell: Ints, cells: int
 ) -> dict[str, pa.Array]:
     """What the rows of each cell say: counts, times, and a few columns for each metric."""
-    width = len(wanted.metrics)
-    has = code >= 0
-    told = {
-        "rows": np.bincount(cell, minlength=cells),
-        "passed": np.bincount(cell[code > _FAILED], minlength=cells),
-        "counted": np.bincount(cell[has], minlength=cells),
-    }
-    mine = _Counted(cell[has], code[has], rows.t_s[has], rows.value[has], slot[has])
-    masks, twice = _masks(mine, (cells, len(masks_of(wanted.metrics)))), None
-    bits = np.bitwise_count(masks).sum(axis=1, dtype=np.int64)
-    if (bits < told["counted"]).any():
-        mine, twice = _distinct(mine, bits < told["counted"], cells)
-        masks = _masks(mine, masks.shape, np.bitwise_or)
-        bits = np.bitwise_count(masks).sum(axis=1, dtype=np.int64)
-    of, number, t_s, value = mine.cell, mine.metric, mine.t_s, mine.value
-    into = of * width + number
-    count = np.bincount(into, minlength=cells * width)
-    total = np.bincount(into, weights=value, minlength=cells * width)
-    at, last = np.full(cells * width, -np.inf), np.zeros(cells * width)
-    np.maximum.at(at, into, t_s)
-    newest = t_s == at[into]
-    last[into[newest]] = value[newest]
-    table = {name: _array(values, None) for name, values in told.items()}
-    table["duplicates"] = _array(np.zeros(cells, np.int64) if twice is None else twice, None)
-    times = at.reshape(cells, width).max(axis=1, initial=-np.inf)
-    table["t_s"] = _array(times, times > -np.inf)
-    shape = (cells, width)
-    for metric, n, s, v, t in zip(
-        wanted.metrics,
-        count.reshape(shape).T,
-        total.reshape(shape).T,
-        last.reshape(shape).T,
-        at.reshape(shape).T,
-        strict=True,
-    ):
-        known = n > 0
-        if metric in LAST:
-            table |= {metric: _array(v, known), f"_{metric}_at": _array(t, known)}
-        else:
-            table |= {f"_{metric}_sum": _array(s, known), f"_{metric}_n": _array(n, None)}
-    table["_bits"] = _array(bits, None)
     names = masks_of(wanted.metrics)
-    return table | {name: _array(masks[:, n], None) for n, name in enumerate(names)}
+    shape = (cells, len(wanted.metrics), len(names))
+    sums = _add_up(cell, code, rows.t_s, rows.value, shape)
+    if sums.shares_bit.any():
+        code = _told_apart(cell, code, rows.t_s, rows.value, sums.shares_bit)
+        sums = _add_up(cell, code, rows.t_s, rows.value, shape)
+    table = {name: _array(getattr(sums, name), None) for name in COUNTED}
+    table |= {name: _array(mask, None) for name, mask in zip(names, sums.masks.T, strict=True)}
+    table["_bits"] = _array(np.bitwise_count(sums.masks).sum(axis=1, dtype=np.int64), None)
+    times = sums.at.max(axis=1, initial=-np.inf)
+    table["t_s"] = _array(times, times > -np.inf)
+    for n, metric in enumerate(wanted.metrics):
+        known = sums.number[:, n] > 0
+        if metric in LAST:
+            table[metric] = _array(sums.last[:, n], known)
+            table[f"_{metric}_at"] = _array(sums.at[:, n], known)
+        else:
+            table[f"_{metric}_sum"] = _array(sums.total[:, n], known)
+            table[f"_{metric}_n"] = _array(sums.number[:, n], None)
+    return table
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """Rows that have a column, as arrays of shape (rows,)."""
+class _Sums(NamedTuple):
+    """What the rows of each of C cells say, of M metrics, in K masks."""
 
-    cell: Ints
-    metric: Ints
-    t_s: Floats
-    value: Floats
-    slot: Floats
+    rows: Ints  # (C,) raw ones
+    counted: Ints  # (C,) rows that passed their checks and have a column
+    passed: Ints  # (C,) rows that passed their checks
+    duplicates: Ints  # (C,) rows of those counted in whose place a greater one counts
+    masks: Ints  # (C, K) a bit for each metric and sixth of the slot that have a row
+    shares_bit: Bools  # (C,) whether two rows set one bit
+    number: Ints  # (C, M) rows
+    total: Floats  # (C, M) sum of their values
+    last: Floats  # (C, M) the newest value
+    at: Floats  # (C, M) time of it; -inf: none
 
 
-def _distinct(rows: _Counted, is_doubtful: Bools, cells: int) -> tuple[_Counted, Ints]:
-    """Of rows of one cell, metric and time the greatest value; and how many are left out, by cell.
+COUNTED = _Sums._fields[:4]
+"""What is counted of a cell's rows."""
+
+
+@njit(cache=True, nogil=True)
+def _add_up(
+    cell: Ints, code: Ints, t_s: Floats, value: Floats, shape: tuple[int, int, int]
+) -> _Sums:
+    """Add the rows up by cell and metric, in their order."""
+    cells, metrics, masks = shape
+    sums = _Sums(
+        np.zeros(cells, np.int64),
+        np.zeros(cells, np.int64),
+        np.zeros(cells, np.int64),
+        np.zeros(cells, np.int64),
+        np.zeros((cells, masks), np.int64),
+        np.zeros(cells, np.bool_),
+        np.zeros((cells, metrics), np.int64),
+        np.zeros((cells, metrics)),
+        np.zeros((cells, metrics)),
+        np.full((cells, metrics), -np.inf),
+    )
+    for i in range(cell.shape[0]):
+        c, m = cell[i], code[i]
+        sums.rows[c] += 1
+        if m != _FAILED:
+            sums.passed[c] += 1
+        if m >= 0 or m == _REPEATED:
+            sums.counted[c] += 1
+        if m == _REPEATED:
+            sums.duplicates[c] += 1
+        if m < 0:
+            continue
+        slots = t_s[i] / SAMPLE_S
+        into = math.ceil((slots - math.ceil(slots) + 1.0) * SIXTHS) - 1  # its slot
+        bit = np.int64(1) << (m % PER_MASK * SIXTHS + min(max(into, 0), SIXTHS - 1))
+        mask = m // PER_MASK
+        if sums.masks[c, mask] & bit:
+            sums.shares_bit[c] = True
+        sums.masks[c, mask] |= bit
+        sums.number[c, m] += 1
+        sums.total[c, m] += value[i]
+        if t_s[i] >= sums.at[c, m]:
+            sums.at[c, m], sums.last[c, m] = t_s[i], value[i]
+    return sums
+
+
+def _told_apart(cell: Ints, code: Ints, t_s: Floats, value: Floats, is_doubtful: Bools) -> Ints:
+    """Of rows of one cell, metric and time keep the greatest value's number, else `_REPEATED`.
 
     Only rows of doubtful cells are sorted.
     """
-    doubtful = np.flatnonzero(is_doubtful[rows.cell])
-    keys = [column[doubtful] for column in (rows.value, rows.t_s, rows.metric, rows.cell)]
-    order = doubtful[np.lexsort(keys)]
-    same = np.ones(max(0, len(order) - 1), dtype=bool)
-    for column in (rows.cell, rows.metric, rows.t_s):
-        same &= column[order[:-1]] == column[order[1:]]
-    stays = np.ones(len(rows.cell), dtype=bool)
-    stays[order[:-1][same]] = False  # the last of several equal ones is the greatest, and stays
-    left = np.bincount(rows.cell[~stays], minlength=cells)
-    kept = _Counted(
-        cell=rows.cell[stays],
-        metric=rows.metric[stays],
-        t_s=rows.t_s[stays],
-        value=rows.value[stays],
-        slot=rows.slot[stays],
-    )
-    return kept, left
-
-
-def _masks(rows: _Counted, shape: tuple[int, int], merge: np.ufunc = np.add) -> Ints:
-    """The bits that rows set: one for each metric and sixth of the slot.
-
-    The sum of powers of two of which some are equal has fewer bits than it has terms: added up,
-    the masks of a cell show whether two of its rows share a bit.
-
-    Args:
-        rows: in any order.
-        shape: cells and masks.
-        merge: `np.add`, or `np.bitwise_or` where some rows are known to share one.
-
-    Returns:
-        An array of that shape.
-    """
-    metrics = shape[1] * PER_MASK
-    bit = np.left_shift(np.int64(1), np.arange(metrics * SIXTHS) % (PER_MASK * SIXTHS))
-    found = np.zeros(shape, dtype=np.int64)
-    part = np.ceil((rows.t_s / SAMPLE_S - rows.slot + 1.0) * SIXTHS).astype(np.int64) - 1
-    sixth = np.clip(part, 0, SIXTHS - 1)  # how far into its slot each row is
-    into = rows.cell
-    if shape[1] > 1:
-        into = into * shape[1] + (np.arange(metrics) // PER_MASK)[rows.metric]
-    merge.at(found.reshape(-1), into, bit[rows.metric * SIXTHS + sixth])
-    return found
+    doubtful = np.flatnonzero(is_doubtful[cell] & (code >= 0))
+    order = doubtful[np.lexsort([column[doubtful] for column in (value, t_s, code, cell)])]
+    before, after = order[:-1], order[1:]
+    same = np.ones(len(before), dtype=bool)
+    for column in (cell, code, t_s):
+        same &= column[before] == column[after]
+    told = code.copy()
+    told[before[same]] = _REPEATED  # the last of several equal ones is the greatest, and stays
+    return told
 
 
 def _array(values: NDArray[np.generic], known: Bools | None) -> pa.Array:

@@ -19,7 +19,14 @@ from spark_pipelines.quality.checks import SERIES
 from spark_pipelines.scan import Chunk, rows_of
 from spark_pipelines.schema import RAW
 from spark_pipelines.steps.align import GRID, metric_columns
-from spark_pipelines.steps.cells import LAST, CellRules, cells_of, masks_of
+from spark_pipelines.steps.cells import (
+    COUNTED,
+    LAST,
+    CellRules,
+    cells_of,
+    compile_cells,
+    masks_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +36,6 @@ DOUBTFUL = "doubtful"
 """True in a cell whose parts may hold rows of one metric and time."""
 
 _KEYS = StructType([field for field in RAW.fields if field.name in SERIES])
-_TOLD = ("rows", "counted", "passed", "duplicates")
 
 
 def scanned(
@@ -54,6 +60,7 @@ def cells(spark: SparkSession, bundles: Sequence[Sequence[Chunk]], wanted: CellR
     Returns:
         Columns of `parts_schema`.
     """
+    compile_cells()
     schema = parts_schema(wanted.metrics)
     names = schema.names
 
@@ -79,7 +86,7 @@ def parts_schema(metrics: Sequence[str]) -> StructType:
         (`_METRIC_at`), or the sum and number of its values (`_METRIC_sum`, `_METRIC_n`).
     """
     fields = [*_KEYS.fields, StructField("slot", LongType()), StructField("t_s", DoubleType())]
-    fields += [StructField(name, LongType()) for name in _TOLD]
+    fields += [StructField(name, LongType()) for name in COUNTED]
     for metric in metrics:
         if metric in LAST:
             fields += [
@@ -106,7 +113,7 @@ def united(parts: DataFrame, metrics: Sequence[str]) -> DataFrame:
     """
     masks = masks_of(metrics)
     sums: list[Column] = [f.max("t_s").alias("t_s"), f.sum("_bits").alias("_bits")]
-    sums += [f.sum(name).alias(name) for name in _TOLD]
+    sums += [f.sum(name).alias(name) for name in COUNTED]
     sums += [f.bit_or(mask).alias(mask) for mask in masks]
     for metric in metrics:
         if metric in LAST:

@@ -1,4 +1,4 @@
-"""Rows to cells of the grid in NumPy, and files to rows: worked by hand, without Spark."""
+"""Rows to cells of the grid, and files to rows: worked by hand, without Spark."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ pa = pytest.importorskip("pyarrow")
 import numpy as np  # noqa: E402 - what needs Arrow is skipped without it
 from pyarrow import parquet  # noqa: E402
 
+from dsp_gym.compiling import COMPILES  # noqa: E402
 from spark_pipelines.scan import COLUMNS, Chunk, Scan, ScannedFile, chunks_of, rows_of  # noqa: E402
-from spark_pipelines.steps.cells import CellRules, cells_of  # noqa: E402
+from spark_pipelines.steps import cells as compiled  # noqa: E402
+from spark_pipelines.steps.cells import CellRules, cells_of, compile_cells  # noqa: E402
 
 WANTED = CellRules(("records_in_total", "busy_ms_per_s"), 100.0, True)
 TAKEN, BUSY = WANTED.metrics
@@ -210,3 +212,17 @@ def test_a_chunk_is_sent_to_workers_as_it_is(tmp_path) -> None:
 
     chunk = Chunk(scan_of(tmp_path, [(1.0, "v", 0, TAKEN, 1.0)]), ScannedFile("f", "r"), (0, 1))
     assert pickle.loads(pickle.dumps(chunk)) == chunk
+
+
+@pytest.mark.skipif(not COMPILES, reason="numba is switched off")
+def test_a_worker_finds_the_code_that_it_runs_compiled(tmp_path) -> None:
+    """For whatever types a file's columns have, and with rows left out or unknown."""
+    functions = (compiled._judge, compiled._slots, compiled._places, compiled._add_up)
+    compile_cells()
+    before = [function.signatures for function in functions]
+    rows = [(1.0, "v", 0, TAKEN, 1.0), (1.0, "v", 0, TAKEN, 2.0), (None, None, None, None, None)]
+    cells(tmp_path, rows)
+    cells(tmp_path, rows[:2], by_day=True, shift_s=MARCH_1, days=frozenset({"2026-03-01"}))
+    other = (pa.int64(), pa.large_string(), pa.int64(), pa.string(), pa.float32())
+    cells(tmp_path, [(1, "v", 0, TAKEN, 1)], types=other)
+    assert [function.signatures for function in functions] == before
