@@ -13,6 +13,7 @@ from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from dsp_gym.config.files import write_atomic
@@ -46,6 +47,7 @@ from spark_pipelines.publication import Publication
 from spark_pipelines.quality.verdicts import outcomes_of, prove
 from spark_pipelines.session import spark_session
 from spark_pipelines.sources import Inputs, Partition, SourceFacts, reader_of
+from spark_pipelines.steps.cells import compile_cells
 from spark_pipelines.store import (
     Store,
     kept,
@@ -246,6 +248,7 @@ def _by_spark(task: _Task, master: str | None) -> dict[Partition, dict[str, int]
     config, facts, building, stages = task.config, task.facts, task.building, task.stages
     with ExitStack() as stack:
         with stages("spark", master or "local"):
+            Thread(target=compile_cells, name="dsp-gym cells", daemon=True).start()
             brief = _BRIEF if _is_brief(facts) else None
             spark = stack.enter_context(
                 spark_session(
