@@ -90,10 +90,11 @@ def answering() -> Iterator[Answering]:
 
 def tell(cluster, job_id="a1", state="RUNNING", running=None, since_ms=START_MS, **times):
     """One job as `GET /jobs/:id` and its neighbours show it."""
+    start_ms = times.pop("start_ms", START_MS)
     running = TASKS if running is None else running
     overview = cluster.answers["/jobs/overview"]["jobs"]
     overview[:] = [known for known in overview if known["jid"] != job_id]
-    overview.append({"jid": job_id, "name": "mine", "state": state, "start-time": START_MS})
+    overview.append({"jid": job_id, "name": "mine", "state": state, "start-time": start_ms})
     cluster.answers[f"/jobs/{job_id}"] = {
         "jid": job_id, "name": "mine", "state": state, "end-time": times.pop("ended_ms", -1),
         "timestamps": {"RESTARTING": 0, **times},

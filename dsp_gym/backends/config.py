@@ -27,8 +27,9 @@ class PlaceConfig(ConfigModel):
         None,
         pattern="^[0-9a-f]{32}$",
         description="Flink's id of the job where several bear its name; once it has ended, the job "
-        "is the one of that name that did not run beside it. A process that acts needs a name that "
-        "is the job's alone",
+        "is the one of that name that did not run beside it. A process begun later asks for the "
+        "new id, unless Flink shows that this job ended before the other began. A process that "
+        "acts needs a name that is the job's alone",
     )
     prometheus_url: Url | None = Field(
         None, description="a Prometheus that scrapes it; none: that of the local cluster"
@@ -108,6 +109,8 @@ class PlaceConfig(ConfigModel):
             )
         if self.kubernetes is not None and self.job_id is not None:
             raise ValueError("a resource on Kubernetes has one job; job_id tells jobs of one name")
+        if self.kubernetes is not None and self.metrics == "rest":
+            raise ValueError("on Kubernetes metrics come from Prometheus; leave metrics: rest out")
         if self.program is not None and self.actuator != "resubmit":
             raise ValueError("program is for actuator: resubmit; no other submits a job again")
         if self.kubernetes is not None and self.program is not None:

@@ -215,11 +215,12 @@ def _looked_at(
             remedy="Leave --prometheus out: Flink describes the jobs better.",
         )
     if flink is not None:
-        return _by_rest(flink, names, cluster.account), []
+        return _by_rest(flink, names, cluster.account)
     if series is not None:
         from dsp_gym.backends.discovery.prometheus import found_by_prometheus
 
-        return found_by_prometheus(series, time.time(), names), []
+        failed: list[FlinkError] = []
+        return found_by_prometheus(series, time.time(), names, failed=failed), failed
     raise ConfigError("the place of the jobs is missing", remedy=_SOURCES)
 
 
@@ -281,22 +282,28 @@ def _by_kubernetes(
     return [one for one in found if not names or one.name in names], failed
 
 
-def _by_rest(url: str, names: list[str], account: Path | None) -> list[FoundJob]:
+def _by_rest(
+    url: str, names: list[str], account: Path | None
+) -> tuple[list[FoundJob], list[FlinkError]]:
     from dsp_gym.backends.discovery.flink import found_by_rest, running_jobs
     from dsp_gym.backends.flink.rest import FlinkRest
     from dsp_gym.backends.flink.versions import check_told_version
     from dsp_gym.backends.upstream.access import access_of
+    from dsp_gym.errors import FlinkError
 
     rest = FlinkRest(url, access=access_of(account))
     check_told_version(rest)
     jobs = running_jobs(rest, names)
     with bar() as shown:
         task = shown.add_task("jobs", total=len(jobs))
-        found = []
+        found, failed = [], []
         for one in jobs:
-            found.append(found_by_rest(rest, one.id))
+            try:
+                found.append(found_by_rest(rest, one.id))
+            except FlinkError as error:  # one that has just begun, or ended: the others have files
+                failed.append(error)
             shown.advance(task)
-    return found
+    return found, failed
 
 
 def _write(

@@ -19,7 +19,7 @@ from dsp_gym.backends.upstream.access import access_of
 from dsp_gym.config.files import parse
 from dsp_gym.config.strict_json import read_json
 from dsp_gym.config.strict_yaml import dump_yaml
-from dsp_gym.control.config import RunConfig
+from dsp_gym.control.config import RunConfig, ServeConfig
 from dsp_gym.errors import ConfigError
 
 FOLDER = "fleet"
@@ -55,8 +55,8 @@ def fleet_files(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[
 
     Returns:
         Text by path: Flink's names of the jobs, a configuration of shadow mode (one for each job of
-        a plain Flink, none where only a Prometheus is known), values of the chart on Kubernetes,
-        and the next commands.
+        a plain Flink; none where only a Prometheus is known, nor on Kubernetes without one), values
+        of the chart on Kubernetes, and the next commands.
     """
     folder = out / FOLDER
     jobs = [
@@ -159,18 +159,20 @@ def _runs(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[str, d
     if not _is_on_kubernetes(place):
         if place.rest_url is None:
             return {}
+        if len(files) == 1:
+            return {SHADOW: _plain_run(files[0], files, out, place) | rest}
+        # Side by side, each serves its status and its probes at two ports of its own.
         return {
-            SHADOW if len(files) == 1 else f"{one.stem}.yaml": {
-                "job": str(out / f"{one.stem}.yaml"),
-                "job_name": one.found.name,
-                "where": _plain(one, files, place),
+            f"{one.stem}-job.yaml" if f"{one.stem}.yaml" == VALUES else f"{one.stem}.yaml": {
+                **_plain_run(one, files, out, place),
                 **rest,
+                "serve": {"port": ServeConfig().port + 2 * place_of_one},
             }
-            for one in files
+            for place_of_one, one in enumerate(files)
         }
     # The jobs of a session cluster share one resource, which watches none of them.
     single = [one for one in files if resource_name(one) == one.stem]
-    if not single:
+    if not single or place.prometheus_url is None:
         return {}
     job = str(out / f"{RESOURCE_NAME if place.selector else single[0].stem}.yaml")
     where = _on_kubernetes(place, place.rest_url)
@@ -197,6 +199,25 @@ def _account(file: Path) -> dict[str, object]:
     return found.model_dump(mode="json", exclude_unset=True)
 
 
+def _plain_run(
+    one: Written, files: Sequence[Written], out: Path, place: FleetPlace
+) -> dict[str, object]:
+    run: dict[str, object] = {
+        "job": str(out / f"{one.stem}.yaml"),
+        "job_name": one.found.name,
+        "where": _plain(one, files, place),
+    }
+    if _namesakes(one, files):  # each has a journal of its own
+        run["journal"] = str(RunConfig.model_fields["journal"].default / one.found.job_id[:12])
+    return run
+
+
+def _namesakes(one: Written, files: Sequence[Written]) -> bool:
+    """Return whether other jobs bear the name of a job that has an id of Flink."""
+    bear = sum(other.found.name == one.found.name for other in files)
+    return bear > 1 and re.fullmatch("[0-9a-f]{32}", one.found.job_id) is not None
+
+
 def _plain(one: Written, files: Sequence[Written], place: FleetPlace) -> dict[str, object]:
     where: dict[str, object] = {"rest_url": place.rest_url, "metrics": "rest"}
     where["actuator"] = "adaptive" if one.found.scheduler == "adaptive" else "resubmit"
@@ -204,8 +225,7 @@ def _plain(one: Written, files: Sequence[Written], place: FleetPlace) -> dict[st
         where["savepoints"] = one.found.savepoints
     if place.account is not None:
         where["rest_account"] = _account(place.account)
-    namesakes = sum(other.found.name == one.found.name for other in files)
-    if namesakes > 1 and re.fullmatch("[0-9a-f]{32}", one.found.job_id):
+    if _namesakes(one, files):
         where["job_id"] = one.found.job_id
     return where
 
@@ -220,8 +240,6 @@ def _on_kubernetes(place: FleetPlace, rest_url: str | None) -> dict[str, Any]:
     if place.resource is not None:
         url = url.replace(RESOURCE_NAME, place.resource)
     at["rest_url"] = url
-    if place.prometheus_url is None:
-        return {"kubernetes": at, "metrics": "rest"}
     at["prometheus_url"] = place.prometheus_url
     if place.labels is not None:
         at["labels"] = place.labels
@@ -234,7 +252,6 @@ def _values(files: Sequence[Written], place: FleetPlace) -> str:
     where = _on_kubernetes(place, None)
     # The chart's own values are merged in: what must not be there is null.
     where["kubernetes"] |= {"name": None} if place.selector else {}
-    where["kubernetes"] |= {"prometheus_url": None} if place.prometheus_url is None else {}
     config = {
         "job": f"{MOUNTED}/{name}.yaml",
         "where": where,
@@ -245,8 +262,7 @@ def _values(files: Sequence[Written], place: FleetPlace) -> str:
         "# Values of deploy/helm for these jobs. The image stands in values.yaml of the chart, as",
         "# deploy/pin.py writes it.",
     ]
-    if place.prometheus_url is not None:
-        head.append("# prometheus_url is the one that discovered the jobs: pods must reach it.")
+    head.append("# prometheus_url is the one that discovered the jobs: pods must reach it.")
     jobs = "\n".join(
         f"  {one.stem}.yaml: |\n" + "".join(f"    {line}".rstrip() + "\n" for line in _lines(one))
         for one in files
@@ -281,6 +297,12 @@ def _readme(files: Sequence[Written], out: Path, place: FleetPlace, runs: Sequen
         commands = [f"dsp-gym shadow {shlex.quote(str(out / FOLDER / run))}" for run in runs]
     if runs:
         steps.append(("Watch policies beside the jobs; nothing is changed", commands))
+    elif _is_on_kubernetes(place) and place.prometheus_url is None:
+        steps.append(
+            ("Shadow mode on Kubernetes takes its metrics from Prometheus: name the one that "
+             "scrapes the TaskManagers, in the command that discovered these jobs",
+             [f"dsp-gym discover --prometheus URL --out {folder} --overwrite ..."])
+        )  # fmt: skip
     else:
         steps.append(
             ("Shadow mode needs Flink itself, or Kubernetes: discover the jobs there",

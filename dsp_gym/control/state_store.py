@@ -189,6 +189,7 @@ class StateStore:
         """Let what rests rest as long as it would have."""
         self._permission.set_back(seconds)
         self._roll_back.set_back(seconds)
+        self._restraint.set_back(seconds)
         for policy in self._policies:
             policy.set_forward(-seconds)
 

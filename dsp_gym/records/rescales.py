@@ -102,6 +102,19 @@ def savepoints_left(folder: str | Path) -> list[str]:
     return list(left)
 
 
+def submitted_ids(folder: str | Path) -> frozenset[str]:
+    """List the ids under which a journal's rescales submitted the job again.
+
+    Returns:
+        Flink's ids.
+    """
+    return frozenset(
+        str(body["job_id"])
+        for _, body in _steps(Path(folder))
+        if body["event"] == "submitted" and "job_id" in body
+    )
+
+
 def _steps(folder: Path) -> Iterator[tuple[float, Body]]:
     """Steps of actuators in the newest segments, with their times."""
     for segment in segments_of(folder)[-_SEGMENTS:]:

@@ -67,6 +67,16 @@ def test_evil_names_stay_inside_the_folder_and_two_of_one_name_get_two_files(fli
     assert "\x1b" not in done.output
 
 
+def test_a_job_that_cannot_be_looked_at_keeps_no_other_from_its_file(flink, tmp_path):
+    run_job(flink, "words", "a1")
+    run_job(flink, "just begun", "b2")
+    del flink.answers["/jobs/b2"]
+    done = discover(flink, tmp_path)
+    assert done.exit_code == 1
+    assert [path.name for path in tmp_path.glob("*.yaml")] == ["words.yaml"]
+    assert "/jobs/b2" in done.output
+
+
 def test_files_are_replaced_only_when_told_and_never_in_part(flink, tmp_path):
     run_job(flink, "old", "a1")
     run_job(flink, "new", "b2")

@@ -26,6 +26,7 @@ _SAME = 0.02
 """Relative difference of two rates of one source that scrapes at two moments explain."""
 _SHIPS = {"FORWARD": "FORWARD", "HASH": "HASH", "REBALANCE": "REBALANCE", "RESCALE": "REBALANCE"}
 _FIT = "fit it: dsp-gym calibrate URL --job THIS-FILE"
+_LEAST_SHARE = 1e-6
 _MEASURED = "measured by Flink over the last minute"
 
 
@@ -179,8 +180,10 @@ class _Draft:
         if vertex.inputs:
             section["inputs"] = [self._input(name, e.from_id, e.ship) for e in vertex.inputs]
         total = sum(one.arriving_per_s or 0.0 for one in sources)
-        if kind == "source" and len(sources) > 1 and total and vertex.arriving_per_s:
-            section["share"] = _rounded(vertex.arriving_per_s / total)
+        if kind == "source" and len(sources) > 1 and total:
+            # One that is idle or has ended: no share would mean an equal one.
+            share = (vertex.arriving_per_s or 0.0) / total
+            section["share"] = _rounded(max(_LEAST_SHARE, share))
         if kind == "operator" or (kind == "source" and _passes_on(vertex)):
             section["selectivity"] = self._selectivity(name, vertex)
         cost_us = self._cost_us(name, vertex, kind)

@@ -50,6 +50,8 @@ def found_by_prometheus(
     at_s: float,
     names: Sequence[str] = (),
     ids: Sequence[str] = (),
+    *,
+    failed: list[FlinkError] | None = None,
 ) -> list[FoundJob]:
     """Look at the jobs whose tasks were scraped in the last two minutes.
 
@@ -58,6 +60,7 @@ def found_by_prometheus(
         at_s: Unix seconds.
         names: Flink's names of the wanted jobs; none: all.
         ids: Flink's ids of the wanted jobs; none: all.
+        failed: takes the errors of jobs that cannot be described; None: the first is raised.
 
     Returns:
         The jobs in the order of their names.
@@ -89,7 +92,15 @@ def found_by_prometheus(
             else "Does it scrape the TaskManagers? If its labels differ from Flink's, say which: "
             "--labels job_name=THEIRS",
         )
-    return [_job(source, at_s, job_id, name) for name, job_id in sorted(kept)]
+    found = []
+    for name, job_id in sorted(kept):
+        try:
+            found.append(_job(source, at_s, job_id, name))
+        except FlinkError as error:
+            if failed is None:
+                raise
+            failed.append(error)
+    return found
 
 
 def _jobs(source: PatientSamples, at_s: float) -> list[tuple[str, str]]:

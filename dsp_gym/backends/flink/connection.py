@@ -32,6 +32,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.protocols import ActuatorStatus
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.window import WindowConfig
+from dsp_gym.records.rescales import submitted_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +118,15 @@ def connect(
     if apply:
         check_version(place.rest, _WAYS[place.config.actuator])
     own_id = place.config.job_id
+    submitted = () if own_id is None or journal is None else submitted_ids(journal.folder)
     if apply:
         place.rest.find_job(job_name)  # what acts knows the job by its name alone
-    job_id = FlinkJob(place.rest, job_name, spec, own_id).job_id
+    job_id = FlinkJob(place.rest, job_name, spec, own_id, submitted).job_id
     if place.config.actuator == "adaptive":  # policies know memory and rescales as they are there
         spec = found_in_place(spec, running_levels(place.rest, job_id, spec))
     elif place.config.program is not None:  # whose slots have the memory that they have
         spec = kept_memory(spec, levels_of_slots(spec))
-    job = FlinkJob(place.rest, job_name, spec, own_id)
+    job = FlinkJob(place.rest, job_name, spec, own_id, submitted)
     job.vertex_ids(job.job_id)  # a file of another job is refused
     source = _source(place, job, spec, window)
     now_s = clock.now()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dsp_gym.backends.flink.answers import JobAnswer, VertexAnswer, vertices_of
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, bearing
@@ -32,14 +32,22 @@ class FlinkJob(RealJob):
         name: Name of the job.
         spec: Its job file.
         own_id: Its id now, where several jobs bear the name; None: only one may.
+        submitted: Ids that it had since, as a journal has them.
     """
 
     def __init__(
-        self, rest: FlinkRest, name: str, spec: JobSpec, own_id: str | None = None
+        self,
+        rest: FlinkRest,
+        name: str,
+        spec: JobSpec,
+        own_id: str | None = None,
+        submitted: Collection[str] = (),
     ) -> None:
         super().__init__(name, spec)
         self.rest = rest
         self._own_id = own_id
+        self._submitted = frozenset(submitted)
+        self._has_met = False  # whether it has been seen, under whatever id
         self._others: frozenset[str] = frozenset()  # ids that have run beside it
         self._run: tuple[str, float] | None = None  # id and running since, of the run seen last
         self._seen_running_s = UNKNOWN
@@ -68,7 +76,7 @@ class FlinkJob(RealJob):
         """Choose this job among those of its name that have not ended.
 
         A job that is submitted again has another id: it is the one that did not run beside the
-        former.
+        former. Before the job was seen, that is the one that started after the former had ended.
 
         Returns:
             Its id; None where it does not run.
@@ -77,14 +85,35 @@ class FlinkJob(RealJob):
             FlinkError: It may be one or another.
         """
         ids = {job.id for job in named}
-        candidates = ids if self._own_id is None else ids & {self._own_id} or ids - self._others
+        if self._own_id is None:
+            candidates = ids
+        elif self._has_met:
+            candidates = ids & {self._own_id} or ids - self._others
+        else:
+            candidates = ids & {self._own_id} or self._successors(self._own_id, named)
         if len(candidates) > 1:
             raise self.rest.ambiguous(self.name, named)
         for own in candidates:
+            self._has_met = True
             if self._own_id is not None:
                 self._own_id, self._others = own, frozenset(ids - candidates)
             return own
         return None
+
+    def _successors(self, own_id: str, named: Sequence[JobSummary]) -> set[str]:
+        """Choose the jobs that can be this one, submitted again while nobody looked."""
+        ended_s = self._ended_s(own_id)  # NaN where Flink does not know it
+        found = {j.id for j in named if j.id in self._submitted or j.start_s >= ended_s}
+        if named and not found:
+            if len(named) > 1:
+                raise self.rest.ambiguous(self.name, named)
+            raise FlinkError(
+                f"{self.rest.url}: job {own_id} does not run, and job {named[0].id} of its name, "
+                f"{self.name!r}, may be another: nothing shows that it was started afterwards",
+                reason="NotFound",
+                remedy="If it is the same job, put its id into where.job_id.",
+            )
+        return found
 
     def vertex_ids(self, job_id: str) -> dict[str, str]:
         """Flink's ids of the vertices of the job file.

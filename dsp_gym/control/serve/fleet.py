@@ -7,9 +7,11 @@ one loses it, and one that cannot be watched is reported and tried again; the ot
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +34,8 @@ from dsp_gym.control.turn import Hooks, Turn
 
 if TYPE_CHECKING:
     from dsp_gym.control.serve.server import StatusServer
+
+_LOG = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 """Seconds between two comparisons of loops and resources; the watcher hears of a change at once."""
@@ -88,9 +92,14 @@ class Fleet:
         self.place = place_of(config)
         self.boards = Boards()
         self.server: StatusServer | None = None
-        self.stop, self.settle, self.hooks_of = stop, settle, hooks_of
+        self.stop, self.settle = stop, settle
+        self._hooks_of = hooks_of
         self._lanes = Scheduler()
         self._loops: dict[str, _Loop] = {}
+
+    def hooks_of(self, name: str) -> Hooks:
+        """Return whom to tell of a job: listeners that never fail."""
+        return _unfailing(self._hooks_of(name))
 
     def __str__(self) -> str:
         return f"{self.place.kind}s {self.place.selector} in {self.place.namespace}"
@@ -182,6 +191,26 @@ class _Course(NamedTuple):
     @property
     def ends(self) -> bool:
         return self.steps is not None or self.duration_s is not None
+
+
+def _unfailing(hooks: Hooks) -> Hooks:
+    """Wrap hooks: a listener that fails, such as output to a full disk, ends no loop."""
+
+    def told(hook: Callable[..., None]) -> Callable[..., None]:
+        def tell(*what: object) -> None:
+            try:
+                hook(*what)
+            except Exception:
+                _LOG.exception("what a loop had to tell could not be passed on")
+
+        return tell
+
+    return replace(
+        hooks,
+        on_decision=told(hooks.on_decision),
+        on_turn=told(hooks.on_turn),
+        on_event=told(hooks.on_event),
+    )
 
 
 class _Loop:

@@ -25,7 +25,7 @@ from dsp_gym.job.tables import SOURCE
 from dsp_gym.loop.backlog import behind
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.decision import GuardedDecision
-from dsp_gym.loop.snapshot import MetricsSnapshot
+from dsp_gym.loop.snapshot import FAILED, RUNNING, SAVEPOINTING, MetricsSnapshot
 from dsp_gym.loop.snapshot_stream import SnapshotReader
 from dsp_gym.loop.wire import Document, decision_from_json
 from dsp_gym.records.journal import segments_of
@@ -39,7 +39,7 @@ OBSERVED = (
     "running_cost_per_h",
     "lag_s",  # backlog in seconds of arrivals
     "latency_p95_s",
-    "behind",  # 1: late, or more than a minute of work waits
+    "behind",  # 1: late, down, or more than a minute of work waits
 )
 
 RECOMMENDED = ("recommended_tasks", "recommended_cost_per_h")
@@ -90,6 +90,7 @@ class StatusHistory:
         self._slo_latency_s: float | None = None
         self._currency: str | None = None
         self._today: tuple[float, float] | None = None  # since when, spent
+        self._late_since_s: float | None = None
 
     def recall(self, folder: Path, job: str, spec: JobSpec) -> None:
         """Take in the last decisions of a journal, made before this process was started.
@@ -123,7 +124,7 @@ class StatusHistory:
         if self._made == self._recalled and newest_s >= turn.t_s:
             self._made = self._recalled = 0  # of a clock that went back, such as a simulation's
             self._policies.clear()
-            self._today = None
+            self._today = self._late_since_s = None
         seen = turn.snapshot
         if seen is None:
             self._put(turn.t_s, None, {}, None)
@@ -150,9 +151,12 @@ class StatusHistory:
             row[1], row[4] = _arrivals(seen)
             row[2], row[3] = _tasks_and_cost(Configuration.of_row(seen, seen.topology), spec)
             row[5] = float(seen.latency_p95_s[0])
-            row[6] = float(behind(seen).is_behind[0])
+            row[6] = _behind(seen)
+            if seen.status[0] == FAILED:
+                row[3] = np.nan  # it does not run, and holds nothing
             self._slo_latency_s, self._currency = float(spec.slo.latency_s), spec.prices.currency
         hours = self._hours_until(t_s)
+        self._follow_lateness(t_s, row[6], is_gap=hours == 0.0)
         if self._today is None or t_s // DAY_S != self._today[0] // DAY_S:
             self._today, hours = (t_s, 0.0), 0.0
             for policy in self._policies.values():
@@ -166,6 +170,13 @@ class StatusHistory:
             own.put(place, t_s, hours, made.get(name), spec)
         self._rows[place] = row
         self._made += 1
+
+    def _follow_lateness(self, t_s: float, is_behind: float, *, is_gap: bool) -> None:
+        """Remember since when the job has been late; what is unknown changes nothing."""
+        if is_gap or is_behind == 0.0:
+            self._late_since_s = None
+        if is_behind == 1.0 and self._late_since_s is None:
+            self._late_since_s = t_s
 
     def _hours_until(self, t_s: float) -> float:
         """Hours since the decision before, whose configurations ran or were wanted meanwhile.
@@ -227,15 +238,13 @@ class StatusHistory:
             return Glance()
         last = dict(zip(OBSERVED, map(_known, rows[-1].tolist()), strict=True))
         is_behind = rows[:, OBSERVED.index("behind")]
-        known = np.flatnonzero(np.isfinite(is_behind))
-        in_time = known[is_behind[known] == 0]
-        late = known[known > in_time[-1]] if len(in_time) else known
+        known = is_behind[np.isfinite(is_behind)]
         cost = last["running_cost_per_h"]
         return Glance(
             currency=self._currency,
             cost_per_month=None if cost is None else HOURS_A_MONTH * cost,
-            late_since_s=float(rows[late[0], 0]) if len(late) else None,
-            late_share=float(is_behind[known].mean()) if len(known) else None,
+            late_since_s=self._late_since_s,
+            late_share=float(known.mean()) if len(known) else None,
             slo_latency_s=self._slo_latency_s,
             latency_p95_s=last["latency_p95_s"],
             lag_s=last["lag_s"],
@@ -334,6 +343,16 @@ def _tasks_and_cost(wanted: Configuration, spec: JobSpec) -> tuple[float, float]
     """Count the subtasks of a configuration, and its money per hour."""
     asked = requested(spec, wanted.parallelism, wanted.memory_level)
     return float(sum(wanted.parallelism.values())), asked.money_per_hour(spec)
+
+
+def _behind(seen: MetricsSnapshot) -> float:
+    """Return 1 for a job that is down, late or has work waiting, 0 if in time, NaN if unknown."""
+    if seen.status[0] not in (RUNNING, SAVEPOINTING) or behind(seen).is_behind[0]:
+        return 1.0
+    sources = seen.topology.tables.kind[seen.topology.row[0]] == SOURCE
+    backlog = seen.pending_records[0, sources] + seen.pending_growth_per_s[0, sources]
+    is_known = np.isfinite(seen.latency_p95_s[0]) or np.isfinite(backlog).any()
+    return 0.0 if is_known else math.nan
 
 
 def _arrivals(seen: MetricsSnapshot) -> tuple[float, float]:

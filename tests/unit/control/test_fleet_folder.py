@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
+from dsp_gym.backends.config import PlaceConfig
 from dsp_gym.backends.discovery.document import Written
 from dsp_gym.backends.discovery.found import FoundJob
+from dsp_gym.backends.kubernetes.config import KubernetesPlace
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.fleet_folder import POLICIES, FleetPlace, fleet_files, flink_names
 from dsp_gym.control.modes import INCUMBENT
@@ -19,8 +22,10 @@ from tests.simulating import line
 OUT = Path("my jobs")
 
 
-def written(name="Orders | EU", stem="orders", resource="FlinkDeployment jobs/orders"):
-    found = FoundJob(name, "a" * 32, "a test", (), resource=resource)
+def written(
+    name="Orders | EU", stem="orders", resource="FlinkDeployment jobs/orders", job_id="a" * 32
+):
+    found = FoundJob(name, job_id, "a test", (), resource=resource)
     return Written(stem, found, line(), f"# {name}\njob: {stem}\n", ())
 
 
@@ -39,11 +44,45 @@ def test_every_policy_beside_the_jobs_is_shipped():
 
 
 def test_a_selector_is_one_configuration_for_all_its_resources():
-    files = made(FleetPlace(selector="team=ads", namespace="jobs"))
-    config = configured(files["shadow.yaml"])
+    place = FleetPlace(selector="team=ads", namespace="jobs", prometheus_url="http://p:9090")
+    config = configured(made(place)["shadow.yaml"])
     assert config.job == str(Path.cwd() / OUT / "{name}.yaml")
-    assert config.where.metrics == "rest"  # no Prometheus was named
+    assert config.where.metrics == "prometheus"
     assert config.where.kubernetes.rest_url == "http://{name}-rest.jobs:8081"
+
+
+def test_on_kubernetes_shadow_mode_needs_a_prometheus_and_the_folder_says_so():
+    files = made(FleetPlace(selector="team=ads", rest_url="http://{name}:8081"))
+    assert sorted(files) == ["README.md", "discovered.json"]
+    assert "takes its metrics from Prometheus" in files["README.md"]
+    with pytest.raises(ValidationError, match="on Kubernetes metrics come from Prometheus"):
+        PlaceConfig(metrics="rest", kubernetes=KubernetesPlace(name="orders"))
+
+
+def plain(*stems, name=None):
+    """Configurations of shadow mode beside jobs of a Flink without Kubernetes, by file."""
+    jobs = [
+        written(stem=stem, name=name or stem, resource=None, job_id=f"{k:x}" + 31 * "0")
+        for k, stem in enumerate(stems, 1)
+    ]
+    files = made(FleetPlace(rest_url="http://flink:8081"), *jobs)
+    return {file: configured(text) for file, text in files.items() if file.endswith(".yaml")}
+
+
+def test_jobs_of_a_plain_flink_are_watched_side_by_side_at_ports_of_their_own():
+    ports = [config.serve.port for config in plain("orders", "views", "clicks").values()]
+    taken = {port + more for port in ports for more in (0, 1)}  # status and probes
+    assert len(taken) == 6
+
+
+def test_no_job_s_configuration_has_the_name_of_the_chart_s_values():
+    assert set(plain("orders", "values")) == {"orders.yaml", "values-job.yaml"}
+
+
+def test_two_jobs_of_one_name_have_their_own_ids_and_journals():
+    first, second = plain("orders-1", "orders-2", name="orders").values()
+    assert first.where.job_id != second.where.job_id
+    assert first.journal != second.journal
 
 
 def test_one_resource_is_named():

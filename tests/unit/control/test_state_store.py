@@ -221,10 +221,13 @@ def test_guardrails_of_another_configuration_start_anew_and_say_so(tmp_path, liv
 def test_a_rest_lasts_as_long_where_the_clock_went_back_while_nothing_ran(tmp_path, living):
     first, second = Process(tmp_path, living), Process(tmp_path, living)
     first.permission.rest(9000.0, 3600.0)
+    first.restraint.restore(first.restraint.state() | {"asked_s": [8990.0], "until_s": 9600.0})
     first.store.save(9000.0)
     (said,) = second.store.restore(300.0)
     assert "the clock went back by 8700 s" in said
     assert second.permission.rests_until_s == 3900.0
+    restraint = second.restraint.state()
+    assert (restraint["asked_s"], restraint["until_s"]) == ([290.0], 900.0)
 
 
 def test_on_a_full_disk_the_memory_before_stays(tmp_path, living, limited_files):

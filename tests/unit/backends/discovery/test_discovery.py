@@ -8,11 +8,19 @@ import pytest
 
 from dsp_gym.backends.discovery.document import Choices, job_file
 from dsp_gym.backends.discovery.flink import found_by_rest, running_jobs
-from dsp_gym.backends.discovery.found import FoundWindow, says_window, window_in
+from dsp_gym.backends.discovery.found import (
+    Edge,
+    FoundJob,
+    FoundVertex,
+    FoundWindow,
+    says_window,
+    window_in,
+)
 from dsp_gym.backends.discovery.names import file_stems, safe_stem, vertex_names
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.config.strict_yaml import dump_yaml, parse_yaml
 from dsp_gym.errors import FlinkError
+from dsp_gym.loop.topology import Topology
 from tests.answering import answering
 from tests.running_job import GRAPH, run_job
 
@@ -256,6 +264,19 @@ def test_no_two_jobs_share_a_file():
 def test_a_vertex_is_named_after_an_operator_that_no_other_task_has():
     names, lost = vertex_names(["Source: a -> Map", "Map -> Filter", "Map -> Sink: out"])
     assert (names, lost) == (["a", "Filter", "out"], [])
+
+
+@pytest.mark.parametrize("idle_per_s", [0.0, None])
+def test_a_source_that_is_idle_or_has_ended_carries_next_to_none_of_the_load(idle_per_s):
+    sources = [
+        FoundVertex("a", "Source: busy", 1, out_per_s=1000.0),
+        FoundVertex("b", "Source: table", 1, out_per_s=idle_per_s),
+    ]
+    sink = FoundVertex("c", "Sink: out", 1, inputs=(Edge("a", "HASH"), Edge("b", "HASH")))
+    found = FoundJob("join", "1" * 32, "a test", (*sources, sink))
+    spec = job_file(found, "join", Choices(), 0.0).spec
+    shares = Topology.of([spec]).tables.source_share[0]
+    assert shares[:2] == pytest.approx([1.0, 0.0], abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from dsp_gym.backends.discovery.prometheus import found_by_prometheus
 from dsp_gym.backends.flink.patient import PatientSamples
 from dsp_gym.backends.flink.prometheus_api import Labels
+from dsp_gym.errors import FlinkError
 from dsp_gym.metrics.identity import Task
 from dsp_gym.metrics.samples import Samples
 
@@ -94,3 +95,21 @@ def test_what_was_waiting_at_the_first_look_is_no_part_of_the_load(pending, arri
     (job,) = found_by_prometheus(source, NOW_S)
     assert job.vertices[0].read_per_s == pytest.approx(10.0)
     assert job.vertices[0].arriving_per_s == pytest.approx(arriving_per_s)
+
+
+class Broken(Scraped):
+    """A Prometheus that fails when it is asked for the job's samples."""
+
+    def of_job(
+        self, job_id: str, job_name: str, since_s: float, until_s: float
+    ) -> tuple[list[Task], Samples, set[str]]:
+        raise FlinkError("it does not answer")
+
+
+def test_a_job_that_cannot_be_described_ends_nothing_where_failures_are_collected():
+    source = cast("PatientSamples", Broken())
+    failed: list[FlinkError] = []
+    assert found_by_prometheus(source, NOW_S, failed=failed) == []
+    assert [str(one) for one in failed] == ["it does not answer"]
+    with pytest.raises(FlinkError, match="it does not answer"):
+        found_by_prometheus(source, NOW_S)

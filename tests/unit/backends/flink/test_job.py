@@ -193,6 +193,32 @@ def test_an_id_that_none_of_several_jobs_has_is_an_error(cluster):
         job.observe(1500.0)
 
 
+def by_id(cluster, **known):
+    return FlinkJob(FlinkRest(cluster.url, timeout_s=2.0), "mine", line(), own_id="a1", **known)
+
+
+def test_a_namesake_is_not_taken_for_a_job_that_ended_before_the_process_began(cluster):
+    tell(cluster, state="CANCELED", running={}, ended_ms=START_MS + 550_000)
+    tell(cluster, job_id="b2")  # it ran beside the other
+    for look in (lambda job: job.observe(1600.0), lambda job: job.job_id):
+        with pytest.raises(FlinkError, match=r"job a1 does not run, and job b2.*where.job_id"):
+            look(by_id(cluster))
+
+
+def test_a_job_that_flink_has_forgotten_has_no_successor_that_shows(cluster):
+    tell(cluster, job_id="b2", since_ms=START_MS + 562_000)
+    with pytest.raises(FlinkError, match="may be another"):
+        by_id(cluster).observe(1600.0)
+    assert by_id(cluster, submitted={"b2"}).observe(1600.0).status == Status.RUNNING
+
+
+def test_a_job_started_after_the_named_one_had_ended_is_that_job(cluster):
+    tell(cluster, state="FINISHED", running={}, ended_ms=START_MS + 550_000)
+    tell(cluster, job_id="b2", since_ms=START_MS + 562_000, start_ms=START_MS + 560_000)
+    job = by_id(cluster)
+    assert (job.observe(1600.0).status, job.job_id) == (Status.RUNNING, "b2")
+
+
 def test_a_job_of_another_file_is_trouble(cluster, job):
     tell(cluster)
     cluster.answers["/jobs/a1"]["vertices"].pop()

@@ -234,6 +234,19 @@ def test_each_loop_may_end_after_its_decisions(put, job_file, config):
     assert sorted(told) == [("orders", 1), ("views", 1)]
 
 
+def test_a_listener_that_fails_ends_no_loop(put, job_file, config, caplog):
+    def full(*what):
+        raise OSError(28, "No space left on device")
+
+    job_file("orders")
+    put("orders")
+    hooks = Hooks(on_decision=full, on_turn=full, on_event=full)
+    with fleet(config(), serve=False, mode="shadow", hooks_of=lambda job: hooks) as made:
+        made.run(steps=2)
+        assert made.boards.troubles() == {}
+    assert "could not be passed on" in caplog.text
+
+
 def test_one_lease_cannot_serve_several_resources():
     with pytest.raises(ValidationError, match="its own lease"):
         KubernetesPlace(selector="team=ads", lease="one")

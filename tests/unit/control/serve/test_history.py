@@ -11,6 +11,7 @@ import pytest
 
 from dsp_gym.control.serve import history as module
 from dsp_gym.control.serve.history import QUANTITIES, StatusHistory
+from dsp_gym.loop.snapshot import Status
 from tests.unit.control.serve.conftest import ask, session_of
 
 
@@ -193,6 +194,51 @@ def test_a_job_is_late_since_the_first_decision_of_the_last_run_of_late_ones(tur
     assert seen.cost_per_month == pytest.approx(
         730 * found.document("words", "ds2")["curves"]["running_cost_per_h"][-1], rel=1e-5
     )
+
+
+def told_of(turns, *snapshots, from_s=0.0):
+    """A history of decisions 30 s apart with these snapshots."""
+    found = StatusHistory(30.0)
+    for k, (turn, seen) in enumerate(zip(turns, snapshots, strict=False)):
+        found.add(replace(turn, t_s=from_s + 30.0 * k, snapshot=seen))
+    return found
+
+
+def test_a_job_that_is_down_is_late_and_one_that_does_not_run_costs_nothing(turns):
+    fine = _late(turns[0].snapshot, 0.1)
+    down, lost = _with(fine, status=Status.RESTARTING), _with(fine, status=Status.FAILED)
+    seen = told_of(turns, fine, down, down).glance()
+    assert (seen.late_since_s, seen.late_share) == (30.0, pytest.approx(2 / 3))
+    assert seen.cost_per_month > 0
+    seen = told_of(turns, fine, lost, lost).glance()
+    assert (seen.late_since_s, seen.cost_per_month) == (30.0, None)
+
+
+def test_what_is_not_known_makes_no_job_in_time(turns):
+    slow = _late(turns[0].snapshot, 9.0)
+    unknown = _with(_late(slow, np.nan), pending_records=np.nan, pending_growth_per_s=np.nan)
+    seen = told_of(turns, slow, unknown, slow).glance()
+    assert (seen.late_since_s, seen.late_share) == (0.0, 1.0)
+    assert told_of(turns, unknown).glance().late_share is None
+
+
+def test_a_job_is_not_said_to_have_been_late_while_nobody_looked(turns):
+    slow = _late(turns[0].snapshot, 9.0)
+    found = told_of(turns, slow, slow)
+    found.add(replace(turns[2], t_s=3 * 86_400.0, snapshot=slow))
+    assert found.glance().late_since_s == 3 * 86_400.0
+
+
+def test_a_job_is_late_for_longer_than_decisions_are_kept(turns, monkeypatch):
+    monkeypatch.setattr(module, "KEPT", 10)
+    slow = _late(turns[0].snapshot, 9.0)
+    assert told_of(turns, *[slow] * 30).glance().late_since_s == 0.0
+
+
+def _with(seen, **columns):
+    """The same snapshot with other columns."""
+    made = {name: np.full_like(getattr(seen, name), value) for name, value in columns.items()}
+    return replace(seen, **made)
 
 
 def _late(seen, latency_s):
