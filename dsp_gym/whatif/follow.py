@@ -25,7 +25,7 @@ from dsp_gym.whatif.journal import JournalReader
 from dsp_gym.whatif.journal_history import history_of_run
 from dsp_gym.whatif.model import fitted
 from dsp_gym.whatif.policies import ReplayedPolicy
-from dsp_gym.whatif.replay import SEEDS, HistoryReplay, PolicyRun
+from dsp_gym.whatif.replay import SEEDS, HistoryReplay, PolicyRun, Rows
 from dsp_gym.whatif.result import JobResult, Trust
 from dsp_gym.whatif.summary import leading, verdict_summary
 
@@ -275,7 +275,7 @@ def _period(
 
 
 def _since(run: PolicyRun, first: int) -> PolicyRun:
-    values = {name: part[first:] for name, part in run.values.items()}
+    values = {name: Rows(run.of(name)[first:]) for name in run.values}
     return PolicyRun(run.extremes, values, run.tasks[first:])
 
 
@@ -307,7 +307,7 @@ def _curves(history: JobHistory, runs: Mapping[str, PolicyRun], at: Ints) -> dic
 
 
 def _curve(run: PolicyRun, newest: int) -> dict[str, list[float | None]]:
-    values = {name: np.array(part[-newest:]) for name, part in run.values.items()}
+    values = {name: run.of(name)[-newest:] for name in run.values}
     seconds = np.maximum(values["seconds"], 1e-9)
     found = {
         "cost_per_h": 3600 * (values["cost"] / seconds).mean(axis=1),

@@ -29,20 +29,49 @@ SEEDS = 8
 """Jobs of each policy, each with other service times, outages and noise."""
 
 
+_BLOCK = 512
+"""Intervals that share an array."""
+
+
+class Rows:
+    """Rows of numbers that become more, in blocks: arrays of a row each would take thrice the room.
+
+    Args:
+        rows: (N, S) the first ones; None: there are none.
+    """
+
+    def __init__(self, rows: Floats | None = None) -> None:
+        self._blocks = [] if rows is None else [rows]
+        self._newest: list[Floats] = []
+
+    def append(self, row: Floats) -> None:
+        """Add a row, (S,); it is kept as it is."""
+        self._newest.append(row)
+        if len(self._newest) == _BLOCK:
+            self._blocks.append(np.array(self._newest))
+            self._newest.clear()
+
+    def all(self) -> Floats:
+        """Return all rows, (N, S)."""
+        newest = [np.array(self._newest)] if self._newest else []
+        blocks = [*self._blocks, *newest]
+        return np.concatenate(blocks) if blocks else np.empty(0)
+
+
 @dataclass(slots=True)
 class PolicyRun:
     """One policy's intervals so far."""
 
     extremes: Extremes
-    values: dict[str, list[Floats]] = field(
-        default_factory=lambda: {name: [] for name in QUANTITIES}
-    )  # (N) of (S,)
+    values: dict[str, Rows] = field(
+        default_factory=lambda: {name: Rows() for name in QUANTITIES}
+    )  # (N, S) by quantity
     tasks: list[float] = field(default_factory=list)  # (N,) without sources, mean over the seeds
     changes: list[ReplayedRescale] = field(default_factory=list)  # of the first seed
 
     def of(self, quantity: str) -> Floats:
         """One quantity of every interval and seed, (N, S)."""
-        return np.array(self.values[quantity])
+        return self.values[quantity].all()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +152,7 @@ class HistoryReplay:
             "gone": list(self._gone),
             "stretch": None if self._stretch is None else self._stretch.save(),
             "slots": list(self.slots),
-            "values": {name: run.values for name, run in self.runs.items()},
+            "values": {name: {q: run.of(q) for q in QUANTITIES} for name, run in self.runs.items()},
             "changes": {name: run.changes for name, run in self.runs.items()},
             "failures": dict(self.failures),
         }
