@@ -50,7 +50,8 @@ def _cost(outcome: JobOutcome, reference_cost_per_s: float) -> float:
 
 
 def _slo(outcome: JobOutcome, reference_cost_per_s: float) -> float:
-    return float(outcome.slo_s / max(outcome.seconds, 1.0))
+    share = outcome.slo_s / max(outcome.seconds, 1.0)
+    return float(share) if share == share else 0.0  # unknown while a job's metrics are missing
 
 
 def _backlog(outcome: JobOutcome, reference_cost_per_s: float) -> float:

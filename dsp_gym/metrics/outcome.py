@@ -59,7 +59,8 @@ def measured_outcome(
     """Compute the outcome of one job, each value of shape (1,).
 
     Latency and backlog are NaN where no sample has them; a job without a log has no backlog. While
-    no record reaches a sink, the job is late when its log is further behind than the bound.
+    no record reaches a sink, the job is late when its log is further behind than the bound. Records
+    and late seconds of a job that runs without sending metrics are NaN, too.
 
     Args:
         spec: the job.
@@ -76,19 +77,24 @@ def measured_outcome(
     pairs = list(_pairs(history, since_s, until_s))
     down_s = sum(_inside(_down(a, b, samples), since_s, until_s) for a, b in pairs)
     arrived, processed, pending = _records(spec, samples, since_s, until_s)
+    if down_s == 0.0 and _is_silent(spec, samples, since_s, until_s):
+        arrived = processed = math.nan  # the job runs: it is the metrics that are missing
     latency = _latency(spec, samples.between(since_s, until_s))
     floor = 0.1 * spec.source.rate_per_s
     # Late seconds need a rate: at least a tenth of the reference rate, as in the simulation.
-    per_s = max(arrived / seconds if seconds > 0 else 0.0, floor)
+    per_s = arrived / seconds if seconds > 0 else 0.0
+    per_s = per_s if per_s > floor else floor  # also of an unknown one
     # No record reached a sink: the next one will be as old as the records waiting in the log.
     ages = latency if len(latency) else _waiting(spec, samples.between(since_s, until_s)) / per_s
-    late = float(np.mean(ages > spec.slo.latency_s)) if len(ages) else 0.0
+    late_s = math.nan if down_s == 0.0 else 0.0
+    if len(ages):
+        late_s = float(np.mean(ages > spec.slo.latency_s)) * (seconds - down_s)
     core_s, mib_s, tm_s = _used(spec, pairs, since_s, until_s)
     prices, manager = spec.prices, spec.taskmanager
     tm_hour = manager.cores * prices.core_hour + manager.memory_mib / 1024 * prices.gib_hour
     values = {
         "seconds": seconds,
-        "slo_s": down_s + late * (seconds - down_s),
+        "slo_s": down_s + late_s,
         "down_s": down_s,
         "latency_p95_s": float(latency.mean()) if len(latency) else math.nan,
         "latency_max_s": float(latency.max()) if len(latency) else math.nan,
@@ -116,6 +122,8 @@ def _used(
         changed_s = min(max(b.running_since_s, a.t_s), b.t_s)
         for state, span in ((a, (a.t_s, changed_s)), (b, (changed_s, b.t_s))):
             inside = _inside(span, since_s, until_s)
+            if state.status == Status.FAILED:  # it ended, or was stopped: it holds nothing
+                continue
             used = requested(spec, state.parallelism, state.memory_level)
             core_s += used.cores * inside
             mib_s += used.memory_mib * inside
@@ -225,6 +233,17 @@ def _records(
             pending += math.nan if spec.source.log else 0.0
         processed += taken
     return arrived, processed, pending
+
+
+_SILENT_S = 60.0
+"""Seconds before an interval; without a sample since then, nothing is known of its records."""
+
+
+def _is_silent(spec: JobSpec, samples: Samples, since_s: float, until_s: float) -> bool:
+    """Return whether a source sent no counter in an interval, nor shortly before it."""
+    seen = samples.between(since_s - _SILENT_S, until_s)
+    sources = [vertex.name for vertex in spec.vertices if vertex.kind == "source"]
+    return any(not len(seen.grid(name, source_counter(seen, name))[0]) for name in sources)
 
 
 def _counted(samples: Samples, source: str, since_s: float, until_s: float) -> float:

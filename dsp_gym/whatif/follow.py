@@ -25,7 +25,7 @@ from dsp_gym.whatif.journal import JournalReader
 from dsp_gym.whatif.journal_history import history_of_run
 from dsp_gym.whatif.model import fitted
 from dsp_gym.whatif.policies import ReplayedPolicy
-from dsp_gym.whatif.replay import SEEDS, HistoryReplay, PolicyRun, Rows
+from dsp_gym.whatif.replay import SEEDS, HistoryReplay, PolicyRun, IntervalRows
 from dsp_gym.whatif.result import JobResult, Trust
 from dsp_gym.whatif.summary import leading, verdict_summary
 
@@ -275,7 +275,7 @@ def _period(
 
 
 def _since(run: PolicyRun, first: int) -> PolicyRun:
-    values = {name: Rows(run.of(name)[first:]) for name in run.values}
+    values = {name: IntervalRows(run.of(name)[first:]) for name in run.values}
     return PolicyRun(run.extremes, values, run.tasks[first:])
 
 

@@ -33,8 +33,8 @@ _BLOCK = 512
 """Intervals that share an array."""
 
 
-class Rows:
-    """Rows of numbers that become more, in blocks: arrays of a row each would take thrice the room.
+class IntervalRows:
+    """IntervalRows of numbers that become more, in blocks: arrays of a row each would take thrice the room.
 
     Args:
         rows: (N, S) the first ones; None: there are none.
@@ -63,8 +63,8 @@ class PolicyRun:
     """One policy's intervals so far."""
 
     extremes: Extremes
-    values: dict[str, Rows] = field(
-        default_factory=lambda: {name: Rows() for name in QUANTITIES}
+    values: dict[str, IntervalRows] = field(
+        default_factory=lambda: {name: IntervalRows() for name in QUANTITIES}
     )  # (N, S) by quantity
     tasks: list[float] = field(default_factory=list)  # (N,) without sources, mean over the seeds
     changes: list[ReplayedRescale] = field(default_factory=list)  # of the first seed

@@ -128,6 +128,45 @@ def test_without_samples_the_cost_is_known_and_the_rest_is_not():
     assert np.isfinite(told["cost"])
 
 
+def sent(*times, latency_ms=9_000.0):
+    """Samples of a job that takes 100 records/s and is late."""
+    return [
+        row
+        for t_s in times
+        for row in (
+            (t_s, "source", 0, "emitted_records_total", 100.0 * t_s),
+            (t_s, "source", 0, "pending_records", 0.0),
+            (t_s, "sink", 0, "latency_p95_ms", latency_ms),
+        )
+    ]
+
+
+def test_of_a_gap_in_the_metrics_of_a_job_that_runs_nothing_is_known():
+    at = {"since_s": 600.0, "until_s": 660.0}
+    told = of([seen(600.0)], sent(500.0, 530.0), **at)
+    assert [told[name] for name in ("arrived", "processed", "slo_s")] == pytest.approx(
+        [math.nan] * 3, nan_ok=True
+    )
+    assert (told["down_s"], told["cost"]) == (0, pytest.approx(of([seen(600.0)], **at)["cost"]))
+    slow = of([seen(600.0)], sent(550.0, 640.0), **at)  # of one that is scraped seldom it is
+    assert (slow["arrived"], slow["slo_s"]) == (9_000.0, 60)
+
+
+def test_of_a_job_that_is_down_no_metrics_are_needed():
+    told = of([seen(600.0, Status.RESTARTING)], sent(500.0), since_s=600.0, until_s=660.0)
+    assert (told["arrived"], told["down_s"], told["slo_s"]) == (0, 60, 60)
+
+
+def test_without_latency_and_backlog_nobody_says_that_a_job_is_in_time():
+    told = of([seen(0)], [(t, "source", 0, "emitted_records_total", t) for t in (5.0, 55.0)])
+    assert (told["processed"], math.isnan(told["slo_s"])) == (50, True)
+
+
+def test_a_job_that_does_not_run_costs_nothing():
+    gone = [seen(0, Status.FAILED), seen(60, Status.FAILED)]
+    assert [of(gone)[name] for name in ("cost", "core_s", "tm_s")] == [0, 0, 0]
+
+
 def test_a_job_whose_sinks_are_silent_is_as_late_as_its_log():
     """A stalled job would be on time for ever otherwise, and no bad rescale be taken back."""
     times = np.arange(5.0, 61.0, 5.0)

@@ -28,6 +28,11 @@ def test_a_perfect_interval_costs_what_the_reference_costs():
     assert reward(terms, RewardWeights())[0] == pytest.approx(-1.0)
 
 
+def test_lateness_that_no_metric_shows_costs_nothing():
+    terms = reward_terms(outcome(seconds=60, cost=0.3, slo_s=np.nan), np.array([0.005]))
+    assert reward(terms, RewardWeights())[0] == pytest.approx(-1.0)
+
+
 @pytest.mark.parametrize("name", TERMS)
 def test_a_weight_scales_its_own_term_and_worse_is_less(name):
     terms = {name: np.array([float(i + 1)]) for i, name in enumerate(TERMS)}

@@ -21,7 +21,7 @@ from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.follow import Follower, Following
 from dsp_gym.whatif.journal import JournalReader, journal_of, read_run
 from dsp_gym.whatif.journal_history import history_of_run, journal_histories
-from dsp_gym.whatif.replay import Rows
+from dsp_gym.whatif.replay import IntervalRows
 from dsp_gym.whatif.result import Trust
 
 REAL = folder_of("journals", "flink-q11-day")
@@ -71,12 +71,12 @@ def whole(journal, seeds=SEEDS, **given) -> Follower:
 
 def test_rows_are_the_same_in_blocks_as_in_one_array():
     rows = np.random.default_rng(1).random((1_200, 3))
-    kept = Rows()
+    kept = IntervalRows()
     for row in rows:
         kept.append(row)
     assert np.array_equal(kept.all(), rows)
-    assert np.array_equal(Rows(rows[7:]).all(), rows[7:])
-    assert len(Rows().all()) == 0
+    assert np.array_equal(IntervalRows(rows[7:]).all(), rows[7:])
+    assert len(IntervalRows().all()) == 0
 
 
 def test_unequal_states_are_told_apart(rescaled):
