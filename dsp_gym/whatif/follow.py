@@ -25,7 +25,7 @@ from dsp_gym.whatif.journal import JournalReader
 from dsp_gym.whatif.journal_history import history_of_run
 from dsp_gym.whatif.model import fitted
 from dsp_gym.whatif.policies import ReplayedPolicy
-from dsp_gym.whatif.replay import SEEDS, HistoryReplay, PolicyRun, IntervalRows
+from dsp_gym.whatif.replay import SEEDS, HistoryReplay, IntervalRows, PolicyRun
 from dsp_gym.whatif.result import JobResult, Trust
 from dsp_gym.whatif.summary import leading, verdict_summary
 

@@ -34,7 +34,7 @@ _BLOCK = 512
 
 
 class IntervalRows:
-    """IntervalRows of numbers that become more, in blocks: arrays of a row each would take thrice the room.
+    """Rows of numbers that become more, in blocks: arrays of a row each would take thrice the room.
 
     Args:
         rows: (N, S) the first ones; None: there are none.
