@@ -69,7 +69,7 @@ def fleet_files(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[
     for name, config in runs.items():
         where = parse(RunConfig, config, name).where
         told[folder / name] = f"# kind: shadow\n{dump_yaml(config, flow=None)}{how_to_act(where)}"
-    if _is_on_kubernetes(place) and runs:
+    if _is_on_kubernetes(place) and _single(files):
         told[folder / VALUES] = _values(files, place)
     told[folder / README] = _readme(files, out, place, list(runs))
     return told
@@ -170,8 +170,7 @@ def _runs(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[str, d
             }
             for place_of_one, one in enumerate(files)
         }
-    # The jobs of a session cluster share one resource, which watches none of them.
-    single = [one for one in files if resource_name(one) == one.stem]
+    single = _single(files)
     if not single or place.prometheus_url is None:
         return {}
     job = str(out / f"{RESOURCE_NAME if place.selector else single[0].stem}.yaml")
@@ -181,6 +180,11 @@ def _runs(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[str, d
     if place.account is not None and place.prometheus_url is not None:
         where["kubernetes"]["prometheus_account"] = _account(place.account)
     return {SHADOW: {"job": job, "where": where, **rest}}
+
+
+def _single(files: Sequence[Written]) -> list[Written]:
+    """Leave out the jobs of a session cluster: they share one resource, which watches none."""
+    return [one for one in files if resource_name(one) == one.stem]
 
 
 def resource_name(one: Written) -> str | None:
@@ -241,7 +245,7 @@ def _on_kubernetes(place: FleetPlace, rest_url: str | None) -> dict[str, Any]:
         url = url.replace(RESOURCE_NAME, place.resource)
     at["rest_url"] = url
     at["prometheus_url"] = place.prometheus_url
-    if place.labels is not None:
+    if place.prometheus_url is not None and place.labels is not None:
         at["labels"] = place.labels
     return {"kubernetes": at}
 
@@ -262,11 +266,14 @@ def _values(files: Sequence[Written], place: FleetPlace) -> str:
         "# Values of deploy/helm for these jobs. The image stands in values.yaml of the chart, as",
         "# deploy/pin.py writes it.",
     ]
-    head.append("# prometheus_url is the one that discovered the jobs: pods must reach it.")
+    head.append(
+        "# prometheus_url is missing: give the values of a stack after these, or name it here."
+        if place.prometheus_url is None
+        else "# prometheus_url is the one that discovered the jobs: pods must reach it."
+    )
     jobs = "\n".join(
         f"  {one.stem}.yaml: |\n" + "".join(f"    {line}".rstrip() + "\n" for line in _lines(one))
-        for one in files
-        if resource_name(one) == one.stem
+        for one in _single(files)
     )
     text = dump_yaml({"mode": "shadow", "config": config}, flow=None)
     return "\n".join(head) + f"\n{text}jobs:\n{jobs}"
@@ -315,11 +322,13 @@ def _readme(files: Sequence[Written], out: Path, place: FleetPlace, runs: Sequen
             (f"Let a policy act, once a backtest of its journal says promote{first}",
              [f"{command} --apply --sole" for command in commands])
         )  # fmt: skip
-    if _is_on_kubernetes(place) and runs:
+    if _is_on_kubernetes(place) and _single(files):
         values = shlex.quote(str(out / FOLDER / VALUES))
+        stack = "" if place.prometheus_url else " --values deploy/helm/stacks/STACK.yaml"
         steps.append(
             ("The same in the cluster, from a checkout of dsp-gym with a pinned image",
-             [f"helm install gym deploy/helm --namespace gym --create-namespace --values {values}"])
+             ["helm install gym deploy/helm --namespace gym --create-namespace "
+              f"--values {values}{stack}"])
         )  # fmt: skip
     for number, (title, commands) in enumerate(steps, 1):
         lines += ["", f"{number}. {title}:", "", *(f"       {command}" for command in commands)]

@@ -46,7 +46,6 @@ LEFT_OUT = {
     ),
     "it installs, builds or ships": (
         r"^(sudo|\S*pip|python3 -m venv|make) ",
-        r"^find .* -delete",
         r"^(docker|helm) ",
         r"^python deploy/pin\.py ",
     ),
@@ -62,7 +61,7 @@ LEFT_OUT = {
     "a source that the guide's own test installs": (r"\bmine\.yaml|runs/datasets/mine",),
     "it goes on until it is stopped": (r"--every \d+|--speed 60|--follow$|--follow ",),
     "longer than a minute": (
-        r"core-v[12]",
+        r"core-v[123]",
         r"^dsp-gym tune agent|^dsp-gym tune justin-paper",
         r"^dsp-gym train (q11|my-q11|family)",
         r"^dsp-gym evaluate my-q11",

@@ -53,7 +53,9 @@ def test_a_selector_is_one_configuration_for_all_its_resources():
 
 def test_on_kubernetes_shadow_mode_needs_a_prometheus_and_the_folder_says_so():
     files = made(FleetPlace(selector="team=ads", rest_url="http://{name}:8081"))
-    assert sorted(files) == ["README.md", "discovered.json"]
+    assert sorted(files) == ["README.md", "discovered.json", "values.yaml"]
+    assert "prometheus_url is missing" in files["values.yaml"]  # a stack's values have it
+    assert "--values deploy/helm/stacks/STACK.yaml" in files["README.md"]
     assert "takes its metrics from Prometheus" in files["README.md"]
     with pytest.raises(ValidationError, match="on Kubernetes metrics come from Prometheus"):
         PlaceConfig(metrics="rest", kubernetes=KubernetesPlace(name="orders"))
