@@ -248,7 +248,8 @@ def _by_spark(task: _Task, master: str | None) -> dict[Partition, dict[str, int]
     config, facts, building, stages = task.config, task.facts, task.building, task.stages
     with ExitStack() as stack:
         with stages("spark", master or "local"):
-            Thread(target=compile_cells, name="dsp-gym cells", daemon=True).start()
+            if not all(source.decided for source in facts):  # samples are read by compiled code
+                Thread(target=compile_cells, name="dsp-gym cells", daemon=True).start()
             brief = _BRIEF if _is_brief(facts) else None
             spark = stack.enter_context(
                 spark_session(

@@ -161,14 +161,14 @@ def _runs(files: Sequence[Written], out: Path, place: FleetPlace) -> dict[str, d
             return {}
         if len(files) == 1:
             return {SHADOW: _plain_run(files[0], files, out, place) | rest}
-        # Side by side, each serves its status and its probes at two ports of its own.
+        # They run side by side: each serves status and probes at its own two ports.
         return {
             f"{one.stem}-job.yaml" if f"{one.stem}.yaml" == VALUES else f"{one.stem}.yaml": {
                 **_plain_run(one, files, out, place),
                 **rest,
-                "serve": {"port": ServeConfig().port + 2 * place_of_one},
+                "serve": {"port": ServeConfig().port + 2 * number},
             }
-            for place_of_one, one in enumerate(files)
+            for number, one in enumerate(files)
         }
     single = _single(files)
     if not single or place.prometheus_url is None:
@@ -211,7 +211,7 @@ def _plain_run(
         "job_name": one.found.name,
         "where": _plain(one, files, place),
     }
-    if _namesakes(one, files):  # each has a journal of its own
+    if _namesakes(one, files):  # they would share a journal
         run["journal"] = str(RunConfig.model_fields["journal"].default / one.found.job_id[:12])
     return run
 
