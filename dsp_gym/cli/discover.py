@@ -310,13 +310,16 @@ def _write(
     made: Discovered, cluster: WatchedCluster, out: Path, *, overwrite: bool, as_json: bool
 ) -> None:
     from dsp_gym.backends.discovery.writing import write_all
-    from dsp_gym.control.fleet_folder import fleet_files
+    from dsp_gym.control.fleet_folder import fleet_files, flink_names, left_over
 
     texts = {out / f"{one.stem}.yaml": one.text for one in made.files}
     paths = list(texts)
     if made.files:
         texts |= fleet_files(made.files, out, cluster.place())
+    before = flink_names(out) if made.files else {}
     write_all(texts, overwrite=overwrite)
+    if left := left_over(out, before, texts):
+        made = replace(made, remarks=(*made.remarks, left))
     if as_json:
         print_json(_document(made, paths))
     else:

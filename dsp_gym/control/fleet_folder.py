@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,27 @@ def flink_names(folder: Path) -> dict[str, str]:
     document = read_json(file.read_text("utf-8"), file)
     jobs = document.get("jobs", ()) if isinstance(document, dict) else ()
     return {str(one["job"]): str(one["flink_name"]) for one in jobs}
+
+
+def left_over(folder: Path, before: Iterable[str], written: Collection[Path]) -> str:
+    """Name the files of an earlier discovery that a new one did not write again.
+
+    Nothing is removed: they may hold what their owner added.
+
+    Args:
+        folder: of the job files.
+        before: names of the job files of the earlier discovery.
+        written: files of the new one.
+
+    Returns:
+        A remark with the command that removes them; empty where there is none.
+    """
+    jobs = [folder / f"{name}.yaml" for name in before]
+    there = sorted([*filter(Path.is_file, jobs), *(folder / FOLDER).glob("*.yaml")])
+    left = [shlex.quote(str(path)) for path in there if path not in written]
+    if not written or not left:
+        return ""
+    return f"of jobs that were not found now, files are left; to remove them: rm {' '.join(left)}"
 
 
 def _is_on_kubernetes(place: FleetPlace) -> bool:

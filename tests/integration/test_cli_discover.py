@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
 
 import pytest
 import yaml
@@ -89,6 +91,25 @@ def test_files_are_replaced_only_when_told_and_never_in_part(flink, tmp_path):
     assert (tmp_path / "old.yaml").read_text() == "mine"
     assert discover(flink, tmp_path, "--overwrite").exit_code == 0
     assert load_job(tmp_path / "old.yaml").job == "old"
+
+
+def test_what_an_earlier_discovery_left_is_named_with_the_command_that_removes_it(flink, tmp_path):
+    run_job(flink, "gone", "a" * 32)
+    run_job(flink, "stays", "b" * 32)
+    folder = tmp_path / "my jobs"
+    assert discover(flink, folder).exit_code == 0
+    (folder / "own.yaml").write_text("mine")  # of no discovery
+    del flink.answers["/jobs/" + "a" * 32]
+    overview = flink.answers["/jobs/overview"]
+    overview["jobs"] = [job for job in overview["jobs"] if job["name"] != "gone"]
+    done = discover(flink, folder, "--overwrite", "--json")
+    assert done.exit_code == 0
+    (left,) = json.loads(done.output)["remarks"]
+    command = shlex.split(left[left.index("rm ") :])
+    assert subprocess.run(command, check=True).returncode == 0
+    assert sorted(path.name for path in folder.glob("*.yaml")) == ["own.yaml", "stays.yaml"]
+    assert settings_of(str(folder)).job_name == "stays"  # shadow mode has one configuration again
+    assert json.loads(discover(flink, folder, "--overwrite", "--json").output)["remarks"] == []
 
 
 def test_shadow_mode_runs_the_folder_of_one_job_and_names_the_commands_of_several(flink, tmp_path):
