@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -28,8 +28,8 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.loop.topology import Topology
-from dsp_gym.metrics.restarts import LONGEST_OUTAGE_S, restart_between
-from dsp_gym.metrics.running import RunningTime, interval_of, running_in
+from dsp_gym.metrics.restarts import LONGEST_OUTAGE_S, goes_on, restart_between
+from dsp_gym.metrics.running import RunningTime, interval_of, last_counts, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
 
@@ -66,6 +66,7 @@ class _Story:
     restarts: int = 0  # with the same tasks as before
     outages_s: list[float] = field(default_factory=list)  # of rescales
     metrics: set[tuple[str, str]] = field(default_factory=set)
+    counts: dict[tuple[str, int], float] = field(default_factory=dict)  # at the last sample
 
 
 def opened_history(config: PrometheusHistory, spec: JobSpec) -> FlinkHistory:
@@ -175,24 +176,36 @@ def _take_in(story: _Story, topology: Topology, spec: JobSpec, samples: Samples)
     story.interval_s = max(story.interval_s, interval_of(samples))
     story.metrics |= set(zip(samples.vertex.tolist(), samples.metric.tolist(), strict=True))
     levels = Configuration.of_spec(spec).memory_level
-    for number, running in enumerate(running_in(spec, samples)):
+    for number, running in enumerate(running_in(spec, samples, story.counts)):
         before = story.ran[-1] if story.ran else None
-        if before is not None and before.parallelism != running.parallelism and number > 0:
-            found = restart_between(spec, samples, before, running, story.interval_s)
-            story.outages_s.append(found.up_s - found.stopped_s)
+        if before is not None and before.parallelism != running.parallelism:
+            if goes_on(spec, samples, before, running, story.interval_s):
+                running = replace(running, parallelism=_most(before, running))
+            elif number > 0:
+                found = restart_between(spec, samples, before, running, story.interval_s)
+                story.outages_s.append(found.up_s - found.stopped_s)
         near = (
             before is not None
             and running.since_s - before.until_s <= _gap_s(story)
             and before.parallelism == running.parallelism
         )
-        goes_on = near and number == 0  # cut by the end of a chunk alone
-        story.restarts += near and number > 0
-        begin_s = running.since_s + (0.0 if goes_on else SETTLE_S)
+        is_cut = near and number == 0 and not running.restarted  # by the end of a chunk alone
+        story.restarts += near and not is_cut
+        begin_s = running.since_s + (0.0 if is_cut else SETTLE_S)
         story.ran.append(running)
         for end_s in np.arange(begin_s + WINDOW_S, running.until_s + 1e-6, WINDOW_S):
             rows = _rows(topology, spec, samples, float(end_s), running, levels)
             if rows is not None:
                 story.windows[float(end_s)] = rows
+    story.counts |= last_counts(spec, samples)
+
+
+def _most(before: RunningTime, after: RunningTime) -> dict[str, int]:
+    """The tasks of a job that runs on, not all of which were scraped in either run.
+
+    A vertex of which not all tasks report has no rate, so that nothing is read of that time.
+    """
+    return {name: max(n, before.parallelism[name]) for name, n in after.parallelism.items()}
 
 
 def _gap_s(story: _Story) -> float:

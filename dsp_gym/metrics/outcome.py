@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats
 from dsp_gym.job.cost import requested
@@ -21,6 +22,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.outcome import Outcome
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status
+from dsp_gym.metrics.columns import grid_of, newest, side_by_side, slowest
 from dsp_gym.metrics.samples import Samples, source_counter
 from dsp_gym.metrics.window import Observed, increase
 
@@ -64,7 +66,7 @@ def measured_outcome(
 
     Args:
         spec: the job.
-        samples: at least those of the interval and the last one before it.
+        samples: at least those of the interval and the last one of each subtask before it.
         history: the observations, by time; at least one, best from before `since_s` on.
         since_s: begin of the interval.
         until_s: end of the interval.
@@ -76,7 +78,7 @@ def measured_outcome(
     seconds = until_s - since_s
     pairs = list(_pairs(history, since_s, until_s))
     down_s = sum(_inside(_down(a, b, samples), since_s, until_s) for a, b in pairs)
-    arrived, processed, pending = _records(spec, samples, since_s, until_s)
+    arrived, processed, pending = _records(spec, samples, history, since_s, until_s)
     if down_s == 0.0 and _is_silent(spec, samples, since_s, until_s):
         arrived = processed = math.nan  # the job runs: it is the metrics that are missing
     latency = _latency(spec, samples.between(since_s, until_s))
@@ -132,12 +134,23 @@ def _used(
 
 
 def arrivals_of(
-    spec: JobSpec, samples: Samples, since_s: float, until_s: float
+    spec: JobSpec,
+    samples: Samples,
+    since_s: float,
+    until_s: float,
+    history: Sequence[Observed] = (),
 ) -> list[tuple[float, float]]:
     """List times and arrivals, counted from the last sample before an interval.
 
     Emitted records and the backlog together rise as records arrive, whether the job keeps up or
-    not. While a subtask does not report they seem to fall, which is left out.
+    not. A subtask that does not report, or has not been scraped yet, counts what it did last.
+
+    Args:
+        spec: the job.
+        samples: at least those of the interval and the last one of each subtask before it.
+        since_s: begin of the interval.
+        until_s: end of the interval.
+        history: the observations of that time; none: no subtask was added or removed.
 
     Returns:
         Pairs of t_s and records, rising.
@@ -147,13 +160,15 @@ def arrivals_of(
     for vertex in spec.vertices:
         if vertex.kind != "source":
             continue
-        times, _, emitted = seen.grid(vertex.name, "emitted_records_total")
-        at, _, owed = seen.grid(vertex.name, "pending_records")
+        times, of, emitted = seen.grid(vertex.name, "emitted_records_total")
+        at, others, owed = seen.grid(vertex.name, "pending_records")
         # Without a common time of both counters their sum means nothing.
         if not len(times) or (len(at) and not np.array_equal(times, at)):
             return []
-        waiting = np.nansum(owed, axis=1) if len(at) else np.zeros(len(times))
-        totals = np.nansum(emitted, axis=1) + waiting
+        tasks = _Tasks.of(vertex.name, history)
+        totals = tasks.summed(times, of, emitted)
+        if len(at):
+            totals = totals + tasks.summed(at, others, owed)
         for t_s, total in zip(times.tolist(), totals.tolist(), strict=True):
             found[t_s] = found.get(t_s, 0.0) + total
     if not found:
@@ -165,6 +180,40 @@ def arrivals_of(
     first = max(0, int(np.searchsorted(when, since_s, side="right")) - 1)
     risen = counts[first:] - counts[first]
     return list(zip(when[first:].tolist(), risen.tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """How many subtasks a vertex had, which tells those that are gone from those not scraped."""
+
+    before: float
+    after: float
+    changed_s: float
+
+    @classmethod
+    def of(cls, vertex: str, history: Sequence[Observed]) -> _Tasks:
+        """As observed; any number where it was not."""
+        states = sorted(history, key=lambda state: state.t_s)
+        if not states:
+            return cls(math.inf, math.inf, -math.inf)
+        first, last = states[0], states[-1]
+        return cls(
+            first.parallelism.get(vertex, math.inf),
+            last.parallelism.get(vertex, math.inf),
+            last.running_since_s,
+        )
+
+    def summed(self, times: Floats, subtasks: NDArray[np.int32], values: Floats) -> Floats:
+        """Sum of what each subtask showed last, (T,); before its first sample what it shows then.
+
+        Subtasks that a rescale adds or removes count from it, or until then.
+        """
+        held, later = newest(values), newest(values[::-1])[::-1]
+        there_s = np.where(times < self.changed_s, self.before, self.after)
+        there = subtasks < there_s[:, None]
+        first = np.where(subtasks < self.before, later, np.nan)
+        shown = np.where(there, np.where(np.isnan(held), first, held), np.nan)
+        return np.asarray(np.nansum(shown, axis=1))
 
 
 def _pairs(
@@ -212,27 +261,36 @@ def _inside(span: Span, since_s: float, until_s: float) -> float:
 
 
 def _records(
-    spec: JobSpec, samples: Samples, since_s: float, until_s: float
+    spec: JobSpec,
+    samples: Samples,
+    history: Sequence[Observed],
+    since_s: float,
+    until_s: float,
 ) -> tuple[float, float, float]:
     """Return arrived, processed and waiting records of all sources."""
+    seen = samples.between(-np.inf, until_s)
     processed = arrived = pending = 0.0
     for vertex in spec.vertices:
         if vertex.kind != "source":
             continue
-        taken = _counted(samples, vertex.name, since_s, until_s)
-        times, _, owed = samples.between(-np.inf, until_s).grid(vertex.name, "pending_records")
-        total = np.nansum(owed, axis=1)
-        # Records read plus growth of the log; a falling sum is a missing subtask.
+        tasks = _Tasks.of(vertex.name, history)
+        taken = _counted(seen, vertex.name, tasks, since_s)
+        times, subtasks, owed = seen.grid(vertex.name, "pending_records")
+        # Records read plus growth of the log.
         if len(times):
-            before = total[times <= since_s]
-            start = before[-1] if len(before) else total[0]
-            arrived += max(0.0, taken + float(total[-1] - start))
+            total = tasks.summed(times, subtasks, owed)
+            arrived += max(0.0, taken + float(total[-1] - total[_begin(times, since_s)]))
             pending += float(total[-1])
         else:
             arrived += taken
             pending += math.nan if spec.source.log else 0.0
         processed += taken
     return arrived, processed, pending
+
+
+def _begin(times: Floats, since_s: float) -> int:
+    """Row of the last sample before an interval, else of the first one in it."""
+    return max(0, int(np.searchsorted(times, since_s, side="right")) - 1)
 
 
 _SILENT_S = 60.0
@@ -246,43 +304,31 @@ def _is_silent(spec: JobSpec, samples: Samples, since_s: float, until_s: float) 
     return any(not len(seen.grid(name, source_counter(seen, name))[0]) for name in sources)
 
 
-def _counted(samples: Samples, source: str, since_s: float, until_s: float) -> float:
-    """Return records a source read."""
-    seen = samples.between(-np.inf, until_s)
+def _counted(seen: Samples, source: str, tasks: _Tasks, since_s: float) -> float:
+    """Return records a source read, until the last sample."""
     counter = source_counter(seen, source)
-    times, _, values = seen.grid(source, counter)
-    before = np.flatnonzero(times <= since_s)
-    start = before[-1] if len(before) else 0
-    times, values = times[start:], values[start:]
+    times, subtasks, values = seen.grid(source, counter)
     if len(times) < 2:
         return 0.0
     # A counter kept in state falls back to a checkpoint, so only its ends count.
     if counter == "emitted_records_total":
-        total = np.nansum(values, axis=1)
-        return max(0.0, float(total[-1] - total[0]))
-    return float(np.nansum(increase(times, values)[0]))
+        total = tasks.summed(times, subtasks, values)
+        return max(0.0, float(total[-1] - total[_begin(times, since_s)]))
+    # Each subtask from its own last sample before.
+    begins = np.array([_begin(times[k], since_s) for k in np.isfinite(values).T])
+    order = np.cumsum(np.isfinite(values), axis=0) - 1
+    return float(np.nansum(increase(times, np.where(order >= begins, values, np.nan))[0]))
 
 
 def _latency(spec: JobSpec, inside: Samples) -> Floats:
     """Return the p95 latency of the slowest sink subtask at each sample, (N,) s."""
-    highest: dict[float, float] = {}
-    for vertex in spec.vertices:
-        times, _, values = inside.grid(vertex.name, "latency_p95_ms")
-        for t_s, row in zip(times.tolist(), values, strict=True):
-            known = row[~np.isnan(row)]
-            if len(known):
-                highest[t_s] = max(highest.get(t_s, 0.0), float(known.max()) / 1000)
-    return np.array([highest[t_s] for t_s in sorted(highest)])
+    return slowest(inside, [vertex.name for vertex in spec.vertices])[1]
 
 
 def _waiting(spec: JobSpec, inside: Samples) -> Floats:
     """Return the records in the logs of all sources at each sample, (N,)."""
-    waiting: dict[float, float] = {}
-    for vertex in spec.vertices:
-        times, _, owed = inside.grid(vertex.name, "pending_records")
-        for t_s, row in zip(times.tolist(), owed, strict=True):
-            waiting[t_s] = waiting.get(t_s, 0.0) + float(np.nansum(row))
-    return np.array([waiting[t_s] for t_s in sorted(waiting)])
+    times, owed = grid_of(inside, [vertex.name for vertex in spec.vertices], "pending_records")
+    return np.asarray(np.nansum(side_by_side(times, owed), axis=1))
 
 
 def _taskmanagers(spec: JobSpec, state: Observed) -> float:

@@ -83,15 +83,68 @@ def up_since_s(spec: JobSpec, samples: Samples) -> float:
     """Compute since when tasks are up, from the times that they accumulated.
 
     Returns:
-        Unix seconds; infinite where no task tells its times.
+        Unix seconds, of the task that is up for longest of those sampled first; infinite where no
+        task tells its times.
     """
     found = [math.inf]
     for vertex in spec.vertices:
-        grids = [samples.grid(vertex.name, f"{share}_ms_total") for share in _SHARES]
-        if all(len(times) for times, _, _ in grids):
-            up_ms = sum(float(np.nanmax(values[0])) for _, _, values in grids)
-            found.append(float(grids[0][0][0]) - 1e-3 * up_ms)
+        begun = list(begun_s(samples, vertex.name).values())
+        first_s = min((t_s for t_s, _ in begun), default=math.inf)
+        found += [since_s for t_s, since_s in begun if t_s == first_s]
     return min(found)
+
+
+def begun_s(samples: Samples, vertex: str) -> dict[int, tuple[float, float]]:
+    """Compute when each task of a vertex began, from the times that it had accumulated.
+
+    Busy, idle and backpressured time together are all the time since a task began.
+
+    Returns:
+        By subtask, the time of its first sample and its begin, s; only tasks that tell all three.
+    """
+    firsts: list[dict[int, tuple[float, float]]] = []
+    for share in _SHARES:
+        times, subtasks, values = samples.grid(vertex, f"{share}_ms_total")
+        first: dict[int, tuple[float, float]] = {}
+        for subtask, column in zip(subtasks.tolist(), values.T, strict=True):
+            known = np.flatnonzero(np.isfinite(column))
+            if len(known):
+                first[subtask] = float(times[known[0]]), float(column[known[0]])
+        firsts.append(first)
+    told = set(firsts[0]).intersection(*firsts[1:])
+    found = {}
+    for subtask in sorted(told):
+        t_s = max(first[subtask][0] for first in firsts)
+        if all(first[subtask][0] == t_s for first in firsts):
+            found[subtask] = t_s, t_s - 1e-3 * sum(first[subtask][1] for first in firsts)
+    return found
+
+
+def goes_on(
+    spec: JobSpec, samples: Samples, before: RunningTime, after: RunningTime, scrape_s: float
+) -> bool:
+    """Whether the tasks of one run are those of the run before, which no rescale stopped.
+
+    Then other numbers of tasks show TaskManagers that were not scraped.
+
+    Args:
+        spec: the job.
+        samples: of the later run.
+        before: the earlier run.
+        after: the later run.
+        scrape_s: seconds between two scrapes.
+
+    Returns:
+        True where the clocks of tasks began before, or, without clocks, where records are counted
+        and no count fell.
+    """
+    if after.restarted:
+        return False
+    first = samples.between(after.since_s, after.since_s + 2.0 * scrape_s)
+    up_s = up_since_s(spec, first)
+    if math.isfinite(up_s):
+        return up_s < (before.since_s + before.until_s) / 2
+    return any(np.any(first.grid(v.name, "records_out_total")[2] > 0) for v in spec.vertices)
 
 
 def _begun(times: Floats, counts: Floats, scrape_s: float) -> Floats:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.columns import interval_between
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
 _COUNTED = "records_out_total"
@@ -41,14 +43,34 @@ def interval_of(samples: Samples) -> float:
     """
     for vertex in samples.vertices():
         times, _, values = samples.grid(vertex, _COUNTED)
-        gaps = [np.diff(times[~np.isnan(column)]) for column in values.T]
-        gaps = [one for one in gaps if len(one)]
-        if gaps:
-            return float(np.median(np.concatenate(gaps)))
+        if (np.isfinite(values).sum(axis=0) > 1).any():
+            return interval_between(times, values)
     return float(SAMPLE_S)
 
 
-def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
+Counts = Mapping[tuple[str, int], float]
+"""By vertex and subtask, what its task had counted."""
+
+
+def last_counts(spec: JobSpec, samples: Samples) -> dict[tuple[str, int], float]:
+    """What every subtask had counted at its last sample.
+
+    Returns:
+        By vertex and subtask; those that never reported are not in it.
+    """
+    found = {}
+    for vertex in spec.vertices:
+        _, subtasks, values = samples.grid(vertex.name, _COUNTED)
+        for subtask, column in zip(subtasks.tolist(), values.T, strict=True):
+            known = column[np.isfinite(column)]
+            if len(known):
+                found[vertex.name, subtask] = float(known[-1])
+    return found
+
+
+def running_in(
+    spec: JobSpec, samples: Samples, before: Counts = MappingProxyType({})
+) -> list[RunningTime]:
     """Cut samples where the job was restarted, rescaled, down or not scraped.
 
     Time is divided into cells of two scrape intervals, so that tasks on several TaskManagers, which
@@ -57,6 +79,7 @@ def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
     Args:
         spec: the job.
         samples: samples of the job, of any length.
+        before: what the subtasks had counted before the first sample, as far as it is known.
 
     Returns:
         The parts in order of time, each of two cells or more; none where a vertex never reported.
@@ -71,13 +94,15 @@ def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
     cells = int((last_s - first_s) // cell_s) + 1
     tasks = np.zeros((len(grids), cells), np.int64)
     fell = np.zeros(cells, np.bool_)
-    for row, (times, _, values) in enumerate(grids):
+    for row, (times, subtasks, values) in enumerate(grids):
         at = ((times - first_s) // cell_s).astype(np.int64)
         tasks[row] = _present(at, values, cells)
-        fell[_falls(at, values)] = True
+        name = spec.vertices[row].name
+        earlier = [before.get((name, subtask), -np.inf) for subtask in subtasks.tolist()]
+        fell[_falls(at, values, np.array(earlier))] = True
     # Tasks by vertex and cell; neighbouring cells with the same tasks and no fall are one run.
     found: list[RunningTime] = []
-    before = 0
+    ended = 0
     # A single cell is a rescale in progress, seen half before and half after.
     for begin, end in _alike(tasks, fell):
         if end - begin >= _LEAST_CELLS and (tasks[:, begin] > 0).all():
@@ -89,10 +114,10 @@ def running_in(spec: JobSpec, samples: Samples) -> list[RunningTime]:
                         vertex.name: int(count)
                         for vertex, count in zip(spec.vertices, tasks[:, begin], strict=True)
                     },
-                    restarted=bool(fell[before : begin + 1].any()),
+                    restarted=bool(fell[ended : begin + 1].any()),
                 )
             )
-            before = end
+            ended = end
     return found
 
 
@@ -103,12 +128,12 @@ def _present(at: Ints, values: Floats, cells: int) -> Ints:
     return np.asarray(seen.sum(axis=1), np.int64)
 
 
-def _falls(at: Ints, values: Floats) -> Ints:
+def _falls(at: Ints, values: Floats, before: Floats) -> Ints:
     """Find cells in which a counter is lower than before."""
     found = []
-    for column in values.T:
+    for column, earlier in zip(values.T, before.tolist(), strict=True):
         known = np.flatnonzero(~np.isnan(column))
-        found.append(at[known[1:][np.diff(column[known]) < 0]])
+        found.append(at[known[np.diff(column[known], prepend=earlier) < 0]])
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 

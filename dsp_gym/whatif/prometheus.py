@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from dsp_gym.errors import ConfigError, MetricsError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.metrics.restarts import restart_between, up_since_s
-from dsp_gym.metrics.running import RunningTime, interval_of, running_in
+from dsp_gym.metrics.restarts import goes_on, restart_between, up_since_s
+from dsp_gym.metrics.running import RunningTime, interval_of, last_counts, running_in
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.whatif.history import JobHistory
 from dsp_gym.whatif.sampled_history import Deployed, slots_history
@@ -100,8 +100,11 @@ class _Passing:
         self._spec, self._interval_s = spec, interval_s
         self._next_s = math.inf  # the first slot begins with the first sample of all tasks
         self._carried = Samples.of(())
+        self._counts: dict[tuple[str, int], float] = {}  # at each subtask's last sample
         self._slots: list[SampledSlots] = []
         self._ran: list[RunningTime] = []
+        self._scraped: list[Mapping[str, int]] = []  # tasks of each run that were scraped
+        self._begun = 0  # the first run of these tasks
         self._scrape_s = 0.0
 
     def take(self, samples: Samples) -> None:
@@ -110,8 +113,9 @@ class _Passing:
             return
         self._scrape_s = max(self._scrape_s, interval_of(samples))
         both = self._carried.followed_by(samples)
-        for one in running_in(self._spec, samples):
+        for one in running_in(self._spec, samples, self._counts):
             self._take_run(one, both)
+        self._counts |= last_counts(self._spec, samples)
         whole = int((float(both.t_s[-1]) - self._next_s) / self._interval_s) if self._ran else 0
         if whole > 0:
             stops_s = (one.until_s for one in self._ran)
@@ -123,20 +127,39 @@ class _Passing:
     def _take_run(self, one: RunningTime, samples: Samples) -> None:
         """Take in a run, with the times at which tasks reported last and came up."""
         before = self._ran[-1] if self._ran else None
-        if before is None or one.restarted or one.parallelism != before.parallelism:
-            if before is None:
-                self._next_s = one.since_s
-                up_s = up_since_s(self._spec, samples.between(-math.inf, one.since_s + 1.0))
-                up_s = up_s if math.isfinite(up_s) else -math.inf
-            else:
-                found = restart_between(self._spec, samples, before, one, self._scrape_s)
-                self._ran[-1] = replace(before, until_s=found.stopped_s)
-                up_s = found.up_s
-            one = replace(one, since_s=up_s)
+        scraped = one.parallelism
+        if before is None:
+            self._next_s = one.since_s
+            up_s = up_since_s(self._spec, samples.between(-math.inf, one.since_s + 1.0))
+            one = replace(one, since_s=up_s if math.isfinite(up_s) else -math.inf)
+        elif goes_on(self._spec, samples, before, one, self._scrape_s):
+            one = self._as_before(one)
+        elif one.restarted or one.parallelism != before.parallelism:
+            found = restart_between(self._spec, samples, before, one, self._scrape_s)
+            self._ran[-1] = replace(before, until_s=found.stopped_s)
+            one = replace(one, since_s=found.up_s)
+            self._begun = len(self._ran)
         self._ran.append(one)
+        self._scraped.append(scraped)
+
+    def _as_before(self, one: RunningTime) -> RunningTime:
+        """The same tasks run on: as many as were scraped at once at any time."""
+        known = self._ran[-1].parallelism
+        tasks = {name: max(count, known[name]) for name, count in one.parallelism.items()}
+        same = [replace(run, parallelism=tasks) for run in self._ran[self._begun :]]
+        self._ran[self._begun :] = same
+        return replace(one, parallelism=tasks)
 
     def ended(self) -> tuple[list[SampledSlots], list[Deployed]]:
-        """The slots, and the configurations that were deployed."""
+        """The slots, and the configurations that were deployed.
+
+        Where tasks were not scraped, the load is not known.
+        """
+        for slots in self._slots:
+            ends_s = slots.begin_s + self._interval_s
+            for one, scraped in zip(self._ran, self._scraped, strict=True):
+                if scraped != one.parallelism:
+                    slots.known[(slots.begin_s < one.until_s) & (ends_s > one.since_s)] = False
         return self._slots, _deployed(self._spec, self._ran)
 
 

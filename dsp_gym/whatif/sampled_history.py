@@ -119,7 +119,7 @@ def slots_history(
     """
     edges = np.append(seen.begin_s, seen.begin_s[-1] + interval_s)
     seconds = np.diff(edges)
-    if not seen.emitted.any():
+    if not seen.known.any():
         raise _silent(name, float(edges[-1] - edges[0]))
     tasks, level, running = _configured(spec, deployed, seen.begin_s)
     arrived = np.maximum(seen.emitted + seen.grown, 0.0) / seconds
@@ -127,9 +127,10 @@ def slots_history(
     restarts = _restarts(deployed)
     load = np.where(_struck(restarts, edges), np.nan, load)
     lag_s = seen.pending / np.maximum(load, 0.1 * float(spec.source.rate_per_s))
-    known = [k > 0 and one not in restarts for k, one in enumerate(deployed)]
+    known = np.array([k > 0 and one not in restarts for k, one in enumerate(deployed)])
     down_s = np.array([one.t_s - one.down_since_s for one in deployed])
-    outages = np.where(known & (down_s <= LONGEST_OUTAGE_S), down_s, np.nan)
+    measured = known & (down_s > 0.0) & (down_s <= LONGEST_OUTAGE_S)
+    outages = np.where(measured, down_s, np.nan)
     late = _late(seen, lag_s, float(spec.slo.latency_s))
     return gridded(
         name,
@@ -143,7 +144,9 @@ def slots_history(
             level=level,
             late=_with_outages(late, _down_share(deployed, edges)),
             lag_s=lag_s,
-            pending=np.maximum(seen.pending - seen.grown, 0.0),
+            pending=np.maximum(
+                (seen.pending if spec.source.log else np.nan_to_num(seen.pending)) - seen.grown, 0.0
+            ),
             latency_s=seen.latency_s,
             running_since_s=np.array([one.t_s for one in deployed])[running],
             outage_s=np.where(np.diff(running, prepend=running[0]) > 0, outages[running], np.nan),

@@ -14,6 +14,8 @@ import numpy as np
 
 from dsp_gym.arrays import Bools, Floats
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.columns import interval_between, newest, side_by_side, slowest
+from dsp_gym.metrics.restarts import begun_s
 from dsp_gym.metrics.samples import Samples, source_counter
 
 
@@ -65,7 +67,7 @@ def sampled_slots(spec: JobSpec, samples: Samples, edges: Floats) -> SampledSlot
         times, rises = reading.emitted(source)
         known &= _near(times, edges)
         emitted += rises
-        growth, owed = reading.owed(source, has_log=spec.source.log)
+        growth, owed = reading.owed(source)
         grown += np.nan_to_num(growth)
         pending += owed
 
@@ -122,66 +124,93 @@ class _Reading:
 
     def risen(self, vertex: str, metric: str) -> tuple[Floats, Floats]:
         """Times of a counter (T,), and by how much it rose in each slot (K,); NaN: not told."""
-        times, _, values = self.samples.grid(vertex, metric)
+        times, subtasks, values = self.samples.grid(vertex, metric)
         if len(times) < 2:
             return np.empty(0), np.full(len(self.edges) - 1, np.nan)
-        return times, np.diff(np.interp(self.edges, times, _total(values)))
+        begun = begun_s(self.samples, vertex)
+        usual_s = interval_between(times, values)
+        risen = np.zeros(len(self.edges) - 1)
+        for subtask, column in zip(subtasks.tolist(), values.T, strict=True):
+            known = np.flatnonzero(np.isfinite(column))
+            if not len(known):
+                continue
+            at, counted = times[known], _over_restarts(column[known])
+            is_later = at[0] > times[0] + 1.5 * usual_s
+            if is_later and self._began(vertex, float(at[0]), begun.get(subtask), usual_s):
+                # At zero, after the sample of the others before.
+                at = np.append(times[known[0] - 1], at)
+                counted = np.append(0.0, column[known[0]] + counted)
+            risen += np.diff(np.interp(self.edges, *_to_others(at, counted, times, usual_s)))
+        return times, risen
+
+    def _began(
+        self, vertex: str, at_s: float, told: tuple[float, float] | None, usual_s: float
+    ) -> bool:
+        """Whether a task that is first sampled then began then; else it had not been scraped.
+
+        Where no clock tells, the others of its vertex do, which begin anew with it.
+        """
+        if told is not None:
+            return told[1] >= float(self.samples.t_s[0])
+        times, _, counts = self.samples.grid(vertex, "records_out_total")
+        near = np.abs(times - at_s) <= 1.5 * usual_s
+        held = newest(counts)
+        fell = np.diff(held, axis=0, prepend=held[:1]) < 0
+        return bool(fell[near].any())
 
     def emitted(self, source: str) -> tuple[Floats, Floats]:
         """The same of the records that a source reads; 0 where it reports none."""
         times, rises = self.risen(source, source_counter(self.samples, source))
         return times, np.nan_to_num(rises)
 
-    def owed(self, source: str, *, has_log: bool) -> tuple[Floats, Floats]:
+    def owed(self, source: str) -> tuple[Floats, Floats]:
         """By how much a source's log grew in each slot, and what it held at the end."""
         at, _, values = self.samples.grid(source, "pending_records")
         if not len(at):
-            unknown = np.full(len(self.edges) - 1, np.nan if has_log else 0.0)
+            unknown = np.full(len(self.edges) - 1, np.nan)
             return unknown, unknown
-        waiting = np.interp(self.edges, at, np.nansum(values, axis=1))
+        waiting = np.interp(self.edges, at, np.nansum(side_by_side(at, values), axis=1))
         return np.diff(waiting), waiting[1:]
 
     def busy(self, vertex: str) -> Floats:
         """Busy share: of the accumulated times, else of the gauge."""
         times, _, values = self.samples.grid(vertex, "busy_ms_total")
         if len(times) > 1:
-            tasks = _slot_means(times, np.isfinite(values).sum(axis=1).astype(float), self.edges)
+            there = np.isfinite(side_by_side(times, values)).sum(axis=1).astype(float)
+            tasks = _slot_means(times, there, self.edges)
             seconds = np.diff(self.edges)
-            rises = np.diff(np.interp(self.edges, times, _total(values)))
+            _, rises = self.risen(vertex, "busy_ms_total")
             return np.asarray(np.clip(rises * 1e-3 / (seconds * np.maximum(tasks, 1.0)), 0.0, 1.0))
         times, _, values = self.samples.grid(vertex, "busy_ms_per_s")
-        return np.asarray(np.clip(_slot_means(times, _row_means(values), self.edges) * 1e-3, 0, 1))
+        means = _row_means(side_by_side(times, values))
+        return np.asarray(np.clip(_slot_means(times, means, self.edges) * 1e-3, 0, 1))
 
     def latency(self, vertices: Sequence[str], bound_s: float) -> tuple[Floats, Floats]:
         """Mean p95 latency of the slowest sink, and the late share of the samples."""
-        highest: dict[float, float] = {}
-        for vertex in vertices:
-            times, _, values = self.samples.grid(vertex, "latency_p95_ms")
-            told = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
-            for t_s, value in zip(times.tolist(), told.tolist(), strict=True):
-                if value > -math.inf:
-                    highest[t_s] = max(highest.get(t_s, 0.0), value / 1000)
-        when = np.array(sorted(highest))
-        seen = np.array([highest[t_s] for t_s in when.tolist()])
+        when, seen = slowest(self.samples, vertices)
         late = (seen > bound_s).astype(float)
         return _slot_means(when, seen, self.edges), _slot_means(when, late, self.edges)
 
 
-def _total(values: Floats) -> Floats:
-    """Counters over restarts and over all subtasks, (T,); a subtask that is gone stays counted."""
-    total = np.zeros(len(values))
-    for column in values.T:
-        known = np.flatnonzero(np.isfinite(column))
-        if not len(known):
-            continue
-        series = column[known]
-        steps = np.diff(series, prepend=series[0])
-        risen = np.cumsum(np.where(steps < 0, series, steps))
-        # A subtask that appears later begins at zero: what it counted by then is its own.
-        first = series[0] if known[0] > 0 else 0.0
-        held = np.searchsorted(known, np.arange(len(values)), side="right")
-        total += np.where(held > 0, first + risen[np.maximum(held - 1, 0)], 0.0)
-    return total
+def _over_restarts(told: Floats) -> Floats:
+    """What one counter rose by since its first sample; one that falls began again at zero."""
+    steps = np.diff(told, prepend=told[0])
+    return np.cumsum(np.where(steps < 0, told, steps))
+
+
+def _to_others(at: Floats, counted: Floats, times: Floats, usual_s: float) -> tuple[Floats, Floats]:
+    """Prolong the count of a subtask to the first and last sample of others, less than one away."""
+    if len(at) < 2:
+        return at, counted
+    if 0.0 < at[0] - times[0] < usual_s:
+        slope = (counted[1] - counted[0]) / (at[1] - at[0])
+        counted = np.append(counted[0] - slope * (at[0] - times[0]), counted)
+        at = np.append(times[0], at)
+    if 0.0 < times[-1] - at[-1] < usual_s:
+        slope = (counted[-1] - counted[-2]) / (at[-1] - at[-2])
+        counted = np.append(counted, counted[-1] + slope * (times[-1] - at[-1]))
+        at = np.append(at, times[-1])
+    return at, counted
 
 
 def _row_means(values: Floats) -> Floats:

@@ -196,5 +196,57 @@ def test_what_arrives_is_told_sample_by_sample_whether_the_job_keeps_up_or_not()
     told = arrivals_of(SPEC, Samples.of(rows), 6.0, 21.0)
     assert told == [(5.0, 0.0), (10.0, 500.0), (15.0, 1000.0), (20.0, 1500.0)]
     silent = [row for row in rows if not (row[0] == 15.0 and row[2] == 1)]
-    assert arrivals_of(SPEC, Samples.of(silent), 6.0, 21.0)[2:] == [(15.0, 500.0), (20.0, 1500.0)]
+    # One of two subtasks is not sampled: it counts what it did last.
+    assert arrivals_of(SPEC, Samples.of(silent), 6.0, 21.0)[2:] == [(15.0, 750.0), (20.0, 1500.0)]
     assert arrivals_of(SPEC, Samples.of([]), 6.0, 21.0) == []
+
+
+def scraped(scrape_s, managers, per_s=500.0, owed=1000.0, tasks=4, missed=(), until_s=400.0):
+    """A source whose subtasks run on several TaskManagers, each scraped at times of its own."""
+    rows = []
+    for task in range(tasks):
+        offset_s = scrape_s * (task % managers) / managers
+        for t in np.arange(offset_s, until_s, scrape_s).tolist():
+            if (task, t) not in missed:
+                rows += [
+                    (t, "source", task, "records_in_total", 1e6 + per_s * t),
+                    (t, "source", task, "emitted_records_total", 1e6 + per_s * t),
+                    (t, "source", task, "pending_records", owed),
+                ]
+    return rows
+
+
+@pytest.mark.parametrize("counter", ["emitted_records_total", "records_in_total"])
+@pytest.mark.parametrize("scrape_s", [5.0, 15.0, 30.0, 60.0])
+@pytest.mark.parametrize("managers", [1, 2, 4])
+def test_no_record_is_lost_however_scrapes_of_taskmanagers_are_spread(counter, scrape_s, managers):
+    rows = [row for row in scraped(scrape_s, managers) if row[3] in (counter, "pending_records")]
+    spans = [(a, a + 60.0) for a in (120.0, 180.0, 240.0, 300.0)]
+    told = [of([seen(a), seen(b)], rows, a, b) for a, b in spans]
+    assert [one["arrived"] for one in told] == pytest.approx([4 * 500.0 * 60] * 4)
+    assert [one["processed"] for one in told] == pytest.approx([4 * 500.0 * 60] * 4)
+    assert [one["pending"] for one in told] == [4000.0] * 4
+
+
+def test_arrivals_of_an_interval_begin_where_those_of_the_last_one_ended():
+    samples, history = Samples.of(scraped(15.0, 4)), [seen(0.0), seen(400.0)]
+    told = [arrivals_of(SPEC, samples, a, a + 60.0, history) for a in (120.0, 180.0, 240.0)]
+    assert [one[-1][1] for one in told] == pytest.approx([4 * 500.0 * 60] * 3)
+
+
+@pytest.mark.parametrize("missed", [(), ((3, 171.25),)])
+def test_a_scrape_that_was_missed_makes_no_records_and_loses_none(missed):
+    rows = scraped(15.0, 4, missed=missed)
+    told = [of([seen(a), seen(a + 60.0)], rows, a, a + 60.0) for a in (120.0, 180.0)]
+    assert sum(one["arrived"] for one in told) == pytest.approx(4 * 500.0 * 120)
+    assert [one["pending"] for one in told] == [4000.0, 4000.0]
+
+
+def test_what_subtasks_owed_that_a_rescale_removed_others_owe():
+    before = [row for row in scraped(5.0, 2) if row[0] <= 150.0]
+    after = [row for row in scraped(5.0, 2, owed=2000.0, tasks=2) if row[0] > 155.0]
+    counts = [row for row in (*before, *after) if row[3] != "emitted_records_total"]
+    fewer = seen(180.0, since_s=153.0, outage_s=3.0, parallelism=RUNNING | {"source": 2})
+    told = of([seen(120.0), fewer], counts, 120.0, 180.0)
+    assert told["pending"] == 4000.0
+    assert told["arrived"] == told["processed"] > 0

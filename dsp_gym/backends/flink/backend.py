@@ -25,8 +25,9 @@ from dsp_gym.metrics.window import Observed, WindowConfig, snapshot_of
 _LATE_S = 3 * SAMPLE_S
 """A job that has run so much longer than its stabilization should have been sampled."""
 
-_BEFORE_S = 4.0 * SAMPLE_S
-"""How long before an interval its first counts are looked for; scrapes may be missed."""
+_BEFORE_S = 150.0
+"""How long before an interval its first counts are looked for: two scrapes a minute apart, and more
+where one was missed."""
 
 _STANDS_S = 1.0
 """How long the look that ends an interval stands for the snapshot of the next decision."""
@@ -122,7 +123,7 @@ class FlinkCollector:
         if look.failure is not None:
             raise look.failure
         history = [*history, self._history[-1]]
-        self.arrivals = arrivals_of(self.spec, look.samples, since_s, until_s)
+        self.arrivals = arrivals_of(self.spec, look.samples, since_s, until_s, history)
         return measured_outcome(
             self.spec, look.samples, history, since_s, until_s, rescales=rescales
         )

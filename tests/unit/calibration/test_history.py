@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 
 from dsp_gym.calibration.datasets import steady_parts
-from dsp_gym.calibration.history import MOST_PARTS, not_identifiable, thinned
+from dsp_gym.calibration.history import (
+    MOST_PARTS,
+    measured_history,
+    not_identifiable,
+    thinned,
+)
 from dsp_gym.calibration.observations import SteadyPart
 from dsp_gym.job.spec import JobSpec
+from tests.scraped_managers import ALWAYS, HOUR_S, PER_S, SPEC, Fetched, managed
 from tests.simulating import line
 
 
@@ -83,3 +89,21 @@ def test_a_job_with_time_left_or_without_a_backlog_is_not():
         (found,) = parts(one, one)
         assert not found.saturated
         assert "capacity" in kinds(line(), found)
+
+
+def measured(*managers):
+    fetched = Fetched(managed(*managers), HOUR_S)
+    return measured_history(fetched, SPEC, 3 / 24, now_s=3 * HOUR_S)
+
+
+def test_a_taskmanager_that_is_not_scraped_is_no_configuration_and_no_rescale():
+    found = measured((ALWAYS, ()), (ALWAYS, ((4200.0, 4800.0),)))
+    assert {tuple(part.parallelism.values()) for part in found.seen} == {(2, 2, 2)}
+    assert {round(part.rate_per_s) for part in found.seen} == {round(2 * PER_S)}
+    assert found.rescale.outage_s is None
+
+
+def test_a_restart_between_two_chunks_is_told():
+    runs = ((-5000.0, 3595.0), (3605.0, math.inf))
+    found = measured((runs, ()), (runs, ()))
+    assert [one.kind for one in found.problems if one.kind == "restarts"] == ["restarts"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsp_gym.metrics.restarts import restart_between
+from dsp_gym.metrics.restarts import restart_between, up_since_s
 from dsp_gym.metrics.running import interval_of, running_in
 from dsp_gym.metrics.samples import Samples
 from tests.simulating import line
@@ -64,3 +64,12 @@ def test_without_accumulated_times_an_outage_is_known_to_a_scrape():
 
 def test_scrapes_as_close_as_a_recording_s_count_from_the_last_one():
     assert 4.0 <= outage(scraped(4.0, 5.0)) <= 4.0 + 5.0
+
+
+def test_tasks_that_are_busy_in_turn_are_up_no_longer_than_each_of_them():
+    series = {}
+    for vertex in line().vertices:
+        for task, busy in ((0, 0.9), (1, 0.1)):
+            for share, part in (("busy", busy), ("idle", 1 - busy), ("backpressured", 0.0)):
+                series[vertex.name, task, f"{share}_ms_total"] = [110.0], [10_000.0 * part]
+    assert up_since_s(line(), Samples.of_series(series)) == pytest.approx(100.0)

@@ -230,3 +230,14 @@ def test_gaps_at_the_ends_stay():
     load = np.array([np.nan, 1.0, np.nan, 3.0, np.nan])
     assert bridged(load, 60)[1:4].tolist() == [1.0, 2.0, 3.0]
     assert np.isnan(bridged(load, 60)[[0, 4]]).all()
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_lateness_that_nothing_tells_is_not_known(log):
+    source = SPEC.source.model_copy(update={"log": log})
+    spec = SPEC.model_copy(update={"source": source})
+    samples = Samples.of_series({(SOURCE, 0, "records_out_total"): counted(TIMES)})
+    found = measured_history("q1", spec, samples, [deployed(0.0, 2)], 60, until_s=1200.0)
+    assert np.isnan(found.late).all()
+    assert np.isnan(found.lag_s).all()
+    assert found.load_per_s == pytest.approx(100.0)
