@@ -14,6 +14,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.spec import Vertex
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status, unknown_snapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.running import interval_of
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
 _SHARES = ("busy", "backpressured", "idle")
@@ -27,7 +28,10 @@ _TASKMANAGER = (
 )
 
 FRESH_S = 4 * SAMPLE_S
-"""Age beyond which gauges and counters are left out of a snapshot, s."""
+"""Age beyond which values are left out of a snapshot, s; more where scrapes are rarer."""
+
+_FRESH = 1.5
+"""The same in scrape intervals: a scrape comes a little late, and none is waited for in vain."""
 
 _LEAST_COVERED = 0.5
 """Share of the best covered vertex' time below which a vertex counts as one that does not report.
@@ -159,7 +163,8 @@ def _measure(
     # One sample before the window: its first increase starts there.
     recent = since_restart.between(settled_s - SAMPLE_S, t_s)
     inside = recent.between(settled_s, t_s)
-    fresh = since_restart.between(t_s - FRESH_S, t_s)
+    fresh_s = max(FRESH_S, _FRESH * interval_of(since_restart))
+    fresh = since_restart.between(t_s - fresh_s, t_s)
     seen.counted_s[row] = _counted_s(fresh, [v.name for v in vertices if v.kind == "source"])
     for name in _TASKMANAGER:
         getattr(seen, name)[row] = _newest(fresh, "", name, np.mean)
@@ -169,7 +174,10 @@ def _measure(
     tasks = [running.get(v.name, parallelism[i]) for i, v in enumerate(vertices)]
     has_ended = [count == 0 for count in tasks]
     covered_s = np.array(
-        [_covered_s(inside, v.name, tasks[i], settled_s, t_s) for i, v in enumerate(vertices)]
+        [
+            _covered_s(inside, v.name, tasks[i], (settled_s, t_s), fresh_s)
+            for i, v in enumerate(vertices)
+        ]
     )
     means = [
         _means(recent, inside, v.name, v.kind == "source", tasks[i]) for i, v in enumerate(vertices)
@@ -218,14 +226,15 @@ def _is_whole(subtasks: NDArray[np.int32], parallelism: int) -> bool:
 
 
 def _covered_s(
-    inside: Samples, vertex: str, parallelism: int, since_s: float, until_s: float
+    inside: Samples, vertex: str, parallelism: int, span: tuple[float, float], fresh_s: float
 ) -> float:
     """Return the seconds of (since, until] between samples of every subtask of a vertex.
 
     Counters go on through lost samples: two known ones give the rate of all the time between. So
-    holes are where none is known for longer than `FRESH_S` at one of the ends; a sample covers the
+    holes are where none is known for longer than `fresh_s` at one of the ends; a sample covers the
     `SAMPLE_S` before it.
     """
+    since_s, until_s = span
     for metric in ("busy_ms_total", "busy_ms_per_s", "records_in_total", "records_out_total"):
         times, subtasks, values = inside.grid(vertex, metric)
         if values.size:
@@ -238,7 +247,7 @@ def _covered_s(
         if not len(known):
             return 0.0
         ends = np.array([known[0] - since_s, until_s - known[-1]])
-        holes = max(holes, float((ends[ends > FRESH_S] - SAMPLE_S).sum()))
+        holes = max(holes, float((ends[ends > fresh_s] - SAMPLE_S).sum()))
     return max(0.0, until_s - since_s - holes)
 
 

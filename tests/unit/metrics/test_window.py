@@ -261,6 +261,20 @@ def test_values_that_are_not_fresh_are_not_shown_as_of_now():
     assert seen.get("window_fill") == pytest.approx(40 / 60)
 
 
+@pytest.mark.parametrize("step", [15, 30, 60])
+@pytest.mark.parametrize("age", [0.0, 0.3, 0.6, 0.95])
+def test_a_job_that_is_scraped_rarely_is_seen_whenever_it_is_looked_at(step, age):
+    window = WindowConfig(window_s=180, stabilization_s=30)
+    scrapes = np.arange(0.0, NOW + step + 1.0, step).tolist()
+    waiting = [(t, "source", 0, "pending_records", 40.0) for t in scrapes]
+    made = [(t - age * step, *rest) for t, *rest in [*rows(until=NOW + step, step=step), *waiting]]
+    made = [row for row in made if row[0] <= NOW]
+    seen = snapshot(made, window=window)
+    assert seen.get("window_fill") == 1
+    assert seen.vertex("source", "pending_records") == 40.0
+    assert seen.vertex("map", "records_in_per_s") == pytest.approx(2 * RATES["map"])
+
+
 def test_subtasks_sampled_at_different_instants_are_summed():
     """Two TaskManagers are not scraped at one time."""
     shifted = [
