@@ -150,7 +150,7 @@ def observed_job(history: JobHistory, model: PolicyRun, at: Ints) -> ObservedJob
     return ObservedJob(
         days=history.days,
         coverage=history.coverage,
-        held=0 if history.watched is None else history.watched.held,
+        held=0 if history.watched is None else len(history.watched.held_s),
         cost_per_month=per_month * _over(spent[cost], seconds[cost]),
         model_cost_per_month=per_month * _over(said["cost"][cost], said["seconds"][cost]),
         late=_over(late_s[late], seconds[late]) if late.any() else None,

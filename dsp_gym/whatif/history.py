@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -39,8 +40,45 @@ class Decided:
     memory_level: Ints
     proposed: Ints  # (K, V) parallelism before them
     asked: Bools  # (K,)
-    trips: Mapping[str, int]  # times a guardrail stepped in, by guardrail
-    failures: Mapping[str, int]  # by cause
+    trips_s: Mapping[
+        str, Floats
+    ]  # begins of the slots in which a guardrail stepped in, by its name
+    failures_s: Mapping[str, Floats]  # and of those in which the policy failed, by cause
+
+    @property
+    def trips(self) -> dict[str, int]:
+        """How often each guardrail stepped in."""
+        return {name: len(times) for name, times in self.trips_s.items()}
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How often the policy failed, by cause."""
+        return {cause: len(times) for cause, times in self.failures_s.items()}
+
+    def since(self, begin_s: float, kept: Bools) -> Decided:
+        """Keep the decisions of the last slots.
+
+        Args:
+            begin_s: when these begin, s.
+            kept: (K,) whether a slot is one of them.
+
+        Returns:
+            The decisions, trips and failures from that moment on.
+        """
+        return Decided(
+            parallelism=self.parallelism[kept],
+            memory_level=self.memory_level[kept],
+            proposed=self.proposed[kept],
+            asked=self.asked[kept],
+            trips_s=_from(begin_s, self.trips_s),
+            failures_s=_from(begin_s, self.failures_s),
+        )
+
+
+def _from(begin_s: float, moments: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The moments from `begin_s` on; without the names that have none."""
+    later = {name: times[times >= begin_s] for name, times in moments.items()}
+    return {name: times for name, times in later.items() if len(times)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +87,20 @@ class WatchedPolicy:
 
     config: RunConfig
     decided: Mapping[str, Decided]
-    held: int  # slots without a snapshot or an answer; the journal has the reason
+    held_s: Floats  # when a slot had no snapshot or no answer; the journal has the reason
+
+    def since(self, begin_s: float, kept: Bools) -> WatchedPolicy:
+        """Keep what was recorded in the last slots.
+
+        Args:
+            begin_s: when these begin, s.
+            kept: (K,) whether a slot is one of them.
+
+        Returns:
+            The same run from that moment on.
+        """
+        decided = {name: one.since(begin_s, kept) for name, one in self.decided.items()}
+        return WatchedPolicy(self.config, decided, self.held_s[self.held_s >= begin_s])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,24 +329,45 @@ def bridged(load_per_s: Floats, interval_s: int) -> Floats:
 
 
 def since(history: JobHistory, days: float) -> JobHistory:
-    """The last days of a history.
+    """The last days of a history, with the decisions beside the job.
+
+    Args:
+        history: of the job.
+        days: counted back from its end.
 
     Returns:
-        A copy; with a note where the history is shorter than asked.
+        A copy; with a note where the load is known for less time than was asked for.
     """
+    if len(history):
+        history = _cut(history, history.t_s[-1] + history.interval_s - days * DAY_S)
     known = float(np.isfinite(history.arrived).sum() * history.interval_s / DAY_S)
-    if known < days * 0.98:
-        have = f"{known:.1f} days" if known >= 1 else f"{24 * known:.1f} hours"
-        told = f"{days:g} days were asked for, the load of {have} is known"
-        return replace(history, notes=(*history.notes, told))
-    kept = history.t_s >= history.t_s[-1] + history.interval_s - days * DAY_S
-    cut = {
+    if known >= days * 0.98:
+        return history
+    told = f"{days:g} days were asked for, the load of {_time_text(known)} is known"
+    return replace(history, notes=(*history.notes, told))
+
+
+def _cut(history: JobHistory, begin_s: float) -> JobHistory:
+    """The slots that begin at `begin_s` or later."""
+    kept = history.t_s >= begin_s
+    if kept.all():
+        return history
+    cut: dict[str, Any] = {
         one.name: value[kept]
         for one in fields(history)
         if isinstance(value := getattr(history, one.name), np.ndarray)
     }
     arrivals = tuple(one for one, keep in zip(history.arrivals, kept, strict=False) if keep)
-    return replace(history, **cut, arrivals=arrivals)
+    watched = None if history.watched is None else history.watched.since(begin_s, kept)
+    return replace(history, **cut, arrivals=arrivals, watched=watched)
+
+
+def _time_text(days: float) -> str:
+    """Days, or hours or minutes where they are less than one."""
+    if days >= 1:
+        return f"{days:.1f} days"
+    hours = 24 * days
+    return f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
 
 
 def distinct(histories: Sequence[JobHistory]) -> tuple[JobHistory, ...]:

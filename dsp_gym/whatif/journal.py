@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +64,7 @@ class ObservedRun:
         Floats  # (N, 2) of stops by the actuator: when they were complete, and their seconds
     )
     decided: Mapping[str, Decided]
-    held: int  # slots without a snapshot or an answer; the journal has the reason
+    held_s: Floats  # when a slot had no snapshot or no answer; the journal has the reason
     interval_s: float  # between decisions
     configuration: Mapping[str, object] | None  # of the run, where the journal holds it
     simulated: bool = False  # whether the job was one
@@ -217,8 +216,8 @@ class _Reading:
         self.slots: _Slots | None = None
         """The newest slot's; None before the first."""
         self._kept: dict[tuple[str, ...], _Slots] = {}
-        self._failures: dict[str, Counter[str]] = {}
-        self._held = 0
+        self._failures: dict[str, dict[str, array[float]]] = {}  # by policy and cause
+        self._held = array("d")
         self._configuration: Mapping[str, object] | None = None
         self._simulated = False
         self._currencies: dict[str, None] = {}
@@ -243,12 +242,14 @@ class _Reading:
         elif entry.kind == "actuation" and body.get("event") == "savepoint":
             self._savepoints.append((entry.t_s, float(body["seconds"])))
         elif entry.kind == "actuation" and body.get("event") == "decided":
-            self._held += body.get("held") is not None
+            if body.get("held") is not None:
+                self._held.append(entry.t_s)
         elif entry.kind == "error" and body.get("stage") == "policy" and entry.policy is not None:
-            causes = self._failures.setdefault(entry.policy, Counter())
-            causes[str(body.get("cause"))] += 1
+            causes = self._failures.setdefault(entry.policy, {})
+            times = causes.setdefault(str(body.get("cause")), array("d"))
+            times.append(entry.t_s if slots is None else slots.begun_s)
         elif entry.kind == "error" and body.get("stage") == "collector":
-            self._held += 1
+            self._held.append(entry.t_s)
 
     def run(self, job: str) -> ObservedRun:
         """The observed run; slots of another graph than the last one's are left out.
@@ -278,10 +279,10 @@ class _Reading:
             arrivals=tuple(slots.arrivals[k] for k in order),
             savepoints=np.array(self._savepoints, np.float64).reshape(-1, 2),
             decided={
-                policy: slots.decided(policy, order, self._failures.get(policy))
+                policy: slots.decided(policy, order, self._failures.get(policy, {}))
                 for policy in slots.policies(order)
             },
-            held=self._held,
+            held_s=np.array(self._held, np.float64),
             # In whole seconds, as it is configured: it must not change with every decision.
             interval_s=max(1.0, round(float(np.median(steps)))) if len(steps) else 60.0,
             configuration=self._configuration,
@@ -308,6 +309,11 @@ class _Slots:
         self._of_vertices = {name: array("d") for name in of_vertices}
         self._decisions: dict[str, _Decisions] = {}
         self._asked = 0  # policies, of the newest slot
+
+    @property
+    def begun_s(self) -> float:
+        """When the newest slot began, s."""
+        return self._of_job["t_s"][-1]
 
     def see(self, body: Body) -> None:
         """Begin a slot with its snapshot."""
@@ -360,24 +366,25 @@ class _Slots:
         first = {name: found.first(rank) for name, found in self._decisions.items()}
         return sorted(first, key=lambda name: first[name])
 
-    def decided(self, policy: str, order: Ints, failures: Counter[str] | None) -> Decided:
+    def decided(self, policy: str, order: Ints, failures: Mapping[str, Sequence[float]]) -> Decided:
         """One policy's decisions on all slots, in the given order."""
         found = self._decisions[policy]
         parallelism, level, proposed = found.tasks(len(order), len(self.names))[:, order]
-        trips: Counter[str] = Counter()
+        trips: dict[str, list[float]] = {}
         last_s: dict[str, float] = {}
         t_s = self.of_job("t_s")
         for slot in order.tolist():
             for name in found.trips.get(slot, ()):
-                trips[name] += t_s[slot] - last_s.get(name, -math.inf) >= TRIP_REST_S
+                if t_s[slot] - last_s.get(name, -math.inf) >= TRIP_REST_S:
+                    trips.setdefault(name, []).append(t_s[slot])
                 last_s[name] = t_s[slot]
         return Decided(
             parallelism,
             level,
             proposed,
             asked=found.asked(len(order))[order],
-            trips=dict(trips),
-            failures=dict(failures or {}),
+            trips_s={name: np.array(times) for name, times in trips.items()},
+            failures_s={cause: np.array(times) for cause, times in failures.items()},
         )
 
 

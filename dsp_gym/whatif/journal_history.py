@@ -88,7 +88,7 @@ def history_of_run(run: ObservedRun, place: str | Path, spec: JobSpec | None = N
         simulated=run.simulated,
         notes=tuple(run.notes()),
         is_dated=not run.simulated,
-        watched=None if config is None else WatchedPolicy(config, _decided(run, order), run.held),
+        watched=None if config is None else WatchedPolicy(config, _decided(run, order), run.held_s),
     )
     return history if config is None else replace(history, window=config.window)
 

@@ -57,7 +57,7 @@ def judged(history: JobHistory, replay: JobReplay, policy: str, terms: VerdictTe
         latency_p95_s=own.latency_p95_s,
         rescales_per_day=float(86_400 * own.of("rescales").sum() / own.of("seconds").sum()),
         agreement=None if decided is None else _agreement(history, decided),
-        trips={} if decided is None else dict(decided.trips),
+        trips={} if decided is None else decided.trips,
         verdict=word,
         reasons=reasons,
         assumed=tuple(_assumed(history, replay, policy, figures, word, terms)),

@@ -21,7 +21,7 @@ from dsp_gym.job.catalog import load_job
 from dsp_gym.records.journal import Journal, read
 from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.fleet_page import write_report
-from dsp_gym.whatif.history import Decided
+from dsp_gym.whatif.history import Decided, since
 from dsp_gym.whatif.journal import read_run
 from dsp_gym.whatif.journal_history import history_of_run, journal_histories
 from dsp_gym.whatif.result import Ranged, Trust
@@ -124,6 +124,42 @@ def test_a_guardrail_steps_in_anew_after_an_hour_without(tmp_path):
             journal.append("snapshot", 0.0, "q", None, _snapshot(1800.0 * slot, {"a": 1}))
             journal.append("guard", 0.0, "q", "p", _guard({"a": 2}, *guardrails))
     assert read_run(tmp_path, "q").decided["p"].trips == {"floor": 3, "limit": 2}
+
+
+def test_trips_failures_and_held_slots_before_the_last_days_do_not_count(tmp_path):
+    trips = [("floor",), (), ("limit",), (), ("floor",), (), ("limit", "floor")]
+    with Journal(tmp_path) as journal:
+        for slot, guardrails in enumerate(trips):
+            t_s = 1800.0 * slot
+            journal.append("snapshot", t_s, "q", None, _snapshot(t_s, {"a": 1}))
+            journal.append("guard", t_s + 1, "q", "p", _guard({"a": 2 + slot}, *guardrails))
+            body = {"stage": "policy", "cause": "late" if slot == 4 else "raised"}
+            if slot < 5:
+                journal.append("error", t_s + 1, "q", "p", body)
+            held = None if slot % 2 else "no answer"
+            journal.append("actuation", t_s + 2, "q", None, {"event": "decided", "held": held})
+    found = read_run(tmp_path, "q")
+    assert len(found.held_s) == 4
+    begin_s = 4 * 1800.0
+    last = found.decided["p"].since(begin_s, found.t_s >= begin_s)
+    assert last.parallelism.tolist() == last.proposed.tolist() == [[6], [7], [8]]
+    assert last.asked.tolist() == [True, True, True]
+    assert last.trips == {"floor": 2, "limit": 1}
+    assert last.failures == {"late": 1}
+
+
+def test_the_last_hour_of_a_journal_is_judged_by_its_own_decisions(journals):
+    (whole,) = journal_histories(journals["justin"])
+    hour = since(whole, 1 / 24)
+    assert len(hour) == 60
+    assert hour.watched.held_s.tolist() == [t for t in whole.watched.held_s if t >= hour.t_s[0]]
+    for policy, decided in hour.watched.decided.items():
+        before = whole.watched.decided[policy]
+        assert np.array_equal(decided.parallelism, before.parallelism[-60:])
+        assert np.array_equal(decided.memory_level, before.memory_level[-60:])
+    claims = {one.policy: one for one in judged(hour).jobs[0].claims}
+    assert claims["justin"].agreement > 0.9  # it acted
+    assert all(sum(one.trips.values()) <= 1 for one in claims.values())
 
 
 def test_a_journal_whose_graph_and_clock_changed_is_read_in_the_order_of_time(tmp_path):
@@ -285,7 +321,8 @@ LATE = observed(days=0.08, late=1.0, model_late=1.0)
 
 def beside(**failures) -> Decided:
     none = np.zeros((240, 1), np.int64)
-    return Decided(none, none, none, np.ones(240, np.bool_), {}, failures)
+    failures_s = {cause: np.arange(float(times)) for cause, times in failures.items()}
+    return Decided(none, none, none, np.ones(240, np.bool_), {}, failures_s)
 
 
 def verdict(figures, seen, decided=None, **gate):

@@ -164,7 +164,8 @@ def test_trips_and_failures_beside_the_job_speak_against_a_policy(trips, failure
 
     asked = np.ones(100, np.bool_)
     none = np.zeros((100, 1), np.int64)
-    decided = Decided(none, none, none, asked, trips, failures)
+    times_s = [{name: np.arange(float(n)) for name, n in one.items()} for one in (trips, failures)]
+    decided = Decided(none, none, none, asked, *times_s)
     assert claim("ds2", GOOD, observed(days=7.0), decided).verdict == word
 
 

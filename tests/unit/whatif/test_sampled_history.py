@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -224,6 +225,17 @@ def test_less_history_than_asked_is_said():
     short = since(history(), 1.0)
     assert short.days == pytest.approx(1.0)
     assert not short.notes
+
+
+def test_the_last_days_are_cut_whatever_is_known_of_those_before():
+    one = history(days=4.0)
+    dark = one.arrived.copy()
+    dark[: 3 * 288] = np.nan  # of the last day everything is known
+    cut = since(dataclasses.replace(one, arrived=dark), 2.0)
+    assert cut.days == pytest.approx(2.0)
+    assert cut.notes == ("2 days were asked for, the load of 1.0 days is known",)
+    (minutes,) = since(dataclasses.replace(one, arrived=np.nan * dark), 2.0).notes
+    assert minutes == "2 days were asked for, the load of 0 minutes is known"
 
 
 def test_gaps_at_the_ends_stay():

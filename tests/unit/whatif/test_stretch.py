@@ -39,7 +39,7 @@ def run(**changed) -> ObservedRun:
         running_since_s=np.full(SLOTS, 0.0), outage_s=np.full(SLOTS, np.nan),
         pending=np.tile([0.0, np.nan, np.nan], (SLOTS, 1)), state_mib=np.full((SLOTS, 3), np.nan),
         outcome=outcome, age_s=np.zeros(SLOTS), arrivals=(np.empty((0, 2)),) * SLOTS, decided={},
-        savepoints=np.empty((0, 2)), held=0, interval_s=INTERVAL_S, configuration=None,
+        savepoints=np.empty((0, 2)), held_s=np.empty(0), interval_s=INTERVAL_S, configuration=None,
     )  # fmt: skip
     return replace(whole, **changed)
 
