@@ -176,8 +176,11 @@ def _alive(samples: Samples, place: str, newest_s: float) -> int:
     times, _, values = samples.grid(place, "records_out_total")
     if not len(times):
         return 0
-    last = np.array([times[np.isfinite(column)][-1] for column in values.T])
-    gap = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    own = [times[np.isfinite(column)] for column in values.T]
+    last = np.array([moments[-1] for moments in own])
+    # Of one subtask each: TaskManagers are scraped at different moments.
+    gaps = np.concatenate([np.diff(moments) for moments in own])
+    gap = float(np.median(gaps)) if len(gaps) else 0.0
     return int((last >= newest_s - max(_LEAST_ALIVE_S, 2.5 * gap)).sum())
 
 

@@ -97,6 +97,45 @@ def test_what_was_waiting_at_the_first_look_is_no_part_of_the_load(pending, arri
     assert job.vertices[0].arriving_per_s == pytest.approx(arriving_per_s)
 
 
+class ScrapedInTurn(Scraped):
+    """A Prometheus that scrapes the TaskManagers, one subtask each, at different moments."""
+
+    def __init__(self, scrape_s: float, subtasks: int, ended: int = 0) -> None:
+        super().__init__(stream=NOW_S)
+        self.scrape_s, self.subtasks, self.ended = scrape_s, subtasks, ended
+
+    def of_job(
+        self, job_id: str, job_name: str, since_s: float, until_s: float
+    ) -> tuple[list[Task], Samples, set[str]]:
+        rows = []
+        for subtask in range(self.subtasks):
+            begin_s = since_s + self.scrape_s * subtask / self.subtasks
+            ends_s = until_s - (200.0 if subtask >= self.subtasks - self.ended else 0.0)
+            moments = [begin_s + self.scrape_s * k for k in range(int(300 / self.scrape_s))]
+            rows += [
+                (t_s, "0", subtask, f"records_{way}_total", 10.0 * (t_s - since_s))
+                for t_s in moments
+                if t_s <= ends_s
+                for way in ("in", "out")
+            ]
+        return [Task("stream", "Source: stream")], Samples.of(rows), set()
+
+
+@pytest.mark.parametrize("scrape_s", [5.0, 15.0, 30.0, 60.0])
+@pytest.mark.parametrize("subtasks", [1, 4, 10])
+def test_subtasks_on_taskmanagers_that_are_scraped_in_turn_are_all_counted(scrape_s, subtasks):
+    source = cast("PatientSamples", ScrapedInTurn(scrape_s, subtasks))
+    (job,) = found_by_prometheus(source, NOW_S)
+    assert job.vertices[0].parallelism == subtasks
+
+
+@pytest.mark.parametrize("scrape_s", [15.0, 60.0])
+def test_subtasks_that_have_ended_are_not_counted(scrape_s):
+    source = cast("PatientSamples", ScrapedInTurn(scrape_s, subtasks=10, ended=3))
+    (job,) = found_by_prometheus(source, NOW_S)
+    assert job.vertices[0].parallelism == 7
+
+
 class Broken(Scraped):
     """A Prometheus that fails when it is asked for the job's samples."""
 
