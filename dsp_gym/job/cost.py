@@ -85,7 +85,7 @@ def requested(
 
 
 def refuse_free(specs: Iterable[JobSpec]) -> None:
-    """Refuse jobs without prices: rewards and scorecards count costs as shares of each other.
+    """Refuse jobs without prices: figures of a policy count costs as shares of each other.
 
     Raises:
         ConfigError: Both prices of a job are zero.
@@ -94,8 +94,8 @@ def refuse_free(specs: Iterable[JobSpec]) -> None:
         core, gib = spec.prices.core_hour, spec.prices.gib_hour
         if not core + gib > 0.0:
             raise ConfigError(
-                f"job '{spec.job}' costs nothing, and rewards and scorecards count its cost as a "
-                "share of what another configuration costs",
+                f"job '{spec.job}' costs nothing, and rewards, scorecards and backtests count its "
+                "cost as a share of what another configuration costs",
                 key="prices",
                 value=f"core_hour {core:g}, gib_hour {gib:g}",
                 remedy="Give the job file the price of a core or a GiB for an hour, or leave "

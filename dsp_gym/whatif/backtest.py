@@ -15,7 +15,7 @@ from dsp_gym.engine import HERE, Engine, Tell
 from dsp_gym.errors import ConfigError, DspGymError
 from dsp_gym.evaluation.batch_of_runs import versions
 from dsp_gym.evaluation.shipped_work import ShippedWork, ship
-from dsp_gym.job.cost import one_currency
+from dsp_gym.job.cost import one_currency, refuse_free
 from dsp_gym.whatif.blocks import JobReplay, job_replay, shown_slots, thinned
 from dsp_gym.whatif.claims import fleet_saving, model_errors, replayed_incumbent
 from dsp_gym.whatif.history import JobHistory, distinct
@@ -217,6 +217,7 @@ def played(cell: _Cell, tell: Tell[float] = lambda _: False) -> Outcome:
             replace(one.work, policy=stack.enter_context(one.unpacked())) for one in cell.policies
         ]
         try:
+            refuse_free((cell.work.history.spec,))
             cell.work.history.usable()
             history = fitted(cell.work.history)
             replay = HistoryReplay(entrants, cell.work.seeds)

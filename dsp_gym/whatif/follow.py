@@ -14,6 +14,7 @@ from dsp_gym.control.beside import TWINS_SCHEMA, write_twins
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.control.verdict_summary import VerdictSummary
 from dsp_gym.errors import DspGymError
+from dsp_gym.job.cost import refuse_free
 from dsp_gym.records.journal import segments_of
 from dsp_gym.records.shipped import folder_of
 from dsp_gym.records.tail import JournalTail
@@ -96,9 +97,14 @@ class Follower:
 
         Returns:
             Whether the replay has gone on.
+
+        Raises:
+            ConfigError: The job has no prices, or the journal does not tell its configuration.
         """
         run = reader.run()
-        self.history = history = fitted(history_of_run(run, self.folder))
+        found = history_of_run(run, self.folder)
+        refuse_free((found.spec,))
+        self.history = history = fitted(found)
         if self.replay is None or run.configuration != self._configuration:
             work, self._failures = work_of(history, None, self.seeds)
             begun = 0 if self.replay is None else self.replay.begun

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -105,6 +107,22 @@ def test_one_job_that_cannot_be_used_does_not_end_the_others():
     assert "the load is known in no stretch" in found.left_out[0]
     with pytest.raises(ConfigError, match="no job has a usable history"):
         run([unknown])
+
+
+def test_a_job_without_prices_is_left_out_and_the_others_are_replayed():
+    free = history("free", days=0.25)
+    prices = free.spec.prices.model_copy(update={"core_hour": 0.0, "gib_hour": 0.0})
+    free = replace(
+        free,
+        spec=free.spec.model_copy(update={"prices": prices}),
+        cost_per_h=np.zeros(len(free)),
+    )
+    found = run([history(days=0.25), free])
+    assert [job.name for job in found.jobs] == ["orders"]
+    assert found.left_out[0].startswith("free: ")
+    assert "job 'nexmark-q1' costs nothing" in found.left_out[0]
+    with pytest.raises(ConfigError, match="Give the job file the price of a core"):
+        run([free])
 
 
 def test_a_policy_that_knows_the_future_is_refused():

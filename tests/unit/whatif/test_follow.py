@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from dsp_gym.control.backend_of import Substitute
 from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.control.start import started
+from dsp_gym.errors import DspGymError
+from dsp_gym.job.catalog import load_job
 from dsp_gym.records.journal import Journal, read, segments_of
 from dsp_gym.records.shipped import folder_of
 from dsp_gym.whatif.backtest import backtest
@@ -184,6 +187,26 @@ def test_a_bounded_journal_makes_the_replay_begin_where_it_begins(tmp_path):
     assert kept.replay.begun == 2
     assert len(kept.replay) < 44
     assert same(kept.replay.state(), fresh.replay.state())
+
+
+def test_a_job_without_prices_is_refused_and_keeps_no_other_waiting(tmp_path):
+    free = load_job("flink-q11").model_dump(mode="json", by_alias=True, exclude_none=True)
+    free["prices"] = {"core_hour": 0.0, "gib_hour": 0.0}
+    (tmp_path / "free.yaml").write_text(json.dumps(free))  # JSON is YAML
+    for name in ("free", "good"):
+        with Journal(tmp_path / "journals" / name) as journal:
+            for entry in read(REAL):
+                body = dict(entry.body)
+                if name == "free" and body.get("event") == "started":
+                    job = str(tmp_path / "free.yaml")
+                    policies = [{"name": "ds2", "policy": "ds2"}, "incumbent"]
+                    told = {"job": job, "policies": policies}
+                    body["configuration"] = {**body["configuration"], **told}
+                journal.append(entry.kind, entry.t_s, name, entry.policy, body)
+    found = dict(Following(tmp_path / "journals").look())
+    assert isinstance(found["free"], DspGymError)
+    assert "job 'flink-q11' costs nothing" in str(found["free"])
+    assert found["good"].result().name == "good"
 
 
 def test_journals_come_and_go_and_one_in_trouble_keeps_no_other_waiting(tmp_path):
