@@ -14,6 +14,7 @@ from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.job.cost import HOURS_A_MONTH
 from dsp_gym.pages import (
     Html,
+    Judgement,
     ScatterPoint,
     details,
     judged,
@@ -122,7 +123,7 @@ def _sorted(found: Backtest) -> list[tuple[int, JobResult, overview.JobLine]]:
 def _job_row(job: JobResult, line: overview.JobLine) -> tuple[str, ...]:
     best, verdict = job.best, line.verdict
     cost_now, late_now, _ = job.present
-    now = _late_text(job) if line.late_since_s is not None else "in time"
+    now, _ = _now(job)
     why = "" if line.cause is None else overview.CAUSES.get(line.cause, line.cause)
     if best is None or verdict is None:
         return (job.name, now, number(cost_now), share(late_now), "–", "–", "–", "–", why)
@@ -145,13 +146,14 @@ def _job_row(job: JobResult, line: overview.JobLine) -> tuple[str, ...]:
     )
 
 
-def _late_text(job: JobResult) -> str:
-    """Since when a job was late at the end of its history."""
-    assert job.late_since_s is not None
+def _now(job: JobResult) -> tuple[str, Judgement]:
+    """Whether a job was late at the end of its history, and since when."""
+    if job.late_since_s is None:
+        return ("not known", "wait") if job.observed.late is None else ("in time", "good")
     if job.is_dated:
         moment = datetime.fromtimestamp(job.begin_s + job.late_since_s, UTC)
-        return f"late since {moment:%Y-%m-%d %H:%M} UTC"
-    return f"late since {job_page.after(job.late_since_s)} after the begin"
+        return f"late since {moment:%Y-%m-%d %H:%M} UTC", "bad"
+    return f"late since {job_page.after(job.late_since_s)} after the begin", "bad"
 
 
 def write_report(found: Backtest, folder: Path) -> dict[str, Path]:
@@ -230,10 +232,9 @@ def _drawn_rows(found: Backtest, files: Sequence[str]) -> Iterator[tuple[str, ..
     """The rows of the jobs, with links and colours."""
     for at, job, line in _sorted(found):
         name, now, *figures, word, why = _job_row(job, line)
-        late = line.late_since_s is not None
         yield (
             link(name, files[at]),
-            judged(now, "bad" if late else "good"),
+            judged(now, _now(job)[1]),
             *figures,
             judged(word, job_page.HOW[word]) if word in job_page.HOW else word,
             why,

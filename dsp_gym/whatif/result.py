@@ -176,7 +176,8 @@ class JobResult(ConfigModel):
     observed: ObservedJob = Field(description="the deployed configurations")
     late_since_s: float | None = Field(
         None,
-        description="since when the job was late at the end, s since the begin; none: in time",
+        description="since when the job was late at the end, s since the begin; none: in time, "
+        "or not known where observed.late is none, too",
     )
     incumbent: ReplayedIncumbent | None = Field(
         None, description="the policy that savings are counted against; none: what was deployed"

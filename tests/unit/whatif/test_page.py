@@ -234,6 +234,16 @@ def test_of_a_fleet_late_jobs_come_first_then_those_that_save_most():
     assert all(len(row) == len(JOB_COLUMNS) for row in rows)
 
 
+def test_a_job_whose_lateness_was_never_measured_is_not_called_in_time(tmp_path):
+    dark = job({"ds2": GOOD}, late=None, model_late=None)
+    found = fleet(dark, job({"ds2": GOOD}))
+    now = {row[0]: row[1] for row in job_rows(found)}
+    assert now == {"a": "not known", "b": "in time"}
+    page = write_report(found, tmp_path)["html"].read_text(encoding="utf-8")
+    assert '<span class="is-wait">… not known</span>' in page
+    assert '<span class="is-good">✓ in time</span>' in page
+
+
 def test_a_model_that_is_not_trusted_gives_the_fleet_no_figures():
     wrong = job({"ds2": GOOD}, cost_per_month=100.0, model_cost_per_month=150.0)
     wrong = wrong.model_copy(update={"distrust": ("the model's cost is off by 50 %",)})
