@@ -12,6 +12,7 @@ CAUSES = {
     "seen": "not seen",
     "verdict": "no verdict yet",
     "model": "the model does not fit",
+    "replay": "no policy could be replayed",
     "late": "every policy is late too often",
     "days observed": "not watched for long enough",
     "coverage": "too many gaps in the metrics",

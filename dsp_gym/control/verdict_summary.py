@@ -28,7 +28,9 @@ class Block(ConfigModel):
 class VerdictSummary(ConfigModel):
     """The best policy of one job, and why it may not act yet."""
 
-    policy: str | None = Field(None, description="its label; none: lateness forbids every policy")
+    policy: str | None = Field(
+        None, description="its label; none: lateness forbids every policy, or none was replayed"
+    )
     word: Literal["promote", "rescue", "keep watching", "reject"] | None = Field(
         None, description="the verdict; none where there is no policy"
     )

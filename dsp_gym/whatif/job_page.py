@@ -107,9 +107,11 @@ def headline(job: JobResult, best: PolicyClaim | None = None) -> str:
         best: the claim about the policy to name; None: that about the job's best one.
 
     Returns:
-        What that policy would save, the verdict, and what that assumes.
+        What that policy would save, the verdict, and what that assumes; or why there is none.
     """
     best = best or job.best
+    if not job.claims:
+        return f"{job.name}: {_nothing_replayed(job)}."
     if best is None:
         return f"{job.name}: no policy is sure to keep its lateness within the bound."
     saved, later, currency = best.saving_per_month, 100 * best.later.value, job.currency
@@ -129,6 +131,14 @@ def headline(job: JobResult, best: PolicyClaim | None = None) -> str:
     assumed = [f"not measured: {assumption_text(one)}" for one in best.assumed if one.decides]
     words = "; ".join([", ".join([best.verdict, *why]), *assumed])
     return f"{said}; verdict: {words}."
+
+
+def _nothing_replayed(job: JobResult) -> str:
+    """Why a job has no figures of any policy."""
+    if not job.failures:
+        return "no policy was replayed beside the deployed configurations"
+    why = "; ".join(f"{policy}: {text.rstrip('.')}" for policy, text in job.failures.items())
+    return f"no policy could be replayed: {why}"
 
 
 def verdict_rows(claim: PolicyClaim) -> list[tuple[str, str, str]]:

@@ -20,7 +20,7 @@ def leading(job: JobResult, before: str | None) -> PolicyClaim | None:
 
     Returns:
         Its claim: the best policy, or the one before as long as its verdict is as good and the
-        best one saves hardly more; None where lateness forbids every policy.
+        best one saves hardly more; None where lateness forbids every policy, or none was replayed.
     """
     best = job.best
     own = next((one for one in job.claims if one.policy == before and not one.is_late), None)
@@ -35,7 +35,7 @@ def verdict_summary(job: JobResult, claim: PolicyClaim | None) -> VerdictSummary
 
     Args:
         job: what was found about it.
-        claim: of the policy that leads its page; None: no policy does.
+        claim: of the policy that leads its page; None: no policy does, or none was replayed.
 
     Returns:
         The summary; without a saving where the model is not trusted.
@@ -47,7 +47,7 @@ def verdict_summary(job: JobResult, claim: PolicyClaim | None) -> VerdictSummary
             days=job.observed.days,
             cost_per_month=cost,
             late=late,
-            blocks=() if _all_later(job) else blocks(job.ranked()[0]),
+            blocks=_blocks_of_all(job),
         )
     trusted = not job.distrust
     saved = claim.saving_per_month
@@ -68,10 +68,12 @@ def verdict_summary(job: JobResult, claim: PolicyClaim | None) -> VerdictSummary
     )
 
 
-def _all_later(job: JobResult) -> bool:
-    """Whether the evidence says of every policy, if there is any, that it would be later."""
+def _blocks_of_all(job: JobResult) -> tuple[Block, ...]:
+    """What keeps every policy from leading; empty where the evidence says that each is later."""
+    if not job.claims:
+        return (Block(subject="replay", found="no policy", needed="one"),)
     slo = [r for one in job.claims for r in one.reasons if r.subject == "SLO"]
-    return all(one.speaks_against for one in slo)
+    return () if all(one.speaks_against for one in slo) else blocks(job.ranked()[0])
 
 
 def blocks(claim: PolicyClaim) -> tuple[Block, ...]:

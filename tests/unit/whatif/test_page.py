@@ -20,7 +20,7 @@ from dsp_gym.whatif.result import (
     ReplayedIncumbent,
     Trust,
 )
-from dsp_gym.whatif.summary import leading, verdict_summary
+from dsp_gym.whatif.summary import job_line, leading, verdict_summary
 from dsp_gym.whatif.verdict import VerdictTerms, judge
 from tests.unit.whatif.histories import document, observed
 
@@ -102,6 +102,29 @@ def test_the_headline_never_names_a_policy_whose_lateness_forbids_it():
     assert headline(both).startswith("ours would save")
     alone = job({"ds2": LATE})
     assert headline(alone) == "orders: no policy is sure to keep its lateness within the bound."
+
+
+def test_where_no_policy_could_be_replayed_the_pages_say_so_and_not_that_each_is_late(tmp_path):
+    failures = {"mine": "too many vertices.", "ds2": "no rates"}
+    none = job({}).model_copy(update={"failures": failures})
+    said = "orders: no policy could be replayed: mine: too many vertices; ds2: no rates."
+    assert headline(none) == said
+    line = job_line(none, none.best)
+    assert line.cause == "replay"
+    assert line.verdict.sentence == said
+    both = fleet(none, job({"ds2": LATE}))
+    why = {row[0]: row[-1] for row in job_rows(both)}
+    assert why == {"a": "no policy could be replayed", "b": "every policy is late too often"}
+    assert "no policy could be replayed (1 job); every policy is late" in fleet_headline(both)
+    files = [file.read_text(encoding="utf-8") for file in write_and_list(both, tmp_path)]
+    assert any("no policy could be replayed: mine: too many vertices" in text for text in files)
+    alone = job({})
+    assert headline(alone) == "orders: no policy was replayed beside the deployed configurations."
+
+
+def write_and_list(found, folder):
+    write_report(found, folder)
+    return sorted(folder.glob("job-*.html"))
 
 
 def test_what_decides_the_verdict_and_was_assumed_is_named_in_it():
