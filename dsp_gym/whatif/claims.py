@@ -67,7 +67,8 @@ def figures_of(replay: JobReplay, policy: str, incumbent: str = INCUMBENT) -> Fi
         incumbent: label of what it would replace.
 
     Returns:
-        Figures with 95 % intervals; money per month of 730 hours.
+        Figures with 95 % intervals; money per month of 730 hours. Late shares are of the whole
+        time, that in which the job was gone included.
     """
     base, own = replay.policies[incumbent], replay.policies[policy]
     drawn = _drawn(len(replay.blocks)), _seeds(replay.seeds)
@@ -82,7 +83,7 @@ def figures_of(replay: JobReplay, policy: str, incumbent: str = INCUMBENT) -> Fi
         "saving_per_month": _widened(per_month, off * abs(per_month.value)),
         "saving": _within(_widened(share, off * abs(share.value)), -np.inf, 1.0),
         "late": _within(_widened(late.with_gone(gone), error), 0.0, 1.0),
-        "later": _within(_widened(later, error), -1.0, 1.0),
+        "later": _within(_widened(later.times(1.0 - gone), error), -1.0, 1.0),
     }
 
 

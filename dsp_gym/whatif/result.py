@@ -127,7 +127,9 @@ class PolicyClaim(ConfigModel):
     saving_per_month: Ranged = Field(description="money against the deployed configurations")
     saving: Ranged = Field(description="share of the deployed configurations' cost")
     late: Ranged = Field(description="late share of the time")
-    later: Ranged = Field(description="late share above that of the deployed configurations")
+    later: Ranged = Field(
+        description="late share of the time above that of the deployed configurations"
+    )
     lag_s: float = Field(description="mean backlog, s of arrivals")
     latency_p95_s: float = Field(description="mean p95 latency, s")
     rescales_per_day: float = Field(description="mean")

@@ -112,7 +112,8 @@ def _assumed(
     base, own = replay.policies[terms.incumbent], replay.policies[policy]
     rescales = max(one.of("rescales").sum() for one in (base, own))
     if not history.drawn_outages_s and rescales > 0:
-        seconds = own.of("seconds").sum()
+        # Of the whole time, as late shares are: no replay covers that in which the job was gone.
+        seconds = own.of("seconds").sum() / (1.0 - replay.observed.gone)
         late = float((own.of("down_s").sum() - base.of("down_s").sum()) / seconds)
         high, most = figures["later"].high, terms.gate.max_later
         # No outage at all, and outages twice as long: does the condition of the SLO stand?

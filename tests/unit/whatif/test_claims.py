@@ -136,7 +136,26 @@ def test_no_figure_lies_beyond_what_is_possible():
 def test_time_in_which_the_job_was_gone_is_late_for_every_policy():
     found = claim([10.0] * 8, [7.0] * 8, observed(late=0.1, model_late=0.1, gone=0.1), late_s=864.0)
     assert found.late.value == pytest.approx(0.1 + 0.9 * 0.01)
-    assert found.later.value == pytest.approx(0.01)
+    assert found.later.value == pytest.approx(0.9 * 0.01)
+
+
+def test_late_and_later_are_shares_of_the_same_time():
+    """Late 30 % now, all of it gone: 10 % of the other time are 7 points, so late 37 %."""
+    seen = observed(late=0.3, model_late=0.3, gone=0.3)
+    replay = replayed([10.0] * 8, seen, ds2=policy_replay([7.0] * 8, late_s=0.1 * DAY_S))
+    figures = figures_of(replay, "ds2")
+    assert figures["late"].value == pytest.approx(0.37)
+    assert figures["later"].value == pytest.approx(0.07)
+    assert figures["later"].low == figures["later"].high == pytest.approx(0.07)
+
+
+def test_an_assumed_outage_is_a_share_of_that_time_too():
+    """Gone for half of it: outages of 10 % of the other time are 5 points."""
+    own = policy_replay([7.0] * 8, late_s=0.1 * DAY_S, rescales=4, down_s=0.1 * DAY_S)
+    replay = replayed([10.0] * 8, observed(late=0.5, model_late=0.5, gone=0.5), ds2=own)
+    (assumed,) = judged(history(), replay, "ds2", TERMS).assumed
+    assert assumed.late == pytest.approx(0.05)
+    assert assumed.decides  # without outages it is not later at all
 
 
 def test_it_is_part_of_what_was_observed():
