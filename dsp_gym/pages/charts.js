@@ -19,7 +19,14 @@
     const text = `${two(Math.floor(minutes / 60) % 24)}:${two(minutes % 60)}`;
     return days ? `day ${days + 1}, ${text}` : text;
   };
-  const date = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
+  const date = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC";
+  const local = (seconds) =>
+    new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+
+  // How x is written. Dates of a report are in UTC; the page of a running process tells "local" ones,
+  // by the reader's clock. Other numbers are written as they are.
+  const WRITTEN = { date, local, elapsed: clock };
+  const inUtc = (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC");
 
   // Ticks of elapsed time stand at whole minutes, hours or days.
   const STEPS = [60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
@@ -122,7 +129,8 @@
         width: Math.max(280, box.clientWidth), height: panel.height,
         legend: { show: false },
         cursor: { sync: { key: sync.key }, drag: { x: true, y: false }, points: { size: 6 } },
-        scales: { x: { time: chart.time === "date" }, y: { range: (_, low, high) => range(panel, low, high) } },
+        tzDate: chart.time === "date" ? inUtc : undefined,
+        scales: { x: { time: chart.time === "date" || chart.time === "local" }, y: { range: (_, low, high) => range(panel, low, high) } },
         axes: axes(chart),
         series: [{}, ...front(panel).map((line) => ({
           label: line.name, show: !hidden.has(line.name), stroke: colour(chart.colours[line.name]),
@@ -156,7 +164,7 @@
       const x = chart.x[at], reach = 8 * (plot.scales.x.max - plot.scales.x.min) / plot.width;
       const near = chart.marks.filter((m) => !hidden.has(m.line) && Math.abs(m.x - x) <= reach);
       near.sort((one, other) => Math.abs(one.x - x) - Math.abs(other.x - x));
-      const moment = chart.time === "date" ? date(x) : chart.time === "elapsed" ? clock(x) : number(x);
+      const moment = (WRITTEN[chart.time] || number)(x);
       said.textContent = [moment, ...near.slice(0, 3).map((m) => `${m.line}: ${m.text}`)].join(" — ");
     }
     return () => plots.forEach(({ plot, panel }) =>

@@ -77,7 +77,7 @@ def curves(
         x: Ascending; seconds since the start, or since 1970 for dates.
         panels: From top to bottom; each line as long as `x`.
         marks: Moments to be named; drawn at the top of each panel.
-        time: How x is written.
+        time: How x is written; dates in UTC.
         shown: Points of a line at most; a longer one is thinned evenly.
         hidden: Names of curves that the reader has to ask for.
 

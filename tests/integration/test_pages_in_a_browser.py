@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dsp_gym.cli import app
+from dsp_gym.pages import Curve, Panel, curves, page
 from dsp_gym.whatif.backtest import backtest
 from dsp_gym.whatif.fleet_page import write_report
 from dsp_gym.whatif.policies import named_entrants
@@ -123,6 +124,57 @@ def test_a_report_fits_every_width_in_both_schemes(tab, request, name, width, sc
     assert min(contrasts) >= 4.5
     tab.keep_picture(f"{name}-{width}-{scheme}")
     assert tab.errors == []
+
+
+DRAWN = """
+window.drawn = [];
+const draw = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {
+  window.drawn.push(text);
+  return draw.call(this, text, ...where);
+};
+"""
+"""Keeps the texts that a page draws on its charts."""
+
+
+def moments(tab, file, zone):
+    """The labels of a chart's axes, and the moment under the cursor, to a reader in a time zone."""
+    context = tab.process.new_context(timezone_id=zone, locale="en-GB")
+    try:
+        context.add_init_script(DRAWN)
+        seen = context.new_page()
+        seen.goto(file.as_uri())
+        seen.locator("canvas").first.wait_for(state="attached")
+        seen.locator(".u-over").first.hover()
+        return seen.evaluate("window.drawn"), seen.evaluate(
+            "document.querySelector('.chart > .said').textContent"
+        )
+    finally:
+        context.close()
+
+
+def dated(tmp_path, time):
+    """A page with a chart over six hours of a day that begins at midnight, UTC."""
+    t_s = [1_767_571_200.0 + 600.0 * k for k in range(37)]  # from 2026-01-05
+    chart = curves("load", t_s, [Panel("Load", [Curve("load", [7.0] * 37)])], time="date")
+    file = tmp_path / f"{time}.html"
+    file.write_text(page("Load", chart).replace('"time":"date"', f'"time":"{time}"'))
+    return file
+
+
+def test_a_report_tells_times_in_utc_wherever_it_is_read(tab, tmp_path):
+    report = dated(tmp_path, "date")
+    labels, moment = moments(tab, report, "UTC")
+    assert {"12:00am", "6:00am"} <= set(labels)
+    assert moment == "2026-01-05 03:00 UTC"
+    assert moments(tab, report, "Asia/Kolkata") == (labels, moment)
+
+
+def test_the_page_of_a_running_process_tells_times_by_the_reader_s_clock(tab, tmp_path):
+    """As its sentences do."""
+    labels, moment = moments(tab, dated(tmp_path, "local"), "Asia/Kolkata")
+    assert {"5:30am", "11:30am"} <= set(labels)
+    assert moment == "05/01/2026, 08:30"
 
 
 @pytest.mark.parametrize(("width", "scheme"), looks(360, 1400))

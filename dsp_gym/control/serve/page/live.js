@@ -248,7 +248,7 @@ function curves(h) {
   const wanted = `${h.policy} recommends`;
   const panel = (title, unit, lines, bound) => ({ title, unit, lines, bound: bound ?? null, height: 130 });
   const chart = {
-    x: c.t_s, time: c.t_s.length && c.t_s[0] < UNIX_S ? "elapsed" : "date", hidden: [],
+    x: c.t_s, time: c.t_s.length && c.t_s[0] < UNIX_S ? "elapsed" : "local", hidden: [],
     colours: { "the job": 0, [wanted]: 1 },
     panels: [
       panel("Load", "records/s", [line("the job", c.load_per_s)]),
@@ -312,7 +312,7 @@ function twinCurves(found) {
   const panel = (title, unit, key, style, scale) => ({ title, unit, bound: null, height: 130, lines: names.map(name =>
     ({ name, style: style || "line", values: c.policies[name][key].map(v => v === null ? null : (scale || 1) * v) })) });
   box.querySelector("script").textContent = JSON.stringify({
-    x: c.t_s, time: c.t_s.length && c.t_s[0] < UNIX_S ? "elapsed" : "date", hidden: [],
+    x: c.t_s, time: c.t_s.length && c.t_s[0] < UNIX_S ? "elapsed" : "local", hidden: [],
     colours: Object.fromEntries(names.map((name, k) => [name, k])),
     panels: [panel("Cost of the twins", `${found.currency} per hour`, "cost_per_h", "step"), panel("Tasks of the twins", "", "tasks", "step"),
       panel("Late", "% of the interval", "late", "line", 100), panel("Backlog of the twins", "s of arrivals", "lag_s")],
