@@ -21,6 +21,7 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.job.memory import level_mib
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.metrics.columns import side_by_side
 from dsp_gym.metrics.samples import SAMPLE_S, Samples, source_counter
 from dsp_gym.metrics.window import increase
 
@@ -227,8 +228,9 @@ def _is_capped(spec: JobSpec, gauges: Samples, busy: Mapping[str, float]) -> boo
     blocked = []
     for vertex in spec.vertices:
         if vertex.kind == "source":
-            _, _, values = gauges.grid(vertex.name, "backpressured_ms_per_s")
-            blocked += values[-1:][np.isfinite(values[-1:])].tolist()
+            times, _, values = gauges.grid(vertex.name, "backpressured_ms_per_s")
+            last = side_by_side(times, values)[-1:]
+            blocked += last[np.isfinite(last)].tolist()
     if not blocked or not busy:  # not measured
         return False
     return max(blocked) * 1e-3 < 1.0 - SATURATED and max(busy.values()) < SATURATED
@@ -245,7 +247,7 @@ def _rate(spec: JobSpec, samples: Samples) -> tuple[float, float, float, float]:
         if len(times) < 3 or not np.nanmax(values) > 0:
             return nothing
         total += _per_s(times, values)
-        each = np.diff(np.nansum(values, axis=1)) / np.diff(times)
+        each = np.diff(np.nansum(side_by_side(times, values), axis=1)) / np.diff(times)
         steps = each if steps.size == 0 else steps[: len(each)] + each[: len(steps)]
         middle = len(times) // 2
         halves += [

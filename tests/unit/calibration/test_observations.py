@@ -86,3 +86,15 @@ def test_one_lost_scrape_is_no_noise():
     seen = observe(MeasuredRun("a", SPEC, TASKS, LEVELS, whole.offered, kept))
     assert seen[0].rate_per_s == pytest.approx(1000.0)
     assert seen[0].spread == pytest.approx(0.0, abs=1e-9)
+
+
+def test_sources_that_are_scraped_one_after_the_other_are_no_noise():
+    rows = []
+    for task in range(3):
+        for t in range(5, 65, 5):
+            at = t + 1.5 * task
+            rows.append((at, "source", task, "emitted_records_total", 1e6 * task**2 + 400.0 * at))
+    tasks = {**TASKS, "source": 3}
+    (seen,) = observe(MeasuredRun("a", SPEC, tasks, LEVELS, ((0.0, 1200.0),), Samples.of(rows)))
+    assert seen.rate_per_s == pytest.approx(1200.0)
+    assert seen.spread == pytest.approx(0.0, abs=0.01)
