@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 import numpy as np
 
@@ -352,11 +351,9 @@ def _cut(history: JobHistory, begin_s: float) -> JobHistory:
     kept = history.t_s >= begin_s
     if kept.all():
         return history
-    cut: dict[str, Any] = {
-        one.name: value[kept]
-        for one in fields(history)
-        if isinstance(value := getattr(history, one.name), np.ndarray)
-    }
+    names = [one.name for one in fields(history)]
+    rows = [name for name in names if isinstance(getattr(history, name), np.ndarray)]
+    cut = {name: getattr(history, name)[kept] for name in rows}
     arrivals = tuple(one for one, keep in zip(history.arrivals, kept, strict=False) if keep)
     watched = None if history.watched is None else history.watched.since(begin_s, kept)
     return replace(history, **cut, arrivals=arrivals, watched=watched)
