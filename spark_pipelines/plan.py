@@ -16,7 +16,7 @@ from spark_pipelines.config import DatasetConfig
 from spark_pipelines.days import day_of
 from spark_pipelines.sources import Partition, SourceFacts
 
-PIPELINE = 1
+PIPELINE = 2
 """Counts changes of the steps: with each, every partition is remade."""
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsp_gym.arrays import Floats, Ints
 from dsp_gym.records.base import Body
@@ -40,6 +41,7 @@ class Timeline:
     series: Ints  # subtasks that count
     widths: Sequence[Sequence[Body]]  # vertices that are otherwise parallel from here
     pending: Floats
+    every_s: Floats  # since the samples before, of the subtask that waited longest
 
     @classmethod
     def of(cls, table: pa.Table) -> Timeline:
@@ -54,6 +56,45 @@ class Timeline:
             [math.nan if v is None else v for v in rows["pending"].to_pylist()], dtype=np.float64
         )
         return cls(widths=rows["widths"].to_pylist(), **columns)
+
+    def slots_per_scrape(self, sample_s: float) -> int:
+        """In how many slots all subtasks are sampled: more than one where scrapes are rarer.
+
+        Returns:
+            1 or more.
+        """
+        every_s = float(np.median(self.every_s)) if len(self.every_s) else sample_s
+        return max(1, round(every_s / sample_s))
+
+    def over(self, slots: int) -> Timeline:
+        """Take in each slot the subtasks of so many that end with it.
+
+        A scrape of several TaskManagers fills several slots, each with the subtasks of some.
+
+        Returns:
+            The run with widths and backlogs of all subtasks.
+        """
+        if slots == 1:
+            return self
+        held: dict[str, Ints] = {}
+        for at, changes in enumerate(self.widths):
+            for change in changes:
+                of = held.setdefault(change["vertex"], np.zeros(len(self.slot), np.int64))
+                of[at:] = int(change["width"])
+        widths: list[list[Body]] = [[] for _ in self.slot]
+        for vertex, of in held.items():
+            highest = np.max([_earlier(of, k) for k in range(slots)], axis=0)
+            for at in np.flatnonzero(np.diff(highest, prepend=0)).tolist():
+                widths[at].append({"vertex": vertex, "width": int(highest[at])})
+        parts = np.array([_earlier(self.pending, k) for k in range(slots)])
+        known = np.isfinite(parts).any(axis=0)
+        pending = np.where(known, np.nansum(parts, axis=0), np.nan)
+        return replace(self, widths=widths, pending=pending)
+
+
+def _earlier(values: NDArray[np.generic], slots: int) -> NDArray[np.generic]:
+    """Values of so many slots before; of the first ones those of the first."""
+    return values[np.maximum(np.arange(len(values)) - slots, 0)]
 
 
 def outages(
@@ -78,6 +119,7 @@ def outages(
         if has_events
         else _from_gaps(seen, max_gap_s, sample_s)
     )
+    seen = seen.over(seen.slots_per_scrape(sample_s))
     for down_s, up_s, before, after, savepoint in found:
         changed = {
             vertex: [old[0], new[0], old[1], new[1]]
@@ -137,20 +179,22 @@ def _from_gaps(seen: Timeline, max_gap_s: float, sample_s: float) -> Iterator[Ou
     """An outage lies between the last sample before counters fall, and the first one after."""
     if len(seen.slot) == 0:
         return
-    begins = [0, *_restarts(seen, max_gap_s), len(seen.slot)]
+    each = seen.slots_per_scrape(sample_s)
+    seen = seen.over(each)
+    begins = [0, *_restarts(seen, max_gap_s, each), len(seen.slot)]
     parts = [_steady(seen, low, high) for low, high in pairwise(begins)]
     fell = seen.fallen > 0
     for number in range(1, len(parts)):
         at = begins[number]
         gap_s = float(seen.first_s[at] - seen.last_s[at - 1])
-        if parts[number] == parts[number - 1] and not fell[at : at + 2].any():
+        if parts[number] == parts[number - 1] and not fell[at : at + each + 1].any():
             continue  # nothing was seen for a while, and nothing has changed
         down_s = float(seen.last_s[at - 1])
         # The first sample covers the time since the one that would have come before it.
         yield down_s, down_s + max(0.0, gap_s - sample_s), parts[number - 1], parts[number], {}
 
 
-def _restarts(seen: Timeline, max_gap_s: float) -> list[int]:
+def _restarts(seen: Timeline, max_gap_s: float, each: int) -> list[int]:
     """Slots in which the job is seen for the first time after an outage."""
     gap = np.diff(seen.first_s, prepend=seen.first_s[0]) > max_gap_s
     found: list[int] = []
@@ -158,13 +202,12 @@ def _restarts(seen: Timeline, max_gap_s: float) -> list[int]:
     for at in range(1, len(seen.slot)):
         if at <= until:
             continue
-        # Subtasks are not sampled at one instant: what falls may fall in two slots.
-        later = slice(at, at + 2)
-        fallen = int(seen.fallen[later].sum())
-        counting = max(int(seen.series[at - 1]), 1)
+        # Subtasks are not sampled at one instant: what falls may fall in one slot more.
+        fallen = int(seen.fallen[at : at + each + 1].sum())
+        counting = max(int(seen.series[max(0, at - each) : at].sum()), 1)
         if (seen.fallen[at] > 0 and fallen >= _MOST * counting) or gap[at]:
             found.append(at)
-            until = at + 1
+            until = at + each
     return found
 
 

@@ -79,6 +79,7 @@ def _timeline(increases: DataFrame) -> DataFrame:
             f.count_if(counts).alias("series"),
             (f.max("subtask") + 1).alias("width"),
             f.sum("pending_records").alias("pending"),
+            f.max("covers_s").alias("every_s"),
         )
     )
     order = Window.partitionBy(*_RUN, "vertex").orderBy("slot")
@@ -91,6 +92,7 @@ def _timeline(increases: DataFrame) -> DataFrame:
         f.sum("series").cast(LongType()).alias("series"),
         f.collect_list("_width").alias("widths"),
         f.sum("pending").alias("pending"),
+        f.max("every_s").alias("every_s"),
     )
 
 

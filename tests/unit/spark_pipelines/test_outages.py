@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ def timeline(
         series=np.full(len(slots), series),
         widths=changed,
         pending=np.array([(pending or {}).get(slot, 0.0) for slot in slots]),
+        every_s=np.full(len(slots), 5.0),
     )
 
 
@@ -115,3 +117,33 @@ def test_a_job_has_caught_up_when_its_backlog_is_what_it_was(back_at, expected):
     pending = {s: low if s < 20 or (back_at and s >= back_at) else 900.0 for s in slots}
     (row,) = found(timeline(slots, {24: 4}, pending=pending))
     assert row["catch_up_s"] == expected  # back up at 115 s, caught up at 150 s
+
+
+def scraped_in_turn(tasks_by_slot, scrape_slots=3, until=60, restart=30, more=0, pending=None):
+    """Two TaskManagers with two tasks each, scraped every 15 s, in slots of their own."""
+    slots, widths, fallen, waiting = [], {}, {}, {}
+    for slot in range(1, until):
+        manager = tasks_by_slot.get(slot % scrape_slots)
+        if manager is None or restart <= slot < restart + scrape_slots:
+            continue
+        slots.append(slot)
+        later = slot >= restart
+        widths[slot] = {"map": 2 * (manager + 1) + (more if later else 0)}
+        if restart + scrape_slots <= slot < restart + 2 * scrape_slots:
+            fallen[slot] = 2
+        waiting[slot] = pending[manager] if pending else 0.0
+    made = timeline(slots, fallen, widths, waiting, series=2)
+    return replace(made, every_s=np.full(len(slots), 15.0))
+
+
+@pytest.mark.parametrize("tasks_by_slot", [{0: 0, 1: 1}, {0: 1, 1: 0}, {0: 0, 2: 1}])
+def test_taskmanagers_that_are_scraped_in_turn_restart_once(tasks_by_slot):
+    (row,) = found(scraped_in_turn(tasks_by_slot))
+    assert (row["cause"], row["changed"]) == ("restart", {})
+    assert found(scraped_in_turn(tasks_by_slot, restart=100)) == []
+
+
+def test_parallelism_and_backlog_are_those_of_all_taskmanagers():
+    (row,) = found(scraped_in_turn({0: 1, 1: 0}, more=2, pending={0: 10.0, 1: 500.0}))
+    assert (row["cause"], row["changed"]) == ("rescale", {"map": [4, 6, None, None]})
+    assert row["catch_up_s"] <= 15.0
