@@ -182,8 +182,9 @@ def _segmented(frame: pl.DataFrame) -> pl.DataFrame:
         usable=pl.col("known") & first,
         whole=pl.col("known") & pl.col("decided") & rewarded,
     )
-    before = pl.col("step", "whole").shift(1).over(*_RUN, "usable").name.prefix("_")
+    before = pl.col("step", "whole", "split").shift(1).over(*_RUN, "usable").name.prefix("_")
     followed = (pl.col("_step") == pl.col("step") - 1) & pl.col("_whole")
+    followed &= pl.col("_split") == pl.col("split")
     begins = pl.col("usable") & ~followed.fill_null(value=False)
     cut = usable.with_columns(before).with_columns(
         segment=begins.cast(pl.Int32).cum_sum().over(*_RUN)

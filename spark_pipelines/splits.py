@@ -1,8 +1,8 @@
 """Which split a row belongs to; a row that would know of two splits belongs to none.
 
 By time, what is seen after a boundary looks back over the metrics window: rows up to `reach_s`
-after it are left out, and counted. They are left out of decisions before transitions are made, so a
-run ends at a boundary, and neither a next observation nor a return-to-go looks across it.
+after it are left out, and counted. They are left out of decisions before transitions are made, and
+a run ends at a boundary, so neither a next observation nor a return-to-go looks across it.
 """
 
 from __future__ import annotations

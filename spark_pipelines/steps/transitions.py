@@ -56,7 +56,7 @@ _RUN = ("source", "job", "run")
 
 @expects(DECISIONS, SEGMENTED)
 def segments(decisions: DataFrame) -> DataFrame:
-    """Cut runs where a decision is missing, and say of each row what becomes of it.
+    """Cut runs where a decision is missing or the split changes; say what becomes of each row.
 
     Encoding looks back on what was observed before, so nothing is carried across a gap: what
     follows it is a separate segment, which begins as an episode does.
@@ -83,6 +83,7 @@ def segments(decisions: DataFrame) -> DataFrame:
     # Within usable rows only: a row that is not is a gap like one that is missing.
     within = Window.partitionBy(*_RUN, "_usable").orderBy("step", "t_s")
     follows = (f.lag("step").over(within) == f.col("step") - 1) & f.lag("_whole").over(within)
+    follows &= f.lag("split").over(within).eqNullSafe(f.col("split"))
     begun = usable.withColumn(
         "_begins", (f.col("_usable") & ~f.coalesce(follows, f.lit(False))).cast("int")
     )

@@ -99,7 +99,7 @@ def test_a_killed_build_is_finished_by_the_same_command(tmp_path, monkeypatch):
     assert found.content_sha256 == whole.content_sha256
 
 
-def drawn(rng: np.random.Generator, job: str, run: str) -> list[dict]:
+def drawn(rng: np.random.Generator, job: str, run: str, every_s: float) -> list[dict]:
     """Decisions of a run with gaps, repeated steps, and parts that nobody knows."""
     rows, step = [], int(rng.integers(0, 3))
     for _ in range(int(rng.integers(1, 25))):
@@ -109,8 +109,8 @@ def drawn(rng: np.random.Generator, job: str, run: str) -> list[dict]:
             "run": run,
             "day": "0000-00-00",
             "step": step,
-            "t_s": 60.0 * step + float(rng.uniform(0, 1)),
-            "snapshot": {"t_s": 60.0 * step, "parallelism": [1, 2]},
+            "t_s": every_s * step + float(rng.uniform(0, 1)),
+            "snapshot": {"t_s": every_s * step, "parallelism": [1, 2]},
             "proposed_parallelism": [1, 2],
             **dict.fromkeys(TERMS, 0.5),
         }
@@ -118,7 +118,7 @@ def drawn(rng: np.random.Generator, job: str, run: str) -> list[dict]:
             case 0:
                 row["snapshot"] = None
             case 1:
-                row["snapshot"] = {"t_s": 60.0 * step}
+                row["snapshot"] = {"t_s": every_s * step}
             case 2:
                 row["proposed_parallelism"] = None
             case 3:
@@ -130,13 +130,19 @@ def drawn(rng: np.random.Generator, job: str, run: str) -> list[dict]:
     return rows
 
 
-@pytest.mark.parametrize("splits", SPLITS, ids=lambda splits: splits["by"])
-def test_every_decision_has_the_split_the_segment_and_the_use_that_spark_gives_it(spark, splits):
+@pytest.mark.parametrize(
+    ("splits", "every_s"),
+    [*((splits, 60.0) for splits in SPLITS), (SPLITS[-1], 300.0)],  # the last: beyond the reach
+    ids=[*(splits["by"] for splits in SPLITS), "time, decisions far apart"],
+)
+def test_every_decision_has_the_split_the_segment_and_the_use_that_spark_gives_it(
+    spark, splits, every_s
+):
     rng = np.random.default_rng(7)
     wanted = config({"kind": "rollouts", "folder": "x"}, splits=splits)
     runs = [(f"job-{n % 3}", f"run-{n}" + "@2026-03-01" * (n % 2)) for n in range(60)]
     loads = {f"run-{n}": ("day", "day-off", "night", "")[n % 4] for n in range(50)}
-    rows = [row for job, run in runs for row in drawn(rng, job, run)]
+    rows = [row for job, run in runs for row in drawn(rng, job, run, every_s)]
     random.Random(0).shuffle(rows)
     marked = with_split(
         spark.createDataFrame(decisions_table(rows)), wanted.splits, loads, reach_s(wanted)
@@ -160,6 +166,23 @@ def test_every_decision_has_the_split_the_segment_and_the_use_that_spark_gives_i
     assert {use for *_, use in ours} == {
         "transition", "final", "no_next", "no_reward", "no_snapshot", "duplicate",
     }  # fmt: skip
+
+
+def test_no_run_goes_on_across_a_boundary_however_far_apart_its_decisions_are():
+    rng, splits = np.random.default_rng(3), SPLITS[-1]
+    for every_s in (60.0, 150.0, 300.0, 650.0):
+        wanted = config({"kind": "rollouts", "folder": "x"}, splits=splits)
+        rows = [row for n in range(30) for row in drawn(rng, "job", f"run-{n:02d}", every_s)]
+        table = decisions_table(rows)
+        table = table.sort_by([(name, "ascending") for name in ("run", "step", "t_s")])
+        told = on_polars.used(table, wanted, {}).filter(pl.col("use").is_in(on_polars.ENCODED))
+        of = told.group_by("run", "segment").agg(
+            splits=pl.col("split").n_unique(),
+            cut=(pl.col("use") != "transition").sum(),
+        )
+        assert len(of) > 30
+        assert set(of["splits"]) == {1}
+        assert set(of["cut"]) == {1}  # the last decision of a segment has no next observation
 
 
 def test_samples_and_a_stream_are_left_to_spark(tmp_path, monkeypatch):
