@@ -60,13 +60,16 @@ class Transitions(NamedTuple):
         return self.terminated | self.truncated
 
     def take(self, rows: Ints | Bools) -> Transitions:
-        """Select rows.
+        """Select rows; a run is truncated wherever its next row is not selected next.
 
         Returns:
             The transitions at these rows, in their order.
         """
+        rows = np.arange(len(self))[rows]
         terms = {name: term[rows] for name, term in self.terms.items()}
         rest = {name: getattr(self, name)[rows] for name in self._fields if name != "terms"}
+        is_cut = np.append(np.diff(rows) != 1, True)[: len(rows)]
+        rest["truncated"] |= is_cut & ~rest["terminated"]
         return Transitions(terms=terms, **rest)
 
     def of_policies(self, globs: Sequence[str]) -> Bools:

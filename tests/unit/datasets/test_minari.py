@@ -23,22 +23,29 @@ IDS = [f"dsp_gym/mine/{policy}-v0" for policy in POLICIES]
 STEPS = 4
 
 
+def steps_of(policies, terminated) -> Transitions:
+    """Steps whose observation is their number, each followed by the next."""
+    n = len(policies)
+    number = np.repeat(np.arange(n + 1, dtype=np.float32)[:, None], 3, axis=1)
+    return Transitions(
+        observation=number[:-1],
+        action=np.ones((n, 1), np.int64),
+        action_mask=np.ones((n, 3), np.bool_),
+        next_observation=number[1:],
+        terms={name: np.zeros(n) for name in TERMS},
+        terminated=np.asarray(terminated, np.bool_),
+        truncated=np.zeros(n, np.bool_),
+        propensity=np.ones(n),
+        job=np.full(n, "mine"),
+        policy=np.asarray(policies),
+    )
+
+
 @pytest.fixture(autouse=True)
 def dataset(tmp_path, monkeypatch):
     """A dataset of an episode of each policy, in the current folder."""
     n = STEPS * len(POLICIES)
-    seen = Transitions(
-        observation=np.zeros((n, 3), np.float32),
-        action=np.ones((n, 1), np.int64),
-        action_mask=np.ones((n, 3), np.bool_),
-        next_observation=np.zeros((n, 3), np.float32),
-        terms={name: np.zeros(n) for name in TERMS},
-        terminated=np.arange(1, n + 1) % STEPS == 0,
-        truncated=np.zeros(n, np.bool_),
-        propensity=np.ones(n),
-        job=np.full(n, "mine"),
-        policy=np.repeat(POLICIES, STEPS),
-    )
+    seen = steps_of(np.repeat(POLICIES, STEPS), np.arange(1, n + 1) % STEPS == 0)
     opened = SimpleNamespace(
         transitions=lambda split: seen,
         encoding=SimpleNamespace(
@@ -49,6 +56,7 @@ def dataset(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(exporting.Dataset, "open", lambda folder: opened)
     monkeypatch.chdir(tmp_path)
+    return opened
 
 
 def listed(root: Path, monkeypatch) -> dict[str, int]:
@@ -72,6 +80,24 @@ def test_the_documented_line_works_with_its_relative_folder(tmp_path, monkeypatc
     assert "--overwrite" in refused.stderr
     assert CliRunner().invoke(app, [*line, "--overwrite"]).exit_code == 0
     assert listed(Path("runs/minari"), monkeypatch) == dict.fromkeys(IDS, STEPS)
+
+
+def test_an_episode_of_a_policy_ends_where_another_one_decided(tmp_path, monkeypatch, dataset):
+    ends = np.isin(np.arange(8), (4, 7))  # of two runs
+    seen = steps_of([*"AABBA", *"AAB"], ends)
+    dataset.transitions = lambda split: seen
+    export_minari("mine", tmp_path / "minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    for policy, expected in {
+        "A": [([0, 1, 2], False), ([4, 5], True), ([5, 6, 7], False)],
+        "B": [([2, 3, 4], False), ([7, 8], True)],
+    }.items():
+        episodes = minari.load_dataset(f"dsp_gym/mine/{policy}-v0")
+        found = [(e.observations[:, 0].tolist(), bool(e.terminations[-1])) for e in episodes]
+        assert found == expected
+        assert all(e.truncations[-1] != e.terminations[-1] for e in episodes)
+    assert len(seen.take(np.zeros(8, bool))) == 0
+    assert not seen.truncated.any()  # as it was
 
 
 def test_an_interrupted_export_leaves_what_was_there_and_nothing_half(tmp_path, monkeypatch):
