@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,13 +44,14 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
             remedy="Name the folder of the samples, and a glob such as **/*.parquet.",
         )
     wanted = _LONG if config.layout == "long" else _WIDE
-    columns = tuple(config.columns.get(column, column) for column in wanted)
-    time = config.columns.get("t_s", "t_s")
+    columns = {column: config.columns.get(column, column) for column in wanted}
     pieces, first_s, last_s = [], float("inf"), float("-inf")
     for file in found:
         sha256 = hash_of(file_sha256(file), spec, config.model_dump_json())
-        readable = file if file.suffix == ".parquet" else _as_parquet(file, work, sha256, name)
-        rows, begin_s, end_s = check_columns(readable, name, columns, time, original=file)
+        readable = (
+            file if file.suffix == ".parquet" else _as_parquet(file, work, sha256, name, columns)
+        )
+        rows, begin_s, end_s = check_columns(readable, name, columns, original=file)
         if rows == 0:
             continue
         clock_of(begin_s, end_s, f"source '{name}', {file}")
@@ -214,7 +215,9 @@ def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> Dat
     return rows.where(f.col("value").isNotNull())
 
 
-def _as_parquet(file: Path, work: Path, sha256: str, source: str) -> Path:
+def _as_parquet(
+    file: Path, work: Path, sha256: str, source: str, columns: Mapping[str, str]
+) -> Path:
     """A CSV as Parquet, its types told from what stands in it."""
     pa, _ = pyarrow("reading a source")
     from pyarrow import csv
@@ -222,10 +225,9 @@ def _as_parquet(file: Path, work: Path, sha256: str, source: str) -> Path:
     kept = work / f"{sha256}.parquet"
     if kept.exists():
         return kept
+    types = {columns[name]: pa.string() for name in ("vertex", "metric") if name in columns}
     try:
-        table = csv.read_csv(
-            file, convert_options=csv.ConvertOptions(column_types={"vertex": pa.string()})
-        )
+        table = csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=types))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(
             f"source '{source}': cannot be read as CSV: {first_line(error)}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 def check_columns(
     file: Path,
     source: str,
-    columns: Iterable[str],
-    time: str = "t_s",
+    columns: Mapping[str, str],
     *,
     original: Path | None = None,
 ) -> tuple[int, float, float]:
@@ -31,8 +30,7 @@ def check_columns(
     Args:
         file: the file.
         source: for messages.
-        columns: those it must have.
-        time: the column of times.
+        columns: our name of each that it must have, `t_s` among them, and the file's.
         original: the user's own file, where this one was made from it; for messages.
 
     Returns:
@@ -54,7 +52,7 @@ def check_columns(
         ) from None
     with opened:
         schema = opened.schema_arrow
-        for name in columns:
+        for ours, name in columns.items():
             if name not in schema.names:
                 raise DatasetError(
                     f"source '{source}': has no column '{name}'",
@@ -63,10 +61,10 @@ def check_columns(
                     remedy=did_you_mean(name, schema.names),
                 )
             found = schema.field(name).type
-            if not _fits(pa, name, found):
+            if not _fits(pa, ours, found):
                 raise DatasetError(
                     f"source '{source}': column '{name}' is {found}, expected "
-                    f"{'text' if name in _TEXT else 'a number'}; it begins {_sample(opened, name)}",
+                    f"{'text' if ours in _TEXT else 'a number'}; it begins {_sample(opened, name)}",
                     file=named,
                     key=name,
                     remedy="Write it with that type.",
@@ -74,7 +72,7 @@ def check_columns(
         rows = opened.metadata.num_rows
         if rows == 0:
             return 0, 0.0, 0.0
-        first_s, last_s = _range(opened, time)
+        first_s, last_s = _range(opened, columns["t_s"])
     return rows, first_s, last_s
 
 

@@ -58,9 +58,7 @@ def survey(config: RecordingsSource, name: str, work: Path) -> SourceFacts:
                 file=run.file,
                 remedy="Restore the file, or record that run again.",
             )
-        rows, first_s, last_s = check_columns(
-            run.file, name, ("t_s", "vertex", "subtask", "metric", "value")
-        )
+        rows, first_s, last_s = check_columns(run.file, name, {c: c for c in COLUMNS})
         days = days_between(started_s + first_s, started_s + last_s) if rows else ()
         sha256 = hash_of(run.sha256, recording.spec, _beside_samples(run))
         partitions = tuple((job, day) for day in days)

@@ -7,7 +7,9 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from pyarrow import csv, parquet
 
 from dsp_gym.config.files import parse
 from dsp_gym.datasets.rollouts.plan import RolloutConfig
@@ -19,7 +21,9 @@ from dsp_gym.metrics.samples import Samples
 from dsp_gym.records.journal import Journal
 from dsp_gym.records.recording import Recording
 from spark_pipelines.config import DatasetConfig
-from spark_pipelines.sources import reader_of
+from spark_pipelines.scan import chunks_of
+from spark_pipelines.scan import rows_of as rows_of_chunk
+from spark_pipelines.sources import archives, reader_of
 from tests.dataset_inputs import (
     DAY_S,
     MARCH_1,
@@ -297,6 +301,49 @@ def test_a_file_of_an_archive_is_read_only_for_its_days(spark, tmp_path) -> None
     raw = read(spark, facts, [("line", "2026-03-02")]).rows()
     same(raw_of(raw), day_of_samples(1, 60))
     assert {row["run"] for row in raw.select("run").collect()} == {"2026-03-02"}
+
+
+RENAMED = {"t_s": "when", "vertex": "operator", "subtask": "task", "metric": "name", "value": "v"}
+
+
+def test_an_archive_may_call_every_column_by_another_name(tmp_path) -> None:
+    samples, job = day_of_samples(0, 60), job_file(tmp_path)
+    archive_file(tmp_path / "archive" / "a.parquet", samples)
+    table = parquet.ParquetFile(tmp_path / "archive" / "a.parquet").read()
+    table = table.rename_columns([RENAMED[name] for name in table.column_names])
+    parquet.write_table(table, tmp_path / "archive" / "a.parquet")
+    # A vertex whose name is a number stays a text in a CSV.
+    numbered = pc.if_else(pc.equal(table["operator"], "map"), "7", table["operator"])
+    at = table.column_names.index("operator")
+    csv.write_csv(table.set_column(at, "operator", numbered), tmp_path / "archive" / "a.csv")
+    for files, vertex in (("*.parquet", "map"), ("*.csv", "7")):
+        facts = surveyed(
+            tmp_path, kind="archives", folder=str(tmp_path / "archive"), files=files, job=job,
+            columns=RENAMED,
+        )  # fmt: skip
+        assert facts.partitions() == {("line", "2026-03-01")}
+        rows = read_as_arrow(facts)
+        assert rows["value"] == samples.value.tolist()
+        expected = [vertex if name == "map" else name for name in samples.vertex.tolist()]
+        assert rows["vertex"] == expected
+    text = pa.array([str(v) for v in samples.value])
+    at = table.column_names.index("v")
+    parquet.write_table(table.set_column(at, "v", text), tmp_path / "archive" / "a.parquet")
+    with pytest.raises(DatasetError, match="column 'v' is string, expected a number"):
+        surveyed(
+            tmp_path, kind="archives", folder=str(tmp_path / "archive"), job=job, columns=RENAMED
+        )
+
+
+def read_as_arrow(facts) -> dict[str, list]:
+    """Values and vertices of a source's files, as workers read them."""
+    scan = archives.read(None, facts).scan
+    found: dict[str, list] = {"value": [], "vertex": []}
+    for chunk in [chunk for bundle in chunks_of([scan], 1) for chunk in bundle]:
+        for rows in rows_of_chunk(chunk):
+            found["value"] += rows.value.tolist()
+            found["vertex"] += [rows.vertices[code] for code in rows.vertex]
+    return found
 
 
 def bad(tmp_path, **changed):
