@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,6 +73,9 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
             f"source '{name}': is empty: {len(found)} files without a row", file=folder
         )
     clock = clock_of(first_s, last_s, f"source '{name}', {folder}")
+    if clock == "run":  # it is kept whole, so a day may depend on any of its files
+        every = tuple((spec.job, day) for day in days_between(first_s, last_s))
+        pieces = [replace(piece, partitions=every) for piece in pieces]
     return SourceFacts(
         name,
         "archives",

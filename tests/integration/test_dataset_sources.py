@@ -303,6 +303,21 @@ def test_a_file_of_an_archive_is_read_only_for_its_days(spark, tmp_path) -> None
     assert {row["run"] for row in raw.select("run").collect()} == {"2026-03-02"}
 
 
+def test_an_archive_on_a_runs_own_clock_is_read_whole_whatever_its_days_are(tmp_path) -> None:
+    for day in (0, 1):
+        one = day_of_samples(day, 60)
+        archive_file(tmp_path / "archive" / f"{day}.parquet", one, t_s=pa.array(one.t_s - MARCH_1))
+    source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
+    facts = surveyed(tmp_path, **source)
+    days = {("line", "0000-00-00"), ("line", "0000-00-01")}
+    assert facts.clock == "run"
+    assert facts.partitions() == days
+    for day in days:  # its run reaches over midnight, and so do windows and outages
+        assert facts.holding([day]) == facts.pieces
+    last = surveyed(tmp_path, **source | {"folder": str(archive(tmp_path / "unix", 2, 60))})
+    assert [len(piece.partitions) for piece in last.pieces] == [1, 1]
+
+
 RENAMED = {"t_s": "when", "vertex": "operator", "subtask": "task", "metric": "name", "value": "v"}
 
 
