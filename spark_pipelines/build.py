@@ -37,6 +37,7 @@ from spark_pipelines.pipeline import Made, made_of
 from spark_pipelines.plan import (
     PIPELINE,
     BuildPlan,
+    changes_of,
     closed_days,
     inputs_of,
     merged,
@@ -154,7 +155,8 @@ def build(
             specs = specs_of(facts)
             inputs = inputs_of(facts, config, specs)
         closed = set() if late_s is None else closed_days(facts, last, late_s)
-        plan = plan_of(inputs, last, rebuild=rebuild, closed=closed)
+        changes = {} if last is None else changes_of(config, specs, last)
+        plan = plan_of(inputs, last, rebuild=rebuild, closed=closed, changes=changes)
         if last is not None and not plan.stale and len(plan.kept) == len(last.partitions):
             store.clean()
             return _built(store, last, plan, facts, None, stages)

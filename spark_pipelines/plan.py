@@ -68,7 +68,7 @@ def inputs_of(
     Returns:
         64 hexadecimal digits by (job, day).
     """
-    common = _settings(config, specs)
+    common = document_sha256({"pipeline": PIPELINE, **_settings(config, specs)})
     pieces: dict[Partition, list[tuple[str, str, str]]] = {}
     headroom = config.transitions.env.start_headroom
     for source in facts:
@@ -85,12 +85,43 @@ def inputs_of(
     }
 
 
+def changes_of(
+    config: DatasetConfig, specs: Mapping[str, JobSpec], last: DatasetManifest
+) -> dict[str, str]:
+    """Compare the settings with those of the last revision.
+
+    Args:
+        config: the dataset.
+        specs: from `specs_of`.
+        last: the last revision's manifest.
+
+    Returns:
+        What has changed, in words, by job; jobs whose days were made as now are left out.
+    """
+    now, jobs = _settings(config, specs), {p.job for p in last.partitions}
+    told = {key: last.config[key] for key in SETTINGS if key in last.config}
+    try:
+        known = {job: JobSpec.model_validate(spec) for job, spec in last.jobs.items()}
+        before = DatasetConfig.model_validate({"name": "d", "sources": config.sources, **told})
+        was = _settings(before, known)
+    except (ValueError, DatasetError):  # settings that this release does not take
+        return dict.fromkeys(jobs, "all")
+    if other := ", ".join(key for key, value in now.items() if was[key] != value):
+        return dict.fromkeys(jobs, other)
+    return {
+        job: "the job file"
+        for job in jobs & specs.keys() & known.keys()
+        if job_hash(specs[job]) != job_hash(known[job])
+    }
+
+
 def plan_of(
     inputs: Mapping[Partition, str],
     last: DatasetManifest | None,
     *,
     rebuild: bool = False,
     closed: Collection[Partition] = (),
+    changes: Mapping[str, str] | None = None,
 ) -> BuildPlan:
     """Compare the inputs with those of the last revision.
 
@@ -99,19 +130,33 @@ def plan_of(
         last: the last revision's manifest; None: there is none.
         rebuild: remake everything; what no source holds is dropped.
         closed: from `closed_days`; they are not made, again or for the first time.
+        changes: from `changes_of`; closed days of these jobs are made all the same.
 
     Returns:
         Partitions to be made, kept, lost, and late.
+
+    Raises:
+        DatasetError: Days that no source holds any more would stand beside days of other settings.
     """
+    changed_jobs = changes or {}
     known = {} if last is None or rebuild else {(p.job, p.day): p for p in last.partitions}
     changed = {
         partition: sha256
         for partition, sha256 in inputs.items()
         if partition not in known or known[partition].inputs_sha256 != sha256
     }
-    stale = {partition: sha256 for partition, sha256 in changed.items() if partition not in closed}
+    stays = {partition for partition in closed if partition[0] not in changed_jobs}
+    stale = {partition: sha256 for partition, sha256 in changed.items() if partition not in stays}
     kept = tuple(p for partition, p in known.items() if partition not in stale)
     lost = tuple(partition for partition in known if partition not in inputs)
+    if other := [partition for partition in lost if partition[0] in changed_jobs]:
+        job, day = other[0]
+        raise DatasetError(
+            f"{len(other)} days of the dataset, such as {day} of job '{job}', were made with other "
+            f"settings ({changed_jobs[job]}), and no source holds them any more to make them again",
+            remedy="Take back the change, build into another folder with --out, or drop those days "
+            "with --rebuild.",
+        )
     return BuildPlan(stale, kept, lost, tuple(sorted(changed.keys() - stale.keys())))
 
 
@@ -145,20 +190,21 @@ def closed_days(
     return held - still_open
 
 
-def _settings(config: DatasetConfig, specs: Mapping[str, JobSpec]) -> str:
-    """The part of a configuration that a row depends on."""
+SETTINGS = ("tables", "windows", "transitions", "quality", "splits")
+"""The keys of a configuration that a row depends on."""
+
+
+def _settings(config: DatasetConfig, specs: Mapping[str, JobSpec]) -> dict[str, object]:
     encoding: EncodingConfig = config.transitions
     quality = config.quality.model_dump(mode="json", exclude={"max_quarantined", "per_check"})
-    document = {
-        "pipeline": PIPELINE,
+    return {
         "tables": sorted(config.tables),
         "windows": config.windows.model_dump(mode="json"),
         "transitions": encoding.model_dump(mode="json"),
-        "vertices": encoding.columns(specs),
+        "vertices": encoding.columns(specs) if "transitions" in config.tables else 0,
         "quality": quality,
         "splits": config.splits.model_dump(mode="json"),
     }
-    return document_sha256(document)
 
 
 def merged(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -99,6 +99,9 @@ def transitions_of(table: pa.Table) -> Transitions:
 
     Returns:
         N steps as arrays.
+
+    Raises:
+        DatasetError: Rows have observations or actions of several lengths.
     """
     table = table.sort_by([(key, "ascending") for key in ("source", "job", "run", "step")])
     n = table.num_rows
@@ -108,7 +111,16 @@ def transitions_of(table: pa.Table) -> Transitions:
         return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype)
 
     def lists(name: str, dtype: Any) -> NDArray[Any]:
-        flat = table[name].combine_chunks().flatten()
+        column = table[name].combine_chunks()
+        lengths = np.unique(column.value_lengths().fill_null(0))
+        if len(lengths) > 1:
+            raise DatasetError(
+                f"its transitions were encoded with different settings: the column '{name}' has "
+                f"rows of {lengths[0]} values and of {lengths[-1]}",
+                key=name,
+                remedy="Build the dataset again with --rebuild.",
+            )
+        flat = column.flatten()
         return np.asarray(flat.to_numpy(zero_copy_only=False)).astype(dtype).reshape(n, -1)
 
     return Transitions(

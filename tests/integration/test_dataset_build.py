@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -115,6 +116,46 @@ def test_a_journal_becomes_transitions_and_a_new_day_adds_to_them(tmp_path):
     second = build(wanted, out, engine="polars")
     assert (second.made, second.kept) == (1, 1)
     assert len(Dataset.open(out).transitions()) == 14
+
+
+def test_days_of_two_configurations_never_stand_in_one_dataset(tmp_path):
+    """Changed settings remake closed days; days that nobody can remake are not published beside."""
+    folder, out = tmp_path / "journal", tmp_path / "dataset"
+    for day in (0, 5):
+        write_journal(folder, day)
+    job = job_file(tmp_path)
+    source = {"kind": "journals", "folder": str(folder), "job": job}
+
+    def built(to=out, **rest):
+        how = {name: rest.pop(name) for name in ("rebuild", "late_s") if name in rest}
+        return build(config(source, tables=["transitions"], **rest), to, engine="polars", **how)
+
+    assert built().made == 2
+    assert not built(late_s=0, rows_per_file=2000).is_new  # on which no row depends
+    split = {"by": "time", "test_from": MARCH_1 + DAY_S}
+    changed = built(late_s=0, splits=split)
+    assert (changed.made, changed.kept, changed.late) == (2, 0, ())
+    assert changed.manifest.splits["transitions"].keys() == {"train", "test"}
+
+    shutil.rmtree(folder)
+    write_journal(folder, 6)
+    kept = built(splits=split)
+    assert (kept.made, kept.lost) == (1, (("line", DAYS[0]), ("line", "2026-03-06")))
+    written = Path(job).read_text()
+    Path(job).write_text(written.replace('"slots": 4', '"slots": 8'))
+    for what, rest in (
+        ("splits", {}),
+        ("transitions", {"splits": split, "transitions": {"gamma": 0.5}}),
+        ("vertices", {"splits": split, "transitions": {"vertices": 9}}),
+        ("the job file", {"splits": split}),
+    ):
+        text = rf"2 days of the dataset, such as {DAYS[0]} of job 'line'.*{what}.*--rebuild"
+        with pytest.raises(DatasetError, match=text):
+            built(**rest)
+    assert Dataset.open(out).manifest == kept.manifest
+    assert built(tmp_path / "another").made == 1
+    anew = built(rebuild=True)
+    assert (anew.made, anew.kept, anew.lost) == (1, 0, ())
 
 
 @pytest.mark.validate  # test_dataset_sources reads recordings, too
