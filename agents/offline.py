@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ def read_transitions(config: ExperimentConfig, chosen: FromDataset) -> Transitio
         DatasetError: The dataset does not fit the experiment, or no transition of it is left.
     """
     assert chosen.dataset is not None  # callers check it
-    folder = Path(chosen.dataset)
+    folder = chosen.dataset
     dataset = Dataset.open(folder)
     specs = config.training_specs()
     dataset.encoding.refuse_other(config.env, specs, folder)

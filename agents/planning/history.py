@@ -68,7 +68,7 @@ def pasts(
     if not found:
         raise DatasetError(
             f"it has no snapshots of {', '.join(spec.job for spec in specs)}",
-            file=Path(folder),
+            file=folder,
             key="agent.history.dataset",
             remedy=f"It has {', '.join(dataset.specs) or 'no job'}; build it with `snapshots` "
             "among its tables.",

@@ -198,7 +198,9 @@ def _follow(looks: Iterator[Any], folder: str, as_json: bool) -> None:
 
 
 def export(
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset.")],
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="Folder of a dataset, or s3://bucket/name.")
+    ],
     out: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Folder of Minari datasets, as MINARI_DATASETS_PATH."),

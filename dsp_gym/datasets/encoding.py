@@ -101,7 +101,7 @@ class Encoding(ConfigModel):
             jobs={name: job_hash(spec) for name, spec in sorted(specs.items())},
         )
 
-    def refuse_other(self, env: EnvConfig, specs: Sequence[JobSpec], folder: Path) -> None:
+    def refuse_other(self, env: EnvConfig, specs: Sequence[JobSpec], folder: str | Path) -> None:
         """Refuse what an agent of some environment and jobs cannot learn from.
 
         The reward's weights may differ: its terms are kept, unweighted.
@@ -139,7 +139,7 @@ class Encoding(ConfigModel):
         self._refuse_other_jobs(specs, folder)
 
     def _refuse_other_vertices(
-        self, env: EnvConfig, specs: Sequence[JobSpec], folder: Path
+        self, env: EnvConfig, specs: Sequence[JobSpec], folder: str | Path
     ) -> None:
         vertices = max(len(spec.vertices) for spec in specs)
         if self.vertices != vertices:
@@ -161,7 +161,7 @@ class Encoding(ConfigModel):
                 f"({env.ds2_utilization:g} in the experiment).",
             )
 
-    def _refuse_other_jobs(self, specs: Sequence[JobSpec], folder: Path) -> None:
+    def _refuse_other_jobs(self, specs: Sequence[JobSpec], folder: str | Path) -> None:
         for spec in specs:
             if spec.job not in self.jobs:
                 raise DatasetError(

@@ -138,6 +138,12 @@ def test_a_dataset_that_does_not_fit_is_refused_with_what_differs(dataset, chang
         read_transitions(config, config.agent.warm_start)
 
 
+def test_a_dataset_is_learned_from_by_its_address(dataset):
+    config = an_experiment(dataset, warm_start={"dataset": f"file://{dataset}"})
+    found = read_transitions(config, config.agent.warm_start)
+    assert len(found) == len(Dataset.open(dataset).transitions("train"))
+
+
 def test_a_dataset_of_other_features_or_another_job_file_is_refused(dataset):
     found = Dataset.open(dataset).encoding
     env, specs = an_experiment(dataset).env, [load_job("nexmark-q11")]

@@ -82,6 +82,15 @@ def test_the_documented_line_works_with_its_relative_folder(tmp_path, monkeypatc
     assert listed(Path("runs/minari"), monkeypatch) == dict.fromkeys(IDS, STEPS)
 
 
+def test_a_dataset_in_object_storage_is_opened_by_its_address(tmp_path, monkeypatch, dataset):
+    asked = []
+    monkeypatch.setattr(exporting.Dataset, "open", lambda place: asked.append(place) or dataset)
+    line = ["dataset", "export", "s3://bucket/mine"]
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 0, result.output
+    assert [str(place) for place in asked] == ["s3://bucket/mine"]
+
+
 def test_an_episode_of_a_policy_ends_where_another_one_decided(tmp_path, monkeypatch, dataset):
     ends = np.isin(np.arange(8), (4, 7))  # of two runs
     seen = steps_of([*"AABBA", *"AAB"], ends)
