@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,18 @@ from spark_pipelines.sources.staging import clock_of, hash_of, kept_in
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_LONG = ("t_s", "vertex", "subtask", "metric", "value")
-_WIDE = ("t_s", "vertex", "subtask")
+_LONG = {
+    "t_s": "double",
+    "vertex": "string",
+    "subtask": "int",
+    "metric": "string",
+    "value": "double",
+}
+_WIDE = {name: _LONG[name] for name in ("t_s", "vertex", "subtask")}
+"""Columns of both layouts, and Spark's types of them."""
+
+_Files = dict[tuple[tuple[str, str], ...], list[str]]
+"""Paths by the columns that are read of them and their types: Spark reads such files at once."""
 
 
 def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
@@ -97,16 +107,14 @@ def read(
     """
     config: ArchivesSource = facts.detail["config"]
     pieces = facts.holding(only)
-    columns: Collection[str] = ()
-    if config.layout == "wide":
-        columns = spark.read.parquet(*(str(piece.file) for piece in pieces)).columns
+    files = _by_schema(config, facts, pieces)
     return Inputs(
-        partial(_raw, spark, facts, pieces, only),
+        partial(_raw, spark, facts, pieces, files, only),
         None,
         None,
         facts.specs,
         facts,
-        _metrics(config, facts, columns, pieces),
+        _metrics(config, facts, files, pieces),
         _scan(config, facts, pieces, only) if config.layout == "long" else None,
     )
 
@@ -129,10 +137,31 @@ def _scan(
     return Scan(facts.name, job, files, columns, days=days)
 
 
+def _types(config: ArchivesSource) -> dict[str, str]:
+    """Spark's type of each column that is read, by the files' name of it."""
+    ours = _LONG if config.layout == "long" else {**_WIDE, **dict.fromkeys(BY_NAME, "double")}
+    return {config.columns.get(name, name): kind for name, kind in ours.items()}
+
+
+def _by_schema(config: ArchivesSource, facts: SourceFacts, pieces: Iterable[Piece]) -> _Files:
+    pa, parquet = pyarrow("reading a source")
+    found: _Files = {}
+    wanted = _types(config)
+    for piece in pieces:
+        try:
+            schema = parquet.read_schema(piece.file)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise facts.unreadable(piece, first_line(error)) from None
+        there = sorted((part.name, str(part.type)) for part in schema if part.name in wanted)
+        found.setdefault(tuple(there), []).append(str(piece.file))
+    return found
+
+
 def _raw(
     spark: SparkSession,
     facts: SourceFacts,
     pieces: Collection[Piece],
+    files: _Files,
     only: Collection[Partition] | None,
 ) -> DataFrame:
     """The samples, read by Spark itself."""
@@ -142,7 +171,6 @@ def _raw(
     from spark_pipelines.schema import RAW
 
     config: ArchivesSource = facts.detail["config"]
-    read = spark.read.parquet(*(str(piece.file) for piece in pieces))
     # A row without a time has no day: it is judged on the first one of its file.
     first = {piece.file.as_uri(): piece.partitions[0][1] for piece in pieces if piece.file}
     of_file = f.create_map(*(f.lit(text) for pair in sorted(first.items()) for text in pair))
@@ -152,8 +180,15 @@ def _raw(
     its_first = f.element_at(of_file, _as_uri(f.input_file_name()))
     # Spark does not quote every letter of a path that Python does.
     day = f.coalesce(own, its_first, f.lit(min(first.values())))
-    frame = read.withColumn("_day", day)
-    long = _renamed(frame, config) if config.layout == "long" else _melted(frame, config, facts)
+    types = _types(config)
+    frames = (
+        spark.read.parquet(*some)
+        .withColumn("_day", day)
+        .select("_day", *(f.col(name).cast(types[name]) for name, _ in columns))
+        for columns, some in files.items()
+    )
+    frame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    long = _renamed(frame, config) if config.layout == "long" else _melted(frame, config)
     named = long.withColumns(
         {"source": f.lit(facts.name), "job": f.lit(next(iter(facts.specs))), "day": f.col("_day")}
     )
@@ -166,11 +201,25 @@ def _raw(
 
 
 def _metrics(
-    config: ArchivesSource, facts: SourceFacts, columns: Collection[str], pieces: Iterable[Piece]
+    config: ArchivesSource,
+    facts: SourceFacts,
+    files: _Files,
+    pieces: Iterable[Piece],
 ) -> frozenset[str]:
     if config.layout == "long":
         return texts_in(facts, pieces, config.columns.get("metric", "metric"))
-    return frozenset(_metric_columns(config, columns).values())
+    found = _metric_columns(config, {name for columns in files for name, _ in columns})
+    if not found:
+        _, parquet = pyarrow("reading a source")
+        names = parquet.read_schema(next(iter(pieces)).file).names
+        raise DatasetError(
+            f"source '{facts.name}': no column is a metric, found {', '.join(names)}",
+            file=facts.path,
+            key="sources.columns",
+            remedy=f"Name them, our name first, such as busy_ms_per_s: COLUMN. "
+            f"{did_you_mean(names[-1], BY_NAME)}",
+        )
+    return frozenset(found.values())
 
 
 def _metric_columns(config: ArchivesSource, columns: Collection[str]) -> dict[str, str]:
@@ -192,23 +241,14 @@ def _renamed(frame: DataFrame, config: ArchivesSource) -> DataFrame:
     return frame.select(*(f.col(config.columns.get(c, c)).alias(c) for c in _LONG), "_day")
 
 
-def _melted(frame: DataFrame, config: ArchivesSource, facts: SourceFacts) -> DataFrame:
+def _melted(frame: DataFrame, config: ArchivesSource) -> DataFrame:
     """One row per time and metric; values that are null are no samples."""
     from pyspark.sql import functions as f
 
     metrics = _metric_columns(config, frame.columns)
-    if not metrics:
-        named = [column for column in frame.columns if not column.startswith("_")]
-        raise DatasetError(
-            f"source '{facts.name}': no column is a metric, found {', '.join(named)}",
-            file=facts.path,
-            key="sources.columns",
-            remedy=f"Name them, our name first, such as busy_ms_per_s: COLUMN. "
-            f"{did_you_mean(named[-1], BY_NAME)}",
-        )
     pairs = f.array(
         *(
-            f.struct(f.lit(metric).alias("metric"), f.col(column).cast("double").alias("value"))
+            f.struct(f.lit(metric).alias("metric"), f.col(column).alias("value"))
             for column, metric in metrics.items()
         )
     )

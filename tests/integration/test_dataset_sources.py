@@ -294,6 +294,32 @@ def test_archives_long_and_wide_tell_the_same(spark, tmp_path) -> None:
     same(raw_of(read(spark, other).rows()), samples)
 
 
+def test_files_of_a_wide_archive_may_have_different_columns_and_types(spark, tmp_path) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    keys = {"vertex": ["map"], "subtask": [0]}
+    for name, columns in {
+        "a": {"t_s": [MARCH_1], "busy_ms_per_s": [100]},
+        "b": {"t_s": [int(MARCH_1) + 5], "busy_ms_per_s": [100.5], "pending_records": [7]},
+        "c": {"pending_records": [8.5], "t_s": [MARCH_1 + 10], "note": ["no metric"]},
+    }.items():
+        parquet.write_table(pa.table(keys | columns), folder / f"{name}.parquet")
+    source = {"kind": "archives", "folder": str(folder), "job": job_file(tmp_path)}
+    inputs = read(spark, surveyed(tmp_path, **source, layout="wide"))
+    assert inputs.metrics == {"busy_ms_per_s", "pending_records"}
+    found = [(r["t_s"] - MARCH_1, r["metric"], r["value"]) for r in inputs.rows().collect()]
+    assert sorted(found) == [
+        (0, "busy_ms_per_s", 100.0),
+        (5, "busy_ms_per_s", 100.5),
+        (5, "pending_records", 7.0),
+        (10, "pending_records", 8.5),
+    ]
+    for file in folder.iterdir():
+        parquet.write_table(pa.table(keys | {"t_s": [MARCH_1], "note": ["x"]}), file)
+    with pytest.raises(DatasetError, match="no column is a metric, found vertex, subtask, t_s, no"):
+        read(spark, surveyed(tmp_path, **source, layout="wide"))
+
+
 def test_a_file_of_an_archive_is_read_only_for_its_days(spark, tmp_path) -> None:
     folder = archive(tmp_path / "archive", days=3, seconds=60)
     facts = surveyed(tmp_path, kind="archives", folder=str(folder), job=job_file(tmp_path))
