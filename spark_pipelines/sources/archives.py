@@ -59,9 +59,9 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
     pieces, first_s, last_s = [], float("inf"), float("-inf")
     for file in found:
         sha256 = hash_of(file_sha256(file), spec, config.model_dump_json())
-        readable = (
-            file if file.suffix == ".parquet" else _as_parquet(file, work, sha256, name, columns)
-        )
+        readable = file
+        if file.suffix != ".parquet":
+            readable = _as_parquet(file, work, sha256, name, _types(config))
         rows, begin_s, end_s = check_columns(readable, name, columns, original=file)
         if rows == 0:
             continue
@@ -259,24 +259,24 @@ def _melted(frame: DataFrame, config: ArchivesSource) -> DataFrame:
     return rows.where(f.col("value").isNotNull())
 
 
-def _as_parquet(
-    file: Path, work: Path, sha256: str, source: str, columns: Mapping[str, str]
-) -> Path:
-    """A CSV as Parquet, its types told from what stands in it."""
+def _as_parquet(file: Path, work: Path, sha256: str, source: str, types: Mapping[str, str]) -> Path:
+    """A CSV as Parquet, columns that are read in their type, whatever stands in this file."""
     pa, _ = pyarrow("reading a source")
     from pyarrow import csv
 
     kept = work / f"{sha256}.parquet"
     if kept.exists():
         return kept
-    types = {columns[name]: pa.string() for name in ("vertex", "metric") if name in columns}
+    arrow = {"double": pa.float64(), "int": pa.int32(), "string": pa.string()}
+    read_as = csv.ConvertOptions(column_types={name: arrow[kind] for name, kind in types.items()})
     try:
-        table = csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=types))
+        table = csv.read_csv(file, convert_options=read_as)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DatasetError(
             f"source '{source}': cannot be read as CSV: {first_line(error)}",
             file=file,
-            remedy="Expected a line of column names, and as many values in every line.",
+            remedy="Expected a line of column names, as many values in every line, and numbers as "
+            "times, subtasks and values.",
         ) from None
     write_parquet(kept, table)
     return kept

@@ -294,6 +294,37 @@ def test_archives_long_and_wide_tell_the_same(spark, tmp_path) -> None:
     same(raw_of(read(spark, other).rows()), samples)
 
 
+def test_csv_files_of_whole_numbers_and_of_fractions_are_one_archive(spark, tmp_path) -> None:
+    (tmp_path / "archive").mkdir()
+    source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
+    for layout, (first, *lines) in {
+        "long": (
+            "t_s,vertex,subtask,metric,value",
+            "{},map,0,busy_ms_per_s,100",
+            "{}.5,map,0,busy_ms_per_s,100.5",
+            "{},map,0,busy_ms_per_s,",
+        ),
+        "wide": (
+            "t_s,vertex,subtask,busy_ms_per_s,pending_records",
+            "{},map,0,100,7",
+            "{}.5,map,0,100.5,",
+            "{},map,0,,8",
+        ),
+    }.items():
+        for number, text in enumerate(lines):
+            written = f"{first}\n{text.format(int(MARCH_1) + number)}\n"
+            (tmp_path / "archive" / f"{number}.csv").write_text(written)
+        inputs = read(spark, surveyed(tmp_path, **source, files="*.csv", layout=layout))
+        found = {(r["t_s"] - MARCH_1, r["metric"]): r["value"] for r in inputs.rows().collect()}
+        assert found[0, "busy_ms_per_s"] == 100.0
+        assert found[1.5, "busy_ms_per_s"] == 100.5
+        if layout == "wide":
+            assert found[2, "pending_records"] == 8.0
+    (tmp_path / "archive" / "2.csv").write_text("t_s,vertex,subtask,metric,value\n1,map,0,x,ten\n")
+    with pytest.raises(DatasetError, match=r"2\.csv.*read as CSV.*'ten'.*numbers as times"):
+        surveyed(tmp_path, **source, files="2.csv")
+
+
 def test_files_of_a_wide_archive_may_have_different_columns_and_types(spark, tmp_path) -> None:
     folder = tmp_path / "archive"
     folder.mkdir()
