@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
+from collections.abc import Collection
 from fnmatch import fnmatch
 from typing import Literal
 
@@ -11,10 +10,13 @@ from pydantic import Field, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.datasets.encoding import EncodingConfig
+from dsp_gym.errors import did_you_mean
 from dsp_gym.experiments.experiment import TrackingConfig
 from dsp_gym.loads.splits import SplitName
 from dsp_gym.metrics.samples import SAMPLE_S
 from dsp_gym.metrics.window import WindowConfig
+from spark_pipelines.days import moment_s
+from spark_pipelines.quality import CELL_CHECKS, CHECKS, OPTIONAL_CHECKS, ROW_CHECKS
 from spark_pipelines.sources.config import AnySource
 
 Table = Literal["windows", "rescales", "snapshots", "transitions"]
@@ -66,9 +68,23 @@ class QualityConfig(ConfigModel):
     @classmethod
     def _are_shares(cls, shares: dict[str, float]) -> dict[str, float]:
         for check, share in shares.items():
+            _refuse_other(check, {**ROW_CHECKS, **CELL_CHECKS}, "keeps no row out")
             if not 0 <= share <= 1:
                 raise ValueError(f"the share of {check} is {share:g}, expected 0 to 1")
         return shares
+
+    @field_validator("ignored")
+    @classmethod
+    def _can_be_left_out(cls, checks: tuple[str, ...]) -> tuple[str, ...]:
+        for check in checks:
+            _refuse_other(check, OPTIONAL_CHECKS, "is always made")
+        return checks
+
+
+def _refuse_other(check: str, known: Collection[str], so: str) -> None:
+    if check not in known:
+        told = f"the check '{check}' {so}" if check in CHECKS else f"there is no check '{check}'"
+        raise ValueError(f"{told}. {did_you_mean(check, known)}")
 
 
 class SplitsConfig(ConfigModel):
@@ -121,27 +137,6 @@ class SplitsConfig(ConfigModel):
         if self.test_from is not None:
             found.append((moment_s(self.test_from), "test"))
         return tuple(found)
-
-
-def moment_s(moment: float | str) -> float:
-    """Seconds of a moment: a number as it is, ISO 8601 as Unix seconds (UTC).
-
-    Returns:
-        Seconds since 1970, or of the run's own clock where a number was given.
-
-    >>> moment_s("2026-01-01"), moment_s(600)
-    (1767225600.0, 600.0)
-    """
-    if not isinstance(moment, str):
-        return float(moment)
-    if re.fullmatch(r"\d+(\.\d+)?", moment):
-        return float(moment)
-    try:
-        return datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        raise ValueError(
-            f"{moment!r} is no moment; write 2026-03-01 or 2026-03-01T12:00:00"
-        ) from None
 
 
 class DatasetConfig(ConfigModel):

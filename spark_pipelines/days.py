@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,30 @@ def day_of(t_s: float) -> str:
     if is_unix(t_s):
         return datetime.fromtimestamp(t_s, UTC).strftime("%Y-%m-%d")
     return f"0000-00-{int(t_s // DAY_S):02d}"
+
+
+def moment_s(moment: float | str) -> float:
+    """Seconds of a moment: a number as it is, ISO 8601 as Unix seconds; UTC without an offset.
+
+    Returns:
+        Seconds since 1970, or of the run's own clock where a number was given.
+
+    >>> moment_s("2026-01-01"), moment_s(600)
+    (1767225600.0, 600.0)
+    >>> moment_s("2026-01-01T02:00:00+02:00")
+    1767225600.0
+    """
+    if not isinstance(moment, str):
+        return float(moment)
+    if re.fullmatch(r"\d+(\.\d+)?", moment):
+        return float(moment)
+    try:
+        found = datetime.fromisoformat(moment)
+    except ValueError:
+        raise ValueError(
+            f"{moment!r} is no moment; write 2026-03-01 or 2026-03-01T12:00:00"
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def day_of_column(t_s: Column) -> Column:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from dsp_gym.metrics.flink import BY_NAME
 from spark_pipelines.config import QualityConfig
 from spark_pipelines.days import FROM_MS, LARGEST, SHARES
+from spark_pipelines.quality import ROW_CHECKS
 from spark_pipelines.schema import RAW, expects
 
 SERIES = ("source", "job", "run", "vertex", "subtask")
@@ -28,28 +29,6 @@ SIZES = ("pending_records", "state_bytes", "cache_usage_bytes")
 
 MEANS_CHECKED = (*SHARES, *SIZES)
 """Gauges of which a grid keeps, as `<metric>_rows`, how many rows a mean is of."""
-
-ROW_CHECKS: Mapping[str, str] = {
-    "identity": "a row says which run, vertex, subtask and metric it is of",
-    "time": "a time is a number of seconds: not negative, and no milliseconds of a Unix clock",
-    "metric": "a metric is one that dsp-gym knows",
-    "unknown": "a value is there, and a number",
-    "range": "a value is possible: not negative, finite, 0..1000 ms/s for time shares",
-}
-CELL_CHECKS: Mapping[str, str] = {
-    "shares": "busy, backpressured and idle time of a subtask add up to 1000 ms/s",
-    "monotone": "a counter falls when its task restarts, not alone for one sample",
-    "jump": "a value does not for one sample grow many times above those around it",
-}
-REPORTED: Mapping[str, str] = {
-    "gaps": "a reporting subtask keeps reporting",
-    "flow": "what a vertex takes in is what the vertices before it gave out",
-}
-CHECKS: Mapping[str, str] = {**ROW_CHECKS, **CELL_CHECKS, **REPORTED}
-"""Every check and what holds where it is passed, in the order they are made.
-
-Rows that fail the first ones are kept out; `REPORTED` ones are listed, and remove nothing.
-"""
 
 JUDGED = StructType([*RAW.fields, StructField("check", StringType())])
 
@@ -98,8 +77,7 @@ def judge(
     }
     check = f.lit(None).cast("string")
     for name in reversed(list(ROW_CHECKS)):
-        # These cannot be left out: such a row has no place on the grid.
-        if name not in quality.ignored or name in ("identity", "time", "metric", "unknown"):
+        if name not in quality.ignored:
             check = f.when(fails[name], name).otherwise(check)
     return raw.withColumn("check", check)
 

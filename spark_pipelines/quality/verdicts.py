@@ -12,8 +12,8 @@ from pyspark.sql import functions as f
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
 from spark_pipelines.days import day_of_column
+from spark_pipelines.quality import CHECKS
 from spark_pipelines.quality.checks import (
-    CHECKS,
     COUNTERS,
     MEANS_CHECKED,
     SERIES,

@@ -19,8 +19,7 @@ from dsp_gym.errors import DatasetError, FlinkError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.records.hashes import file_sha256
-from spark_pipelines.config import moment_s
-from spark_pipelines.days import DAY_S, day_of
+from spark_pipelines.days import DAY_S, day_of, moment_s
 from spark_pipelines.sources import Inputs, Partition, Piece, SourceFacts
 from spark_pipelines.sources.config import PrometheusSource, expanded
 from spark_pipelines.sources.parquet_files import texts_in

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.datasets.reader import Dataset
-from dsp_gym.errors import DatasetError
+from dsp_gym.errors import DatasetError, DspGymError
 from dsp_gym.metrics.samples import Samples
 from spark_pipelines.build import build
 from spark_pipelines.config import DatasetConfig
@@ -333,3 +335,28 @@ def test_the_first_moment_of_a_month_is_the_one_meant():
 
     assert moment_s("2026-03-01") == MARCH_1
     assert moment_s("2026-03-02T00:00:00Z") == MARCH_1 + DAY_S
+    assert moment_s("2026-03-01T02:00:00+02:00") == MARCH_1
+    assert moment_s("2026-02-28T19:00:00-05:00") == MARCH_1
+
+
+@pytest.mark.parametrize(
+    ("quality", "said"),
+    [
+        ({"per_check": {"rnage": 0.1}}, "there is no check 'rnage'.*'range'"),
+        ({"per_check": {"gaps": 0.1}}, "the check 'gaps' keeps no row out"),
+        ({"ignored": ["shraes"]}, "there is no check 'shraes'.*'shares'"),
+        ({"ignored": ["identity"]}, "the check 'identity' is always made"),
+        ({"ignored": ["flow"]}, "the check 'flow' is always made"),
+    ],
+)
+def test_a_check_that_is_not_there_or_cannot_be_left_out_is_refused(quality, said):
+    source = {"kind": "rollouts", "folder": "x"}
+    with pytest.raises(DspGymError, match=said):
+        config(source, quality=quality)
+    config(source, quality={"per_check": {"time": 0.1}, "ignored": ["range", "jump"]})
+
+
+def test_a_configuration_is_checked_without_spark():
+    code = "import sys; import spark_pipelines.config; print('pyspark' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
