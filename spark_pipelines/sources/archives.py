@@ -56,9 +56,10 @@ def survey(config: ArchivesSource, name: str, work: Path) -> SourceFacts:
         )
     wanted = _LONG if config.layout == "long" else _WIDE
     columns = {column: config.columns.get(column, column) for column in wanted}
+    settings = config.model_dump_json(exclude={"name", "folder"})  # no row depends on them
     pieces, first_s, last_s = [], float("inf"), float("-inf")
     for file in found:
-        sha256 = hash_of(file_sha256(file), spec, config.model_dump_json())
+        sha256 = hash_of(file_sha256(file), spec, settings)
         readable = file
         if file.suffix != ".parquet":
             readable = _as_parquet(file, work, sha256, name, _types(config))

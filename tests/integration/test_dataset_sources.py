@@ -360,6 +360,17 @@ def test_a_file_of_an_archive_is_read_only_for_its_days(spark, tmp_path) -> None
     assert {row["run"] for row in raw.select("run").collect()} == {"2026-03-02"}
 
 
+def test_the_hash_of_an_archive_is_that_of_its_content_whatever_it_is_called(tmp_path) -> None:
+    source = {"kind": "archives", "folder": str(archive(tmp_path / "a")), "job": job_file(tmp_path)}
+    named = source | {"name": "archives"}  # as --follow names it
+    moved = source | {"folder": str(archive(tmp_path / "b"))}
+    one, *others = (surveyed(tmp_path, **wanted) for wanted in (source, named, moved))
+    for other in others:
+        assert [piece.sha256 for piece in other.pieces] == [piece.sha256 for piece in one.pieces]
+    changed = surveyed(tmp_path, **source, run="x")
+    assert changed.pieces[0].sha256 != one.pieces[0].sha256
+
+
 def test_an_archive_on_a_runs_own_clock_is_read_whole_whatever_its_days_are(tmp_path) -> None:
     for day in (0, 1):
         one = day_of_samples(day, 60)
