@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
@@ -82,13 +83,24 @@ def stage_rows(
     """
     file = folder / f"{sha256}.parquet"
     facts = file.with_suffix(".json")
-    if not (file.exists() and facts.exists()):
-        _write(file, facts, source, job, run, list(rows))
-    known = parse_json(facts.read_text(encoding="utf-8"))
+    known = _facts(facts) if file.exists() else None
+    if known is None:
+        known = _write(file, facts, source, job, run, list(rows))
     return Piece(run, sha256, known["rows"], tuple((job, day) for day in known["days"]), file, run)
 
 
-def _write(file: Path, facts: Path, source: str, job: str, run: str, rows: list[Row]) -> None:
+def _facts(file: Path) -> Mapping[str, Any] | None:
+    """Facts of a staged file; None where they were not written, or not whole."""
+    try:
+        found: Mapping[str, Any] = parse_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _write(
+    file: Path, facts: Path, source: str, job: str, run: str, rows: list[Row]
+) -> Mapping[str, Any]:
     import pyarrow as pa
 
     times, vertices, subtasks, metrics, values = zip(*rows, strict=True) if rows else ((),) * 5
@@ -107,7 +119,9 @@ def _write(file: Path, facts: Path, source: str, job: str, run: str, rows: list[
         }
     )
     write_parquet(file, table)
-    facts.write_text(json.dumps({"rows": len(rows), "days": sorted(set(days))}), encoding="utf-8")
+    known = {"rows": len(rows), "days": sorted(set(days))}
+    write_atomic(facts, json.dumps(known))
+    return known
 
 
 def read_staged(

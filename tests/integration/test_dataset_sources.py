@@ -24,6 +24,7 @@ from spark_pipelines.config import DatasetConfig
 from spark_pipelines.scan import chunks_of
 from spark_pipelines.scan import rows_of as rows_of_chunk
 from spark_pipelines.sources import archives, reader_of
+from spark_pipelines.sources.staging import stage_rows
 from tests.dataset_inputs import (
     DAY_S,
     MARCH_1,
@@ -269,6 +270,17 @@ def test_measured_runs_become_raw_rows(spark, tmp_path, data_folder) -> None:
         first = next(row.split(",") for row in stream if row.startswith("dyn-a-0,"))
     found = raw_of(inputs.rows().where(f"run = 'dyn-a-0' and t_s = {first[1]}"))
     assert first[2] in found.vertices()
+
+
+@pytest.mark.parametrize("left", ["", '{"rows": 1, "da', None])
+def test_a_staged_file_whose_facts_were_cut_off_is_staged_again(tmp_path, left) -> None:
+    rows = [(MARCH_1, "map", 0, "busy_ms_per_s", 1.0), (MARCH_1 + DAY_S, "map", 0, "x", 2.0)]
+    first = stage_rows(tmp_path, "s", "line", "run", "a" * 64, rows)
+    assert (first.rows, len(first.partitions)) == (2, 2)
+    facts = first.file.with_suffix(".json")
+    facts.unlink() if left is None else facts.write_text(left)
+    assert stage_rows(tmp_path, "s", "line", "run", "a" * 64, rows) == first
+    assert stage_rows(tmp_path, "s", "line", "run", "a" * 64, []) == first  # as it was kept
 
 
 def test_archives_long_and_wide_tell_the_same(spark, tmp_path) -> None:
