@@ -13,6 +13,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.plugins import Plugins
 from dsp_gym.errors import ConfigError, DatasetError, did_you_mean
 from dsp_gym.records.shipped import folder_of
+from spark_pipelines.days import moment_s
 
 SOURCES = Plugins("dsp_gym.sources", "source", "docs/guides/add-a-spark-source.md", DatasetError)
 """Sources that other distributions offer."""
@@ -155,7 +156,8 @@ class PrometheusSource(_Source):
 
     @model_validator(mode="after")
     def _rises(self) -> PrometheusSource:
-        if self.until is not None and self.until <= self.since:
+        since_s = moment_s(self.since)  # the patterns allow for a 13th month
+        if self.until is not None and moment_s(self.until) <= since_s:
             raise ValueError(f"until {self.until} must be after since {self.since}")
         return self
 

@@ -165,6 +165,7 @@ def decisions_of(
     topology = Topology.of([spec])
     order = [vertex.name for vertex in spec.topological_order()]
     rows: list[Row] = []
+    seen = [_snapshot(turn.snapshot, spec, order, where) for turn in turns]
     for step, turn in enumerate(turns):
         following = turns[step + 1] if step + 1 < len(turns) else None
         row: Row = {
@@ -174,7 +175,7 @@ def decisions_of(
             "day": day,
             "step": step,
             "t_s": turn.t_s,
-            "snapshot": _snapshot(turn.snapshot, spec, order, where),
+            "snapshot": seen[step],
         }
         if following is not None:
             row |= _decided(turn, following, order) | _rewarded(turn, topology)

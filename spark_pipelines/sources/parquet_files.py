@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dsp_gym.config.text import first_line
 from dsp_gym.errors import DatasetError, did_you_mean
 from dsp_gym.records.parquet import pyarrow
@@ -37,8 +39,8 @@ def check_columns(
         Rows, first and last time in s.
 
     Raises:
-        DatasetError: The file is not Parquet, is damaged, or lacks a column or has it of another
-            type.
+        DatasetError: The file is not Parquet, is damaged, lacks a column or has it of another
+            type, or has rows of which none has a time.
     """
     pa, parquet = pyarrow("reading a source")
     named = original or file
@@ -51,7 +53,9 @@ def check_columns(
             remedy="Restore the file, or take it out of the source.",
         ) from None
     with opened:
-        schema = opened.schema_arrow
+        schema, rows = opened.schema_arrow, opened.metadata.num_rows
+        if rows == 0:  # nothing shows the types, so they may be any
+            return 0, 0.0, 0.0
         for ours, name in columns.items():
             if name not in schema.names:
                 raise DatasetError(
@@ -69,11 +73,15 @@ def check_columns(
                     key=name,
                     remedy="Write it with that type.",
                 )
-        rows = opened.metadata.num_rows
-        if rows == 0:
-            return 0, 0.0, 0.0
-        first_s, last_s = _range(opened, columns["t_s"])
-    return rows, first_s, last_s
+        times = _range(opened, columns["t_s"])
+    if times is None:
+        raise DatasetError(
+            f"source '{source}': the column '{columns['t_s']}' has no time in any of {rows} rows",
+            file=named,
+            key=columns["t_s"],
+            remedy="Write the times, or take the file out of the source.",
+        )
+    return rows, *times
 
 
 def days_between(first_s: float, last_s: float) -> tuple[str, ...]:
@@ -146,18 +154,18 @@ def _fits(pa: ModuleType, name: str, found: DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
-def _range(opened: ParquetFile, time: str) -> tuple[float, float]:
-    """From the statistics of the row groups where there are any, else from the column."""
-    metadata, low, high = opened.metadata, [], []
+def _range(opened: ParquetFile, time: str) -> tuple[float, float] | None:
+    """From the statistics of the row groups where all have them, else from the column."""
+    metadata, found = opened.metadata, list[float]()
     at = opened.schema_arrow.names.index(time)
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(at).statistics
         if statistics is None or not statistics.has_min_max:
             column = opened.read(columns=[time])[time].to_numpy()
-            return float(column.min()), float(column.max())
-        low.append(statistics.min)
-        high.append(statistics.max)
-    return float(min(low)), float(max(high))
+            found = column[np.isfinite(column)]
+            break
+        found += [statistics.min, statistics.max]
+    return (float(np.min(found)), float(np.max(found))) if len(found) else None
 
 
 def _sample(opened: ParquetFile, name: str) -> str:

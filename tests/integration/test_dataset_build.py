@@ -339,6 +339,13 @@ def test_the_first_moment_of_a_month_is_the_one_meant():
     assert moment_s("2026-02-28T19:00:00-05:00") == MARCH_1
 
 
+def test_a_day_that_no_calendar_has_is_refused_before_anything_is_fetched():
+    source = {"kind": "prometheus", "url": "http://localhost:9090", "job": "nexmark-q11"}
+    for moments in ({"since": "2026-13-01"}, {"since": "2026-03-01", "until": "2026-04-31"}):
+        with pytest.raises(DspGymError, match="is no moment; write 2026-03-01"):
+            config({**source, **moments})
+
+
 @pytest.mark.parametrize(
     ("quality", "said"),
     [

@@ -19,6 +19,7 @@ from dsp_gym.errors import DatasetError, DspGymError
 from dsp_gym.job.catalog import load_job
 from dsp_gym.metrics.samples import Samples
 from dsp_gym.records.journal import Journal
+from dsp_gym.records.journal import read as read_journal
 from dsp_gym.records.recording import Recording
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.scan import chunks_of
@@ -229,12 +230,23 @@ def test_a_journal_may_begin_after_its_first_segment(spark, tmp_path) -> None:
 
 
 def test_a_journal_of_another_job_is_refused(tmp_path) -> None:
-    write_journal(tmp_path / "journal", 0)
+    write_journal(tmp_path / "journal", 0, applied=False)
     source = {"kind": "journals", "folder": str(tmp_path / "journal"), "job": job_file(tmp_path)}
     with pytest.raises(DatasetError, match=r"no snapshot of a job 'lime'.*'line'"):
         surveyed(tmp_path, **source, key="lime")
     with pytest.raises(DatasetError, match=r"has the vertices .*; its job file has"):
         surveyed(tmp_path, **source | {"job": "nexmark-q11"}, key="line")
+    # It began as the job of the file, and went on as another.
+    entries = list(read_journal(tmp_path / "journal"))
+    last = max(n for n, entry in enumerate(entries) if entry.kind == "snapshot")
+    with Journal(tmp_path / "grown") as journal:
+        for n, entry in enumerate(entries):
+            body = json.loads(json.dumps(entry.body).replace('"map"', '"mop"'))
+            journal.append(
+                entry.kind, entry.t_s, entry.job, entry.policy, body if n >= last else entry.body
+            )
+    with pytest.raises(DatasetError, match=r"has the vertices .*mop.*; its job file has"):
+        surveyed(tmp_path, **source | {"folder": str(tmp_path / "grown")})
     Journal(tmp_path / "empty").close()
     with pytest.raises(DatasetError, match="no snapshot"):
         surveyed(tmp_path, **source | {"folder": str(tmp_path / "empty")})
@@ -466,6 +478,35 @@ def test_milliseconds_are_told_from_seconds(tmp_path) -> None:
     t_s = day_of_samples(0, 60).t_s
     assert "milliseconds" in bad(tmp_path, t_s=pa.array(np.append(t_s[:-1], 1000 * t_s[-1])))
     assert "some seconds of a run" in bad(tmp_path, t_s=pa.array(np.append([5.0], t_s[1:])))
+
+
+def test_rows_without_a_time_are_judged_and_a_file_without_any_time_is_named(tmp_path) -> None:
+    samples, file = day_of_samples(0, 60), tmp_path / "archive" / "a.parquet"
+    archive_file(file, samples)
+    source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
+    table = parquet.ParquetFile(file).read()
+    at, half = table.column_names.index("t_s"), len(table) // 2
+    none = pa.nulls(len(table) - half, pa.float64())
+    partly = table.set_column(at, "t_s", pa.concat_arrays([pa.array(samples.t_s[:half]), none]))
+    for how in ({"row_group_size": half}, {"write_statistics": False}):
+        parquet.write_table(partly, file, **how)
+        facts = surveyed(tmp_path, **source)
+        assert facts.partitions() == {("line", "2026-03-01")}
+        assert facts.rows() == len(samples)
+    parquet.write_table(table.set_column(at, "t_s", pa.nulls(len(table), pa.float64())), file)
+    with pytest.raises(DatasetError, match=r"a\.parquet.*'t_s' has no time in any of \d+ rows"):
+        surveyed(tmp_path, **source)
+
+
+def test_a_file_without_rows_is_passed_over_whatever_its_types_are(tmp_path) -> None:
+    folder = archive(tmp_path / "archive", 1, 60)
+    parquet.write_table(pa.table(dict.fromkeys(COLUMNS, pa.nulls(0))), folder / "empty.parquet")
+    source = {"kind": "archives", "folder": str(folder), "job": job_file(tmp_path)}
+    assert [p.name for p in surveyed(tmp_path, **source).pieces] == ["day-0.parquet"]
+    csv.write_csv(parquet.ParquetFile(folder / "day-0.parquet").read(), folder / "day-0.csv")
+    (folder / "empty.csv").write_text(",".join(COLUMNS) + "\n")
+    found = surveyed(tmp_path, **source, files="*.csv").pieces
+    assert [piece.name for piece in found] == ["day-0.csv"]
 
 
 def test_what_is_no_parquet_file_is_named(tmp_path) -> None:
