@@ -132,10 +132,11 @@ def build(
     wanted = load_model(model, "datasets", find("datasets", config))
     folder = out or str(DATASETS / wanted.name)
     engine = None if engine == "spark" else engine  # Spark on this machine's cores
+    begun = list[str]()
     try:
         if follow is None:
             how = {"engine": engine, "rebuild": rebuild}
-            _build(pipeline, wanted, folder, how, track, as_json)
+            _build(pipeline, wanted, folder, how, track, as_json, begun)
         else:
             polars = engine if engine == "polars" else None
             given = {"--rebuild": rebuild, "--track": track, "--engine": polars}
@@ -143,7 +144,8 @@ def build(
             looks = pipeline.follow(wanted, folder, every_s=follow or None, master=engine)
             _follow(looks, folder, as_json)
     except KeyboardInterrupt:
-        what = "the dataset is unchanged" if follow is None else "what was published stays"
+        is_old = follow is None and "publish" not in begun
+        what = "the dataset is unchanged" if is_old else "what was published stays"
         typer.echo(f"Stopped; {what}, and the same command continues.", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
@@ -155,11 +157,12 @@ def _build(
     how: Mapping[str, object],
     track: str | None,
     as_json: bool,
+    begun: list[str],
 ) -> None:
-    """Build once, record it, and print the result."""
+    """Build once, record it, and print the result; names of stages that begin go to `begun`."""
     tracking = with_track(wanted.tracking, track)
     tracker = tracker_for(tracking, "datasets")
-    with _progress() as observer:
+    with _progress(begun) as observer:
         built = pipeline.build(wanted, folder, observer=observer, **how)
     record = _record(tracker, wanted.name, built, tracking.uri)
     summary = _summary(built) | ({} if record is None else {"mlflow_run": record})
@@ -252,7 +255,7 @@ def _pipeline(module: str) -> Any:
 
 
 @contextmanager
-def _progress() -> Iterator[object]:
+def _progress(begun: list[str]) -> Iterator[object]:
     """Draw a bar on stderr over the stages; without a terminal, print a line per stage."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
@@ -270,15 +273,13 @@ def _progress() -> Iterator[object]:
         class Shown:
             """Draws the progress of a build."""
 
-            number = 0
-
             def begin(self, stages: int) -> None:
                 shown.update(task, total=stages)
 
             def stage(self, name: str, detail: str) -> None:
                 text = f"{name} {detail}".strip()
-                shown.update(task, description=text, completed=self.number, tasks="")
-                self.number += 1
+                shown.update(task, description=text, completed=len(begun), tasks="")
+                begun.append(name)
                 if not shown.console.is_terminal:
                     typer.echo(text, err=True)
 

@@ -160,6 +160,32 @@ def test_days_of_two_configurations_never_stand_in_one_dataset(tmp_path):
     assert (anew.made, anew.kept, anew.lost) == (1, 0, ())
 
 
+def test_ctrl_c_says_whether_the_dataset_has_changed(tmp_path, monkeypatch):
+    journal = write_journal(tmp_path / "journal", 0)
+    (tmp_path / "datasets").mkdir()
+    file = tmp_path / "datasets" / "mine.yaml"
+    file.write_text(
+        f"name: mine\ntables: [transitions]\ntracking: {{enabled: false}}\n"
+        f"sources: [{{kind: journals, folder: {journal}, job: {job_file(tmp_path)}}}]\n"
+    )
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    line = ["dataset", "build", str(file), "--out", str(out), "--engine", "polars"]
+    for place, said, there in (
+        ("spark_pipelines.build._manifest", "the dataset is unchanged", False),
+        ("dsp_gym.cli.dataset._record", "what was published stays", True),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, interrupted)
+            found = shell(*line)
+        assert found.exit_code == 130, found.output
+        assert found.stderr.splitlines()[-1].startswith(f"Stopped; {said}")
+        assert (out / "revisions").exists() == there
+
+
 @pytest.mark.validate  # test_dataset_sources reads recordings, too
 def test_a_recording_shows_windows_and_the_decisions_nobody_wrote(spark, tmp_path):
     source = {"kind": "recordings", "folder": str(recording(tmp_path / "recording", 300, 2))}
