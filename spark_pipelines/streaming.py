@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsp_gym.config.temporary import only_writer
-from dsp_gym.errors import DatasetError
+from dsp_gym.errors import DatasetError, DspGymError
 from spark_pipelines.build import Built, Observer, build
 from spark_pipelines.config import DatasetConfig
 from spark_pipelines.faults import spark_faults
@@ -79,8 +79,8 @@ def follow(
         What each look came to, as it is done.
 
     Raises:
-        DatasetError: Nothing can be followed, or the only look found a source or a build that
-            cannot be used; what was published stays.
+        DspGymError: Nothing can be followed, or the only look found a source, a build or a place
+            that cannot be used; what was published stays.
     """
     state, folders = Store(out).work / ".follow", _folders(config)
     named = zip(config.source_names(), config.sources, strict=True)
@@ -98,7 +98,7 @@ def follow(
                         wanted, out, engine=master, observer=observer, late_s=config.late_s
                     )
                     found, waiting = Round(arrived, built), False
-                except DatasetError as error:
+                except DspGymError as error:
                     if every_s is None:
                         raise
                     found = Round(arrived, None, str(error))

@@ -254,6 +254,13 @@ def test_a_file_that_cannot_be_read_is_told_and_tried_again(spark, tmp_path):
         assert (found.arrived, found.built) == (arrived, None)
         assert str(bad) in found.problem
         assert "is not a Parquet file, or is truncated" in found.problem
+    # So is a dataset that cannot be read for a while.
+    log = tmp_path / "out" / "revisions" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("half a lo")
+    assert "the log of the table cannot be read" in next(looks).problem
+    shutil.rmtree(log.parent)
+    assert "is not a Parquet file, or is truncated" in next(looks).problem
     looks.close()
     with pytest.raises(DatasetError, match="is truncated"):
         list(follow(config(tmp_path, "archives"), tmp_path / "out"))
