@@ -173,13 +173,12 @@ def _raw(
 
     config: ArchivesSource = facts.detail["config"]
     # A row without a time has no day: it is judged on the first one of its file.
-    first = {piece.file.as_uri(): piece.partitions[0][1] for piece in pieces if piece.file}
+    first = {str(piece.file): piece.partitions[0][1] for piece in pieces}
     of_file = f.create_map(*(f.lit(text) for pair in sorted(first.items()) for text in pair))
     t_s = f.col(config.columns.get("t_s", "t_s"))
     own = f.when(t_s.between(0, FROM_MS), day_of_column(t_s))
     # Of `_metadata` Spark would make a whole struct for every row, asked for or not.
-    its_first = f.element_at(of_file, _as_uri(f.input_file_name()))
-    # Spark does not quote every letter of a path that Python does.
+    its_first = f.element_at(of_file, _path_of(f.input_file_name()))
     day = f.coalesce(own, its_first, f.lit(min(first.values())))
     types = _types(config)
     frames = (
@@ -229,11 +228,12 @@ def _metric_columns(config: ArchivesSource, columns: Collection[str]) -> dict[st
     return {column: ours[column] for column in columns if column in ours}
 
 
-def _as_uri(path: Column) -> Column:
-    """Spark writes file:/a or file:///a, Python the latter."""
+def _path_of(uri: Column) -> Column:
+    """The path of file:/a or file:///a; Spark quotes other letters than Python does, and no `+`."""
     from pyspark.sql import functions as f
 
-    return f.regexp_replace(path, r"^file:/+", "file:///")
+    path = f.regexp_replace(uri, r"^file:/+", "/")
+    return f.url_decode(f.regexp_replace(path, r"\+", "%2B"))
 
 
 def _renamed(frame: DataFrame, config: ArchivesSource) -> DataFrame:

@@ -318,6 +318,23 @@ def test_archives_long_and_wide_tell_the_same(spark, tmp_path) -> None:
     same(raw_of(read(spark, other).rows()), samples)
 
 
+def test_a_row_without_a_time_is_of_its_files_first_day_whatever_its_path(spark, tmp_path) -> None:
+    for number, name in enumerate(("day=2026-03-01", "day=2026-03-02", "a b+c%41ü/d,e;f&g'h")):
+        samples = day_of_samples(number, 60)
+        t_s = pa.array([None, *samples.t_s[1:]], pa.float64())
+        archive_file(tmp_path / "archive" / name / "part 1.parquet", samples, t_s=t_s)
+    source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
+    facts = surveyed(tmp_path, **source)
+    days = {piece.partitions for piece in facts.pieces}
+    assert len(days) == 3
+    inputs = read(spark, facts)
+    timeless = inputs.rows().where("t_s is null").collect()
+    assert {((row["job"], row["day"]),) for row in timeless} == days
+    chunks = [chunk for bundle in chunks_of([inputs.scan], 3) for chunk in bundle]
+    scanned = {rows.runs[rows.run[0]][2] for chunk in chunks for rows in rows_of_chunk(chunk)}
+    assert scanned == {day for ((_, day),) in days}  # a run is a day
+
+
 def test_csv_files_of_whole_numbers_and_of_fractions_are_one_archive(spark, tmp_path) -> None:
     (tmp_path / "archive").mkdir()
     source = {"kind": "archives", "folder": str(tmp_path / "archive"), "job": job_file(tmp_path)}
