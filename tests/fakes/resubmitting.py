@@ -139,6 +139,7 @@ class ResubmittingCluster:
                 "slots-available": self.slots_available,
             },
             "/taskmanagers": {"taskmanagers": [manager]},
+            "/taskmanagers/tm/metrics": [],
             "/jobmanager/config": [{"key": "jobmanager.scheduler", "value": self.scheduler}],
             "/jars": {"files": [{"name": self.jar_id, "id": self.jar_id}]},
             "/jobs/overview": {
@@ -152,7 +153,7 @@ class ResubmittingCluster:
                     for job in self.jobs.values()
                 ]
             },
-        }.get(path)
+        }.get(path.partition("?")[0])
         return (404, {"errors": ["Not found."]}) if found is None else (200, found)
 
     def _run(self, body: Any) -> tuple[int, Any]:
@@ -195,7 +196,10 @@ class ResubmittingCluster:
             case "GET", ["vertices", _]:
                 times = {"DEPLOYING": 0, "INITIALIZING": 0}
                 start_ms = round(1000 * job.runs_s)
-                return 200, {"subtasks": [{"start-time": start_ms, "status-duration": times}]}
+                one = {"taskmanager-id": "tm", "start-time": start_ms, "status-duration": times}
+                return 200, {"subtasks": [one]}
+            case "GET", ["vertices", _, "metrics"]:
+                return 200, []
             case "GET", ["savepoints", trigger]:
                 return self._trigger(job, trigger, now_s)
             case "POST", ["stop"]:

@@ -99,7 +99,7 @@ def connect(
     Args:
         place: the cluster.
         spec: the job's file.
-        job_name: its name in Flink.
+        job_name: its name in Flink, or as Flink's Prometheus reporter writes it.
         window: the metrics window, over which samples are averaged.
         apply: False: the backend has no actuator, so nothing can be asked of the job.
         on_event: receives every step of the actuator.
@@ -119,8 +119,8 @@ def connect(
         check_version(place.rest, _WAYS[place.config.actuator])
     own_id = place.config.job_id
     submitted = () if own_id is None or journal is None else submitted_ids(journal.folder)
-    if apply:
-        place.rest.find_job(job_name)  # what acts knows the job by its name alone
+    if apply:  # what acts knows the job by its name alone, as Flink has it
+        job_name = place.rest.find_job(job_name).name
     job_id = FlinkJob(place.rest, job_name, spec, own_id, submitted).job_id
     if place.config.actuator == "adaptive":  # policies know memory and rescales as they are there
         spec = found_in_place(spec, running_levels(place.rest, job_id, spec))

@@ -39,7 +39,7 @@ from dsp_gym.backends.flink.rescale.savepoints import (
     newest_checkpoint,
 )
 from dsp_gym.backends.flink.rescale.worker import CameUp, OneJobActuator, Unreached, as_words
-from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, bearing, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, runs_whole
 from dsp_gym.backends.flink.user_submission import UserSubmission
 from dsp_gym.backends.lease import RenewedLease
@@ -158,6 +158,7 @@ class ResubmitActuator(OneJobActuator):
             told["arguments"] = _without_secrets(submission.arguments, submission.program)
         return {
             "job_id": job.id,
+            "job_name": submission.job_name,
             "directory": self.directory,
             "checkpoint": self._checkpoint,
             "trigger_id": "" if self._stop is None else self._stop.trigger_id,
@@ -249,18 +250,15 @@ class ResubmitActuator(OneJobActuator):
 
     def _leave_to(self, job: RunningJob) -> None:
         """Submit nothing beside a job of that name that somebody else has started."""
-        others = [
-            one.id
-            for one in self.rest.jobs()
-            if one.name == self.job_name
-            and one.state not in ENDED
-            and one.id != job.id
-            and one.id not in self._ids()
-        ]
+        others = [one.id for one in self._named() if one.id != job.id and one.id not in self._ids()]
         if others:
             self._stop = None
             self._emit("left", {"job_id": others[0], "reason": _by_others(others[0])})
             raise Unreached(_by_others(others[0]))
+
+    def _named(self) -> list[JobSummary]:
+        """The jobs of this name that have not ended."""
+        return bearing(self.job_name, [one for one in self.rest.jobs() if one.state not in ENDED])
 
     def _standing(self) -> Hashable:
         """The job's id; with its requirements, once these are others than it was submitted with.
@@ -450,9 +448,7 @@ class ResubmitActuator(OneJobActuator):
         that it has processed since would be processed again. Once the alarm was raised, a job of
         that name may be one that a person has started: it is taken for the restored one.
         """
-        for left in self.rest.jobs():
-            if left.name != self.job_name or left.state in ENDED:
-                continue
+        for left in self._named():
             found = RunningJob.find(self.rest, self.job_name, self.spec, self._own).configuration
             runs = runs_whole(self.rest, left.id)
             if runs and left.id == self._next_id and found == wanted:

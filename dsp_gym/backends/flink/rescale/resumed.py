@@ -14,7 +14,7 @@ from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator, by_hand
 from dsp_gym.backends.flink.rescale.running import RunningJob
 from dsp_gym.backends.flink.rescale.savepoints import Savepoint, Stop, newest_checkpoint
 from dsp_gym.backends.flink.rescale.worker import Unreached
-from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, until_timeout
+from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, bearing, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, Submission
 from dsp_gym.backends.flink.user_submission import UserSubmission
 from dsp_gym.job.spec import JobSpec
@@ -28,7 +28,7 @@ def advice(
 
     Args:
         url: of Flink's REST interface.
-        job_name: the job's name.
+        job_name: the job's name, where the journal does not say how Flink has it.
         spec: its job file.
         left: what the journal says of the rescale.
         own: the user's program that the job is of; None: the job file names one.
@@ -46,7 +46,7 @@ class ResumedRescale(ResubmitActuator):
 
     Args:
         rest: the cluster.
-        job_name: the job's name.
+        job_name: the job's name, where the journal does not say how Flink has it.
         spec: its job file.
         left: what the journal says of the rescale; the job was to be stopped.
         timeout_s: seconds for the savepoint, for coming up, and for being brought back, each.
@@ -76,7 +76,7 @@ class ResumedRescale(ResubmitActuator):
         stopping = left.stopping or {}
         super().__init__(
             rest,
-            job_name,
+            self._recorded.submission.job_name,
             spec,
             str(stopping.get("directory", "")),
             timeout_s=timeout_s,
@@ -109,7 +109,7 @@ class ResumedRescale(ResubmitActuator):
         # A second of slack: file systems keep times more coarsely than clocks.
         since_s = self._left.t_s - 1.0
         stop = Stop(self.rest, job.id, self.directory, self.folder, stopping["trigger_id"], since_s)
-        named = [one for one in self.rest.jobs() if one.name == self.job_name]
+        named = bearing(self.job_name, self.rest.jobs())
         alive = [one for one in named if one.state not in ENDED]
         if any(one.id == job.id for one in alive) and not self._is_heard(stop):
             self._spared = job.id
@@ -198,6 +198,7 @@ def _job(
 ) -> RunningJob:
     """The job as it ran before, as its intent says."""
     stopping = left.stopping or {}
+    job_name = str(stopping.get("job_name", job_name))
     arguments = {key: str(value) for key, value in dict(stopping.get("arguments", {})).items()}
     sharing = str(stopping.get("slot_sharing", "per-vertex"))
     submission = Submission(spec, job_name, arguments, sharing)

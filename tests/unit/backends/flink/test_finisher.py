@@ -71,7 +71,7 @@ def order_of(stage: Stage, **other: object) -> Order:
     return order.model_copy(update=other)
 
 
-def begun(stage: Stage, hidden: str = HIDDEN) -> str:
+def begun(stage: Stage, hidden: str = HIDDEN, **more: object) -> str:
     """A journal that ends with the intent to stop the job; its trigger."""
     trigger = uuid.uuid4().hex
     levels = dict.fromkeys(("source", "map", "sink"), 0)
@@ -82,7 +82,8 @@ def begun(stage: Stage, hidden: str = HIDDEN) -> str:
                        "to": {"parallelism": after, "memory_level": levels}}),
             ("stopping", {"job_id": FIRST, "directory": str(stage.savepoints), "checkpoint": None,
                           "trigger_id": trigger, "next_id": NEXT,
-                          "arguments": {"password": hidden}, "slot_sharing": "per-vertex"}),
+                          "arguments": {"password": hidden}, "slot_sharing": "per-vertex",
+                          **more}),
         ):  # fmt: skip
             journal.append("actuation", time.time(), "line", "test", {"event": event, **body})
     return trigger
@@ -219,6 +220,26 @@ def test_a_job_that_was_never_told_to_stop_is_left_alone(stage, cluster):
     finish(order_of(stage))
     assert [job.id for job in cluster.alive()] == [FIRST]
     assert steps(stage)[-1] == "restored"
+
+
+@pytest.mark.parametrize("intent", [{"job_name": "my line"}, {}])  # an earlier release's: none
+def test_a_job_named_as_prometheus_labels_it_that_was_never_told_to_stop_is_left_alone(
+    stage, cluster, intent
+):
+    cluster.jobs[FIRST].arguments["job-name"] = "my line"
+    begun(stage, **intent)
+    finish(order_of(stage, job_name="my_line"))
+    assert [job.id for job in cluster.alive()] == [FIRST]
+    assert steps(stage)[-1] == "restored"
+
+
+def test_a_job_named_as_prometheus_labels_it_is_submitted_under_its_own_name(stage, cluster):
+    cluster.jobs[FIRST].arguments["job-name"] = "my line"
+    trigger = begun(stage, job_name="my line")
+    FlinkRest(stage.url).stop_with_savepoint(FIRST, str(stage.savepoints), trigger)
+    finish(order_of(stage, job_name="my_line"))
+    assert runs(cluster, 3)
+    assert cluster.alive()[0].arguments["job-name"] == "my line"
 
 
 @pytest.mark.parametrize("other", [{"next_id": "cd" * 16}, {"journal": "nothing"}])

@@ -28,11 +28,13 @@ WAIT_S = 20.0
 class Rig:
     """A cluster behind a link, and an actuator whose steps are kept."""
 
-    def __init__(self, cluster: ResubmittingCluster, link: BreakableLink, jar: Any) -> None:
+    def __init__(
+        self, cluster: ResubmittingCluster, link: BreakableLink, jar: Any, name: str = "line"
+    ) -> None:
         self.cluster, self.link = cluster, link
         self.steps: list[tuple[str, dict[str, Any]]] = []
         self.actuator = ResubmitActuator(
-            FlinkRest(link.url, timeout_s=2), "line",
+            FlinkRest(link.url, timeout_s=2), name,
             line(flink={"program": "micro-update", "jar": str(jar)}), cluster.savepoints,
             timeout_s=3, poll_s=0.01,
             on_event=lambda kind, body: self.steps.append((kind, body)),
@@ -42,6 +44,13 @@ class Rig:
     @property
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.steps]
+
+    def named_again(self, in_flink: str, here: str) -> Rig:
+        """The same cluster, whose job is called so in Flink and so here."""
+        first = self.cluster.jobs[FIRST]
+        self.cluster.jobs[FIRST].arguments = {**first.arguments, "job-name": in_flink}
+        jar = self.actuator.spec.flink.jar
+        return Rig(self.cluster, self.link, jar, here)
 
     def rescale(self) -> int:
         """To three tasks of the map; the status at the end."""
@@ -101,6 +110,28 @@ def test_a_job_whose_submission_was_not_answered_is_not_cancelled_once_it_runs(r
     check_exactly_once(rig.cluster)
     (runs,) = rig.cluster.alive()
     assert "map=3" in runs.arguments["parallelism"]
+
+
+def test_a_job_named_as_prometheus_labels_it_is_not_submitted_twice(rig):
+    rig = rig.named_again("my line", "my_line")
+    rig.after_submission(lambda job: (rig.cluster.checkpointed.add(job.id), rig.cut(0.5)))
+    with closing(rig.actuator):
+        assert rig.rescale() == ActuatorStatus.REACHED
+    check_exactly_once(rig.cluster)
+
+
+def test_nothing_is_submitted_beside_a_job_named_as_prometheus_labels_it(rig):
+    rig = rig.named_again("my line", "my_line")
+    stopped = rig.actuator._wait_for_end
+
+    def then_started(job_id: str) -> None:
+        stopped(job_id)
+        rig.cluster.start("f" * 32, dict(rig.cluster.jobs[FIRST].arguments))
+
+    rig.actuator._wait_for_end = then_started
+    with closing(rig.actuator):
+        assert rig.rescale() == ActuatorStatus.FAILED
+    assert [job.id for job in rig.cluster.alive()] == ["f" * 32]
 
 
 def test_while_flink_is_out_of_reach_a_submitted_job_is_waited_for(rig):
