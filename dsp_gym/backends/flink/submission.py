@@ -189,14 +189,20 @@ class Submission:
 
         Raises:
             FlinkError: The job does not come up; its submission has been cancelled. One that has
-                gone on from its savepoint is left alone: its newest state is its own.
+                gone on from its savepoint is left alone: its newest state is its own. Or Flink has
+                taken an earlier submission of that id, with another configuration.
         """
         run, jar_id = self.run(configuration), self.upload(rest)
         try:
             run_id = rest.run_program(jar_id, run, savepoint, job_id)
-        except FlinkError:
+        except FlinkError as error:
             if job_id is None or not _is_alive(rest, job_id):
                 raise
+            if self.submitted(rest, job_id) not in (None, configuration):
+                raise FlinkError(
+                    f"job {job_id} has come up with another configuration: Flink has taken an "
+                    "earlier submission"
+                ) from error
             run_id = job_id  # only the answer was lost, or it was asked for before
         try:
             self.placed(rest, run_id, configuration, timeout_s)
@@ -205,6 +211,21 @@ class Submission:
             _cancel(rest, run_id, has_state=savepoint is not None)
             raise
         return run_id
+
+    def submitted(self, rest: FlinkRest, job_id: str) -> Configuration | None:
+        """Read with which configuration a job was submitted.
+
+        Args:
+            rest: the cluster.
+            job_id: the job.
+
+        Returns:
+            The configuration; None where Flink does not tell it, or not yet.
+        """
+        try:
+            return self.of_running(rest, job_id, self.spec)[1]
+        except FlinkError:
+            return None
 
     def jar(self) -> Path:
         """The jar with the job's program.

@@ -10,7 +10,13 @@ from typing import Self
 from dsp_gym.backends.flink.answers import JobAnswer, vertices_of
 from dsp_gym.backends.flink.program import UserProgram
 from dsp_gym.backends.flink.rest import FlinkRest, JobPlan, until_timeout
-from dsp_gym.backends.flink.submission import PATIENCE_S, Submission, slot_sharing_of
+from dsp_gym.backends.flink.submission import (
+    PATIENCE_S,
+    Submission,
+    configuration_of,
+    levels_of_slots,
+    slot_sharing_of,
+)
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
@@ -90,6 +96,26 @@ class UserSubmission(Submission):
         if self.own.settings:
             body["flinkConfiguration"] = dict(self.own.settings)
         return body
+
+    def submitted(self, rest: FlinkRest, job_id: str) -> Configuration | None:
+        """Read with which configuration a job was submitted.
+
+        Args:
+            rest: the cluster.
+            job_id: the job.
+
+        Returns:
+            The configuration; None where Flink does not tell it yet, or where it is asked for
+            beside the submission.
+        """
+        if self.is_adaptive:
+            return None
+        try:
+            with rest.reading():
+                job = rest.job(job_id)
+                return configuration_of(job, job_id, self.spec, levels_of_slots(self.spec))
+        except FlinkError:
+            return None
 
     def upload(self, rest: FlinkRest) -> str:
         """See that the cluster has the jar.

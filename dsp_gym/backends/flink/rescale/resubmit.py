@@ -51,6 +51,9 @@ from dsp_gym.redaction import HIDDEN, is_secret_name, redacted
 _ATTEMPTS = 64
 """Attempts to bring a job back whose ids are taken for ours."""
 
+_DUPLICATE = "DuplicateJobSubmission"
+"""What Flink calls the submission of a job whose id it has taken before."""
+
 
 class ResubmitActuator(OneJobActuator):
     """Stops the job with a savepoint and submits it again with the wanted configuration.
@@ -99,6 +102,7 @@ class ResubmitActuator(OneJobActuator):
         self._first_mark: tuple[str, Hashable] | None = None  # of a job, when it was seen first
         self._is_placing = False  # whether a job is being submitted, and asked for its tasks
         self._next_id = ""  # Flink's id of the job to be submitted, known before it is
+        self._taken: set[str] = set()  # ids that Flink takes no more
         super().__init__(
             rest,
             job_name,
@@ -296,6 +300,10 @@ class ResubmitActuator(OneJobActuator):
             with contextlib.suppress(FlinkError):
                 if self._takes_requirements():
                     self._first_mark = job_id, self._mark(job_id)
+        except FlinkError as error:
+            if _DUPLICATE in error.message:
+                self._taken.add(id_)
+            raise
         finally:
             self._is_placing = False
         return job_id
@@ -398,7 +406,7 @@ class ResubmitActuator(OneJobActuator):
             CameUp: The wanted configuration runs: only answers of Flink were lost.
         """
         alarm, patience_s = _Alarm(self.timeout_s), self.timeout_s
-        for number in itertools.count(1):
+        while True:
             try:
                 ran = self._ran_and_ended()
                 if ran is not None and self._retained() is None:
@@ -409,9 +417,7 @@ class ResubmitActuator(OneJobActuator):
                         newest_checkpoint(self.rest, ran),
                     )
                     return
-                job_id = self._attempt(
-                    job, wanted, location, patience_s, number, alarmed=alarm.raised
-                )
+                job_id = self._attempt(job, wanted, location, patience_s, alarmed=alarm.raised)
             except CameUp:
                 self._needs(location)
                 raise
@@ -438,7 +444,6 @@ class ResubmitActuator(OneJobActuator):
         wanted: Configuration,
         location: str,
         patience_s: float,
-        number: int,
         *,
         alarmed: bool,
     ) -> str:
@@ -461,8 +466,18 @@ class ResubmitActuator(OneJobActuator):
                 raise FlinkError(f"job {left.id} is {left.state}")
             self.rest.cancel(left.id)
             self.rest.wait_for(left.id, ENDED, patience_s)
-        state, next_id = self._retained() or location, attempt_id(self._next_id, number)
-        return self._run(job, job.configuration, state, patience_s, next_id)
+        state = self._retained() or location
+        return self._run(job, job.configuration, state, patience_s, self._free_id())
+
+    def _free_id(self) -> str:
+        """The first of our ids that Flink has taken for no job yet.
+
+        A submission without an answer may arrive later. Flink takes one job of an id, so nothing
+        of another id may be submitted until it has taken one.
+        """
+        taken = self._taken | {one.id for one in self.rest.jobs()}
+        later = (attempt_id(self._next_id, number) for number in itertools.count(1))
+        return next(one for one in itertools.chain([self._next_id], later) if one not in taken)
 
     def _ids(self) -> frozenset[str]:
         """Ids that Flink may know the next job by."""

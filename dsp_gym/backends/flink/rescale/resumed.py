@@ -163,17 +163,25 @@ class ResumedRescale(ResubmitActuator):
         if other.id not in self._ids():
             self._spared = other.id
             raise Unreached(f"job {other.id} runs, which somebody else has started")
+        configuration = self._asked_of(other, wanted)
         if newest_checkpoint(self.rest, other.id) is None:
-            configuration = wanted if other.id == self._next_id else self._recorded.configuration
             self._recorded.submission.placed(self.rest, other.id, configuration, self.timeout_s)
             self._recorded.submission.wait_until_ready(
                 self.rest, other.id, configuration, self.timeout_s
             )
-        if other.id != self._next_id:
+        if configuration != wanted:
             self._spared = other.id
             raise Unreached("the new configuration had failed; the former runs")
         outage_s = self._outage_s(self._recorded.id, other.id)
         self._emit("running", {"job_id": other.id, "outage_s": outage_s})
+
+    def _asked_of(self, ours: JobSummary, wanted: Configuration) -> Configuration:
+        """With what our next job was submitted; the former may have been, under the first id."""
+        if ours.id == self._next_id:
+            submitted = self._recorded.submission.submitted(self.rest, ours.id)
+            if submitted == wanted or not self._left.has_failed:
+                return wanted
+        return self._recorded.configuration
 
     def _is_heard(self, stop: Stop) -> bool:
         """Whether Flink, which answers, has heard of the stop."""

@@ -206,6 +206,40 @@ def test_a_job_that_a_person_was_called_for_is_submitted_all_the_same(stage, clu
     assert steps(stage)[-1] == "reached"
 
 
+def failed(stage: Stage, cluster: ResubmittingCluster) -> Path:
+    """The job has ended, and who was taking its rescale back is gone; its savepoint."""
+    stopped(stage)
+    until(lambda: not cluster.alive())
+    (written,) = stage.savepoints.glob("savepoint-*/_metadata")
+    savepoint = {"event": "savepoint", "location": str(written.parent), "seconds": 0.1}
+    with Journal(stage.journal) as journal:
+        for body in (savepoint, {"event": "failed", "reason": "Flink did not answer in time"}):
+            journal.append("actuation", time.time(), "line", "test", body)
+    return written.parent
+
+
+def test_a_job_that_was_brought_back_under_the_id_of_the_next_one_is_left_alone(stage, cluster):
+    failed(stage, cluster)
+    cluster.checkpointed.add(NEXT)
+    cluster.start(NEXT, dict(cluster.jobs[FIRST].arguments))
+    finish(order_of(stage))
+    assert [job.id for job in cluster.alive()] == [NEXT]
+    assert steps(stage)[-1] == "restored"
+
+
+def test_a_submission_of_the_first_process_that_arrives_late_starts_no_second_job(stage, cluster):
+    savepoint = failed(stage, cluster)
+    arguments = {**cluster.jobs[FIRST].arguments, "parallelism": "source=4,map=3,sink=1"}
+    words = [word for key, value in arguments.items() for word in (f"--{key}", value)]
+    body = {"programArgsList": words, "savepointPath": str(savepoint), "jobId": NEXT}
+    late = threading.Timer(1.0, cluster._run, (body,))
+    late.start()
+    finish(order_of(stage))
+    late.join()
+    assert runs(cluster, 1)
+    check_exactly_once(cluster)
+
+
 def test_a_request_to_stop_that_arrives_late_is_waited_for(stage, cluster):
     trigger, rest = begun(stage), FlinkRest(stage.url)
     late = threading.Timer(0.1, rest.stop_with_savepoint, (FIRST, str(stage.savepoints), trigger))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dsp_gym.backends.file_lease import FileLease
+from dsp_gym.backends.flink import rest
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.loop.protocols import ActuatorStatus
@@ -132,6 +133,44 @@ def test_nothing_is_submitted_beside_a_job_named_as_prometheus_labels_it(rig):
     with closing(rig.actuator):
         assert rig.rescale() == ActuatorStatus.FAILED
     assert [job.id for job in rig.cluster.alive()] == ["f" * 32]
+
+
+@pytest.fixture
+def slow_build(rig, monkeypatch) -> Callable[[int], None]:
+    """Flink takes longer to build the next jobs than their submission is waited for."""
+    monkeypatch.setattr(rest, "_RUN_TIMEOUT_S", 0.2)
+
+    def slow(submissions: int) -> None:
+        run, left = rig.cluster._run, [1.0] * submissions
+
+        def built(body: Any) -> tuple[int, Any]:
+            time.sleep(left.pop() if left else 0.0)
+            return run(body)
+
+        rig.cluster._run = built
+
+    return slow
+
+
+def test_a_submission_that_arrives_late_starts_nothing_beside_the_restored_job(rig, slow_build):
+    slow_build(1)
+    assert rig.rescale() != ActuatorStatus.REACHED
+    assert rig.kinds[-1] == "restored"
+    time.sleep(1.0)  # the first submission is built by now
+    (runs,) = rig.cluster.alive()
+    assert "map=1" in runs.arguments["parallelism"]
+    check_exactly_once(rig.cluster)
+
+
+def test_a_job_that_comes_up_late_as_wanted_is_kept(rig, slow_build):
+    slow_build(100)
+    assert rig.rescale() == ActuatorStatus.REACHED
+    time.sleep(1.0)  # whatever was asked for is built by now
+    assert rig.kinds[-2:] == ["running", "reached"]
+    assert rig.cancelled() == []
+    (runs,) = rig.cluster.alive()
+    assert "map=3" in runs.arguments["parallelism"]
+    check_exactly_once(rig.cluster)
 
 
 def test_while_flink_is_out_of_reach_a_submitted_job_is_waited_for(rig):
