@@ -131,6 +131,7 @@ class ResubmittingCluster:
 
     def _of_cluster(self, path: str) -> tuple[int, Any]:
         now_s, resource = time.monotonic(), {"managedMemory": 64 * 1024}
+        unix_s = time.time() - now_s  # of the start of the monotonic clock
         manager = {"freeResource": resource, "totalResource": resource, "slotsNumber": 72}
         found = {
             "/overview": {
@@ -148,7 +149,7 @@ class ResubmittingCluster:
                         "jid": job.id,
                         "name": job.arguments["job-name"],
                         "state": job.state(now_s),
-                        "start-time": round(1000 * job.created_s),
+                        "start-time": round(1000 * (unix_s + job.created_s)),
                     }
                     for job in self.jobs.values()
                 ]

@@ -12,7 +12,12 @@ from dsp_gym.backends.base import OnEvent, ignored
 from dsp_gym.backends.flink.program import UserProgram
 from dsp_gym.backends.flink.rescale.resubmit import ResubmitActuator, by_hand
 from dsp_gym.backends.flink.rescale.running import RunningJob
-from dsp_gym.backends.flink.rescale.savepoints import Savepoint, Stop, newest_checkpoint
+from dsp_gym.backends.flink.rescale.savepoints import (
+    Savepoint,
+    Stop,
+    newest_checkpoint,
+    newest_state,
+)
 from dsp_gym.backends.flink.rescale.worker import Unreached
 from dsp_gym.backends.flink.rest import ENDED, FlinkRest, JobSummary, bearing, until_timeout
 from dsp_gym.backends.flink.submission import Configuration, Submission
@@ -123,10 +128,31 @@ class ResumedRescale(ResubmitActuator):
         others = [one for one in alive if one.id != job.id]
         if others:
             self._follow(others[0], wanted)
-        elif self._savepoint is None:
+            return
+        if not alive:
+            self._leave_to_ended(job, named)
+        if self._savepoint is None:
             self._finish(job, wanted, stop)
         else:
             self._go_on(job, wanted, self._savepoint, named)
+
+    def _leave_to_ended(self, job: RunningJob, named: list[JobSummary]) -> None:
+        """Start nothing from a state that a job of somebody else has gone on from and ended."""
+        ours = self._ids() | {job.id}
+        theirs = [j for j in named if j.id not in ours and j.start_s > self._left.t_s]
+        if not theirs:
+            return
+        last = max(theirs, key=lambda one: one.start_s)
+        reason = f"job {last.id} ran under the job's name and has ended since"
+        before = "" if self._savepoint is None else f"; before it: {self._savepoint.location}"
+        self._stop = None
+        self._alarm(
+            f"{reason}, so nothing is started from an older state{before}",
+            job,
+            newest_state(self.rest, last.id),
+        )
+        self._emit("left", {"job_id": last.id, "reason": reason})
+        raise Unreached(reason)
 
     def _go_on(
         self,

@@ -66,6 +66,25 @@ def newest_checkpoint(rest: FlinkRest, job_id: str) -> str | None:
         return None
 
 
+def newest_state(rest: FlinkRest, job_id: str) -> str | None:
+    """Find the last state that a job has written, as a checkpoint or as a savepoint.
+
+    Args:
+        rest: the cluster.
+        job_id: the job.
+
+    Returns:
+        Its location; None without one, or where Flink does not tell.
+    """
+    try:
+        found = [rest.latest(job_id, kind) for kind in ("completed", "savepoint")]
+        with rest.reading():
+            written = [(int(one.get("id", 0)), str(one["external_path"])) for one in found if one]
+    except FlinkError:
+        return None
+    return max(written)[1] if written else None
+
+
 def dispose(rest: FlinkRest, location: str) -> bool:
     """Ask Flink to delete a savepoint; whether it took the request.
 

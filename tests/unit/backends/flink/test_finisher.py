@@ -240,6 +240,40 @@ def test_a_submission_of_the_first_process_that_arrives_late_starts_no_second_jo
     check_exactly_once(cluster)
 
 
+@pytest.mark.parametrize("is_recorded", [True, False])  # the savepoint of the stop
+def test_a_job_that_somebody_started_and_that_ended_since_is_not_started_from_an_older_state(
+    stage, cluster, is_recorded
+):
+    stopped(stage)
+    until(lambda: not cluster.alive())
+    (written,) = stage.savepoints.glob("savepoint-*/_metadata")
+    if is_recorded:
+        body = {"event": "savepoint", "location": str(written.parent), "seconds": 0.1}
+        with Journal(stage.journal) as journal:
+            journal.append("actuation", time.time(), "line", "test", body)
+    theirs = cluster.start("f" * 32, dict(cluster.jobs[FIRST].arguments))
+    cluster.checkpointed.add(theirs.id)
+    theirs.stops_s = theirs.ends_s = time.monotonic()
+    finish(order_of(stage))
+    assert cluster.alive() == []
+    assert submissions(cluster) == 0
+    assert unfinished(stage.journal) is None
+    said = [entry.body for entry in read(stage.journal) if entry.body.get("by") == BY]
+    assert [body["event"] for body in said] == ["resumed", "alarm", "left", "failed"]
+    assert said[1]["savepoint"].endswith(f"{theirs.id}/chk-1")
+    assert f"job {theirs.id} ran under the job's name and has ended since" in said[1]["reason"]
+    assert (str(written.parent) in said[1]["reason"]) is is_recorded
+
+
+def test_a_job_of_that_name_that_ended_before_the_rescale_keeps_nothing_stopped(stage, cluster):
+    earlier = cluster.start("e" * 32, dict(cluster.jobs[FIRST].arguments))
+    earlier.created_s -= 60.0
+    earlier.stops_s = earlier.ends_s = time.monotonic()
+    stopped(stage)
+    finish(order_of(stage))
+    assert runs(cluster, 3)
+
+
 def test_a_request_to_stop_that_arrives_late_is_waited_for(stage, cluster):
     trigger, rest = begun(stage), FlinkRest(stage.url)
     late = threading.Timer(0.1, rest.stop_with_savepoint, (FIRST, str(stage.savepoints), trigger))
