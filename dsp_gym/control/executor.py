@@ -84,6 +84,9 @@ class ScalingExecutor:
             return Verdict(self._others)
         acting = self._permission.is_acting
         if acting and (due := self._roll_back.due(seen)) is not None:
+            if (reason := self._permission.pause()) is not None:
+                self._roll_back.put_off(due)
+                return Verdict(Held("paused", f"{reason}; a roll-back waits: {due.reason}"))
             return Verdict(Held("rolled_back", f"rolled back: {due.reason}"), rolls_back=due)
         if held is None and one.failure is not None and one.failure.replaced_by is None:
             held = Held("policy", one.failure.reason)
@@ -104,5 +107,5 @@ class ScalingExecutor:
             The verdict without the change; a roll-back stays due.
         """
         if verdict.rolls_back is not None:
-            self._roll_back.put_off(verdict.rolls_back.before)
+            self._roll_back.put_off(verdict.rolls_back)
         return Verdict(Held("journal", reason))

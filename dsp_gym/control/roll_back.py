@@ -185,9 +185,11 @@ class RollBack:
         self._looked_s -= seconds
         self._outcomes = deque(one._replace(t_s=one.t_s - seconds) for one in self._outcomes)
 
-    def put_off(self, before: GuardedDecision) -> None:
-        """Keep a roll-back due that could not be asked for."""
-        self._before = before
+    def put_off(self, due: TakeBack) -> None:
+        """Keep a roll-back due that was not asked for; the rest after it is no longer for that."""
+        self._before = due.before
+        if due.is_down:
+            self._failures -= 1
 
     def _down(self, snapshot: MetricsSnapshot) -> str | None:
         """Say why a job that does not run is not waited for."""

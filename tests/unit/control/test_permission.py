@@ -105,6 +105,15 @@ def test_a_job_that_does_not_come_back_is_rolled_back(seen):
     assert watch.due(at(seen, 1200.0, Status.RESTARTING, tasks=5)) is None  # once
 
 
+def test_a_roll_back_that_was_put_off_stays_due_and_rests_as_long(seen):
+    watch = RollBack(RollBackConfig(return_s=120, cool_down_s=600))
+    watch.asked(at(seen, 1000.0))
+    for t_s in (1130.0, 1190.0, 1250.0):
+        due = watch.due(at(seen, t_s, Status.RESTARTING, tasks=5))
+        assert (due.before.parallelism[0, 1], due.rest_s) == (3, 600.0)
+        watch.put_off(due)
+
+
 def test_a_failure_long_after_the_change_is_not_its_fault(seen):
     watch = RollBack(RollBackConfig(return_s=120))
     watch.asked(at(seen, 1000.0))

@@ -112,6 +112,25 @@ def test_a_roll_back_waits_for_the_disk_too(living, journal, limited_files):
     assert len(living.taken_back) == 1
 
 
+def test_a_roll_back_waits_while_an_operator_has_stopped_all_acting(living, journal, tmp_path):
+    turns: list[Turn] = []
+    run = run_of(living, journal, turns, roll_back=RollBack(RollBackConfig(return_s=90)))
+    stop = tmp_path / "STOP"
+    run.permission._stop_file = stop
+    decided = run.decide()
+    living.status_shown = Status.RESTARTING  # the job does not come back
+    stop.write_text("")
+    run.finish(decided, 60)
+    run.run(steps=5)
+    assert turns[-1].held_code == "paused"
+    assert turns[-1].held.startswith(f"stopped by the file {stop}; a roll-back waits: the job is")
+    assert not living.taken_back
+    stop.unlink()
+    run.turn()
+    assert turns[-1].held_code == "rolled_back"
+    assert len(living.taken_back) == 1
+
+
 def test_an_intent_is_synced_before_anything_is_asked(living, journal, monkeypatch):
     order: list[str] = []
     synced = records.os.fsync
