@@ -200,7 +200,7 @@ class JournalWriter:
 
 
 def listener(writer: JournalWriter, policy: str, tell: OnEvent) -> OnEvent:
-    """Receive the steps of an actuator: written, then passed on.
+    """Receive the steps of an actuator: written, then passed on without their credentials.
 
     Args:
         writer: where they are written.
@@ -223,9 +223,10 @@ def listener(writer: JournalWriter, policy: str, tell: OnEvent) -> OnEvent:
             writer.intent(kind, {**body, "decision": writer.decided}, policy)
         else:
             writer.step(kind, body, policy)
-        told(kind, body)
+        hidden = {key: redacted_values(value) for key, value in body.items()}
+        told(kind, hidden)
         if writer.trouble is not None:
-            told("not journaled", {"reason": f"{kind} {body}: {writer.trouble}"})
+            told("not journaled", {"reason": f"{kind} {hidden}: {writer.trouble}"})
 
     return step
 

@@ -160,6 +160,18 @@ def test_a_terminal_that_is_gone_stops_no_rescale_and_a_full_disk_does(
         step("asked", {"to": 3})
 
 
+def test_what_a_full_disk_keeps_out_of_the_journal_is_told_without_passwords(
+    living, journal, limited_files
+):
+    writer, told = run_of(living, journal, []).writer, list[tuple[str, dict]]()
+    step = listener(writer, "asks", lambda kind, body: told.append((kind, body)))
+    limited_files(0)
+    step("alarm", {"reason": "no slots", "remedy": 'curl -d \'["--db.password", "hunter2"]\''})
+    assert [kind for kind, _ in told] == ["alarm", "not journaled"]
+    assert told[1][1]["reason"].startswith("alarm {'reason': 'no slots'")
+    assert "hunter2" not in str(told)
+
+
 def test_what_was_done_while_the_disk_took_nothing_is_written_with_its_time(
     living, journal, limited_files
 ):
