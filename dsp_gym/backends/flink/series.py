@@ -20,6 +20,7 @@ from dsp_gym.arrays import Floats
 from dsp_gym.errors import FlinkError
 from dsp_gym.metrics.flink import Metric
 from dsp_gym.metrics.identity import Task
+from dsp_gym.metrics.window import FRESH_S
 
 _RATES_DIFFER = 0.05
 """Relative difference of two rates that are not of one measurement."""
@@ -106,13 +107,17 @@ class JobMeasurements:
         """
         return {subtask.task for subtask in self._subtasks}
 
-    def reporting(self) -> set[Subtask]:
-        """Choose the subtasks whose series go on as long as those of their task.
+    def reporting(self, now_s: float) -> set[Subtask]:
+        """Choose the subtasks whose series go on as long as those of their task, until now.
 
         A subtask that a rescale has taken away leaves samples behind.
 
+        Args:
+            now_s: until when samples were asked for, Unix seconds.
+
         Returns:
-            All of a task where samples do not tell how often it is scraped.
+            All of a task where samples do not tell how often it is scraped; none of one that has
+            not been scraped lately.
         """
         last: dict[Subtask, float] = {}
         gap: dict[Task, float] = {}
@@ -124,10 +129,12 @@ class JobMeasurements:
         newest: dict[Task, float] = {}
         for subtask, at_s in last.items():
             newest[subtask.task] = max(newest.get(subtask.task, -np.inf), at_s)
+        stale_s = {task: _STALE_GAPS * gap.get(task, np.inf) for task in newest}
         return {
             subtask
             for subtask, at_s in last.items()
-            if at_s >= newest[subtask.task] - _STALE_GAPS * gap.get(subtask.task, np.inf)
+            if at_s >= newest[subtask.task] - stale_s[subtask.task]
+            and newest[subtask.task] >= now_s - max(FRESH_S, stale_s[subtask.task])
         }
 
     def restarted_s(self) -> float:

@@ -188,9 +188,26 @@ class KubernetesActuator(JobActuator):
                 raise
             ran = self._ran  # the job is down, and that is why one goes back
         self._levels = levels_shown(resource.effective_arguments, self.spec) or self._levels
-        tasks = {vertex.name: ran.parallelism[vertex.name] for vertex in self.spec.vertices}
-        runs = Configuration(tasks, dict(self._levels))
+        runs = Configuration(self._asked_of(resource, ran), dict(self._levels))
         return self._running(resource, ran.job_id, runs, ran.ids)
+
+    def _asked_of(self, resource: FlinkResource, ran: RunningVertices) -> dict[str, int]:
+        """Tasks by vertex that the resource asks for, and else those that run.
+
+        Fewer may be seen to run while a TaskManager is away or not scraped: what was asked for
+        before a change is what comes back after it.
+
+        Raises:
+            Unreached: The resource does not say it of all vertices, and not every task runs.
+        """
+        names = [vertex.name for vertex in self.spec.vertices]
+        says = {name: resource.overrides.get(ran.ids[name]) for name in names}
+        is_known = ran.settled or not self._is_made or self._going_back is not None
+        if not is_known and None in says.values():
+            raise Unreached(
+                f"not every task of the job runs: {_tasks(ran)}", remedy="Ask again when they do."
+            )
+        return {name: says[name] or ran.parallelism[name] for name in names}
 
     def _running(
         self, resource: FlinkResource, job_id: str, runs: Configuration, ids: Mapping[str, str]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -28,7 +29,7 @@ from dsp_gym.job.spec import JobSpec
 from dsp_gym.loop.configuration import Configuration
 from dsp_gym.loop.snapshot import Status
 from dsp_gym.metrics.flink import BY_NAME
-from dsp_gym.metrics.window import FRESH_S, Observed
+from dsp_gym.metrics.window import Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ UNKNOWN = float("nan")
 
 _COUNTED = tuple(BY_NAME[name] for name in ("records_out_total", *CLOCKS))
 """A metric that every task has, so that its series can be counted."""
+
+_COUNTED_S = 300.0
+"""How far back tasks are looked for: three scrapes and more, at Prometheus' default of 60 s too."""
 
 
 class KubernetesJob(RealJob):
@@ -211,6 +215,7 @@ class KubernetesJob(RealJob):
             return self._known(now_s, Status.RESTARTING, resource)
         try:
             found = self._tasks_of(job_id, now_s)
+            self._check_count(resource, found)
         except FlinkError as error:
             self.trouble = self.trouble or error
             return self._known(now_s, Status.RUNNING, resource)
@@ -223,6 +228,27 @@ class KubernetesJob(RealJob):
             self._run = (job_id, self._parallelism)
         return self._known(now_s, Status.RUNNING, resource)
 
+    def _check_count(self, resource: FlinkResource, found: Mapping[str, tuple[str, int]]) -> None:
+        """Refuse fewer tasks than the resource asks for: they are no other parallelism.
+
+        A TaskManager that is not scraped looks like one that is away.
+        """
+        asked = {name: resource.effective_overrides.get(i, n) for name, (i, n) in found.items()}
+        lacks = [
+            f"{found[v][1]} of {n} tasks of {v!r}" for v, n in asked.items() if found[v][1] < n
+        ]
+        if not lacks:
+            return
+        if self._run is None:
+            self._parallelism = asked
+        raise FlinkError(
+            f"the metrics of job {resource.job_id} show {', '.join(lacks)}",
+            api="prometheus",
+            reason="NoMetrics",
+            remedy="See that Prometheus scrapes every TaskManager of the job, and that the cluster "
+            "has the resources for all tasks that the resource asks for.",
+        )
+
     def _tasks_of(self, job_id: str, now_s: float) -> dict[str, tuple[str, int]]:
         if self.tasks is None:
             raise FlinkError(
@@ -230,7 +256,7 @@ class KubernetesJob(RealJob):
                 "interface nor a Prometheus",
                 key="rest_url",
             )
-        found = self.tasks.tasks(job_id, now_s - FRESH_S, now_s)
+        found = self.tasks.tasks(job_id, now_s - _COUNTED_S, now_s)
         self._check(found, f"the metrics of job {job_id}")
         return found
 
@@ -281,10 +307,11 @@ class KubernetesSamples(PrometheusSamples):
         with self.reading():
             for one in self._of_tasks((job_id,), self.job.names, since_s, until_s, _COUNTED):
                 self._add(seen, *one)
-            subtasks = seen.reporting()
+            counts = Counter(subtask.task for subtask in seen.reporting(until_s))
         return {
-            vertex: (task.id, sum(subtask.task == task for subtask in subtasks))
+            vertex: (task.id, counts[task])
             for vertex, task in self._tasks(seen.tasks()).items()
+            if task in counts
         }
 
     def advice(self, namespace: str, name: str, since_s: float, until_s: float) -> dict[str, int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dsp_gym.backends.kubernetes.collector import RunningVertices
 from dsp_gym.backends.kubernetes.overrides import KEY
 from dsp_gym.job.deployment import kept_memory
 from dsp_gym.loop.configuration import Configuration
@@ -286,6 +288,36 @@ def test_a_change_of_an_earlier_process_is_rolled_back_by_the_numbers_given(rig,
     assert rig.written == text(4, 9, 1)  # as BEFORE says
     again.roll_back(BEFORE, "again")
     assert "no change to take back" in rig.said("refused")["reason"]
+
+
+def test_a_task_that_is_not_seen_is_no_other_configuration(rig, operator):
+    actuator = rig.act()
+    assert rig.ask(actuator, 4) == ActuatorStatus.REACHED
+    look = rig.job.look
+
+    def partial() -> RunningVertices:  # by metrics alone; one TaskManager is not scraped
+        ran = look()
+        return replace(ran, parallelism={**ran.parallelism, "map": ran.parallelism["map"] - 1})
+
+    actuator._look = partial
+    rig.events.clear()
+    assert rig.ask(actuator, 4) == ActuatorStatus.REACHED
+    assert rig.events == []
+    actuator.timeout_s = 0.3
+    assert rig.ask(actuator, 6) == ActuatorStatus.TIMED_OUT
+    assert rig.said("asked")["from"]["parallelism"]["map"] == 4
+    assert rig.written == text(4, 4, 1)
+    assert rig.job.running()["map"] == 4
+
+
+def test_of_a_job_that_does_not_run_in_full_only_the_resource_says_what_it_had(rig, operator):
+    actuator = rig.act()
+    look = rig.job.look
+    actuator._look = lambda: replace(look(), settled=False)
+    assert rig.ask(actuator, 3) == ActuatorStatus.FAILED
+    said = "not every task of the job runs: source=4, map=1, sink=1"
+    assert said in rig.said("failed")["reason"]
+    assert rig.written is None
 
 
 def test_a_job_in_trouble_and_out_of_reach_can_be_rolled_back(rig, operator):

@@ -123,6 +123,55 @@ def test_a_task_that_a_rescale_took_away_is_not_counted_by_what_it_left_behind(s
     assert by_metrics.observe(1005.0).parallelism["map"] == 4
 
 
+def scraped_every(step_s: int, now_s: int, **tasks: int) -> dict[tuple[str, int], list[int]]:
+    """Times at which each task was scraped, at an offset of its own."""
+    return {
+        (name, n): [t for t in range(n * 5 % step_s, now_s + 1, step_s) if t > now_s - 300]
+        for name, count in tasks.items()
+        for n in range(count)
+    }
+
+
+@pytest.mark.parametrize("now_s", [1005, 1012, 1020])
+@pytest.mark.parametrize("step_s", [15, 30, 60])
+def test_every_task_is_counted_however_seldom_it_is_scraped(server, by_metrics, step_s, now_s):
+    within = server.answers["/api/v1/query"]
+
+    def query(asked):
+        since_s = now_s - int(re.search(r"\[(\d+)ms\]", asked["query"])[1]) / 1000
+        answer = within(asked)
+        for one in answer["data"]["result"]:
+            one["values"] = [value for value in one["values"] if value[0] > since_s]
+        answer["data"]["result"] = [one for one in answer["data"]["result"] if one["values"]]
+        return answer
+
+    server.answers["/api/v1/query"] = query
+    server.tasks["map"] = (MAP, 6)
+    server.scraped = scraped_every(step_s, now_s, source=4, map=6, sink=1)
+    seen = by_metrics.observe(float(now_s))
+    assert by_metrics.trouble is None
+    assert dict(seen.parallelism) == {"source": 4, "map": 6, "sink": 1}
+
+
+def test_tasks_that_are_scraped_no_more_are_not_counted(server, by_metrics):
+    server.scraped = scraped_every(5, 980, source=4, map=3, sink=1)
+    by_metrics.observe(1005.0)
+    assert "there are none" in str(by_metrics.trouble)
+
+
+def test_fewer_tasks_than_the_resource_asks_for_are_trouble_and_no_other_parallelism(
+    server, watched, by_metrics
+):
+    watched.tell({}, overrides={SOURCE: 4, MAP: 4, SINK: 1})
+    seen = by_metrics.observe(1005.0)
+    assert "show 3 of 4 tasks of 'map'" in str(by_metrics.trouble)
+    assert seen.parallelism["map"] == 4
+    server.tasks["map"] = (MAP, 4)
+    later = by_metrics.observe(1005.0)
+    assert by_metrics.trouble is None
+    assert later.parallelism["map"] == 4
+
+
 def test_where_flink_is_out_of_reach_metrics_step_in(server, watched, by_metrics):
     gone = FlinkRest("http://127.0.0.1:9", timeout_s=0.2)
     job = KubernetesJob(watched, "words", line(), gone, clock=lambda: 1005.0)
