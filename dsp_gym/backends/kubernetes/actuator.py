@@ -383,6 +383,9 @@ class KubernetesActuator(JobActuator):
         if now.overrides != wrote.overrides:
             self._wrote = None  # it is not ours to put back
             raise Unreached(f"{now}: another client has overwritten the override")
+        if now.has_ended:
+            self._wrote = None  # the old numbers would start it again
+            raise Unreached(f"{now}: its job is {now.job_state}")
         if now.lifecycle_state in _TROUBLED and now.generation == now.observed_generation:
             said = f": {now.error}" if now.error else ""
             raise Unreached(f"{now} is {now.lifecycle_state}{said}")

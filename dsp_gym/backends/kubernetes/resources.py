@@ -242,6 +242,12 @@ class FlinkResource:
         observed = self.observed_generation
         return observed is not None and self.generation is not None and observed < self.generation
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its job has ended for good; while the operator upgrades it, it ends for now."""
+        stands = self.lifecycle_state in ("STABLE", "DEPLOYED") and not self.has_pending_change
+        return stands and self.job_state in ("FINISHED", "CANCELED")
+
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
@@ -271,6 +277,8 @@ class FlinkResource:
             return "it is suspended"
         if self.is_deleting:
             return "it is being deleted"
+        if self.has_ended:
+            return f"its job is {self.job_state}: a change would start it again"
         return None
 
     def _not_settled(self) -> str | None:

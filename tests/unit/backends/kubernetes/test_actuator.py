@@ -230,6 +230,20 @@ def test_a_job_that_does_not_come_back_gets_the_old_numbers(rig, operator):
     assert "restored" in dict(rig.events)
 
 
+@pytest.mark.parametrize("word", ["FINISHED", "CANCELED"])
+def test_a_job_that_ends_during_a_change_is_not_started_again(rig, operator, word):
+    rig.job.delay_s = 30
+    rig.on = lambda kind: setattr(rig.job, "word", word) if kind == "submitted" else None
+    actuator = rig.act()
+    assert rig.ask(actuator, 3) == ActuatorStatus.FAILED
+    assert f"its job is {word}" in rig.said("failed")["reason"]
+    assert rig.written == text(4, 3, 1)
+    assert len(rig.job.realized) == 1
+    actuator.roll_back(BEFORE, "the job is down")
+    assert rig.settled(actuator) == ActuatorStatus.FAILED
+    assert len(rig.job.realized) == 1
+
+
 def test_numbers_that_cannot_be_put_back_are_an_alarm_that_names_them(rig, operator):
     operator.fails = True
     rig.on = lambda kind: (

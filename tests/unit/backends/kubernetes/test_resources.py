@@ -86,10 +86,26 @@ def test_a_spec_reconciled_by_an_old_operator_is_not_wrapped():
         ({"status": {"lifecycleState": "ROLLED_BACK"}}, "ROLLED_BACK"),
         ({"status": {"reconciliationStatus": {"state": "ROLLED_BACK"}}}, "ROLLED_BACK"),
         ({"status": {"jobStatus": {"state": "RECONCILING"}}}, "RECONCILING"),
+        ({"status": {"jobStatus": {"state": "FINISHED"}}}, "a change would start it again"),
+        ({"status": {"jobStatus": {"state": "CANCELED"}}}, "a change would start it again"),
     ],
 )
 def test_nothing_is_written_where_the_operator_would_not_expect_it(change, reason):
     assert reason in parsed(change).reason_not_to_act()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, True),
+        ({"status": {"lifecycleState": "UPGRADING"}}, False),
+        ({"metadata": {"generation": 2}}, False),
+    ],
+)
+def test_a_job_that_is_stopped_for_an_upgrade_has_not_ended(change, says):
+    stopped = merged(change, {"status": {"jobStatus": {"state": "FINISHED"}}})
+    assert parsed(stopped).has_ended == says
+    assert (parsed(stopped).reason_not_to_write() is not None) == says
 
 
 @pytest.mark.parametrize("prefix", ["", "kubernetes.operator."])
