@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from dsp_gym.backends.flink.answers import JobAnswer, ManagerAnswer, Overview, taken_apart
 from dsp_gym.backends.upstream.access import AccessConfig
@@ -367,7 +368,7 @@ class FlinkRest:
             Name of the job, and the parallelism of its vertices.
         """
         with self.reading():
-            plan = self.post(f"/jars/{jar_id}/plan", dict(run), _RUN_TIMEOUT_S)["plan"]
+            plan = self.post(f"{_path_of(jar_id)}/plan", dict(run), _RUN_TIMEOUT_S)["plan"]
             tasks = {str(node["id"]): int(node["parallelism"]) for node in plan["nodes"]}
             return JobPlan(str(plan["name"]), tasks)
 
@@ -413,7 +414,7 @@ class FlinkRest:
         if job_id is not None:
             body["jobId"] = job_id
         with self.reading():
-            return str(self.post(f"/jars/{jar_id}/run", body, _RUN_TIMEOUT_S)["jobid"])
+            return str(self.post(f"{_path_of(jar_id)}/run", body, _RUN_TIMEOUT_S)["jobid"])
 
     def stop_with_savepoint(
         self, job_id: str, directory: str, trigger_id: str | None = None
@@ -590,6 +591,11 @@ class FlinkRest:
                 f"{method} {url} answered something that is not JSON: {answer.content[:80]!r}",
                 remedy="Another program listens there; name the address of Flink's REST interface.",
             ) from error
+
+
+def _path_of(jar_id: str) -> str:
+    """The path of a jar, whose id holds the name of its file."""
+    return f"/jars/{quote(jar_id, safe='')}"
 
 
 def _failed(asked: str, trouble: Diagnosis) -> FlinkError:

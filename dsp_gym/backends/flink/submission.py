@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -128,10 +129,7 @@ class Submission:
         Returns:
             A command and how it goes on, before the command that uses the jar's id.
         """
-        return (
-            f"curl -H Expect: -F jarfile=@{self.jar()} {url}/jars/upload; then, with the jar's id "
-            "that this answers"
-        )
+        return upload_by_hand(self.jar(), url)
 
     def placed(self, rest: FlinkRest, job_id: str, to: Configuration, timeout_s: float) -> None:
         """Ask for what the submission itself did not say: nothing, as the program is told all."""
@@ -361,6 +359,20 @@ def configuration_of(
             remedy="Name the job file it was submitted from.",
         )
     return Configuration({v.name: parallelism[v.name] for v in spec.vertices}, memory_level)
+
+
+def upload_by_hand(jar: Path, url: str) -> str:
+    """Say how a person uploads a jar.
+
+    Args:
+        jar: the file.
+        url: of Flink's REST interface.
+
+    Returns:
+        A command for a shell and how it goes on, before the command that uses the jar's id.
+    """
+    form = shlex.quote(f"jarfile=@{jar}")
+    return f"curl -H Expect: -F {form} {url}/jars/upload; then, with the jar's id that this answers"
 
 
 def slot_sharing_of(spec: JobSpec) -> str:

@@ -16,6 +16,7 @@ from dsp_gym.backends.flink.submission import (
     configuration_of,
     levels_of_slots,
     slot_sharing_of,
+    upload_by_hand,
 )
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import JobSpec
@@ -153,11 +154,7 @@ class UserSubmission(Submission):
         """
         if not self._is_file:
             return f"with the id of {self.own.jar}, which {url}/jars lists"
-        path = Path(self.own.jar).absolute()
-        return (
-            f"curl -H Expect: -F jarfile=@{path} {url}/jars/upload; then, with the jar's id that "
-            "this answers"
-        )
+        return upload_by_hand(Path(self.own.jar).absolute(), url)
 
     def placed(self, rest: FlinkRest, job_id: str, to: Configuration, timeout_s: float) -> None:
         """Ask the adaptive scheduler for the tasks of a job that was just submitted.

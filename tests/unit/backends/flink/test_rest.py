@@ -14,6 +14,7 @@ import pytest
 from dsp_gym.backends.flink.local.processes import free_ports
 from dsp_gym.backends.flink.rest import FlinkRest
 from dsp_gym.errors import FlinkError
+from tests.answering import answering
 
 Answers = dict[str, tuple[int, str]]
 
@@ -155,6 +156,27 @@ def test_savepoints_are_under_way_done_or_failed(serve: Callable[[Answers], Flin
     assert not under_way.done
     assert (done.done, done.location, done.failure) == (True, "file:/s", None)
     assert (failed.done, failed.location, failed.failure) == (True, None, "Disk: full")
+
+
+@pytest.mark.parametrize(
+    ("jar_id", "path"),
+    [
+        ("1_words.jar", "1_words.jar"),
+        ("1_my job.jar", "1_my%20job.jar"),
+        ("1_app#1.jar", "1_app%231.jar"),
+        ("1_q?x.jar", "1_q%3Fx.jar"),
+        ("1_100%.jar", "1_100%25.jar"),
+        ("1_%41.jar", "1_%2541.jar"),
+        ("1_b\u00fccher.jar", "1_b%C3%BCcher.jar"),
+    ],
+)
+def test_a_jar_may_have_any_name(jar_id: str, path: str) -> None:
+    plan = {"plan": {"name": "words", "nodes": [{"id": "a", "parallelism": 2}]}}
+    with answering() as flink:
+        flink.answers |= {f"/jars/{path}/run": {"jobid": "a1"}, f"/jars/{path}/plan": plan}
+        rest = FlinkRest(flink.url)
+        assert rest.run_program(jar_id, {}) == "a1"
+        assert rest.plan(jar_id, {}).name == "words"
 
 
 def test_a_jar_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -113,6 +113,12 @@ def test_secret_arguments_are_not_in_the_journal_and_keep_others_from_taking_up_
     assert Unfinished(0.0, {}, stopping={**intent, "arguments": {"rate": "5"}}).can_be_taken_up
 
 
+def test_the_command_by_hand_names_a_jar_as_a_shell_takes_it():
+    given = line(flink={"program": "micro-update", "jar": "/jars/my job.jar"})
+    said = Submission(given, "line").jar_by_hand("http://flink:8081")
+    assert "-F 'jarfile=@/jars/my job.jar' http://flink:8081/jars/upload" in said
+
+
 def test_the_command_by_hand_holds_jar_arguments_and_savepoint():
     text = by_hand("http://flink:8081", job(), "file:/savepoints/one")
     assert "jarfile=@/jars/mine.jar http://flink:8081/jars/upload" in text
