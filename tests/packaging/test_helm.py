@@ -224,6 +224,11 @@ def test_the_default_values_hold_to_the_schema_and_the_configuration_is_one_that
         ({"rbac": {"scope": "jobs"}}, "'jobs' is not one of ['cluster', 'namespace']"),
         ({"monitoring": {"api": "google"}}, "True was expected"),
         ({"monitoring": {"runbooks": "alerts.md"}}, "'alerts.md' does not match"),
+        (
+            {"monitoring": {"enabled": True}, "config": {"serve": {"public": False}}},
+            "None is not of type 'object'",
+        ),
+        ({"monitoring": {"authorization": {"name": "readers"}}}, "'key' is a required property"),
     ],
 )
 def test_values_that_are_wrong_are_refused_before_anything_is_installed(changes, said) -> None:

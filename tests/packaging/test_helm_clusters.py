@@ -188,6 +188,24 @@ def test_kube_prometheus_stack_selects_what_has_its_label() -> None:
 
 
 @needs_go
+@pytest.mark.parametrize(
+    ("api", "kind", "endpoints", "credentials"),
+    [
+        ("operator", "PodMonitor", "podMetricsEndpoints", {"name": "readers", "key": "token"}),
+        ("google", "PodMonitoring", "endpoints", {"secret": {"name": "readers", "key": "token"}}),
+    ],
+)
+def test_metrics_that_are_not_public_are_scraped_with_a_token(
+    api, kind, endpoints, credentials
+) -> None:
+    monitoring = {"enabled": True, "api": api, "exportedLabels": api == "google"}
+    monitoring["authorization"] = {"name": "readers", "key": "token"}
+    found = keyed(objects({"monitoring": monitoring, "config": {"serve": {"public": False}}}))
+    (endpoint,) = found[kind, "dsp-gym"]["spec"][endpoints]
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": credentials}
+
+
+@needs_go
 def test_openshift_chooses_the_user_and_the_account_only_reads() -> None:
     found = keyed(objects(stack("openshift")))
     security = found["StatefulSet", "dsp-gym"]["spec"]["template"]["spec"]["securityContext"]
