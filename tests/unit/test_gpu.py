@@ -258,6 +258,7 @@ def test_a_kernel_compiles_without_a_card_and_rounds_as_the_cpu_does() -> None:
     assert ".target sm_90" in text
     assert "mul" in text
     assert "fma.rn.f64" not in text
+    assert unrounded(text) == []
 
 
 @needs_numba_cuda
@@ -304,7 +305,13 @@ def test_every_kernel_compiles_without_a_card() -> None:
     ):
         text = kernel.ptx(HOPPER)
         assert text.count(".entry") == 1
+        assert unrounded(text) == []
         assert registers(text) <= REGISTERS
+
+
+def unrounded(text: str) -> list[str]:
+    """Find arithmetic whose rounding the kernel leaves to the assembler, which may then fuse it."""
+    return re.findall(r"\b(?:mul|add|sub)\.f(?:64|32)\b", text)
 
 
 def registers(text: str) -> int:
