@@ -25,7 +25,10 @@ from dsp_gym.studies.bench import copied_tree, device
 needs_numba_cuda = pytest.mark.skipif(
     importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed"
 )
-without_a_card = pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a card")
+without_a_card = pytest.mark.skipif(
+    card.is_simulated() or Path("/dev/nvidia0").exists(), reason="there is a card"
+)
+simulated = pytest.mark.skipif(not card.is_simulated(), reason="runs in the simulator's process")
 HOPPER = (9, 0)
 REGISTERS = 128
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gpu.md"
@@ -325,6 +328,42 @@ def registers(text: str) -> int:
     told = bytearray(nvjitlink.get_info_log_size(link))
     nvjitlink.get_info_log(link, told)
     return int(re.findall(rb"used (\d+) registers", told)[-1])
+
+
+@needs_numba_cuda
+@pytest.mark.skipif(card.is_simulated(), reason="this is the simulator's process")
+def test_under_the_simulator_environments_behave_as_on_the_cpu() -> None:
+    # In a process of its own: numba reads the variable when it is imported.
+    given = ["-q", "-n0", "-p", "no:benchmark", "-k", "simulated", __file__]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *given],
+        env={**os.environ, card.SIMULATED: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@simulated
+def test_simulated_a_reset_without_a_seed_begins_the_next_episodes() -> None:
+    seen = []
+    for name in ("cpu", "cuda"):
+        envs: Any = gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device=name)
+        hold = np.zeros(envs.action_space.shape, np.int64)
+        shown = []
+        for seed in (7, None):
+            shown.append(on_host(envs.reset(seed=seed)[0]))
+            shown += [on_host(envs.step(hold)[0]) for _ in range(2)]
+        seen.append(np.array(shown))
+    cpu, device_seen = seen
+    assert (cpu[:3] != cpu[3:]).any()
+    np.testing.assert_array_equal(device_seen, cpu)
+
+
+def on_host(array: Any) -> Any:
+    """Copy observations of either device."""
+    return np.array(array.to_host() if hasattr(array, "to_host") else array)
 
 
 @pytest.mark.validate

@@ -76,6 +76,9 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, object]]:
         """Begin an episode everywhere, or the next one where `options["reset_mask"]` is True.
 
+        Without a seed the streams go on: the next episode begins, and after the pool's last one
+        its first one, under other noise and faults. With a seed new episodes are drawn.
+
         Returns:
             Observations (num_envs, size), and info: `action_mask`.
 
@@ -91,6 +94,9 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
                     remedy="Reset all with seeds first, then some without.",
                 )
             done = self.device_env.begin(np.asarray(mask, np.bool_))
+            return done.observation, {"action_mask": done.mask}
+        if seed is None and self._begun:
+            done = self.device_env.begin(np.ones(self.num_envs, np.bool_))
             return done.observation, {"action_mask": done.mask}
         if isinstance(seed, int | np.integer):
             self._first = int(seed)
