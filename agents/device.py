@@ -14,6 +14,9 @@ from dsp_gym.simulation.cuda.card import find_card, is_simulated
 SAID = 200
 """Most characters of a driver's message."""
 
+TOO_LITTLE_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
+"""The driver's name of the error, in the messages of numba-cuda and of its launches."""
+
 
 def find_device() -> tuple[torch.device, str]:
     """Find the GPU that `agent.device: cuda` asks for.
@@ -60,10 +63,22 @@ def is_of_card(error: BaseException) -> bool:
     if not is_simulated():
         from numba.cuda.cudadrv.driver import CudaAPIError
 
-        kinds.append(CudaAPIError)
+        kinds += [CudaAPIError, *_errors_of_launches()]
     # Torch's libraries of matrix products report the card's errors by this text alone.
     told = isinstance(error, RuntimeError) and "CUDA error" in str(error)
     return told or isinstance(error, tuple(kinds))
+
+
+def _errors_of_launches() -> list[type]:
+    """Return the error of NVIDIA's package through which numba-cuda launches kernels.
+
+    The package keeps its error in a private module, which another version may lack.
+    """
+    try:
+        from cuda.core._utils.cuda_utils import CUDAError
+    except ImportError:
+        return []
+    return [CUDAError]
 
 
 def lost(error: BaseException, card: str, steps: int, checkpoint: Path, kept: int) -> DeviceError:
@@ -80,8 +95,8 @@ def lost(error: BaseException, card: str, steps: int, checkpoint: Path, kept: in
         The error to raise.
     """
     said = " ".join(str(error).split())[:SAID]
-    if isinstance(error, torch.OutOfMemoryError):
-        what = f"{card} has too little memory for the update"
+    if isinstance(error, torch.OutOfMemoryError) or TOO_LITTLE_MEMORY in said:
+        what = f"{card} has too little memory for this training"
         remedy = "Set agent.batch_size or agent.n_envs lower and train from the start."
     else:
         what = f"{card} was lost after {steps:,} decisions"

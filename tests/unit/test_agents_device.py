@@ -23,7 +23,7 @@ pytest.importorskip("sb3_contrib")
 import torch
 from pydantic import ValidationError
 
-from agents.device import is_of_card
+from agents.device import is_of_card, lost
 from agents.device_jobs import DeviceJobs
 from agents.environment import training_batch
 from agents.learner import Learner
@@ -110,6 +110,37 @@ def test_only_the_cards_errors_are_the_cards() -> None:
     assert is_of_card(torch.OutOfMemoryError("CUDA out of memory"))
     assert not is_of_card(RuntimeError("shapes do not fit"))
     assert not is_of_card(KeyError("CUDA error"))
+
+
+@pytest.mark.skipif(is_simulated(), reason="the simulator launches nothing")
+def test_an_error_of_a_kernels_launch_is_the_cards() -> None:
+    assert is_of_card(launch_error("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal address was used"))
+    assert is_of_card(launch_error("CUDA_ERROR_OUT_OF_MEMORY: too little memory"))
+
+
+@pytest.mark.skipif(is_simulated(), reason="the simulator launches nothing")
+def test_too_little_memory_is_told_from_a_lost_card(tmp_path: Path) -> None:
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
+    text = "CUDA_ERROR_OUT_OF_MEMORY"
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory"),
+        launch_error(f"{text}: too little memory"),
+        CudaAPIError(2, f"Call to cuMemAlloc results in {text}"),
+    ):
+        said = str(lost(error, "a card", 8, tmp_path, kept=4))
+        assert "a card has too little memory" in said
+        assert "agent.n_envs lower" in said
+    said = str(lost(launch_error("CUDA_ERROR_ILLEGAL_ADDRESS"), "a card", 8, tmp_path, kept=4))
+    assert "a card was lost after 8 decisions" in said
+
+
+def launch_error(text: str) -> Exception:
+    """Make the error with which numba-cuda reports a launch that failed."""
+    from cuda.core._utils.cuda_utils import CUDAError
+
+    made: Exception = CUDAError(text)
+    return made
 
 
 @pytest.mark.validate
