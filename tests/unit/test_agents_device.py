@@ -32,6 +32,7 @@ from dsp_gym.errors import ConfigError, DeviceError
 from dsp_gym.experiments.agent import AgentConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.simulation.cuda.card import SIMULATED, find_card, is_simulated
+from dsp_gym.studies.bench.device_learning import _Curve
 from tests.learning import small_experiment
 
 pytestmark = [
@@ -141,6 +142,16 @@ def launch_error(text: str) -> Exception:
 
     made: Exception = CUDAError(text)
     return made
+
+
+def test_every_point_of_a_learning_curve_is_written_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "learned.json"
+    curve = _Curve(out, "a card", 16, kept=-1)
+    for step in (0, 4):
+        curve.add({"validation/return": -1.0}, step)
+        told = json.loads(out.read_text("utf-8"))
+        assert told["points"][-1] == {"decisions": step, "return of validation": -1.0}
+        assert [one["decisions"] for one in told["commands"]] == [step]
 
 
 @pytest.mark.validate
@@ -382,6 +393,46 @@ def test_simulated_a_learning_curve_goes_on_from_its_checkpoint(tmp_path: Path) 
     assert shown == sorted(shown)
     assert shown[0] == 0
     assert shown[-1] == 16
+
+
+@simulated
+def test_simulated_a_learning_curve_goes_on_after_a_command_that_was_killed(tmp_path: Path) -> None:
+    from dsp_gym.studies.bench.device import main
+
+    out = tmp_path / "learned.json"
+    command = ["--learn", "16", "--seconds", "0", "--out", str(out)]
+    assert main(command) == 0
+    out.unlink()  # killed after its checkpoint and before any point of the curve
+    assert main(command) == 0
+    told = json.loads(out.read_text("utf-8"))
+    assert told["commands"][-1]["decisions"] == 8
+    # Killed after a later validation, of which no checkpoint was left.
+    told["points"].append({"decisions": 14, "return of validation": 0.0})
+    out.write_text(json.dumps(told), "utf-8")
+    assert main(command) == 0
+    told = json.loads(out.read_text("utf-8"))
+    assert told["commands"][-1]["decisions"] == 12
+    assert max(one["decisions"] for one in told["points"]) == 12
+
+
+@simulated
+def test_simulated_an_error_of_the_card_keeps_checkpoint_and_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dsp_gym.studies.bench.device import main
+
+    out = tmp_path / "learned.json"
+    command = ["--learn", "16", "--seconds", "0", "--out", str(out)]
+    assert main(command) == 0
+    curve = out.read_text("utf-8")
+    with monkeypatch.context() as changed:
+        small = find_card()._replace(free_bytes=2**12)
+        changed.setattr("agents.device_ppo.find_card", lambda: small)
+        assert main(command) == 3
+    assert "The training ended: " in capsys.readouterr().err
+    assert out.read_text("utf-8") == curve
+    assert main(command) == 0
+    assert json.loads(out.read_text("utf-8"))["commands"][-1]["decisions"] == 8
 
 
 @simulated

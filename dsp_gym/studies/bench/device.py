@@ -132,7 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Check, time, and write what was found.
 
     Returns:
-        0; 1 where a number differs from the CPU's; 2 where there is no card.
+        0; 1 where a number differs from the CPU's; 2 where there is no card; 3 where an error
+        ended the learning.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     parser.add_argument("--out", type=Path, default=Path("build/device.json"))

@@ -16,7 +16,7 @@ import numpy as np
 from dsp_gym.arrays import Floats
 from dsp_gym.config import files
 from dsp_gym.envs.scenarios import DEFAULT_LOADS
-from dsp_gym.errors import PolicyError
+from dsp_gym.errors import DspGymError, PolicyError
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.policies.algorithms import load_part
 from dsp_gym.shared_names import import_ours
@@ -229,12 +229,14 @@ def follow(decisions: int, seconds: float, out: Path, card: str, amounts: Learni
     Args:
         decisions: Decisions of the whole training.
         seconds: No update begins after these; a checkpoint is written then.
-        out: File of the curve so far; the checkpoint stands beside it.
+        out: File of the curve so far, written with each of its points; the checkpoint stands
+            beside it.
         card: The card's name.
         amounts: Environments and rollouts.
 
     Returns:
-        0; 2 where torch or Stable-Baselines3 is missing.
+        0; 2 where torch or Stable-Baselines3 is missing; 3 where an error ended the training, as
+        of a lost card: the last checkpoint is kept.
     """
     begun = time.monotonic()
     config, folder = family(amounts, amounts.epochs[0], decisions), out.with_suffix("")
@@ -243,39 +245,52 @@ def follow(decisions: int, seconds: float, out: Path, card: str, amounts: Learni
     except PolicyError as error:
         sys.stderr.write(f"Nothing was learned: {error}\n")
         return 2
-    resumes = out.is_file() and (folder / "checkpoint").is_dir()
-    curve = _Curve(json.loads(out.read_text("utf-8")) if resumes else {}, decisions)
+    kept = int(import_ours("agents.checkpoint").checkpoint_steps(folder / "checkpoint"))
+    curve = _Curve(out, card, decisions, kept)
     learner: Any = None
 
     def progress(stage: str, done: int, of: int, figures: dict[str, float]) -> None:
         # No sooner than after an update, so that every command gets on.
-        ahead = stage == "learn" and done > curve.decisions
+        ahead = stage == "learn" and done > max(0, kept)
         if ahead and time.monotonic() - begun > seconds - RESERVE_S:
             learner.stop = True
 
-    learner = trainer(config, 0, folder, progress=progress, record=curve.add)
     try:
-        learner.run(resume=resumes)
+        learner = trainer(config, 0, folder, progress=progress, record=curve.add)
+        learner.run(resume=kept >= 0)
     except import_ours("agents.training").TrainingInterrupted:
         pass  # out of time; the checkpoint is there
+    except DspGymError as error:
+        if learner is not None:
+            curve.write(int(learner.model.num_timesteps))
+        sys.stderr.write(f"The training ended: {error}\n")
+        return 3
     steps = int(learner.model.num_timesteps)
-    told = curve.told(card, steps, round(time.monotonic() - begun, 1))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomic(out, (json.dumps(told, indent=1) + "\n").encode())
-    last = told["commands"][-1]
+    last = curve.write(steps)
     sys.stdout.write(f"{steps:,} of {decisions:,} decisions; {json.dumps(last)}\n")
     return 0
 
 
 class _Curve:
-    """The learning curve over all commands."""
+    """The learning curve over all commands, in a file.
 
-    def __init__(self, before: dict[str, Any], decisions: int) -> None:
-        self.points: list[dict[str, Any]] = before.get("points", [])
+    Args:
+        file: The file; it is read where the training goes on from a checkpoint.
+        card: The card's name.
+        decisions: Decisions of the whole training.
+        kept: Decisions of the checkpoint; below zero where there is none. A command that was
+            killed may have come further: its later points are dropped, since they are learned
+            again.
+    """
+
+    def __init__(self, file: Path, card: str, decisions: int, kept: int) -> None:
+        goes_on = kept >= 0 and file.is_file()
+        before: dict[str, Any] = json.loads(file.read_text("utf-8")) if goes_on else {}
+        points = before.get("points", [])
+        self.points: list[dict[str, Any]] = [one for one in points if one["decisions"] <= kept]
         self.commands: list[dict[str, Any]] = before.get("commands", [])
-        self.decisions = self.commands[-1]["decisions"] if self.commands else 0
-        """Decisions that the commands before have learned from."""
-        self._each = decisions // POINTS
+        self._file, self._card, self._each = file, card, decisions // POINTS
+        self._begun = time.monotonic()
 
     def add(self, figures: dict[str, float], step: int) -> None:
         """Keep validations, and now and then the returns of episodes."""
@@ -287,18 +302,25 @@ class _Curve:
         near = self.points and step - self.points[-1]["decisions"] < self._each
         if kept and ("return of validation" in kept or not near):
             self.points.append({"decisions": step, **kept})
+            self.write(step)
 
-    def told(self, card: str, decisions: int, seconds: float) -> dict[str, Any]:
-        """Return the curve with the present command.
+    def write(self, decisions: int) -> dict[str, Any]:
+        """Write the curve with the present command.
+
+        Args:
+            decisions: Decisions learned from by now.
 
         Returns:
-            JSON values; the seconds of the card are those of all commands.
+            The present command; the card's minutes in the file are those of all commands.
         """
-        one = {"card": card, "decisions": decisions, "seconds": seconds}
+        seconds = round(time.monotonic() - self._begun, 1)
+        one = {"card": self._card, "decisions": decisions, "seconds": seconds}
         commands = [*self.commands, one]
-        whole = sum(command["seconds"] for command in commands)
-        minutes = round(whole / 60, 2)
-        return {"card minutes": minutes, "commands": commands, "points": self.points}
+        minutes = round(sum(command["seconds"] for command in commands) / 60, 2)
+        told = {"card minutes": minutes, "commands": commands, "points": self.points}
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomic(self._file, (json.dumps(told, indent=1) + "\n").encode())
+        return one
 
 
 def _one_job(amounts: LearningAmounts, epochs: int) -> ExperimentConfig:
