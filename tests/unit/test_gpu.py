@@ -289,6 +289,17 @@ def test_machine_code_follows_from_every_file_it_is_made_of() -> None:
     assert act._stamp() != environment(reward={"slo": 9.0}).kernels["act"]._stamp()
 
 
+@needs_numba_cuda
+@pytest.mark.parametrize("chain", ["floor", device.GUARDED], ids=["floor", "all"])
+def test_environments_alike_share_the_machine_code_of_every_kernel(chain: str) -> None:
+    # Both stand in memory at once: an address in a stamp would differ, as from process to process.
+    one, other = (environment(guardrails=chain).kernels for _ in range(2))
+    assert {name: k._stamp() for name, k in one.items()} == {
+        name: k._stamp() for name, k in other.items()
+    }
+    assert " at 0x" not in repr([kernel.constants for kernel in one.values()])
+
+
 @pytest.mark.validate
 @needs_numba_cuda
 def test_every_kernel_compiles_without_a_card() -> None:

@@ -151,7 +151,7 @@ class DeviceGuards:
             A kernel of jobs, sight, wanted configurations, chain, model and its history.
         """
         handles = facts, seen, wanted, self.tables, self.model, self.history
-        return Kernel(_guarding(self._parts), handles, (self._known, self._parts[:4]))
+        return Kernel(_guarding(self._parts), handles, self._constants)
 
     def forgetting(self, begun: DeviceHandle) -> Kernel:
         """Return the kernel that resets the memories.
@@ -160,9 +160,21 @@ class DeviceGuards:
             A kernel of the environments that begin, the chain, the history and first values.
         """
         handles = begun, self.tables, self.history, self.first
-        return Kernel(
-            _forgetting(self._first, self._parts), handles, (self._known, self._parts[:4])
-        )
+        return Kernel(_forgetting(self._first, self._parts), handles, self._constants)
+
+    @property
+    def _constants(self) -> tuple[object, ...]:
+        """What the machine code follows from, the same in every process.
+
+        The model stands here by the names of its parts: its rules are read on the card, and its
+        memory would be written with an address.
+        """
+        *sizes, model = self._parts
+        if model is None:
+            return self._known, *sizes, None
+        parts = (model.table, model.require, model.observe)
+        named = [f"{one.__module__}.{one.__qualname__}" for one in parts]
+        return self._known, *sizes, model.offered, *named
 
 
 def refuse(guardrails: tuple[Guardrail, ...]) -> CompiledModel | None:
