@@ -224,9 +224,10 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
             ConfigError: `reset_mask` is no array of a flag for each environment, or `seed` no
                 number from 0 on, or one for each environment.
         """
-        mask = self._checked_mask(None if options is None else options.get("reset_mask"))
+        given_mask = None if options is None else options.get("reset_mask")
+        mask = None if given_mask is None else checked_mask(given_mask, self.num_envs)
         if seed is not None:
-            seeds = _checked_seeds(seed, self.num_envs)
+            seeds = checked_seeds(seed, self.num_envs)
             given = np.array([one is not None for one in seeds])
             numbers = np.array([0 if one is None else one for one in seeds])
             self.batch.seed(numbers, given if mask is None else given & mask)
@@ -368,19 +369,6 @@ class AutoscaleVectorEnv(VectorEnv[Observation, Ints, Floats]):
                 'reset(options={"reset_mask": terminated | truncated}) before the next step()'
             )
 
-    def _checked_mask(self, mask: object) -> Bools | None:
-        if mask is None:
-            return None
-        found = np.asarray(mask)
-        if found.shape != (self.num_envs,) or found.dtype != np.bool_:
-            raise ConfigError(
-                f"has shape {found.shape} and type {found.dtype}, expected ({self.num_envs},) "
-                "and bool",
-                key="reset_mask",
-                remedy="Pass terminated | truncated of the last step.",
-            )
-        return cast(Bools, found)
-
     def _info(self, step: BatchStep) -> dict[str, object]:
         keys, told = self._info_keys, dict[str, object]()
         if not keys:
@@ -429,8 +417,42 @@ def _checked_count(given: int) -> int:
     return int(given)
 
 
-def _checked_seeds(seed: object, num_envs: int) -> list[int | None]:
-    """Return a seed for each environment; None: it keeps its stream."""
+def checked_mask(mask: object, num_envs: int) -> Bools:
+    """Check a `reset_mask`.
+
+    Args:
+        mask: What was given.
+        num_envs: Number of environments.
+
+    Returns:
+        (num_envs,) True: the environment begins an episode.
+
+    Raises:
+        ConfigError: It is no array of a flag for each environment.
+    """
+    found = np.asarray(mask)
+    if found.shape != (num_envs,) or found.dtype != np.bool_:
+        raise ConfigError(
+            f"has shape {found.shape} and type {found.dtype}, expected ({num_envs},) and bool",
+            key="reset_mask",
+            remedy="Pass terminated | truncated of the last step.",
+        )
+    return cast(Bools, found)
+
+
+def checked_seeds(seed: object, num_envs: int) -> list[int | None]:
+    """Check the seeds of a reset.
+
+    Args:
+        seed: What was given.
+        num_envs: Number of environments.
+
+    Returns:
+        A seed for each environment; None: it keeps its stream.
+
+    Raises:
+        ConfigError: They are no numbers from 0 on, or not one for each environment.
+    """
     if _is_seed(seed):
         return [seed + i for i in range(num_envs)]
     each: list[object] = list(seed) if isinstance(seed, Sequence | np.ndarray) else [seed]

@@ -143,6 +143,52 @@ def test_some_environments_cannot_begin_with_other_seeds() -> None:
 
 
 @needs_numba_cuda
+@pytest.mark.parametrize("seed", [[1], [-5, 3], -1, 0.5, [1.5, 2], True])
+def test_seeds_are_checked_as_on_the_cpu(seed: Any) -> None:
+    from dsp_gym.envs.cuda.vector import DeviceVectorEnv
+
+    told = []
+    for made in (
+        gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2),
+        DeviceVectorEnv(2, job="nexmark-q5", rows=2),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            made.reset(seed=seed)
+        told.append(str(raised.value))
+    assert told[0] == told[1]
+
+
+@needs_numba_cuda
+def test_no_environment_keeps_its_stream_while_others_are_seeded() -> None:
+    from dsp_gym.envs.cuda.vector import DeviceVectorEnv
+
+    made = DeviceVectorEnv(2, job="nexmark-q5", rows=2)
+    with pytest.raises(ConfigError, match=r"none can keep its stream.*a number for each"):
+        made.reset(seed=[None, 3])
+
+
+@needs_numba_cuda
+def test_a_mask_of_another_shape_or_type_is_refused() -> None:
+    from dsp_gym.envs.cuda.vector import DeviceVectorEnv
+
+    made = DeviceVectorEnv(2, job="nexmark-q5", rows=2)
+    for mask in (np.ones(3, np.bool_), np.ones(2, np.int64)):
+        with pytest.raises(ConfigError, match=r"has shape .*expected \(2,\) and bool"):
+            made.reset(options={"reset_mask": mask})
+
+
+@needs_numba_cuda
+def test_a_step_before_the_first_reset_is_refused() -> None:
+    from dsp_gym.envs.cuda.vector import DeviceVectorEnv
+
+    made = DeviceVectorEnv(2, job="nexmark-q5", rows=2)
+    with pytest.raises(RuntimeError, match="reset\\(\\) comes first"):
+        made.step(np.zeros(made.action_space.shape, np.int64))
+    with pytest.raises(RuntimeError, match="reset\\(\\) comes first"):
+        made.device_env.begin(np.ones(2, np.bool_))
+
+
+@needs_numba_cuda
 def test_too_many_environments_are_refused_before_allocation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -370,6 +416,25 @@ def test_simulated_a_reset_without_a_seed_begins_the_next_episodes() -> None:
     cpu, device_seen = seen
     assert (cpu[:3] != cpu[3:]).any()
     np.testing.assert_array_equal(device_seen, cpu)
+
+
+@simulated
+def test_simulated_actions_are_checked_as_on_the_cpu() -> None:
+    made = [
+        gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device=name)
+        for name in ("cpu", "cuda")
+    ]
+    hold = np.zeros(made[0].action_space.shape, np.int64)
+    for wrong in (hold + 0.9, hold[:, 1:], hold[:1], hold.astype(str), hold - 1):
+        told = []
+        for envs in made:
+            envs.reset(seed=7)
+            with pytest.raises(ValueError) as raised:
+                envs.step(wrong)
+            told.append((type(raised.value), str(raised.value)))
+        assert told[0] == told[1]
+    for envs in made:
+        envs.step(hold.astype(np.float32))
 
 
 def on_host(array: Any) -> Any:

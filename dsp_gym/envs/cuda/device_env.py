@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,7 +17,8 @@ from dsp_gym.envs.cuda.tables import ChosenEnvs, EnvCourse, EnvSight, Moves, Poo
 from dsp_gym.envs.cuda.threads import Sizes, env_kernels
 from dsp_gym.envs.reward import TERMS, weights_of
 from dsp_gym.envs.scenarios import Scenario
-from dsp_gym.errors import ConfigError, DeviceError
+from dsp_gym.envs.whole import whole_actions
+from dsp_gym.errors import ActionError, ConfigError, DeviceError
 from dsp_gym.guardrails.chain import Chain
 from dsp_gym.job import sizing
 from dsp_gym.job.cost import refuse_free
@@ -297,7 +297,11 @@ class DeviceEnv:
 
         Returns:
             Observations and masks of all; the other results count for nothing.
+
+        Raises:
+            RuntimeError: `reset` has not been called yet.
         """
+        self._refuse_early()
         course: OnCard = EnvCourse(*self._course.arrays)
         course.ends.fill_from(np.zeros((self.num_envs, 2, 1), np.bool_))
         asked: OnCard = self._asked.arrays[0]
@@ -316,7 +320,13 @@ class DeviceEnv:
 
         Returns:
             The results.
+
+        Raises:
+            ActionError: The actions have a wrong shape, or NumPy's are no whole numbers.
+            ValueError: One of NumPy's is outside the space.
+            RuntimeError: `reset` has not been called yet.
         """
+        self._refuse_early()
         self.launch(self._given(actions))
         return self._result()
 
@@ -395,16 +405,23 @@ class DeviceEnv:
         whole = np.zeros(1, np.int64)
         return _handle(shared(Pool(vertices, vertices, none, whole, none, whole, whole, none)))
 
+    def _refuse_early(self) -> None:
+        """Refuse to work before anything is drawn."""
+        if self._pool is None:
+            raise RuntimeError("reset() comes first")
+
     def _given(self, actions: OnCard) -> DeviceHandle:
         """Return the handle of the actions."""
-        shape = self.num_envs, len(self.choices)
-        interface: Mapping[str, OnCard] | None = getattr(actions, "__cuda_array_interface__", None)
-        flat = len(self.choices) == 1 and tuple(actions.shape) == shape[:1]  # of `Discrete`
-        if tuple(actions.shape) != shape and not flat:
-            raise ValueError(f"actions have shape {tuple(actions.shape)}, expected {shape}")
-        if interface is not None:
+        jobs, parts = shape = self.num_envs, len(self.choices)
+        if getattr(actions, "__cuda_array_interface__", None) is not None:
+            flat = parts == 1 and tuple(actions.shape) == (jobs,)  # of `Discrete`
+            if tuple(actions.shape) != shape and not flat:
+                raise ActionError(
+                    f"actions have shape {tuple(actions.shape)}, expected {shape}",
+                    remedy="Send a row of `single_action_space` for each environment.",
+                )
             return _handle(Moves(DeviceView.of_interface(actions, shape)))
-        checked = np.asarray(actions, np.int64).reshape(shape)
+        checked = whole_actions(actions, jobs, parts)
         if np.any(checked < 0) or np.any(checked >= np.array(self.choices)):
             raise ValueError(self.codec.outside)
         kept: OnCard = self._moves.arrays[0]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from dsp_gym.arrays import Ints
 from dsp_gym.envs.core import codec_of
 from dsp_gym.envs.cuda.device_env import DeviceEnv, DeviceStep
 from dsp_gym.envs.keywords import ScenarioChanges
 from dsp_gym.envs.scenarios import ActionName, Job, changed, scenario
 from dsp_gym.envs.single import observation_space, space_of
+from dsp_gym.envs.vector import checked_mask, checked_seeds
 from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
@@ -83,25 +83,34 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
             Observations (num_envs, size), and info: `action_mask`.
 
         Raises:
-            ConfigError: Some environments were to begin with other seeds, or before all of them.
+            ConfigError: Some environments were to begin with other seeds, or before all of them;
+                `reset_mask` is no array of a flag for each environment; or `seed` is no number from
+                0 on, or one for each environment.
         """
-        mask = options.get("reset_mask") if options else None
-        if mask is not None:
+        given = options.get("reset_mask") if options else None
+        if given is not None:
+            mask = checked_mask(given, self.num_envs)
             if seed is not None or not self._begun:
                 raise ConfigError(
                     "on a GPU episodes are drawn for all environments together",
                     key="reset_mask",
                     remedy="Reset all with seeds first, then some without.",
                 )
-            done = self.device_env.begin(np.asarray(mask, np.bool_))
+            done = self.device_env.begin(mask)
             return done.observation, {"action_mask": done.mask}
         if seed is None and self._begun:
             done = self.device_env.begin(np.ones(self.num_envs, np.bool_))
             return done.observation, {"action_mask": done.mask}
-        if isinstance(seed, int | np.integer):
-            self._first = int(seed)
-        seeds = self._first + np.arange(self.num_envs) if np.ndim(seed) == 0 else np.asarray(seed)
-        done = self.device_env.reset(cast(Ints, seeds))
+        # Before the first reset with a seed, one that was drawn stands for it.
+        seeds = checked_seeds(self._first if seed is None else seed, self.num_envs)
+        if None in seeds:
+            raise ConfigError(
+                "on a GPU episodes are drawn for all environments together, so none can keep its "
+                "stream",
+                key="seed",
+                remedy="Pass a number for each environment, or one number for all.",
+            )
+        done = self.device_env.reset(np.array(seeds, np.int64))
         self._begun = True
         return done.observation, {"action_mask": done.mask}
 
@@ -111,6 +120,10 @@ class DeviceVectorEnv(VectorEnv[Any, Any, Any]):
         Returns:
             Observations, rewards, terminated, truncated, and info: `action_mask`, and `final_obs`,
             which counts where an episode has ended. All on the card.
+
+        Raises:
+            ActionError: The actions have a wrong shape, or NumPy's are no whole numbers.
+            RuntimeError: `reset` has not been called yet.
         """
         done: DeviceStep = self.device_env.step(actions)
         info: dict[str, object] = {"action_mask": done.mask, "final_obs": done.final_observation}
