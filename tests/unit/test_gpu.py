@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -68,6 +69,16 @@ def test_without_a_card_the_error_names_the_driver() -> None:
     with pytest.raises(DeviceError, match="no NVIDIA GPU can be used"):
         gymnasium.make_vec("dsp_gym/Nexmark-Q5-v1", num_envs=2, device="cuda")
     assert "leave out device='cuda'" in str(raised.value)
+
+
+@needs_numba_cuda
+@pytest.mark.parametrize("capability", [(6, 1), (7, 0), (7, 2)])
+def test_a_card_that_cuda_no_longer_compiles_for_is_refused(capability: tuple[int, int]) -> None:
+    old = SimpleNamespace(name="an old card", compute_capability=capability)
+    context = SimpleNamespace(get_memory_info=lambda: (2**30, 2**30))
+    numbas = SimpleNamespace(get_current_device=lambda: old, current_context=lambda: context)
+    with pytest.raises(DeviceError, match=r"an old card has compute capability.*with 7\.5 or more"):
+        card._current(numbas)
 
 
 @needs_numba_cuda
@@ -305,6 +316,7 @@ def test_a_kernel_compiles_without_a_card_and_rounds_as_the_cpu_does() -> None:
 
     text = Kernel(kernel, [handle]).ptx(HOPPER)
     assert ".target sm_90" in text
+    assert ".target sm_75" in Kernel(kernel, [handle]).ptx(card.OLDEST)
     assert "mul" in text
     assert "fma.rn.f64" not in text
     assert unrounded(text) == []

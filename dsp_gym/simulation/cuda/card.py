@@ -14,8 +14,8 @@ from dsp_gym.errors import DeviceError, MissingExtraError
 DISTRIBUTION = "numba-cuda"
 """Distribution that compiles for the card, of the extra `gpu`."""
 
-OLDEST = (7, 0)
-"""Least compute capability: that of the first cards whose threads have their own counters."""
+OLDEST = (7, 5)
+"""Least compute capability: that of the oldest cards that CUDA 13 compiles for."""
 
 SIMULATED = "NUMBA_ENABLE_CUDASIM"
 """Environment variable under which numba runs kernels as plain Python: a card for tests."""
