@@ -99,6 +99,37 @@ def test_strides_lead_to_the_items_in_the_order_they_are_copied_in(fastest: int 
     np.testing.assert_array_equal(there, values[:, 2])
 
 
+def array_of_others(stream: int | None) -> Any:
+    """An array of another library, as the interface describes it; no memory is there."""
+    known = {"shape": (2, 3), "typestr": "<i8", "data": (4096, False), "version": 3}
+    return SimpleNamespace(__cuda_array_interface__=known | {"stream": stream})
+
+
+@needs_numba_cuda
+def test_others_are_told_which_stream_results_are_pending_on() -> None:
+    from dsp_gym.simulation.cuda.device_arrays import DeviceView
+
+    view = DeviceView.of_interface(array_of_others(None), (2, 3))
+    assert view.__cuda_array_interface__["stream"] == 1  # the legacy default stream
+
+
+@needs_numba_cuda
+@pytest.mark.parametrize(("stream", "waited"), [(None, []), (1, []), (2, [2]), (7, [7])])
+def test_actions_on_another_stream_are_waited_for(
+    stream: int | None, waited: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dsp_gym.simulation.cuda.device_arrays import DeviceView
+
+    found: list[int] = []
+
+    def external_stream(address: int) -> Any:
+        return SimpleNamespace(synchronize=lambda: found.append(address))
+
+    monkeypatch.setattr("numba.cuda.external_stream", external_stream)
+    DeviceView.of_interface(array_of_others(stream), (2, 3))
+    assert found == waited
+
+
 @needs_numba_cuda
 def test_a_seed_on_the_card_is_that_of_the_episode() -> None:
     from dsp_gym.envs.cuda.tables import hashed_seed

@@ -25,6 +25,10 @@ OnCard: TypeAlias = Any
 """A handle, a table or an array on the card: to mypy the host's, to numba what it finds there."""
 
 
+DEFAULT_STREAM = 1
+"""Number by which `__cuda_array_interface__` names the legacy default stream: kernels run on it."""
+
+
 class DeviceArray:
     """An array in the memory of the card; it is allocated, with zeros, when it is first used.
 
@@ -119,6 +123,7 @@ class DeviceArray:
             "typestr": self.dtype.str,
             "data": (self.address, False),
             "version": 3,
+            "stream": DEFAULT_STREAM,
         }
 
     def fill_from(self, array: Host) -> None:
@@ -177,7 +182,9 @@ class DeviceView(DeviceArray):
 
     @classmethod
     def of_interface(cls, other: Any, shape: Sequence[int]) -> Any:
-        """Name the memory of another library's array on the card.
+        """Name the memory of another library's array on the card, once it has been written.
+
+        The host waits for the stream that the array names, unless that is the kernels' own.
 
         Args:
             other: The array.
@@ -192,6 +199,11 @@ class DeviceView(DeviceArray):
         known = other.__cuda_array_interface__
         if np.dtype(known["typestr"]) != np.int64:
             raise TypeError(f"expected int64 on the card, found {known['typestr']}")
+        stream = known.get("stream")
+        if stream not in (None, DEFAULT_STREAM):
+            from numba import cuda
+
+            cuda.external_stream(stream).synchronize()
         made = cls(_Borrowed(other, int(known["data"][0])), shape, np.int64)
         strides = known.get("strides")
         made._steps = (
