@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ TOO_LITTLE_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 def find_device() -> tuple[torch.device, str]:
-    """Find the GPU that `agent.device: cuda` asks for.
+    """Find the GPU that `agent.device: cuda` asks for, and free what an earlier training left.
 
     Returns:
         Torch's device and the card's name; the CPU's where numba's simulator stands for the card.
@@ -35,6 +36,8 @@ def find_device() -> tuple[torch.device, str]:
             f"torch {torch.__version__} cannot use {card.name}",
             remedy="Install torch for the driver's CUDA, or set agent.device: cpu.",
         )
+    gc.collect()  # networks and their optimisers refer to each other
+    torch.cuda.empty_cache()
     return torch.device("cuda", torch.cuda.current_device()), card.name
 
 

@@ -85,15 +85,16 @@ def train(
 ) -> None:
     """Train an agent per seed of an experiment, and export the best as a policy folder.
 
-    Seeds are trained side by side, one per core. Ctrl-C finishes the updates under way, writes
-    checkpoints and ends; `--resume` continues. While a training watches or imitates a teacher,
-    there is no checkpoint yet. Each training has its own folder; without `--resume` or
-    `--overwrite` the command refuses a folder of `--out` with checkpoints.
+    Seeds are trained side by side, one per core; on a GPU one after the other. Ctrl-C finishes the
+    updates under way, writes checkpoints and ends; `--resume` continues. While a training watches
+    or imitates a teacher, there is no checkpoint yet. Each training has its own folder; without
+    `--resume` or `--overwrite` the command refuses a folder of `--out` with checkpoints.
     """
     experiment = _experiment(config, seed, track)
     # By name: the library is below the agents, and works without them and without torch.
     training: Any = import_ours("agents.training")
     tracking, decisions = experiment.tracking, _decisions(experiment)
+    workers = _processes(experiment, workers, master)
     tracker = tracker_for(tracking, experiment.name)
     try:
         with (
@@ -204,6 +205,26 @@ def _folder(name: str, out: Path | None, resume: bool, overwrite: bool) -> Itera
     else:
         with folder_of_its_own(name) as made:
             yield made
+
+
+def _processes(experiment: ExperimentConfig, workers: int | None, master: str | None) -> int | None:
+    """Choose the processes that train: on this machine's GPU one, unless more are asked for.
+
+    Seeds side by side would share its memory, which each checks for itself before it takes its
+    part.
+
+    Args:
+        experiment: The experiment.
+        workers: What the command line asks for.
+        master: Master of Spark, whose executors are others' business.
+
+    Returns:
+        Their number; None: as many as the decisions pay for.
+    """
+    agent = experiment.agent
+    if workers is None and master is None and agent.kind == "ppo" and agent.device == "cuda":
+        return 1
+    return workers
 
 
 def _decisions(experiment: ExperimentConfig) -> int:

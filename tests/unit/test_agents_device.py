@@ -28,6 +28,7 @@ from agents.device_jobs import DeviceJobs
 from agents.environment import training_batch
 from agents.learner import Learner
 from agents.training import train
+from dsp_gym.cli.train import _processes
 from dsp_gym.errors import ConfigError, DeviceError
 from dsp_gym.experiments.agent import AgentConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
@@ -104,6 +105,14 @@ def test_without_a_card_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="no NVIDIA GPU can be used"):
         train(an_experiment(), tmp_path / "out")
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_seeds_on_a_card_are_trained_one_after_the_other_unless_asked() -> None:
+    card, cpu = (an_experiment(one, seeds=[0, 1], total_steps=10**7) for one in ("cuda", "cpu"))
+    assert _processes(card, None, None) == 1
+    assert _processes(card, 2, None) == 2
+    assert _processes(card, None, "local[2]") is None  # Spark's executors have cards of their own
+    assert _processes(cpu, None, None) is None  # as many as the decisions pay for
 
 
 def test_only_the_cards_errors_are_the_cards() -> None:
