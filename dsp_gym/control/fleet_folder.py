@@ -274,11 +274,14 @@ def _on_kubernetes(place: FleetPlace, rest_url: str | None) -> dict[str, Any]:
 def _values(files: Sequence[Written], place: FleetPlace) -> str:
     """Values of the chart: the services are asked by the names that pods know."""
     name = RESOURCE_NAME if place.selector else place.resource
+    single = _single(files)
+    # The chart's own configuration is shadow.yaml, which a resource may be called as well.
+    ending = "-job.yaml" if any(f"{one.stem}.yaml" == SHADOW for one in single) else ".yaml"
     where = _on_kubernetes(place, None)
     # The chart's own values are merged in: what must not be there is null.
     where["kubernetes"] |= {"name": None} if place.selector else {}
     config = {
-        "job": f"{MOUNTED}/{name}.yaml",
+        "job": f"{MOUNTED}/{name}{ending}",
         "where": where,
         "policies": list(POLICIES),
         "guardrails": "deployed",
@@ -293,8 +296,9 @@ def _values(files: Sequence[Written], place: FleetPlace) -> str:
         else "# prometheus_url is the one that discovered the jobs: pods must reach it."
     )
     jobs = "\n".join(
-        f"  {one.stem}.yaml: |\n" + "".join(f"    {line}".rstrip() + "\n" for line in _lines(one))
-        for one in _single(files)
+        f"  {one.stem}{ending}: |\n"
+        + "".join(f"    {line}".rstrip() + "\n" for line in _lines(one))
+        for one in single
     )
     text = dump_yaml({"mode": "shadow", "config": config}, flow=None)
     return "\n".join(head) + f"\n{text}jobs:\n{jobs}"

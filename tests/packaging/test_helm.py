@@ -187,6 +187,22 @@ def test_a_discovered_fleet_is_taken_as_it_was_written(tmp_path: Path) -> None:
 
 
 @needs_go
+@pytest.mark.parametrize("one", [{"selector": "team=ads"}, {"resource": "shadow"}])
+def test_a_resource_called_as_the_charts_own_file_is_installed_as_discovered(
+    tmp_path: Path, one: dict[str, str]
+) -> None:
+    found = FoundJob("Orders", "a" * 32, "a test", (), resource="FlinkDeployment jobs/shadow")
+    job = Written("shadow", found, line(), "# Orders\njob: shadow\n", ())
+    place = FleetPlace(namespace="jobs", **one)
+    values = yaml.safe_load(fleet_files([job], tmp_path, place)[tmp_path / "fleet" / "values.yaml"])
+    mounted = yaml.safe_load(helming.render(values)["config.yaml"])["data"]
+    config = parse(model_of("shadow"), yaml.safe_load(mounted["shadow.yaml"]), "shadow.yaml")
+    assert isinstance(config, RunConfig)
+    assert config.job.replace("{name}", "shadow") == "/etc/dsp-gym/shadow-job.yaml"
+    assert mounted["shadow-job.yaml"] == job.text
+
+
+@needs_go
 def test_what_is_switched_off_is_left_out() -> None:
     found = keyed(objects({"mode": "off", "networkPolicy": {"enabled": False}}))
     assert not [key for key in found if key[0] in ("NetworkPolicy", "PodDisruptionBudget")]
