@@ -122,7 +122,7 @@ class Memory:
         jobs: J.
         vertices: V.
         kept: scalings to hold per vertex: `history.max.count` and the newest one.
-        steps: most recommendations of a waiting scale-down: one per parallelism.
+        steps: recommendations of a waiting scale-down that there is room for at first.
     """
 
     def __init__(self, jobs: int, vertices: int, kept: int, steps: int) -> None:
@@ -172,13 +172,18 @@ class Memory:
         self.busy_ms[rows] = 0.0
 
     def room(self) -> None:
-        """Make room for one more sample."""
+        """Make room for one more sample, and one more waiting scale-down of each vertex."""
         # Doubled when full, so that compiled code never allocates.
-        size = self.window.ts_ms.shape[1]
-        if len(self.window.size) == 0 or int(self.window.size.max()) < size:
-            return
-        w = self.window
-        self.window = Window(w.size, _doubled(w.ts_ms), _doubled(w.vertex), _doubled(w.job))
+        w, d = self.window, self.delayed
+        if int(w.size.max(initial=0)) >= w.ts_ms.shape[1]:
+            self.window = Window(w.size, _doubled(w.ts_ms), _doubled(w.vertex), _doubled(w.job))
+        # A vertex that runs above its limit may have more of them than it may have tasks.
+        if int(d.size.max(initial=0)) >= d.ts_ms.shape[2]:
+            self.delayed = d._replace(
+                ts_ms=_doubled(d.ts_ms, 2),
+                parallelism=_doubled(d.parallelism, 2),
+                outside=_doubled(d.outside, 2),
+            )
 
     def arrays(self) -> Remembered:
         """Return the whole memory for compiled code, to read and write.
@@ -244,9 +249,9 @@ class Memory:
             setattr(self, name, _filled(state[name], getattr(self, name)))
 
 
-def _doubled(array: NDArray[S]) -> NDArray[S]:
-    """Return room for twice the samples, (J, 2 S, ...)."""
-    return np.concatenate([array, np.zeros_like(array)], axis=1)
+def _doubled(array: NDArray[S], axis: int = 1) -> NDArray[S]:
+    """Return room for twice as much along an axis, such as samples, (J, 2 S, ...)."""
+    return np.concatenate([array, np.zeros_like(array)], axis=axis)
 
 
 def _listed(array: NDArray[np.generic]) -> object:

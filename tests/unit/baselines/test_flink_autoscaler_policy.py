@@ -241,3 +241,41 @@ def test_reset_of_some_rows_starts_those_anew():
             one.decide(snapshot)
     made.reset(seen[0].topology, np.arange(3), np.array([True, False, True]))
     assert made.window_samples.tolist() == [0, old.window_samples[1], 0]
+
+
+def test_scale_downs_that_wait_keep_to_their_vertex_however_many_they_are():
+    job = spec_of(
+        "twins",
+        {"name": "source", "kind": "source", "parallelism": 2},
+        {"name": "map", "inputs": [{"from": "source", "ship": "REBALANCE"}]},
+        {"name": "twin", "inputs": [{"from": "map", "ship": "REBALANCE"}]},
+        {"name": "sink", "kind": "sink", "scalable": False,
+         "inputs": [{"from": "twin", "ship": "REBALANCE"}]},
+        max_parallelism_per_vertex=40,
+    )  # fmt: skip
+    topology = Topology.of([job, job])
+    # They run far above the limit, and the load falls: one recommendation for each parallelism.
+    made = policy(
+        **{"vertex.max-parallelism": "4", "stabilization.interval": "0 s", "restart.time": "0 s",
+           "scale-down.interval": "1 h"}
+    )  # fmt: skip
+    made.reset(topology, np.array([0, 1]))
+    total = 0.0
+    for i in range(1, 71):
+        busy = max(0.66 - 0.008 * i, 0.1)
+        total += 60e3 * busy
+        made.decide(
+            blank_snapshot(
+                topology, 60.0 * i, parallelism=[2, 30, 30, 1], records_in_total=total,
+                records_out_total=total, records_in_per_s=1e3 * busy, running_since_s=0.0,
+                records_out_per_s=1e3 * busy, busy_now_ms_per_s=1e3 * busy,
+                busy_max_ms_per_s=1e3 * busy, backpressured_now_ms_per_s=0.0,
+                pending_records=[0.0, np.nan, np.nan, np.nan],
+            )
+        )  # fmt: skip
+    assert (made.recommended()[:, 1] == made.recommended()[:, 2]).all()
+    assert (made.recommended()[:, 1] > 4).all()
+    waiting = made.state()["memory"]["delayed.parallelism"]
+    assert len(waiting[0][1]) > 6
+    assert waiting[0][1] == waiting[0][2] == waiting[1][1]
+    assert sorted(waiting[0][1], reverse=True) == waiting[0][1]
