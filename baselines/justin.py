@@ -43,7 +43,10 @@ from dsp_gym.policies.capabilities import (
 
 
 def justin_ds2() -> Ds2Config:
-    """Return DS2 with the settings of Justin's artifact: `configs/policies/ds2-justin.yaml`.
+    """Return DS2 with what Justin's artifact sets: `configs/policies/ds2-justin.yaml`.
+
+    The delayed scale-down, the alignment with key groups and the other defaults of the autoscaler
+    that the artifact runs in are left out.
 
     Returns:
         The configuration of the DS2 inside Justin.
