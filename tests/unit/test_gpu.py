@@ -480,6 +480,13 @@ def test_simulated_actions_are_checked_as_on_the_cpu() -> None:
         envs.step(hold.astype(np.float32))
 
 
+@simulated
+def test_simulated_parts_without_time_stand_in_the_file(tmp_path: Path) -> None:
+    out, name = tmp_path / "device.json", "environment, steps/s"
+    assert device.main(["--seconds", "0", "--parts", name, "--out", str(out)]) == 0
+    assert json.loads(out.read_text("utf-8"))["left_out"] == [name]
+
+
 def on_host(array: Any) -> Any:
     """Copy observations of either device."""
     return np.array(array.to_host() if hasattr(array, "to_host") else array)
@@ -532,3 +539,18 @@ def test_a_copied_tree_offers_what_an_installed_one_does(tmp_path: Path) -> None
 def test_without_a_card_nothing_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert device.main([]) == 2
     assert "Nothing was measured: no NVIDIA GPU can be used" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(card.is_simulated(), reason="the simulator has no allowances")
+def test_a_part_begins_only_where_its_allowance_is_left() -> None:
+    part = device.Part(lambda amounts: {}, 20)
+    assert part.fits(20)
+    assert not part.fits(19.9)
+
+
+def test_a_part_that_cannot_be_done_is_left_out_with_its_reason() -> None:
+    def fail(amounts: Any) -> Any:
+        raise DeviceError("131,072 environments need 4.3 GiB", remedy="Take at most 9,000.")
+
+    found = device.Part(fail, 20).done(device.TINY)
+    assert found == {"left out": "131,072 environments need 4.3 GiB. Take at most 9,000."}
