@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import re
 import subprocess
@@ -376,6 +377,27 @@ def test_machine_code_follows_from_every_file_it_is_made_of() -> None:
     act = environment().kernels["act"]
     assert act._stamp() == environment().kernels["act"]._stamp()
     assert act._stamp() != environment(reward={"slo": 9.0}).kernels["act"]._stamp()
+
+
+EXACT = {"ceil", "copysign", "fabs", "floor", "inf", "isfinite", "isinf", "isnan", "nan", "pi"}
+EXACT |= {"sqrt", "trunc"}
+"""What both devices compute alike: IEEE 754 rounds the square root as it does a division."""
+
+
+@needs_numba_cuda
+def test_the_guide_names_the_functions_whose_last_bit_may_differ() -> None:
+    called = {"pow"}  # of the operator **
+    for env in (environment(guardrails="floor"), environment(action="capacity")):
+        for kernel in env.kernels.values():
+            for stamp in kernel.dependencies():
+                if isinstance(stamp, tuple) and (module := sys.modules.get(stamp[0])):
+                    file = module.__file__ or ""
+                    text = Path(file).read_text("utf-8")
+                    called |= set(re.findall(r"\b(?:math|np)\.(\w+)", text)) & set(dir(math))
+    page = " ".join(GUIDE.read_text("utf-8").split())
+    said = re.search(r"What may differ is the last bit of (.*?), which NVIDIA's library", page)
+    assert said is not None
+    assert set(re.findall(r"`(\w+)`", said[1])) == called - EXACT
 
 
 @needs_numba_cuda
