@@ -26,14 +26,14 @@ from pydantic import ValidationError
 from agents.device import is_of_card, lost
 from agents.device_jobs import DeviceJobs
 from agents.environment import training_batch
-from agents.learner import Learner
+from agents.learner import Learner, _due
 from agents.training import train
 from dsp_gym.cli.train import _processes
 from dsp_gym.errors import ConfigError, DeviceError
 from dsp_gym.experiments.agent import AgentConfig
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.simulation.cuda.card import SIMULATED, find_card, is_simulated
-from dsp_gym.studies.bench.device_learning import _Curve
+from dsp_gym.studies.bench.device_learning import FULL_LEARNING, _Curve, family
 from tests.learning import small_experiment
 
 pytestmark = [
@@ -151,6 +151,17 @@ def launch_error(text: str) -> Exception:
 
     made: Exception = CUDAError(text)
     return made
+
+
+def test_a_learning_curve_takes_six_validations_and_the_last_one_once() -> None:
+    decisions = 200_000_000
+    agent = family(FULL_LEARNING, 4, decisions).ppo
+    rollout = agent.n_envs * agent.n_steps
+    steps = range(0, decisions + rollout, rollout)
+    between = [step for step in steps if _due(step, rollout, agent.evaluated_every)]
+    # The training validates once more after its last update.
+    assert len(between) + 1 == 6
+    assert steps[-1] not in between
 
 
 def test_every_point_of_a_learning_curve_is_written_at_once(tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ JOB = "bench-8"
 FAMILY = "family"
 ALGORITHM = "maskable-ppo"
 
-EVALUATIONS, POINTS = 8, 100
-"""Validations, and points of a learning curve at most, of the decisions asked for."""
+EVALUATIONS, POINTS = 5, 100
+"""Validations after the first one, and points of a learning curve at most, of the decisions asked
+for."""
 
 RESERVE_S = 15.0
 """Seconds that are left to the last rollout, its update and the checkpoint."""
@@ -347,7 +348,8 @@ def family(amounts: LearningAmounts, epochs: int, decisions: int = 1_000_000) ->
     agent |= {
         "algorithm": ALGORITHM,
         "total_steps": decisions,
-        "eval_every": max(1, decisions // EVALUATIONS),
+        # A rollout more: the last validation is the one that every training ends with.
+        "eval_every": decisions // EVALUATIONS + amounts.jobs * amounts.steps,
         "checkpoint_every": max(1, decisions // 2),
         "act_above": [0.1],  # one threshold: a validation takes seconds of one core
     }
