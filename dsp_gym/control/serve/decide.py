@@ -224,10 +224,12 @@ class Decisions:
             if row is not None:
                 snapshot = asked.snapshot(row)
             else:
+                asked.graph = None  # what was read may be another graph, which the history refuses
                 snapshot = asked.reader.read(document or read_json(question.body), found)
-                self._place(asked)
             self._refuse_future(snapshot)
             asked.history.take(snapshot)
+            if asked.graph is None:
+                self._place(asked)
             return self._decided(asked, snapshot, enacts=question.enacts)
         finally:
             asked.lock.release()
@@ -375,7 +377,7 @@ class Decisions:
             self._weigh(asked)
 
     def _place(self, job: _Job) -> None:
-        """Find the graph of a job whose document was read."""
+        """Find the graph of a job whose snapshot was taken in."""
         known, fixed = job.reader.known, job.reader.fixed
         job.graph = None
         if known is not None and fixed is not None:

@@ -135,6 +135,36 @@ def test_what_was_given_up_cannot_be_replayed(clocks):
         served.said(snapshot(NOW_S))
 
 
+def grown(t_s: float, more: int) -> dict[str, Any]:
+    """The job with so many vertices more."""
+    changed = copy.deepcopy(snapshot(t_s))
+    by_name = {vertex["name"]: vertex for vertex in changed["vertices"]}
+    for number in range(more):
+        changed["vertices"].append(copy.deepcopy(by_name["flatmap"]) | {"name": f"new-{number}"})
+    return changed
+
+
+@pytest.mark.parametrize("more", [1, 60])
+def test_another_graph_is_refused_each_time_and_the_job_goes_on_with_its_own(clocks, more):
+    served = decisions(clocks)
+
+    def asked(document: dict[str, Any]) -> dict[str, Any]:
+        """Ask as the server does: together with others where that is possible."""
+        question = Question(json.dumps(document).encode(), None, "", True)
+        (answer,) = served.answer_batch([question])
+        return served.answer(question) if answer is None else answer
+
+    names = [vertex["name"] for vertex in asked(snapshot(NOW_S - 600))["vertices"]]
+    for minute in range(9, 1, -2):
+        with pytest.raises(MetricsError, match="A changed graph is another job"):
+            asked(grown(NOW_S - 60 * minute, more))
+    for minute in (1, 0):
+        answer = asked(snapshot(NOW_S - 60 * minute))
+        assert [vertex["name"] for vertex in answer["vertices"]] == names
+    question = Question(json.dumps(snapshot(NOW_S + 1)).encode(), None, "", True)
+    assert served.answer_batch([question]) != [None]  # with others, as before
+
+
 def test_a_document_that_is_refused_leaves_no_history(clocks):
     served = decisions(clocks)
     with pytest.raises(DspGymError):
