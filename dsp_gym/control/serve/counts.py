@@ -12,6 +12,9 @@ from dsp_gym.control.turn import Turn
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 2.5)
 """Buckets of the time a decision takes, s; 20 ms is what it may take with four policies."""
 
+DECIDED = ("asked", "refused", "rolled_back")
+"""What can become of a change in the turn that decides on it."""
+
 
 @dataclass(slots=True)
 class Took:

@@ -14,7 +14,7 @@ from dsp_gym.control.guarded_policy import FAULTS, Judgement
 from dsp_gym.control.modes import INCUMBENT, MODES
 from dsp_gym.control.serve.boards import Boards
 from dsp_gym.control.serve.conditions import CONDITIONS
-from dsp_gym.control.serve.counts import BUCKETS_S
+from dsp_gym.control.serve.counts import BUCKETS_S, DECIDED
 from dsp_gym.control.serve.status import StatusBoard, costs
 from dsp_gym.control.serve.versions import model_sha256
 from dsp_gym.control.turn import Turn
@@ -413,7 +413,11 @@ def _is_pending(board: StatusBoard) -> bool:
 def _writes(board: StatusBoard) -> Counter[str]:
     """Count changes: those decided on, and what the actuator made of them."""
     steps = board.run.writer.steps
-    return board.counts.writes + Counter({name: steps[name] for name in _ENDS})
+    # A counter that begins at 1 has not increased, so every outcome is told from 0 on.
+    found = Counter(dict.fromkeys(DECIDED, 0))
+    found.update(board.counts.writes)
+    found.update({name: steps[name] for name in _ENDS})
+    return found
 
 
 def _single(times: Counter[str]) -> Iterable[Sample]:

@@ -163,6 +163,17 @@ def test_failures_are_counted_by_what_the_error_carries_whatever_it_says(
     assert counted == {(api, reason): 1}
 
 
+def test_every_outcome_of_a_change_is_told_from_zero_on(serving):
+    """A rate sees the first failed change only if the counter was there before it."""
+    session = serving()
+    outcomes = ("asked", "refused", "rolled_back", "reached", "failed", "restored", "left", "alarm")
+    families = scraped(session)
+    for outcome in outcomes:
+        assert value(families, "writes", outcome=outcome) == 0
+    session.run.writer.steps["failed"] += 1
+    assert value(scraped(session), "writes", outcome="failed") == 1
+
+
 def test_a_failing_policy_is_counted_by_cause(serving, monkeypatch):
     session = serving()
     session.run.run(steps=3)
