@@ -218,4 +218,5 @@ def _add_trainings(policies: list[dict[str, Any]], given: str) -> None:
             remedy="Train with other seeds first: dsp-gym train EXPERIMENT --seed 1 --out "
             f"{folder or 'FOLDER'}/seed-1",
         )
-    policies[labels.index(label)]["trainings"] = found
+    entry = policies[labels.index(label)]
+    entry["trainings"] = [*entry.get("trainings", ()), *found]

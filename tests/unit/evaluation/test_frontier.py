@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -515,6 +516,18 @@ def test_further_trainings_join_the_policy_with_their_label(tmp_path):
     named = {one.name: one.trainings for one in found.policies}
     assert named["ds2"] == tuple(f"{tmp_path}/trained/seed-{seed}/policy" for seed in (1, 2))
     assert not any(trainings for name, trainings in named.items() if name != "ds2")
+
+
+def test_folders_of_one_label_add_their_trainings_to_those_it_has(tmp_path):
+    own, *given = (f"{tmp_path}/of-{place}/seed-{place}/policy" for place in range(3))
+    for folder in (own, *given):
+        Path(folder).mkdir(parents=True)
+    policies = [{"policy": "ds2", "rule": True, "trainings": [own]}, *DOCUMENT["policies"][1:]]
+    file = tmp_path / "small.yaml"
+    file.write_text(json.dumps({**DOCUMENT, "policies": policies}), encoding="utf-8")
+    found = chosen(str(file), trainings=tuple(f"ds2={tmp_path}/of-{place}" for place in (1, 2)))
+    (ds2,) = (one for one in found.policies if one.name == "ds2")
+    assert ds2.trainings == (own, *given)
 
 
 def test_a_policy_of_a_frontier_may_be_given_in_place():
