@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, TypeGuard, Unpack, cast
+from typing import Any, Unpack, cast
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,7 @@ from dsp_gym.envs.env_row import EnvRow
 from dsp_gym.envs.info import INFO_KEYS, checked_keys
 from dsp_gym.envs.keywords import VECTOR_OTHERS, VectorKeywords, refuse_unknown
 from dsp_gym.envs.registration import no_batches
+from dsp_gym.envs.resets import checked_mask, checked_seeds
 from dsp_gym.envs.reward_function import reward_function_of
 from dsp_gym.envs.scenarios import ONE_JOB, ActionName, Job, changed, scenario
 from dsp_gym.envs.single import Observation, observation_space, space_of
@@ -415,62 +416,6 @@ def _checked_count(given: int) -> int:
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
         raise ConfigError("expected a whole number above 0", key="num_envs", value=given)
     return int(given)
-
-
-def checked_mask(mask: object, num_envs: int) -> Bools:
-    """Check a `reset_mask`.
-
-    Args:
-        mask: What was given.
-        num_envs: Number of environments.
-
-    Returns:
-        (num_envs,) True: the environment begins an episode.
-
-    Raises:
-        ConfigError: It is no array of a flag for each environment.
-    """
-    found = np.asarray(mask)
-    if found.shape != (num_envs,) or found.dtype != np.bool_:
-        raise ConfigError(
-            f"has shape {found.shape} and type {found.dtype}, expected ({num_envs},) and bool",
-            key="reset_mask",
-            remedy="Pass terminated | truncated of the last step.",
-        )
-    return cast(Bools, found)
-
-
-def checked_seeds(seed: object, num_envs: int) -> list[int | None]:
-    """Check the seeds of a reset.
-
-    Args:
-        seed: What was given.
-        num_envs: Number of environments.
-
-    Returns:
-        A seed for each environment; None: it keeps its stream.
-
-    Raises:
-        ConfigError: They are no numbers from 0 on, or not one for each environment.
-    """
-    if _is_seed(seed):
-        return [seed + i for i in range(num_envs)]
-    each: list[object] = list(seed) if isinstance(seed, Sequence | np.ndarray) else [seed]
-    seeds = [one for one in each if one is None or _is_seed(one)]
-    if len(seeds) < len(each):
-        wrong = next(one for one in each if not (one is None or _is_seed(one)))
-        raise ConfigError("expected whole numbers from 0 on", key="seed", value=wrong)
-    if len(each) != num_envs:
-        raise ConfigError(
-            f"there are {len(each)} seeds for {num_envs} environments",
-            key="seed",
-            remedy="Pass one for each, or one number: environment i then takes seed + i.",
-        )
-    return seeds
-
-
-def _is_seed(value: object) -> TypeGuard[int]:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
 def _checked_steps(given: int | None, whole: int) -> int:

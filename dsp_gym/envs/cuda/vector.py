@@ -12,9 +12,9 @@ from gymnasium.vector.utils import batch_space
 from dsp_gym.envs.core import codec_of
 from dsp_gym.envs.cuda.device_env import DeviceEnv, DeviceStep
 from dsp_gym.envs.keywords import ScenarioChanges
+from dsp_gym.envs.resets import checked_mask, checked_seeds
 from dsp_gym.envs.scenarios import ActionName, Job, changed, scenario
 from dsp_gym.envs.single import observation_space, space_of
-from dsp_gym.envs.vector import checked_mask, checked_seeds
 from dsp_gym.errors import ConfigError
 from dsp_gym.loads.splits import SplitName
 
