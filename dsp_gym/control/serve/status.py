@@ -22,7 +22,7 @@ from dsp_gym.control.verdict_summary import VerdictSummary
 from dsp_gym.errors import ConfigError, did_you_mean
 from dsp_gym.job.validity import validity_of
 from dsp_gym.loop.configuration import Configuration
-from dsp_gym.loop.snapshot import FAILED, MetricsSnapshot
+from dsp_gym.loop.snapshot import FAILED, RUNNING, SAVEPOINTING, MetricsSnapshot
 from dsp_gym.loop.wire import Document, costs_to_json
 
 STATUS_SCHEMA = "dsp-gym/status/1"
@@ -55,6 +55,7 @@ class StatusBoard:
         self._decided_s = self._sign_s = clock()
         self.turn: Turn | None = None
         self.data_age_s = math.nan
+        self._newest_s = math.nan  # when the newest sample that was ever seen was taken
         self.lock = threading.Lock()
         self.conditions = Conditions(0.0)
         self.versions = {one.name: version_of(one.policy) for one in run.policies}
@@ -230,7 +231,7 @@ class StatusBoard:
         with self.lock:
             self.turn, self._decided_s = turn, self._clock()
             self._sign_s = self._decided_s
-            self.data_age_s = self.run.backend.collector.age_s
+            self.data_age_s = self._aged_s(turn)
             self.conditions.update(
                 self.run, turn, self.run.backend.platform.managed(), self.data_age_s
             )
@@ -238,6 +239,20 @@ class StatusBoard:
             self._history.add(turn)
             self._decisions.append(_decision(turn))
             self._document = None
+
+    def _aged_s(self, turn: Turn) -> float:
+        """Count the age of the newest sample, also of one that no look reaches any more.
+
+        Returns:
+            Seconds; NaN before the first sample, and while the job is known not to run.
+        """
+        seen, collector = turn.snapshot, self.run.backend.collector
+        if seen is not None and math.isfinite(collector.age_s):
+            self._newest_s = turn.t_s - collector.age_s
+        runs = seen is None or seen.status[0] in (RUNNING, SAVEPOINTING)
+        if not runs and collector.trouble is None:  # in trouble the status is a guess
+            return math.nan
+        return turn.t_s - self._newest_s
 
     def _made(self, turn: Turn | None) -> Document:
         run = self.run

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
 from dsp_gym.control.serve.conditions import CONDITIONS
 from dsp_gym.errors import FlinkError
+from dsp_gym.loop.snapshot import FAILED
 
 
 def condition(document, name):
@@ -96,6 +98,42 @@ def test_a_job_that_cannot_be_seen_is_said_and_then_forgotten(serving, monkeypat
     document = decided(session, 1)
     assert condition(document, "Ready")["status"] == "True"
     assert condition(document, "Ready")["since_s"] > since_s
+
+
+def test_samples_that_stop_coming_grow_old_for_as_long_as_they_stay_away(serving, monkeypatch):
+    """Whatever the look reaches back: the alert waits for samples that are three minutes old."""
+    session = serving()
+    fresh_s = decided(session, 3)["data"]["age_s"]
+    jobs = session.run.backend.collector
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "age_s", math.nan)  # no sample within the window
+        assert decided(session, 8)["data"]["age_s"] == fresh_s + 8 * 30
+
+    def refuses():
+        raise FlinkError("http://flink:8081: did not answer within 10 s")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "snapshot", refuses)
+        decided(session, 8)
+        assert session.board.data_age_s >= 8 * 30
+    assert decided(session, 1)["data"]["age_s"] == fresh_s
+
+
+def test_a_job_that_does_not_run_has_no_old_metrics(serving, monkeypatch):
+    session = serving()
+    decided(session, 3)
+    jobs = session.run.backend.collector
+    looked = jobs.snapshot
+
+    def down():
+        seen = looked()
+        seen.status[:] = FAILED
+        return seen
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "age_s", math.nan)
+        patch.setattr(jobs, "snapshot", down)
+        assert decided(session, 1)["data"]["age_s"] is None
 
 
 def test_a_stop_file_pauses(serving, tmp_path):
