@@ -332,6 +332,48 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_an_outage_of_all_that_is_asked_is_told(tmp_path: Path) -> None:
+    """A decision a minute counts a failure a minute; the metrics of the job are gone."""
+    labels = {"namespace": "flink", "job": "q11"}
+    series = '{namespace="flink", job="q11", %s}'
+    errors = "dsp_gym_api_errors_total" + series % 'api="prometheus", reason="Timeout"'
+    tell(
+        tmp_path,
+        {errors: "0x10 1+1x40", "dsp_gym_condition" + series % 'condition="Ready"': "1x10 0x40"},
+        {
+            ("10m", "DspGymApiErrors"): [],
+            ("40m", "DspGymApiErrors"): [
+                {**labels, "severity": "warning", "api": "prometheus", "reason": "Timeout"}
+            ],
+            ("15m", "DspGymJobNotSeen"): [],
+            ("25m", "DspGymJobNotSeen"): [{**labels, "severity": "warning", "condition": "Ready"}],
+        },
+    )
+
+
+def tell(
+    folder: Path,
+    series: dict[str, str],
+    alerts: dict[tuple[str, str], list[dict[str, str]]],
+) -> None:
+    """Hold the alerts against what they should be: labels of those that fire, by time and name."""
+    (folder / "rules.yaml").write_text(yaml.safe_dump(alert_rules()), encoding="utf-8")
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "alert_rule_test": [
+            {"eval_time": time, "alertname": alert, "exp_alerts": [
+                {"exp_labels": one, "exp_annotations": expected(alert, one)} for one in labels
+            ]}
+            for (time, alert), labels in alerts.items()
+        ],
+    }  # fmt: skip
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [case]}
+    (folder / "test.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    done = promtool("test", "rules", "test.yaml", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_an_alert_fires_where_no_process_was_ever_scraped(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(alert_rules()), encoding="utf-8")
     labels = {"severity": "critical"}
