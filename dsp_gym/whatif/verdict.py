@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def judged(history: JobHistory, replay: JobReplay, policy: str, terms: VerdictTe
     )
     watched = history.watched
     decided = None if watched is None else watched.decided.get(policy)
-    word, reasons = judge(figures, seen, decided, terms)
+    word, reasons = judge(figures, _while_asked(history, seen, decided), decided, terms)
     saved = figures["saving_per_month"]
     return PolicyClaim(
         policy=policy,
@@ -76,7 +76,8 @@ def judge(
 
     Args:
         figures: of the policy.
-        seen: the observed job and the model's error on it.
+        seen: the observed job and the model's error on it; days and coverage are those of the time
+            in which the policy was asked.
         decided: the policy's decisions beside the job; None: it was not asked.
         terms: the bounds of the verdict.
 
@@ -88,7 +89,7 @@ def judge(
     if terms.incumbent != INCUMBENT:
         late = figures["late"].value - figures["later"].value
     rescues = not wrong and _rescues(figures, late, gate)
-    reasons = [_days(seen, gate), _coverage(seen, gate)]
+    reasons = [_days(seen, decided, gate), _coverage(seen, decided, gate)]
     if decided is not None:
         reasons += [_guard(seen, decided, gate), _failures(decided, gate)]
     reasons += [_model(seen, wrong), _saving(figures, gate, rescues=rescues), _slo(figures, gate)]
@@ -98,6 +99,25 @@ def judge(
     shown = [r for r in reasons if not (wrong and r.subject in ("saving", "SLO"))]
     against = any(reason.speaks_against and not reason.holds for reason in shown)
     return "reject" if against else "keep watching", tuple(reasons)
+
+
+def _while_asked(history: JobHistory, seen: ObservedJob, decided: Decided | None) -> ObservedJob:
+    """Count days and coverage from a policy's first decision on, and slots without one as unknown.
+
+    A policy may have been added to a run long after its begin.
+    """
+    if decided is None:
+        return seen
+    asked = np.flatnonzero(decided.asked)
+    rows = slice(asked[0] if len(asked) else len(history), None)
+    part = replace(
+        history,
+        t_s=history.t_s[rows],
+        seconds=history.seconds[rows],
+        arrived=np.where(decided.asked, history.arrived, np.nan)[rows],
+    )
+    days, coverage = min(seen.days, part.days), min(seen.coverage, part.coverage)
+    return seen.model_copy(update={"days": days, "coverage": coverage})
 
 
 def _assumed(
@@ -167,7 +187,8 @@ def _agreement(history: JobHistory, decided: Decided) -> float | None:
     return float(np.mean(same))
 
 
-def _days(seen: ObservedJob, gate: GateConfig) -> Reason:
+def _days(seen: ObservedJob, decided: Decided | None, gate: GateConfig) -> Reason:
+    since = "" if decided is None else " since the policy was first asked"
     shown, needed = watched_text(seen.days), watched_text(gate.min_days)
     # "2 of 7 days", but "5 hours of 7 days".
     found = shown.split()[0] if shown.split()[-1].startswith(needed.split()[-1][:3]) else shown
@@ -175,19 +196,20 @@ def _days(seen: ObservedJob, gate: GateConfig) -> Reason:
         subject=DAYS,
         holds=seen.days >= gate.min_days,
         speaks_against=False,
-        text=f"{seen.days:.2f} days, at least {gate.min_days:.2f} days needed",
+        text=f"{seen.days:.2f} days{since}, at least {gate.min_days:.2f} days needed",
         found=f"{found} of {needed}",
         needed=f"≥ {needed}",
     )
 
 
-def _coverage(seen: ObservedJob, gate: GateConfig) -> Reason:
+def _coverage(seen: ObservedJob, decided: Decided | None, gate: GateConfig) -> Reason:
     held, bound = seen.coverage, gate.min_coverage
+    known = "are known" if decided is None else "are known and have a decision of the policy"
     return Reason(
         subject="coverage",
         holds=held >= bound,
         speaks_against=False,
-        text=f"{held:.1%} of the slots are known, at least {bound:.1%} needed",
+        text=f"{held:.1%} of the slots {known}, at least {bound:.1%} needed",
         # Not rounded up: 94.96 % are not the 95 % needed.
         found=f"{number(math.floor(1000 * held) / 10)} %",
         needed=f"≥ {number(100 * bound)} %",

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dsp_gym.control.config import RunConfig
 from dsp_gym.control.modes import INCUMBENT
 from dsp_gym.whatif.blocks import with_gone
 from dsp_gym.whatif.claims import figures_of, fleet_saving, model_errors
+from dsp_gym.whatif.history import Decided, WatchedPolicy
 from dsp_gym.whatif.result import Trust
 from dsp_gym.whatif.verdict import judged
 from tests.unit.whatif.histories import DAY_S, TERMS, history, observed, policy_replay, replayed
@@ -99,6 +101,42 @@ def test_less_than_a_week_is_too_little():
     found = claim([10.0] * 8, [7.0] * 8, observed(days=2.5))
     assert (found.verdict, failing(found)) == ("keep watching", ["days observed"])
     assert found.reasons[0].found == "2.5 of 7 days"
+
+
+def beside(asked, trips):
+    """A job of ten days in slots of 5 minutes, with a policy that was asked in some of them."""
+    job = history()
+    none = np.full(job.parallelism.shape, -1)
+    trips_s = {"cool_down": job.t_s[-1] - 300.0 * np.arange(trips)}
+    decided = Decided(none, none, none, asked, trips_s, {})
+    return replace(
+        job,
+        watched=WatchedPolicy(
+            RunConfig(job="nexmark-q1", policy="ds2"), {"ds2": decided}, np.empty(0)
+        ),
+    )
+
+
+def test_a_policy_that_was_added_late_is_judged_by_the_time_in_which_it_was_asked():
+    replay = replayed([10.0] * 10, ds2=policy_replay([7.0] * 10))
+    asked = np.arange(2880) >= 2880 - 72  # for six hours
+    found = judged(beside(asked, trips=24), replay, "ds2", TERMS)
+    assert (found.verdict, found.claimed_per_month) == ("keep watching", 0)
+    assert failing(found) == ["days observed", "guardrails"]
+    reasons = {one.subject: one for one in found.reasons}
+    assert reasons["days observed"].found == "6 hours of 7 days"
+    assert reasons["days observed"].text.startswith("0.25 days since the policy was first asked")
+    assert reasons["guardrails"].text.startswith("96.0 guardrail trips a day")
+    whole = judged(beside(asked | True, trips=24), replay, "ds2", TERMS)
+    assert (whole.verdict, failing(whole)) == ("promote", [])
+
+
+def test_a_policy_that_is_seldom_asked_is_watched_further():
+    replay = replayed([10.0] * 10, ds2=policy_replay([7.0] * 10))
+    found = judged(beside(np.arange(2880) % 10 > 0, trips=0), replay, "ds2", TERMS)
+    assert (found.verdict, failing(found)) == ("keep watching", ["coverage"])
+    never = judged(beside(np.zeros(2880, bool), trips=0), replay, "ds2", TERMS)
+    assert failing(never) == ["days observed", "coverage"]
 
 
 def test_a_policy_that_costs_more_is_rejected():
