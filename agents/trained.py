@@ -126,16 +126,17 @@ class TrainedPolicy(ExplainingPolicy):
                 self._weights, network.for_vertices(encoder.layout.vertices), seen, remembered
             )
         lost = not_finite(values)
+        # A network decides as in training: masked only if it was masked there; otherwise an
+        # invalid choice holds (`_held`), as in the environment.
+        masked = self.document.action.masked
         if network.single:
-            # A library's own network decides like that library: masked only if it was in training,
-            # and an invalid choice holds (`_held`).
-            pairs = _single(values, valid, encoder.layout.vertices, self.document.action.masked)
+            pairs = _single(values, valid, encoder.layout.vertices, masked)
         else:
             scores = values.reshape(len(snapshot), -1, action.LOGITS)[:, :columns]
-            if self.document.action.masked or not network.whole:
+            if masked:
                 scores = np.where(valid, scores, -np.inf)
             pairs = _best(scores)
-        if network.whole:
+        if not masked:
             pairs = _held(pairs, valid)
         pairs = np.where(lost[:, None, None], 0, pairs)
         self._memory.forget_where(lost)

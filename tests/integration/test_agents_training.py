@@ -49,9 +49,11 @@ def test_training_goes_on_when_more_steps_are_asked_for(tmp_path):
     assert longer.model.num_timesteps == 1536
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "maskable-ppo"])
 @pytest.mark.parametrize("encoder", ["graph", "mlp"])
-def test_the_deployed_policy_decides_as_the_trained_one(tmp_path, encoder):
-    config = an_experiment(network={"hidden": [16], "encoder": encoder, "hold_bias": 0})
+def test_the_deployed_policy_decides_as_the_trained_one(tmp_path, encoder, algorithm):
+    network = {"hidden": [16], "encoder": encoder, "hold_bias": 0}
+    config = an_experiment(algorithm=algorithm, network=network)
     learner = Learner(config, 0, tmp_path)
     learner.run()
     learner.best.weights = learner.weights()
@@ -66,9 +68,8 @@ def test_the_deployed_policy_decides_as_the_trained_one(tmp_path, encoder):
             expected = network(torch.from_numpy(observation))[:, :-1].numpy()
         found = policy.scores(observation, batch.vertices).reshape(expected.shape)
         np.testing.assert_allclose(found, expected, atol=1e-5)
-        actions, _ = learner.model.policy.predict(
-            observation, deterministic=True, action_masks=batch.action_masks()
-        )
+        masks = {"action_masks": batch.action_masks()} if learner.masked else {}
+        actions, _ = learner.model.policy.predict(observation, deterministic=True, **masks)
         decision = policy.decide(batch.snapshot)
         moved |= any(reason != "hold" for reason in decision.reasons)
         step = batch.step(actions)
