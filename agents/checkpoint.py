@@ -75,6 +75,16 @@ def checkpoint_steps(folder: Path) -> int:
     return steps
 
 
+def checkpoint_config(folder: Path) -> Tree:
+    """Read the configuration that a checkpoint was made with.
+
+    Returns:
+        The experiment as a nested dict; empty if the trainer keeps none.
+    """
+    found = _document(folder)["tree"].get("config")
+    return found if isinstance(found, dict) else {}
+
+
 def read_checkpoint(folder: Path) -> Tree:
     """Read a checkpoint.
 
@@ -125,20 +135,32 @@ def refuse_other_config(folder: Path, saved: Tree, config: ExperimentConfig) -> 
 
     Keys in `FREE_KEYS` may differ.
 
+    Args:
+        folder: Folder of the checkpoint.
+        saved: Configuration of the checkpoint.
+        config: The present configuration.
+
     Raises:
-        ConfigError: Another key differs; the first in alphabetical order is named.
+        ConfigError: Other keys differ; the message names each of them.
     """
     before = flatten(saved)
     now = flatten(config.model_dump(mode="json", by_alias=True))
-    for key in sorted(before.keys() | now.keys()):
-        if key.startswith(FREE_KEYS) or before.get(key) == now.get(key):
-            continue
-        raise ConfigError(
-            f"the checkpoint in {folder} was made with {before.get(key)!r}",
-            key=key,
-            value=now.get(key),
-            remedy="Give the value back, choose another --out, or leave --resume out.",
-        )
+    differing = [
+        key
+        for key in sorted(before.keys() | now.keys())
+        if not key.startswith(FREE_KEYS) and before.get(key) != now.get(key)
+    ]
+    if not differing:
+        return
+    key, *others = differing
+    more = "".join(f"; {one} with {before.get(one)!r}, not {now.get(one)!r}" for one in others)
+    raise ConfigError(
+        f"the checkpoint in {folder} was made with {before.get(key)!r}{more}",
+        key=key,
+        value=now.get(key),
+        remedy=f"Give the value{'s' if others else ''} back, choose another --out, or leave "
+        "--resume out.",
+    )
 
 
 def _split(value: object, path: str, arrays: dict[str, NDArray[np.generic]]) -> object:

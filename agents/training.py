@@ -7,7 +7,12 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agents.checkpoint import checkpoint_steps, has_checkpoint
+from agents.checkpoint import (
+    checkpoint_config,
+    checkpoint_steps,
+    has_checkpoint,
+    refuse_other_config,
+)
 from agents.folder import POLICY, PolicyDocument, read_any, replace_folder
 from agents.provenance import config_text, data_hashes, dataset_hashes, job_hashes, versions
 from agents.seeds import (
@@ -90,7 +95,8 @@ def train(
         the registered model.
 
     Raises:
-        ConfigError: There is nothing to resume, or both `resume` and `overwrite` are given.
+        ConfigError: There is nothing to resume, a checkpoint was made with another experiment, or
+            both `resume` and `overwrite` are given.
         StorageError: The folder holds a training, and neither `resume` nor `overwrite` is given; or
             another training writes into it.
         DeviceError: The experiment asks for a GPU, and there is none; or it was lost.
@@ -132,12 +138,19 @@ def _check(config: ExperimentConfig, out: Path, *, resume: bool, overwrite: bool
         raise ConfigError(
             "--resume continues what --overwrite removes", file=out, remedy="Give one of them."
         )
-    if resume and not learned_steps(config, out):
+    if not resume:
+        return
+    learned = learned_steps(config, out)
+    if not learned:
         raise ConfigError(
             "there is no checkpoint to resume from",
             file=out,
             remedy="Leave --resume out, or name the folder of the training with --out.",
         )
+    for seed in learned:  # the finished ones, too: nobody else looks at theirs
+        folder = out / f"seed-{seed}" / CHECKPOINT
+        if saved := checkpoint_config(folder):
+            refuse_other_config(folder, saved, config)
 
 
 def learned_steps(config: ExperimentConfig, out: Path) -> dict[int, int]:

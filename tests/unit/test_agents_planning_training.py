@@ -212,6 +212,15 @@ def test_resuming_a_training_that_is_done_plays_nothing(trained_whole, monkeypat
     assert (out / "policy" / POLICY).read_bytes() == before
 
 
+def test_finished_seeds_of_another_experiment_are_not_resumed_and_every_key_is_named(trained_whole):
+    out, _ = trained_whole
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    other = an_experiment(seeds=[0, 1], params={"prior": "none"}, draws=4, late_target=0.5)
+    with pytest.raises(ConfigError, match=r"agent\.draws.*value 4.*made with 3.*agent\.late_target"):
+        train(other, out, resume=True)
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+
+
 def test_a_folder_with_a_training_is_left_alone_unless_told(trained_whole, monkeypatch):
     out, _ = trained_whole
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
