@@ -441,11 +441,11 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
 def test_every_metric_of_dashboard_and_alerts_is_exported_with_its_labels() -> None:
     # Both are held against what is served.
     from tests.unit.control.serve.test_exporter import NAMES as ALWAYS
-    from tests.unit.control.serve.test_exporter import OF_UPSTREAMS
+    from tests.unit.control.serve.test_exporter import OF_PROCESS, OF_UPSTREAMS
     from tests.unit.control.serve.test_twins import NAMES as OF_TWINS
     from tests.unit.control.serve.test_twins import OF_VERDICT
 
-    known = ALWAYS | OF_TWINS | OF_VERDICT | OF_UPSTREAMS
+    known = ALWAYS | OF_TWINS | OF_VERDICT | OF_UPSTREAMS | OF_PROCESS
     for expression in expressions():
         for name, selected in re.findall(r"dsp_gym_(\w+)(\{[^}]*\})?", expression):
             plain = re.sub(r"_(total|bucket)$", "", name)

@@ -89,7 +89,7 @@ class Exporter:
                     self._vertices(board),
                 )
             _add(families, self._job(board), self._verdict(board), self._twins(board))
-        _add(families, self._not_watched(), self._faults(), self._upstreams())
+        _add(families, self._not_watched(), self._release(), self._faults(), self._upstreams())
         yield from families.values()
 
     def _not_watched(self) -> Iterator[Metric]:
@@ -107,6 +107,11 @@ class Exporter:
                 [(("start",), one.times)],
                 counted=True,
             )
+
+    def _release(self) -> Iterator[Metric]:
+        """Show that this process runs, whether it has jobs or none."""
+        about = "Release that runs"
+        yield self._family({}, "build_info", about, ["version"], [((__version__,), 1)])
 
     def _faults(self) -> Iterator[Metric]:
         """Count the faults of this process: a client's jobs have no board."""
@@ -155,7 +160,6 @@ class Exporter:
         fill = 0.0 if seen is None else float(seen.window_fill[0])
         ready = board.is_ready
         families: list[tuple[str, str, list[str], list[Sample]]] = [
-            ("build_info", "Release that runs", ["version"], [((__version__,), 1)]),
             (
                 "mode",
                 "Mode of the loop",

@@ -12,12 +12,18 @@ from dsp_gym.backends.upstream.deadlines import within
 from dsp_gym.backends.upstream.timed_calls import LateError
 from dsp_gym.control.guarded_policy import FaultCounts
 from dsp_gym.control.serve import exporter
+from dsp_gym.control.serve.boards import Boards
+from dsp_gym.control.serve.exporter import Exporter
 from dsp_gym.errors import FlinkError, KubernetesError
 from dsp_gym.loop.watchers import WatcherFailures
+from dsp_gym.version import __version__
 from tests.unit.control.serve.conftest import ask
 
 OF_UPSTREAMS = {"upstream_late": {"upstream"}, "upstream_abandoned": {"upstream"}}
 """Of the process: none until a server was late."""
+
+OF_PROCESS = {"build_info": {"version"}}
+"""Of the process, whether it has jobs or none."""
 
 NAMES = {
     "current_parallelism": {"vertex"},
@@ -50,7 +56,6 @@ NAMES = {
     "slo_latency_seconds": set(),
     "late_for_seconds": set(),
     "late_share": set(),
-    "build_info": {"version"},
 }
 
 
@@ -80,12 +85,25 @@ def test_every_metric_of_the_interface_is_there_with_its_labels(serving):
     session = serving()
     session.run.run(steps=30)
     families = scraped(session)
-    assert set(families) - set(OF_UPSTREAMS) == set(NAMES)
+    assert set(families) - set(OF_UPSTREAMS) - set(OF_PROCESS) == set(NAMES)
     for name, labels in NAMES.items():
         for sample in families[name]:
             found = set(sample.labels) - {"namespace", "job", "le"}
             assert found == labels, (name, sample)
             assert sample.labels["job"] == "flink-wordcount"
+
+
+def test_a_process_says_that_it_runs_once_whether_it_has_jobs_or_none(serving):
+    boards = Boards()
+    boards.fail("orders", "flink", "its job file cannot be read")
+    for text in (
+        Exporter(Boards()).text().decode(),
+        Exporter(boards).text().decode(),
+        ask(f"{serving().server.url}/metrics").text,
+    ):
+        families = text_string_to_metric_families(text)
+        (found,) = (s for one in families for s in one.samples if s.name == "dsp_gym_build_info")
+        assert (found.labels, found.value) == ({"version": __version__}, 1)
 
 
 def test_the_numbers_are_those_of_the_status(serving):
