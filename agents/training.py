@@ -17,6 +17,7 @@ from agents.folder import POLICY, PolicyDocument, read_any, replace_folder
 from agents.provenance import config_text, data_hashes, dataset_hashes, job_hashes, versions
 from agents.seeds import (
     CHECKPOINT,
+    POLICY_FOLDER,
     RECORD,
     SeedCell,
     SeedNews,
@@ -201,6 +202,9 @@ def _train(
         if resume and _is_finished(folder, config.agent.total_steps):
             figures[seed] = read_any(folder / "policy")[0].validation
             continue
+        # A policy here is an older one. If this training is killed between its last checkpoint and
+        # its export, the older policy would make the seed look finished.
+        shutil.rmtree(folder / POLICY_FOLDER, ignore_errors=True)
         progress.begin(seed, index, len(seeds))
         cells.append(SeedCell(config, seed, folder, base_dir))
 

@@ -192,6 +192,24 @@ def test_the_best_seed_is_published_and_finished_seeds_are_not_trained_again(tmp
     assert (tmp_path / "seed-0" / "checkpoint" / "state.json").stat().st_mtime_ns == before
 
 
+def test_a_longer_training_that_is_killed_before_its_export_does_not_publish_the_older_policy(
+    tmp_path, monkeypatch
+):
+    def killed(*arguments):
+        raise RuntimeError("killed")
+
+    train(an_experiment(seeds=[0], total_steps=256, eval_every=256), tmp_path)
+    longer = an_experiment(seeds=[0], total_steps=512, eval_every=256)
+    with monkeypatch.context() as patched:
+        patched.setattr("agents.export.export", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            train(longer, tmp_path, resume=True)
+    assert (tmp_path / "policy").is_dir()  # the published one stays meanwhile
+    train(longer, tmp_path, resume=True)
+    published = parse(ExperimentConfig, read_yaml(tmp_path / "policy" / "config.yaml"), "policy")
+    assert published == longer
+
+
 def test_resuming_where_nothing_was_begun_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no checkpoint"):
         train(an_experiment(), tmp_path / "none", resume=True)
