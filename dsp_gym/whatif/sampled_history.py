@@ -127,10 +127,8 @@ def slots_history(
     restarts = _restarts(deployed)
     load = np.where(_struck(restarts, edges), np.nan, load)
     lag_s = seen.pending / np.maximum(load, 0.1 * float(spec.source.rate_per_s))
-    known = np.array([k > 0 and one not in restarts for k, one in enumerate(deployed)])
-    down_s = np.array([one.t_s - one.down_since_s for one in deployed])
-    measured = known & (down_s > 0.0) & (down_s <= LONGEST_OUTAGE_S)
-    outages = np.where(measured, down_s, np.nan)
+    pending = seen.pending if spec.source.log else np.nan_to_num(seen.pending)
+    outages = _outages(deployed, restarts)
     late = _late(seen, lag_s, float(spec.slo.latency_s))
     return gridded(
         name,
@@ -144,9 +142,7 @@ def slots_history(
             level=level,
             late=_with_outages(late, _down_share(deployed, edges)),
             lag_s=lag_s,
-            pending=np.maximum(
-                (seen.pending if spec.source.log else np.nan_to_num(seen.pending)) - seen.grown, 0.0
-            ),
+            pending=np.maximum(pending - seen.grown, 0.0),
             latency_s=seen.latency_s,
             running_since_s=np.array([one.t_s for one in deployed])[running],
             outage_s=np.where(np.diff(running, prepend=running[0]) > 0, outages[running], np.nan),
@@ -162,6 +158,13 @@ def slots_history(
 def _restarts(deployed: Sequence[Deployed]) -> list[Deployed]:
     """Those that begin with the configuration of before: failures, and new submissions."""
     return [one for before, one in pairwise(deployed) if one.configuration == before.configuration]
+
+
+def _outages(deployed: Sequence[Deployed], restarts: Sequence[Deployed]) -> Floats:
+    """Seconds for which the job was down before each configuration; NaN: not measured."""
+    known = np.array([k > 0 and one not in restarts for k, one in enumerate(deployed)])
+    down_s = np.array([one.t_s - one.down_since_s for one in deployed])
+    return np.where(known & (down_s > 0.0) & (down_s <= LONGEST_OUTAGE_S), down_s, np.nan)
 
 
 def _struck(restarts: Sequence[Deployed], edges: Floats) -> Bools:

@@ -53,26 +53,12 @@ def check_columns(
             remedy="Restore the file, or take it out of the source.",
         ) from None
     with opened:
-        schema, rows = opened.schema_arrow, opened.metadata.num_rows
+        rows = opened.metadata.num_rows
         if rows == 0:  # nothing shows the types, so they may be any
             return 0, 0.0, 0.0
+        where = f"source '{source}'"
         for ours, name in columns.items():
-            if name not in schema.names:
-                raise DatasetError(
-                    f"source '{source}': has no column '{name}'",
-                    file=named,
-                    key=name,
-                    remedy=did_you_mean(name, schema.names),
-                )
-            found = schema.field(name).type
-            if not _fits(pa, ours, found):
-                raise DatasetError(
-                    f"source '{source}': column '{name}' is {found}, expected "
-                    f"{'text' if ours in _TEXT else 'a number'}; it begins {_sample(opened, name)}",
-                    file=named,
-                    key=name,
-                    remedy="Write it with that type.",
-                )
+            _refuse_column(pa, opened, ours, name, where, named)
         times = _range(opened, columns["t_s"])
     if times is None:
         raise DatasetError(
@@ -82,6 +68,29 @@ def check_columns(
             remedy="Write the times, or take the file out of the source.",
         )
     return rows, *times
+
+
+def _refuse_column(
+    pa: ModuleType, opened: ParquetFile, ours: str, name: str, where: str, file: Path
+) -> None:
+    """Refuse a column that is missing, or of another type than ours."""
+    schema = opened.schema_arrow
+    if name not in schema.names:
+        raise DatasetError(
+            f"{where}: has no column '{name}'",
+            file=file,
+            key=name,
+            remedy=did_you_mean(name, schema.names),
+        )
+    found = schema.field(name).type
+    if not _fits(pa, ours, found):
+        raise DatasetError(
+            f"{where}: column '{name}' is {found}, expected "
+            f"{'text' if ours in _TEXT else 'a number'}; it begins {_sample(opened, name)}",
+            file=file,
+            key=name,
+            remedy="Write it with that type.",
+        )
 
 
 def days_between(first_s: float, last_s: float) -> tuple[str, ...]:

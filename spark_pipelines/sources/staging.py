@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dsp_gym.config.files import write_atomic
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import DatasetError
 from dsp_gym.job.spec import JobSpec
+from dsp_gym.records.base import Body
 from dsp_gym.records.parquet import write_parquet
 from spark_pipelines.days import FROM_MS, day_of, is_unix
 from spark_pipelines.sources import Partition, Piece, SourceFacts, TimeBase
@@ -89,18 +90,16 @@ def stage_rows(
     return Piece(run, sha256, known["rows"], tuple((job, day) for day in known["days"]), file, run)
 
 
-def _facts(file: Path) -> Mapping[str, Any] | None:
+def _facts(file: Path) -> Body | None:
     """Facts of a staged file; None where they were not written, or not whole."""
     try:
-        found: Mapping[str, Any] = parse_json(file.read_text(encoding="utf-8"))
+        found: Body = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found
 
 
-def _write(
-    file: Path, facts: Path, source: str, job: str, run: str, rows: list[Row]
-) -> Mapping[str, Any]:
+def _write(file: Path, facts: Path, source: str, job: str, run: str, rows: list[Row]) -> Body:
     import pyarrow as pa
 
     times, vertices, subtasks, metrics, values = zip(*rows, strict=True) if rows else ((),) * 5

@@ -216,7 +216,9 @@ def test_finished_seeds_of_another_experiment_are_not_resumed_and_every_key_is_n
     out, _ = trained_whole
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
     other = an_experiment(seeds=[0, 1], params={"prior": "none"}, draws=4, late_target=0.5)
-    with pytest.raises(ConfigError, match=r"agent\.draws.*value 4.*made with 3.*agent\.late_target"):
+    with pytest.raises(
+        ConfigError, match=r"agent\.draws.*value 4.*made with 3.*agent\.late_target"
+    ):
         train(other, out, resume=True)
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
 

@@ -483,7 +483,7 @@ def _rate(launch: Callable[[], None], count: int, amounts: Amounts) -> float:
     return round(count * amounts.launches / (time.perf_counter() - begun))
 
 
-class Part(NamedTuple):
+class BenchPart(NamedTuple):
     """A part of the script."""
 
     do: Callable[[Amounts], dict[str, object]]
@@ -516,18 +516,20 @@ class Part(NamedTuple):
             return {"left out": str(error)}
 
 
-_PARTS: Mapping[str, Part] = {
-    "jobs beside the CPU's": Part(check_jobs, 20),
-    "environments beside the CPU's": Part(check_environment, 20),
-    "guardrails beside the CPU's": Part(check_guardrails, 20),
-    "capacity actions beside the CPU's": Part(check_capacity, 20),
-    "advance, decisions/s": Part(time_advance, 20),
-    "environment, steps/s": Part(time_environment, 20),
-    "environment with floor, steps/s": Part(time_guardrails, 20),
-    "capacity actions, steps/s": Part(time_capacity, 20),
-    "PPO, decisions/s": Part(lambda amounts: time_learning(amounts.learning), 40),
-    "PPO on capacity actions, decisions/s": Part(lambda amounts: time_family(amounts.learning), 60),
-    "policies on both devices": Part(lambda amounts: compare_returns(amounts.learning), 100),
+_PARTS: Mapping[str, BenchPart] = {
+    "jobs beside the CPU's": BenchPart(check_jobs, 20),
+    "environments beside the CPU's": BenchPart(check_environment, 20),
+    "guardrails beside the CPU's": BenchPart(check_guardrails, 20),
+    "capacity actions beside the CPU's": BenchPart(check_capacity, 20),
+    "advance, decisions/s": BenchPart(time_advance, 20),
+    "environment, steps/s": BenchPart(time_environment, 20),
+    "environment with floor, steps/s": BenchPart(time_guardrails, 20),
+    "capacity actions, steps/s": BenchPart(time_capacity, 20),
+    "PPO, decisions/s": BenchPart(lambda amounts: time_learning(amounts.learning), 40),
+    "PPO on capacity actions, decisions/s": BenchPart(
+        lambda amounts: time_family(amounts.learning), 60
+    ),
+    "policies on both devices": BenchPart(lambda amounts: compare_returns(amounts.learning), 100),
 }
 
 

@@ -19,6 +19,7 @@ from dsp_gym.envs.scenarios import DEFAULT_LOADS
 from dsp_gym.errors import DspGymError, PolicyError
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.policies.algorithms import load_part
+from dsp_gym.records.base import Body
 from dsp_gym.shared_names import import_ours
 
 JOB = "bench-8"
@@ -288,8 +289,8 @@ class _Curve:
         goes_on = kept >= 0 and file.is_file()
         before: dict[str, Any] = json.loads(file.read_text("utf-8")) if goes_on else {}
         points = before.get("points", [])
-        self.points: list[dict[str, Any]] = [one for one in points if one["decisions"] <= kept]
-        self.commands: list[dict[str, Any]] = before.get("commands", [])
+        self.points: list[Body] = [one for one in points if one["decisions"] <= kept]
+        self.commands: list[Body] = before.get("commands", [])
         self._file, self._card, self._each = file, card, decisions // POINTS
         self._begun = time.monotonic()
 
@@ -305,7 +306,7 @@ class _Curve:
             self.points.append({"decisions": step, **kept})
             self.write(step)
 
-    def write(self, decisions: int) -> dict[str, Any]:
+    def write(self, decisions: int) -> Body:
         """Write the curve with the present command.
 
         Args:
