@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 from dsp_gym.control.autoscaler import JobAutoscaler
 from dsp_gym.control.executor import INTERFERENCE, STANDBY
 from dsp_gym.control.guarded_policy import Judgement
+from dsp_gym.control.serve.history import lateness
 from dsp_gym.control.turn import Turn
 from dsp_gym.loop.backlog import behind
+from dsp_gym.loop.snapshot import Status
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -27,7 +30,7 @@ CONDITIONS = (
 the acting policy was trained on. Limited: guardrails changed its decision. FallbackActive: another
 policy decided. Journaling: decisions are written down. ManagedByBuiltin: the operator's own
 autoscaler scales the job. Paused: nothing may be enacted, or not what the policy wants. Behind: the
-job is late, or has work waiting."""
+job is down or late, or has work waiting."""
 
 FULL = 1.0 - 1e-9
 
@@ -174,10 +177,16 @@ def _paused(run: JobAutoscaler, turn: Turn) -> Found:
 
 
 def _behind(turn: Turn) -> Found:
-    if turn.snapshot is None:
+    seen = turn.snapshot
+    if seen is None:
         return Found("Unknown", "NotSeen", "the job could not be looked at")
-    now = behind(turn.snapshot)
-    late_s, waits_s = float(turn.snapshot.latency_p95_s[0]), float(now.waits_s[0])
+    status = Status(int(seen.status[0]))
+    if status not in (Status.RUNNING, Status.SAVEPOINTING):
+        return Found("True", "Down", _trouble(turn) or f"the job is {status.name}")
+    found = lateness(seen)
+    if math.isnan(found):
+        return Found("Unknown", "NotKnown", "neither latency nor backlog is known")
+    late_s, waits_s = float(seen.latency_p95_s[0]), float(behind(seen).waits_s[0])
     late = f"p95 latency {late_s:.1f} s, " if late_s >= 0 else ""
     said = f"{late}work waiting for {waits_s:.0f} s"
-    return Found("True", "Behind", said) if now.is_behind[0] else Found("False", "InTime", said)
+    return Found("True", "Behind", said) if found else Found("False", "InTime", said)

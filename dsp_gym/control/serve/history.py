@@ -151,7 +151,7 @@ class StatusHistory:
             row[1], row[4] = _arrivals(seen)
             row[2], row[3] = _tasks_and_cost(Configuration.of_row(seen, seen.topology), spec)
             row[5] = float(seen.latency_p95_s[0])
-            row[6] = _lateness(seen)
+            row[6] = lateness(seen)
             if seen.status[0] == FAILED:
                 row[3] = np.nan  # it does not run, and holds nothing
             self._slo_latency_s, self._currency = float(spec.slo.latency_s), spec.prices.currency
@@ -345,8 +345,15 @@ def _tasks_and_cost(wanted: Configuration, spec: JobSpec) -> tuple[float, float]
     return float(sum(wanted.parallelism.values())), asked.money_per_hour(spec)
 
 
-def _lateness(seen: MetricsSnapshot) -> float:
-    """Return 1 for a job that is down, late or has work waiting, 0 if in time, NaN if unknown."""
+def lateness(seen: MetricsSnapshot) -> float:
+    """Say whether a job is late.
+
+    Args:
+        seen: of one job.
+
+    Returns:
+        1 for a job that is down, late or has work waiting, 0 if in time, NaN if unknown.
+    """
     if seen.status[0] not in (RUNNING, SAVEPOINTING) or behind(seen).is_behind[0]:
         return 1.0
     sources = seen.topology.tables.kind[seen.topology.row[0]] == SOURCE

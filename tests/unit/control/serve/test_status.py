@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 
 from dsp_gym.control.serve.conditions import CONDITIONS
 from dsp_gym.errors import FlinkError
-from dsp_gym.loop.snapshot import FAILED
+from dsp_gym.loop.snapshot import FAILED, JOB, RESTARTING, RUNNING, VERTEX
 
 
 def condition(document, name):
@@ -134,6 +135,35 @@ def test_a_job_that_does_not_run_has_no_old_metrics(serving, monkeypatch):
         patch.setattr(jobs, "age_s", math.nan)
         patch.setattr(jobs, "snapshot", down)
         assert decided(session, 1)["data"]["age_s"] is None
+
+
+def test_a_job_that_is_down_is_behind_and_of_one_without_metrics_it_is_not_known(
+    serving, monkeypatch
+):
+    session = serving()
+    jobs = session.run.backend.collector
+    looked = jobs.snapshot
+
+    def behind(status, latency_s):
+        """The condition of a job that tells nothing of its backlog."""
+
+        def shown():
+            seen = looked()
+            seen.status[:] = status
+            seen.arrays.job[JOB.latency_p95_s] = latency_s
+            seen.arrays.vertex[VERTEX.pending_records] = np.nan
+            return seen
+
+        with monkeypatch.context() as patch:
+            patch.setattr(jobs, "snapshot", shown)
+            found = condition(decided(session, 1), "Behind")
+        return found["status"], found["reason"], found["message"]
+
+    assert behind(FAILED, np.nan) == ("True", "Down", "the job has failed, or is gone")
+    assert behind(RESTARTING, np.nan) == ("True", "Down", "the job is RESTARTING")
+    assert behind(RUNNING, np.nan)[:2] == ("Unknown", "NotKnown")
+    assert behind(RUNNING, 0.1)[:2] == ("False", "InTime")
+    assert behind(RUNNING, 1000.0)[:2] == ("True", "Behind")
 
 
 def test_a_stop_file_pauses(serving, tmp_path):
