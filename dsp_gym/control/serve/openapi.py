@@ -132,7 +132,7 @@ def _decide(max_body_kib: int, timeout_s: float, policies: list[str]) -> Documen
         "413": f"The body is larger than {max_body_kib} KiB",
         "421": "The server has another name: serve.hosts",
         "429": "Too many decisions are asked for at once, or on one job",
-        "503": "There is no room for the history of another job: serve.history_mib",
+        "503": "There is no room for the history of another job: serve.history_mib; or no thread",
     }
     return {
         "summary": "The guarded decision on one snapshot",

@@ -182,7 +182,7 @@ class StatusServer:
             answers = [None] * len(waiting)
         for (question, reply), answer in zip(waiting, answers, strict=True):
             if answer is None:
-                self._deciders.do(partial(self._decide_alone, question, reply))
+                self._hand_over(partial(self._decide_alone, question, reply), reply)
             else:
                 self._send(reply, answer)
 
@@ -197,7 +197,15 @@ class StatusServer:
             found = Answer(HTTPStatus.OK, JSON, redacted(text).encode())
             self._http.call(lambda: self._answered(reply, found))
 
-        self._deciders.do(search)
+        self._hand_over(search, reply)
+
+    def _hand_over(self, work: Callable[[], None], reply: Reply) -> None:
+        """Have a request answered by another thread; where there is none, say so."""
+        try:
+            self._deciders.do(work)
+        except RuntimeError as error:
+            said = f"the system gives no thread to decide in ({error}); ask again later"
+            self._answered(reply, _refused(HTTPStatus.SERVICE_UNAVAILABLE, said))
 
     def _decide_alone(self, question: Question, reply: Reply) -> None:
         """Answer one request, in a thread."""

@@ -324,6 +324,28 @@ def test_a_fault_of_ours_while_a_request_waits_for_a_plan_is_an_answer(serving, 
     assert "a plan that cannot be looked for" in answer.json["error"]
 
 
+def test_requests_without_a_thread_are_refused_and_take_no_place_from_later_ones(
+    serving, monkeypatch
+):
+    monkeypatch.setattr("dsp_gym.control.serve.server.MOST_ASKED", 3)
+    session = serving()
+    (document,) = snapshots(session, 1)
+    start = threading.Thread.start
+
+    def refused(thread):
+        if thread.name == "dsp-gym decide":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for number in range(5):
+            answer = decide(session, {**document, "job": f"job-{number}"})
+            assert answer.status == 503
+            assert "can't start new thread" in answer.json["error"]
+    assert decide(session, document).status == 200
+
+
 def test_a_slow_policy_answers_with_its_fallback_in_time(serving, monkeypatch):
     session = serving(decide_timeout_s=0.2)
     (document,) = snapshots(session, 1)
