@@ -296,8 +296,7 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
              "exp_alerts": [{"exp_labels": {**labels, "severity": "warning",
                                             "condition": "Journaling"}}]},
             {"eval_time": "20m", "alertname": "DspGymWritesFail",
-             "exp_alerts": [{"exp_labels": {**labels, "severity": "critical",
-                                            "outcome": "failed"}}]},
+             "exp_alerts": [{"exp_labels": {**labels, "severity": "critical"}}]},
             {"eval_time": "20m", "alertname": "DspGymActedWithoutEffect",
              "exp_alerts": [{"exp_labels": {**labels, "severity": "warning",
                                             "outcome": "failed"}}]},
@@ -347,6 +346,30 @@ def test_an_outage_of_all_that_is_asked_is_told(tmp_path: Path) -> None:
             ],
             ("15m", "DspGymJobNotSeen"): [],
             ("25m", "DspGymJobNotSeen"): [{**labels, "severity": "warning", "condition": "Ready"}],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "fires"),
+    [
+        (("failed", "refused", "rolled_back"), True),
+        (("failed", "alarm", "rolled_back"), False),  # of one change
+        (("refused", "refused"), False),
+        (("alarm", "alarm", "alarm"), True),
+    ],
+)
+def test_three_changes_that_went_wrong_are_told_whatever_became_of_each(
+    tmp_path: Path, outcomes: tuple[str, ...], fires: bool
+) -> None:
+    labels = {"namespace": "flink", "job": "q11"}
+    writes = 'dsp_gym_writes_total{namespace="flink", job="q11", outcome="%s"}'
+    every = ("asked", "failed", "refused", "rolled_back", "alarm")
+    tell(
+        tmp_path,
+        {writes % outcome: f"0x10 {outcomes.count(outcome)}x20" for outcome in every},
+        {
+            ("20m30s", "DspGymWritesFail"): [{**labels, "severity": "critical"}] * fires,
         },
     )
 
