@@ -43,6 +43,10 @@ __all__ = [
 ]
 
 
+SUMMARY = "training.json"
+"""File with the figures of every seed."""
+
+
 class SeedProgress:
     """A listener to the progress of a training; the base class ignores it."""
 
@@ -85,7 +89,7 @@ def train(
         config: The experiment.
         out: Folder of checkpoints, of one policy per seed, and of the best as `policy/`.
         resume: Whether to continue from the checkpoints in `out`.
-        overwrite: Whether to remove the checkpoints in `out` and start over.
+        overwrite: Whether to remove the training in `out` and start over.
         progress: Listener to the progress.
         tracker: Tracker that records the run.
         base_dir: Folder that relative trace paths start from.
@@ -167,7 +171,7 @@ def learned_steps(config: ExperimentConfig, out: Path) -> dict[int, int]:
 
 
 def _make_room(config: ExperimentConfig, out: Path, overwrite: bool) -> None:
-    """Remove checkpoints if asked to; otherwise refuse a folder that has any."""
+    """Remove the former training if asked to; otherwise refuse a folder with checkpoints."""
     learned = {} if overwrite else learned_steps(config, out)
     if learned:
         total = config.agent.total_steps
@@ -178,6 +182,11 @@ def _make_room(config: ExperimentConfig, out: Path, overwrite: bool) -> None:
             remedy="Continue it with --resume, remove it with --overwrite, or train into another "
             "folder: --out FOLDER",
         )
+    if overwrite:  # with its seeds that are trained no more: a comparison takes every seed-*/policy
+        (out / SUMMARY).unlink(missing_ok=True)
+        for parts in (POLICY_FOLDER, f"seed-*/{POLICY_FOLDER}", f"seed-*/{CHECKPOINT}"):
+            for former in out.glob(parts):
+                shutil.rmtree(former, ignore_errors=True)
     for seed in config.agent.seeds:
         shutil.rmtree(out / f"seed-{seed}" / CHECKPOINT, ignore_errors=True)
 
@@ -294,9 +303,7 @@ def _write_summary(out: Path, result: TrainingResult) -> Path:
         "model": result.model,
         "versions": versions(),
     }
-    return write_atomic(
-        out / "training.json", json.dumps(summary, indent=2, allow_nan=False) + "\n"
-    )
+    return write_atomic(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 # Exported, and trained as far as the experiment asks now.

@@ -72,7 +72,7 @@ def train(
     resume: ResumeOption = False,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="With --out: remove its checkpoints and start again."),
+        typer.Option("--overwrite", help="With --out: remove the training in it and start again."),
     ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")

@@ -245,6 +245,21 @@ def test_an_overwritten_training_begins_again(tmp_path, monkeypatch):
     assert played[-1] == 3
 
 
+def test_an_overwritten_training_leaves_no_policy_of_the_former(tmp_path, monkeypatch):
+    seen = []
+
+    def play(self, price):
+        seen.append({str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.json")})
+        return {"return": 0.0, "cost_per_h": price, "slo_share": 0.0, "rescales_per_h": 0.0}
+
+    monkeypatch.setattr(PlanningLearner, "_played", play)
+    train(an_experiment(seeds=[0, 1, 2], late_prices=[3]), tmp_path)
+    assert len(list(tmp_path.glob("seed-*/policy"))) == 3
+    train(an_experiment(seeds=[1], late_prices=[3]), tmp_path, overwrite=True)
+    assert seen[-1] == set()  # neither while it learns
+    assert list(tmp_path.glob("seed-*/policy")) == [tmp_path / "seed-1" / "policy"]
+
+
 def test_of_two_trainings_in_a_folder_the_second_is_refused(tmp_path, monkeypatch):
     refused = []
 
