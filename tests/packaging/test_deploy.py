@@ -413,6 +413,28 @@ def test_an_alert_fires_where_no_process_was_ever_scraped(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_an_alert_fires_where_one_of_two_releases_is_gone_with_its_target(tmp_path: Path) -> None:
+    """The target of a pod that was evicted leaves the discovery: its `up` ends, and is not 0."""
+    up, info = "up%s", "dsp_gym_build_info%s"
+    target = '{namespace="%s", job="%s/dsp-gym", instance="%s", pod="%s"%s}'
+    release = ', version="1.1.0"'
+    gone = {"namespace": "evicted", "job": "evicted/dsp-gym", "severity": "critical"}
+    series: dict[str, str] = {}
+    for name, pod, values in (
+        ("stays", "a", "1x120"),
+        ("evicted", "b", "1x10 _x110"),
+        ("moved", "c", "1x10 _x110"),  # another pod takes over
+        ("moved", "d", "_x12 1x108"),
+    ):
+        series[up % (target % (name, name, pod, pod, ""))] = values
+        series[info % (target % (name, name, pod, pod, release))] = values
+    # Release 1.0.0 gave it the labels of a job, which no newer one has.
+    series[info % '{namespace="flink", job="q11", version="1.0.0"}'] = "1x10 _x110"
+    alerts = {("10m", "DspGymGone"): [], ("30m", "DspGymGone"): [gone],
+              ("2h", "DspGymGone"): [gone]}  # fmt: skip
+    tell(tmp_path, series, alerts)
+
+
 def test_every_alert_says_in_the_docs_what_to_do() -> None:
     page = (DEPLOY.parent / "docs" / "alerts.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (\w+)$", page, re.MULTILINE)
