@@ -89,13 +89,16 @@ def training_benchmark(config: BenchmarkConfig | ExperimentConfig, seeds: int) -
     Returns:
         The benchmark without its other splits.
     """
-    whole = config.benchmark() if isinstance(config, ExperimentConfig) else config
+    if isinstance(config, ExperimentConfig):
+        whole, jobs = config.benchmark(), config.jobs
+    else:
+        whole, jobs = config, config.train_jobs or config.jobs
     split = whole.loads.train
     if split is None:
         raise ConfigError("there are no loads to tune on", key="loads", remedy="Add loads.train.")
     return whole.model_copy(
         update={
-            "jobs": whole.train_jobs or whole.jobs,
+            "jobs": jobs,
             "train_jobs": (),
             "split": "train",
             "seeds": seeds if split.seeds is None else min(seeds, len(split.seeds)),

@@ -103,6 +103,14 @@ def test_tuning_sees_training_jobs_and_loads_only():
     )
 
 
+def test_a_policy_is_tuned_on_the_jobs_of_an_experiment_and_not_on_those_it_is_compared_on():
+    experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
+    document = experiment.model_dump(mode="json", by_alias=True) | {"jobs": ["nexmark-q11"]}
+    document["evaluation"]["jobs"] = ["nexmark-q11", "nexmark-q5"]
+    trained = training_benchmark(parse(ExperimentConfig, document, "two jobs"), seeds=2)
+    assert trained.jobs == ("nexmark-q11",)
+
+
 def test_a_benchmark_without_training_loads_cannot_be_tuned_on():
     with pytest.raises(ConfigError, match=r"loads to tune on.*Add loads.train"):
         training_benchmark(load_model(BenchmarkConfig, "benchmarks", "quick"), 2)
