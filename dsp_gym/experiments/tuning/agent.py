@@ -11,6 +11,7 @@ from dsp_gym.config.files import parse
 from dsp_gym.errors import ConfigError
 from dsp_gym.experiments.experiment import ExperimentConfig
 from dsp_gym.experiments.tuning.objective import OnSteps, Score
+from dsp_gym.loads.spec import TraceLoad, nodes
 from dsp_gym.loads.splits import LoadSet, SeedRange
 from dsp_gym.policies.config import with_params
 from dsp_gym.shared_names import import_ours
@@ -24,6 +25,10 @@ def with_held_out_seeds(loads: LoadSet) -> LoadSet:
 
     Returns:
         The loads.
+
+    Raises:
+        ConfigError: There are no two seeds to share out, or a load is a recording, whose
+            window all seeds share.
     """
     seeds = loads.train.seeds if loads.train is not None else None
     if loads.train is None or seeds is None or len(seeds) < 2:
@@ -33,6 +38,16 @@ def with_held_out_seeds(loads: LoadSet) -> LoadSet:
             key="loads.train.seeds",
             remedy="Give loads.train a range of seeds.",
         )
+    for entry in loads.train.loads:
+        if any(isinstance(node, TraceLoad) for node in nodes(entry.load)):
+            raise ConfigError(
+                "tuning an agent judges it on training loads it did not learn from, and all "
+                "seeds of a recording share its window",
+                key="loads.train",
+                value=entry.name,
+                remedy="Tune the agent on an experiment whose loads.train are generated, and give "
+                "the parameters found to this one.",
+            )
     cut = seeds.to - max(1, round(HELD_OUT * len(seeds)))
     train, held_out = SeedRange(from_=seeds.from_, to=cut), SeedRange(from_=cut, to=seeds.to)
     return LoadSet(

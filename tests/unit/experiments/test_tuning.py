@@ -402,6 +402,12 @@ def test_an_agent_is_judged_on_training_seeds_it_did_not_learn_from():
     assert loads.test is None
 
 
+def test_an_agent_that_learns_from_a_recording_is_not_tuned_and_the_recording_is_named():
+    loads = load_model(ExperimentConfig, "experiments", "q11-worldcup").loads
+    with pytest.raises(ConfigError, match=r"'loads.train': value 'worldcup98-train'.*generated"):
+        with_held_out_seeds(loads)
+
+
 def test_a_tuned_agent_is_an_experiment_to_train(tmp_path):
     experiment = load_model(ExperimentConfig, "experiments", "q11-quickstart")
     objective = AgentObjective(experiment)
