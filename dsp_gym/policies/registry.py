@@ -6,7 +6,9 @@ The library imports no policy: `baselines` and `agents` offer theirs in the grou
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from dsp_gym.config import files
@@ -216,6 +218,20 @@ def load_class(name: str) -> Any:
         PolicyError: The class cannot be imported.
     """
     return _INSTALLED.load(name)
+
+
+def load_module(name: str) -> ModuleType:
+    """Import the module that a policy's name leads to.
+
+    Returns:
+        The module that its entry point names.
+
+    Raises:
+        ConfigError: No distribution offers a policy of that name.
+        PolicyError: The module cannot be imported.
+    """
+    load_class(name)
+    return import_module(_INSTALLED.entries[name].module)
 
 
 def installed() -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
 from dsp_gym.errors import DspGymError
 from dsp_gym.evaluation.batch_of_runs import versions
-from dsp_gym.evaluation.kept import KeptResults, file_hashes
+from dsp_gym.evaluation.kept import KeptResults, guardrail_facts, policy_facts
 from dsp_gym.records.hashes import bytes_sha256
 from dsp_gym.whatif.blocks import JobReplay
 
@@ -93,10 +93,8 @@ def _hashes(history: JobHistory) -> dict[str, str]:
 
 
 def _entrant(one: ReplayedPolicy) -> dict[str, object]:
-    chain = one.guardrails
     return {
         "label": one.label,
-        "policy": one.policy.model_dump(mode="json", by_alias=True),
-        "files": file_hashes(one.policy),
-        "guardrails": None if chain is None else chain.model_dump(mode="json", by_alias=True),
+        "policy": policy_facts(one.policy),
+        "guardrails": guardrail_facts(one.guardrails),
     }

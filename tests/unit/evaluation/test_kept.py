@@ -17,9 +17,12 @@ from dsp_gym.backends.flink.local.processes import wait_until
 from dsp_gym.cli import app
 from dsp_gym.config.files import parse
 from dsp_gym.engine import LocalEngine
-from dsp_gym.evaluation.config import BenchmarkConfig
+from dsp_gym.evaluation.batch_of_runs import batch_of, play
+from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.kept import KeptResults
 from dsp_gym.evaluation.run import decisions_of, evaluate
+from dsp_gym.job.catalog import load_job
+from dsp_gym.policies.local_module import LocalPolicy, offer_local
 from dsp_gym.trackers import BackgroundTracker
 
 DOCUMENT = {
@@ -72,6 +75,69 @@ def test_results_of_another_benchmark_or_policy_or_half_a_file_are_played_again(
     one = Until()
     evaluate(other, observer=one, kept=kept)
     assert len(one.played) == 1
+
+
+RULE = """from dsp_gym.loop.per_job import per_job
+
+@per_job
+def tasks(job):
+    "Every vertex gets as many tasks."
+    return {vertex: 2 for vertex in job.vertices}
+"""
+GUARDED = "guardrails: [{kind: step_limit, up_factor: 2.0}]"
+
+
+def reads_after(kept, batch, file, changed) -> bool:
+    """Whether results are taken before a file changes, and whether they still are afterwards."""
+    kept.write(batch, play(batch))
+    assert len(kept.read(batch)) == 1
+    file.write_text(changed)
+    return bool(kept.read(batch))
+
+
+def test_results_with_other_guardrails_in_the_same_file_are_played_again(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(GUARDED)
+    batch = batch_of(CONFIG, Entrant(policy="ds2", name="ds2", guardrails=str(file)))
+    assert not reads_after(KeptResults(tmp_path), batch, file, GUARDED.replace("2.0", "3.0"))
+
+
+def test_results_with_another_job_file_of_a_planner_are_played_again(tmp_path):
+    file, text = tmp_path / "job.yaml", load_job("nexmark-q11").model_dump_json(by_alias=True)
+    file.write_text(text)
+    policy = {"policy": "planner", "params": {"job_files": [str(file)]}}
+    batch = batch_of(CONFIG, Entrant.model_validate({"policy": policy, "name": "mine"}))
+    document = json.loads(text)
+    document["source"]["rate_per_s"] *= 2
+    assert not reads_after(KeptResults(tmp_path), batch, file, json.dumps(document))
+
+
+def test_results_under_another_recording_of_the_same_name_are_played_again(tmp_path):
+    file, kept = tmp_path / "day.csv", KeptResults(tmp_path / "kept")
+    rows = [(second, 0.5 + second / 2000) for second in range(0, 901, 60)]
+    for factor in (1.0, 1.2):
+        lines = (f"{second},{factor * rate}" for second, rate in rows)
+        file.write_text("\n".join(["t_seconds,rate", *lines]))
+        day = {"name": "day", "load": {"form": "trace", "path": "day"}}
+        config = parse(BenchmarkConfig, DOCUMENT | {"loads": {"test": {"loads": [day]}}}, "test")
+        batch = batch_of(config, Entrant(policy="ds2", name="ds2"), tmp_path)
+        assert not kept.read(batch)
+        kept.write(batch, play(batch))
+        assert len(kept.read(batch)) == 1
+
+
+def test_results_of_a_rule_before_it_was_edited_are_played_again(tmp_path):
+    file, kept = tmp_path / "edited_rule.py", KeptResults(tmp_path)
+    code = {"my-rule": LocalPolicy("edited_rule", "tasks")}
+    for tasks in (2, 3):
+        file.write_text(RULE.replace("2", str(tasks)))
+        sys.modules.pop("edited_rule", None)  # as in a new process
+        with offer_local(code, [tmp_path]):
+            batch = batch_of(CONFIG, Entrant(policy="my-rule", name="my-rule"))
+            assert not kept.read(batch)
+            kept.write(batch, play(batch))
+            assert len(kept.read(batch)) == 1
+    sys.modules.pop("edited_rule", None)
 
 
 def test_the_command_says_how_to_continue_and_leaves_no_rest(tmp_path, monkeypatch):
