@@ -100,9 +100,19 @@ def _of_results(file: Path) -> AnyBenchmark:
     if not isinstance(config, dict):
         raise SchemaError("holds no results of dsp-gym evaluate", file=file, key="config")
 
+    def kept(label: str, policy: object) -> object:
+        folder = file.parent / "policies" / label
+        return str(folder) if (folder / POLICY_FILE).is_file() else policy
+
     def beside(entrant: Mapping[str, Any]) -> Mapping[str, Any]:
-        kept = file.parent / "policies" / str(entrant["name"])
-        return {**entrant, "policy": str(kept)} if (kept / POLICY_FILE).is_file() else entrant
+        name = str(entrant["name"])
+        if "trainings" not in entrant:  # of a benchmark, whose policies have one training each
+            return {**entrant, "policy": kept(name, entrant["policy"])}
+        first, *others = (
+            kept(f"{name}-{number}", one)
+            for number, one in enumerate((entrant["policy"], *entrant["trainings"]), start=1)
+        )
+        return {**entrant, "policy": first, "trainings": others}
 
     return _parsed({**config, "policies": [beside(one) for one in config["policies"]]}, file)
 

@@ -530,6 +530,33 @@ def test_folders_of_one_label_add_their_trainings_to_those_it_has(tmp_path):
     assert ds2.trainings == (own, *given)
 
 
+def test_results_of_a_frontier_are_played_again_with_the_trainings_recorded_beside_them(tmp_path):
+    gone = [f"gone/seed-{seed}/policy" for seed in (0, 1)]
+    mine = {"policy": gone[0], "name": "mine", "trainings": gone[1:]}
+    started = {"policy": "planner", "trainings": gone[:1]}
+    document = {**DOCUMENT, "policies": [*DOCUMENT["policies"], mine, started]}
+    file = tmp_path / "results.json"
+    file.write_text(
+        json.dumps(
+            {
+                "config": parse(FrontierConfig, document, "frontier").model_dump(
+                    mode="json", by_alias=True
+                )
+            }
+        )
+    )
+    recorded = [str(tmp_path / "policies" / label) for label in ("mine-1", "mine-2", "planner-2")]
+    for folder in recorded:
+        Path(folder).mkdir(parents=True)
+        (Path(folder) / "policy.json").write_text("{}")
+    found = {
+        one.name: (one.policy, *one.trainings) for one in read_comparison(str(file))[1].policies
+    }
+    assert found["mine"] == tuple(recorded[:2])
+    assert found["planner"] == ("planner", recorded[2])  # the first ships with the package
+    assert found["ds2"] == ("ds2",)
+
+
 def test_a_policy_of_a_frontier_may_be_given_in_place():
     policy = {"policy": "ds2", "params": {"min_down": 2}, "rule": True}
     swept = {**policy, "knob": "target_utilization", "values": [0.5]}
