@@ -26,7 +26,7 @@ from agents.tensors import load_tensors, refuse_not_finite
 from dsp_gym.config.explain import explain
 from dsp_gym.config.model import ConfigModel
 from dsp_gym.config.strict_json import parse_json
-from dsp_gym.config.temporary import sync_folder
+from dsp_gym.config.temporary import exchange_folder, sync_folder
 from dsp_gym.envs.config import CapacityConfig
 from dsp_gym.errors import ConfigError, PolicyError, StorageError
 from dsp_gym.experiments.agent import MOST_LAWS
@@ -224,9 +224,7 @@ def replace_folder(target: Path, contents: Mapping[str, bytes]) -> Path:
                 stream.flush()
                 os.fsync(stream.fileno())
         sync_folder(fresh)
-        if target.exists():
-            target.rename(aside / "old")
-        fresh.rename(target)
+        exchange_folder(fresh, target, aside)
         sync_folder(target.parent)
     except OSError as error:
         raise StorageError(

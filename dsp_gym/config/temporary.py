@@ -67,6 +67,28 @@ def replacing(target: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
             Path(temporary).unlink(missing_ok=True)
 
 
+def exchange_folder(fresh: Path, target: Path, aside: Path) -> None:
+    """Put a folder in the place of another; if that is interrupted, the other one is back.
+
+    Args:
+        fresh: the folder to put in place.
+        target: its place; an older folder may be there.
+        aside: folder on the same file system that receives the older one.
+
+    Raises:
+        OSError: A folder cannot be renamed.
+    """
+    old = aside / "old"
+    try:
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+    except BaseException:  # Ctrl-C between the two renames, too
+        if old.exists() and not target.exists():
+            old.rename(target)
+        raise
+
+
 def begun(target: Path) -> tuple[int, str]:
     """Begin a file that is to replace another; what killed writes left in its folder is removed.
 

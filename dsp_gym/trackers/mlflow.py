@@ -26,6 +26,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from dsp_gym.backends.upstream.deadlines import within
 from dsp_gym.backends.upstream.timed_calls import LateError
+from dsp_gym.config.temporary import exchange_folder
 from dsp_gym.errors import MissingExtraError, RegistryError, StorageError, did_you_mean
 from dsp_gym.policies.pins import digest_of, refuse_other_digest, split_pin
 from dsp_gym.policies.registry import POLICY_FILE
@@ -351,9 +352,7 @@ def _download(
         inner = found / Path(source).name
         whole = inner if inner.is_dir() else found
         check(whole)
-        if into.is_dir():
-            into.rename(aside / "replaced")
-        whole.rename(into)
+        exchange_folder(whole, into, aside)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -259,6 +260,26 @@ def test_only_regular_files_of_the_folder_are_read(tmp_path, name):
     (folder / "..data" / name).write_bytes(content)
     put(lambda file: file.symlink_to(f"..data/{name}"))
     read_folder(folder)
+
+
+@pytest.mark.parametrize("fails", [1, 2])
+def test_an_interruption_while_a_folder_is_replaced_leaves_the_older_one(
+    tmp_path, monkeypatch, fails
+):
+    target, renamed, rename = tmp_path / "checkpoint", [], Path.rename
+    write_checkpoint(target, {"steps": 1})
+
+    def interrupted(self, to):
+        renamed.append(to)
+        if len(renamed) == fails:
+            raise KeyboardInterrupt
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(target, {"steps": 2})
+    assert checkpoint_steps(target) == 1
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_an_output_that_is_no_number_holds_and_says_so(tmp_path):
