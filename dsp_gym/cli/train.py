@@ -18,6 +18,7 @@ from dsp_gym.cli.output import print_json, print_table
 from dsp_gym.cli.progress import LINE_EVERY_S, long_bar
 from dsp_gym.cli.tracked import tell_missing, tracker_for, with_track
 from dsp_gym.errors import ConfigError
+from dsp_gym.redaction import redacted
 from dsp_gym.shared_names import import_ours
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def train(
     except training.TrainingInterrupted:
         words = ["--seed", str(seed)] if seed is not None else []
         words += ["--master", master] if master is not None else []
+        words += ["--track", redacted(track)] if track is not None else []
         _say_stopped(config, folder, words, bool(training.learned_steps(experiment, folder)))
         raise typer.Exit(INTERRUPTED) from None
     tell_missing(tracker, tracking.uri)

@@ -158,7 +158,7 @@ def test_ctrl_c_before_learning_says_how_to_begin_again(tmp_path):
     assert running.returncode == 130
     assert said.endswith(
         "Stopped before anything was learned. Begin again with: "
-        "dsp-gym train small.yaml --out out\n"
+        "dsp-gym train small.yaml --out out --track none\n"
     )
     assert not list(tmp_path.glob("out/*/checkpoint"))
 
