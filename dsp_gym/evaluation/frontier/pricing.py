@@ -71,12 +71,23 @@ def price_cell(
                 policy=one.policy,
                 value=one.values[chosen[one.policy]],
                 price=mean(price),
-                # A draw counts half, as in a rank test.
-                better=None if rule is None else mean((price < rule) + 0.5 * (price == rule)),
-                over_fallback=None if fallback is None else mean(price - fallback),
+                better=None if rule is None else mean(_better(price, rule)),
+                over_fallback=None if fallback is None else mean(price - _beside(fallback, price)),
             )
         )
     return tuple(sorted(found, key=lambda one: one.price.value))
+
+
+def _better(price: Floats, rule: Floats) -> Floats:
+    """Count the runs that are cheaper than the rule's; as in a rank test, a draw counts half."""
+    other = _beside(rule, price)
+    return np.asarray((price < other) + 0.5 * (price == other))
+
+
+def _beside(other: Floats, price: Floats) -> Floats:
+    """Return prices to hold against others: of several trainings, unless as many, the mean."""
+    several = {other.shape[2], price.shape[2]} - {1}
+    return other.mean(axis=2, keepdims=True) if len(several) > 1 else other
 
 
 def cheapest_settings(runs: CellRuns, late_weight: float) -> dict[str, int]:

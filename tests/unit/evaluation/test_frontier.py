@@ -257,6 +257,23 @@ def test_trainings_are_one_policy_whose_interval_holds_their_spread():
     assert apart.trainings[0.02] == pytest.approx([40.0, 60.0, 80.0, 100.0, 120.0])
 
 
+def test_policies_with_different_numbers_of_trainings_are_compared_with_the_mean_of_the_other():
+    cell = several([(0.01, cost) for cost in (4.0, 6.0, 8.0)])
+    rule = cell.policies[0]
+    twice = {key: np.repeat(getattr(rule, key), 2, axis=3).tolist() for key in ("cost", "late")}
+    rule = rule.model_copy(
+        update={**twice, "rescales": twice["cost"], "trainings": 2},
+    )
+    mine = cell.policies[1].model_copy(update={"fallback": "rule"})
+    cell = cell.model_copy(update={"policies": (rule, mine)})
+    priced = price_cell(
+        cell, {"rule": 0, "mine": 0}, late_weight=0.0, resamples=100, confidence=0.95
+    )
+    (found,) = (one for one in priced if one.policy == "mine")
+    assert found.over_fallback.value == pytest.approx((4 + 6 + 8) / 3 - 10)
+    assert found.better.value == pytest.approx(1.0)
+
+
 def changed(cell: CellRuns, policy: str, **tables: np.ndarray) -> CellRuns:
     """Runs with other tables of one policy."""
     update = {name: table.tolist() for name, table in tables.items()}
