@@ -85,7 +85,7 @@ def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
     if isinstance(policy, PolicyConfig):
         return policy.policy, policy, f"parameters of policy '{policy.policy}'"
     text, digest = split_pin(str(policy))
-    path = Path(text)
+    path = _settled(Path(text))
     if digest is not None:
         refuse_other_digest(path, digest, str(policy))
     if (path / POLICY_FILE).is_file():
@@ -100,6 +100,12 @@ def _found(policy: str | Path | PolicyConfig) -> tuple[str, PolicyConfig, str]:
             f"there is no policy '{policy}'", file=error.file, remedy=_remedy(text)
         ) from None
     return found.stem, files.load_model(PolicyConfig, "policies", found), f"{found}: params"
+
+
+def _settled(path: Path) -> Path:
+    """Follow links such as `latest` once: they may lead elsewhere before the policy is read."""
+    found = path.resolve()
+    return path if found == path.absolute() else found
 
 
 def _remedy(name: str) -> str:

@@ -38,6 +38,14 @@ def test_a_pinned_policy_decides_as_the_folder_does(folder):
     assert Entrant(policy=pinned).name == "mine"
 
 
+def test_a_link_is_followed_once_and_may_lead_elsewhere_afterwards(folder, tmp_path):
+    latest = tmp_path / "latest"
+    latest.symlink_to(folder.name)
+    for named in (latest, f"{latest}@{digest_of(folder)}"):
+        assert resolve(named)[1].params == {"path": str(folder.resolve())}
+    assert resolve(folder)[1].params == {"path": str(folder)}
+
+
 @pytest.mark.parametrize("change", ["content", "added", "removed", "renamed"])
 def test_a_folder_that_changed_since_is_refused(folder, change):
     pinned = f"{folder}@{digest_of(folder)}"
