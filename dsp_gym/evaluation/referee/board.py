@@ -45,11 +45,19 @@ class FamilyResult(NamedTuple):
     # is later than the level at each of its settings.
     ratio: BootstrapEstimate | None
     later: bool  # the policy is, and a rule is not
+    # Whether a kind has two jobs or more. With one job of each kind all resamples are alike, and
+    # the interval has no width however much the ratio varies between jobs.
+    has_spread: bool = True
 
     @property
     def loses(self) -> bool:
         """Whether the rule is cheaper beyond doubt, or the only one that is in time."""
-        return self.later or (self.ratio is not None and self.ratio.low > 1.0)
+        return self.later or (self.has_spread and self.ratio is not None and self.ratio.low > 1.0)
+
+    @property
+    def wins(self) -> bool:
+        """Whether the policy is cheaper beyond doubt."""
+        return self.has_spread and self.ratio is not None and self.ratio.high < 1.0
 
 
 class BelowPlan(NamedTuple):
@@ -241,8 +249,15 @@ def _family_results(whole: PlayedTriples, config: RefereeConfig) -> tuple[Family
         for one in frontiers:
             if not one.rule:
                 later = reached and one.cost[level] is None
-                found.append(FamilyResult(part.runs.cell, one.policy, one.ratio[level], later))
+                ratio, has_spread = one.ratio[level], _has_spread(part)
+                found.append(FamilyResult(part.runs.cell, one.policy, ratio, later, has_spread))
     return tuple(found)
+
+
+def _has_spread(part: PlayedTriples) -> bool:
+    """Return whether some kind has two jobs or more, which a resample can exchange."""
+    jobs = {(triple.kind, triple.job) for triple in part.triples}
+    return len(jobs) > len({kind for kind, _ in jobs})
 
 
 def _places(whole: PlayedTriples, name: str) -> Iterator[int]:

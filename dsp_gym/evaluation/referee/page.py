@@ -134,11 +134,16 @@ def _losing_part(board: RefereeBoard) -> ReportPart:
     never = [name for name, is_late in late.items() if is_late]
     level = percent(level_of(board.config))
     said = f"In each family at no setting late at most {level} % of the time: {', '.join(never)}."
+    single = ", ".join(dict.fromkeys(one.family for one in board.families if not one.has_spread))
+    unknown = (
+        f"With one job of each kind there is no interval, so costs count as neither lost nor won: "
+        f"{single}."
+    )
     return ReportPart(
         whole,
         whole,
         lead=whole.leading(whole.head[:-1], never),
-        notes=(said,) if never else (),
+        notes=(*([said] if never else []), *([unknown] if single else [])),
         more=(_families(board),),
     )
 
@@ -206,7 +211,7 @@ def _losing(board: RefereeBoard) -> Table:
             for one in mine
             if one.loses
         ]
-        won = sum(one.ratio is not None and one.ratio.high < 1.0 for one in mine)
+        won = sum(one.wins for one in mine)
         rows.append((policy, f"{len(lost)} of {len(mine)}", str(won), ", ".join(lost) or "–"))
     return Table(
         "Families in which a policy loses to the best tuned rule",

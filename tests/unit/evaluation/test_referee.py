@@ -329,6 +329,15 @@ def test_ratios_are_paired_on_triples_and_each_family_is_judged_singly():
     assert below["rule"].compared == 4
 
 
+def test_one_job_of_each_kind_makes_neither_a_loss_nor_a_win_and_the_page_says_so():
+    found = board({name: results(name, costs, "gn") for name, costs in FAMILIES.items()})
+    assert {one.family for one in found.families} == {"day", "steps", "graphs", "nexmark"}
+    assert not any(one.loses or one.wins for one in found.families)
+    page = render_markdown(report_of_referee(found, "dsp-gym evaluate small --seeds 1"))
+    assert "| mine | 0 of 4 | 0 |" in page
+    assert "count as neither lost nor won: day, steps, graphs, nexmark." in page
+
+
 def test_a_policy_that_is_too_late_where_a_rule_is_not_loses_the_family():
     costs = {"rule": [(0.1, 10)], "mine": [(0.3, 1)]}
     found = board({"day": results("day", costs, "gn")})
