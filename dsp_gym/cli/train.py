@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,10 +113,8 @@ def train(
                 engine=opened,
             )
     except training.TrainingInterrupted:
-        words = ["--seed", str(seed)] if seed is not None else []
-        words += ["--master", master] if master is not None else []
-        words += ["--track", redacted(track)] if track is not None else []
-        _say_stopped(config, folder, words, bool(training.learned_steps(experiment, folder)))
+        given = {"--seed": seed, "--master": master, "--track": track and redacted(track)}
+        _say_stopped(config, folder, given, bool(training.learned_steps(experiment, folder)))
         raise typer.Exit(INTERRUPTED) from None
     tell_missing(tracker, tracking.uri)
     if as_json:
@@ -125,10 +123,14 @@ def train(
         _show(config, experiment, result)
 
 
-def _say_stopped(config: str, folder: Path, options: list[str], is_kept: bool) -> None:
+def _say_stopped(
+    config: str, folder: Path, given: Mapping[str, str | int | None], is_kept: bool
+) -> None:
     """Say what an interruption left, and how to go on."""
     words = ["dsp-gym", "train", config, *(["--resume"] if is_kept else []), "--out", str(folder)]
-    again = shlex.join([*words, *options])
+    for option, value in given.items():
+        words += [option, str(value)] if value is not None else []
+    again = shlex.join(words)
     if is_kept:
         typer.echo(f"Stopped; a checkpoint is in {folder}. Continue with: {again}", err=True)
     else:
