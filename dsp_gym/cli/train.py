@@ -76,7 +76,8 @@ def train(
         typer.Option("--overwrite", help="With --out: remove the training in it and start again."),
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Train this seed only, in place of the config's.")
+        int | None,
+        typer.Option(min=0, max=2**31 - 1, help="Train this seed only, in place of the config's."),
     ] = None,
     out: OutOption = None,
     workers: WorkersOption = None,

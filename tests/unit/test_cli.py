@@ -293,3 +293,13 @@ def test_linear_algebra_has_one_thread_unless_the_user_says_otherwise(command, g
     env |= {} if given is None else {"OPENBLAS_NUM_THREADS": given}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1].strip() == f"threads: {expected}".strip(), done.stderr
+
+
+def test_a_seed_that_no_experiment_may_hold_is_refused_before_anything_is_written(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["train", "quickstart", "--seed", "5000000000"])
+    assert done.exit_code == 2
+    assert "--seed" in done.output
+    assert not list(tmp_path.iterdir())
