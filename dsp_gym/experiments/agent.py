@@ -334,7 +334,7 @@ class AgentConfig(ConfigModel):
             )
         self._check_device()
         rollout = self.n_envs * self.n_steps
-        if self.batch_size > rollout:
+        if self.needs.minibatches and self.batch_size > rollout:
             raise ValueError(
                 f"batch_size is {self.batch_size}, but a rollout has only n_envs * n_steps = "
                 f"{rollout} decisions"

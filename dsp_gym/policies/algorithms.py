@@ -41,6 +41,9 @@ class Algorithm:
     masked: bool = False
     """It never tries a move that bounds forbid."""
 
+    minibatches: bool = True
+    """It cuts a rollout into minibatches of `batch_size`, which is then no larger than one."""
+
     lstm: bool = False
     """It has an LSTM before its layers, `policy_kwargs.lstm_hidden_size` wide."""
 

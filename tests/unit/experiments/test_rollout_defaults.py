@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from dsp_gym.experiments.agent import UPDATES, AgentConfig
+from dsp_gym.experiments.agent import UPDATES, AgentConfig, NetworkConfig
 
 
 @pytest.mark.parametrize("steps", [30_000, 50_000, 200_000, 800_000])
@@ -30,6 +30,17 @@ def test_numbers_that_are_given_stay() -> None:
     assert AgentConfig(total_steps=50).n_envs == 16
     with pytest.raises(ValidationError, match="a rollout has only"):
         AgentConfig(total_steps=50_000, batch_size=4096)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "dqn", "qr-dqn"])
+def test_an_algorithm_without_minibatches_may_have_a_rollout_smaller_than_one(
+    algorithm: str,
+) -> None:
+    mlp = NetworkConfig(encoder="mlp")
+    agent = AgentConfig(algorithm=algorithm, network=mlp, n_envs=16, n_steps=5)
+    assert agent.n_envs * agent.n_steps < agent.batch_size
+    with pytest.raises(ValidationError, match="a rollout has only"):
+        AgentConfig(algorithm="trpo", network=mlp, n_envs=16, n_steps=5)
 
 
 def test_what_was_written_is_read_as_it_was() -> None:
