@@ -198,7 +198,8 @@ class AgentConfig(ConfigModel):
         512,
         ge=1,
         description="jobs stepped together; hundreds, so that the batch fills the cores. Where it "
-        "is not given a short training has fewer, at least 16, and so fifty updates",
+        "is not given a short training has fewer, at least 16 and one per job, and so fifty "
+        "updates where its jobs allow it",
     )
     n_steps: int = Field(
         32, ge=1, description="decisions per job between updates; half an hour at 60 s"
@@ -308,17 +309,7 @@ class AgentConfig(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _fit_rollout(cls, given: object) -> object:
-        """Give a short training smaller rollouts: with four updates it would learn nothing."""
-        if not isinstance(given, Mapping):
-            return given
-        whole, steps = given.get("total_steps"), given.get("n_steps", 32)
-        if not (isinstance(whole, int) and isinstance(steps, int) and whole > 0 and steps > 0):
-            return given
-        fitted = dict(given)
-        if "n_envs" not in given and whole < 512 * UPDATES * steps:
-            fitted["n_envs"] = jobs = max(16, whole // (UPDATES * steps))
-            fitted.setdefault("batch_size", min(8192, max(1, jobs * steps // 4)))
-        return fitted
+        return fit_rollout(given)
 
     @model_validator(mode="after")
     def _check(self) -> AgentConfig:
@@ -356,6 +347,29 @@ class AgentConfig(ConfigModel):
                 "a curriculum chooses the jobs of the next episodes, and on a GPU these are drawn "
                 "ahead; leave curriculum out, or device"
             )
+
+
+def fit_rollout(given: object, jobs: int = 1) -> object:
+    """Give a short training smaller rollouts: with four updates it would learn nothing.
+
+    Args:
+        given: The section `agent`, as it is written.
+        jobs: Jobs that the training needs a row for each.
+
+    Returns:
+        The section with the number of rows and a batch size that fit; as it is where it names the
+        number, or the training is long.
+    """
+    if not isinstance(given, Mapping):
+        return given
+    whole, steps = given.get("total_steps"), given.get("n_steps", 32)
+    if not (isinstance(whole, int) and isinstance(steps, int) and whole > 0 and steps > 0):
+        return given
+    fitted = dict(given)
+    if "n_envs" not in given and whole < 512 * UPDATES * steps:
+        fitted["n_envs"] = rows = max(16, jobs, whole // (UPDATES * steps))
+        fitted.setdefault("batch_size", min(8192, max(1, rows * steps // 4)))
+    return fitted
 
 
 class HistoryConfig(ConfigModel):

@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dsp_gym.config.model import ConfigModel
-from dsp_gym.envs.config import ScenarioConfig
+from dsp_gym.envs.config import EnvConfig, ScenarioConfig
 from dsp_gym.errors import ConfigError
 from dsp_gym.evaluation.config import BenchmarkConfig, Entrant
 from dsp_gym.evaluation.shift import Shift
-from dsp_gym.experiments.agent import AgentConfig, AnyAgent
+from dsp_gym.experiments.agent import AgentConfig, AnyAgent, fit_rollout
 from dsp_gym.job.catalog import load_job, random_job
 from dsp_gym.job.spec import JobSpec
 from dsp_gym.loads.splits import SplitName
@@ -95,6 +96,11 @@ class FamilyConfig(ConfigModel):
         return found
 
 
+def _rows(jobs: Sequence[str], env: EnvConfig, family: FamilyConfig | None) -> int:
+    """Return the rows that a batch of these jobs needs at least: one, if every row changes jobs."""
+    return 1 if env.randomise.job else len(jobs) + (0 if family is None else family.graphs)
+
+
 class EvaluationConfig(ConfigModel):
     """What the trained policy is compared with."""
 
@@ -146,12 +152,22 @@ class ExperimentConfig(ScenarioConfig):
     )
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="the record")
 
+    @field_validator("agent", mode="before")
+    @classmethod
+    def _fit_jobs(cls, agent: object, info: ValidationInfo) -> object:
+        """Give a short training of many jobs a row for each, where it names no number."""
+        known = info.data
+        if not (isinstance(agent, dict) and agent.get("kind", "ppo") == "ppo"):
+            return agent
+        if not {"jobs", "env", "family"} <= known.keys():  # one of them is wrong, and refused
+            return agent
+        return fit_rollout(agent, _rows(known["jobs"], known["env"], known["family"]))
+
     @model_validator(mode="after")
     def _check_agent(self) -> ExperimentConfig:
         if self.agent.kind != "ppo":
             return self
-        graphs = 0 if self.family is None else self.family.graphs
-        jobs = 1 if self.env.randomise.job else len(self.jobs) + graphs
+        jobs = _rows(self.jobs, self.env, self.family)
         if self.agent.n_envs < jobs:
             raise ValueError(
                 f"agent.n_envs is {self.agent.n_envs}, expected at least one per job ({jobs})"

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from dsp_gym.experiments.agent import UPDATES, AgentConfig, NetworkConfig
+from dsp_gym.experiments.experiment import ExperimentConfig
 
 
 @pytest.mark.parametrize("steps", [30_000, 50_000, 200_000, 800_000])
@@ -41,6 +42,21 @@ def test_an_algorithm_without_minibatches_may_have_a_rollout_smaller_than_one(
     assert agent.n_envs * agent.n_steps < agent.batch_size
     with pytest.raises(ValidationError, match="a rollout has only"):
         AgentConfig(algorithm="trpo", network=mlp, n_envs=16, n_steps=5)
+
+
+def test_a_short_training_of_many_jobs_has_a_row_for_each() -> None:
+    load = {"loads": ["diurnal-bursts"], "seeds": {"from": 0, "to": 9}}
+    document = {
+        "name": "many",
+        "jobs": ["nexmark-q11"],
+        "loads": {"train": load},
+        "family": {"graphs": 96},
+        "agent": {"total_steps": 100_000},
+    }
+    agent = ExperimentConfig.model_validate(document).ppo
+    assert (agent.n_envs, agent.batch_size) == (97, 97 * 32 // 4)
+    with pytest.raises(ValidationError, match=r"n_envs is 62, expected at least one per job"):
+        ExperimentConfig.model_validate(document | {"agent": {"n_envs": 62, "batch_size": 64}})
 
 
 def test_what_was_written_is_read_as_it_was() -> None:
