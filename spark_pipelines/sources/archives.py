@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial, reduce
@@ -263,21 +265,32 @@ def _melted(frame: DataFrame, config: ArchivesSource) -> DataFrame:
 def _as_parquet(file: Path, work: Path, sha256: str, source: str, types: Mapping[str, str]) -> Path:
     """A CSV as Parquet, columns that are read in their type, whatever stands in this file."""
     pa, _ = pyarrow("reading a source")
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
     kept = work / f"{sha256}.parquet"
     if kept.exists():
         return kept
     arrow = {"double": pa.float64(), "int": pa.int32(), "string": pa.string()}
-    read_as = csv.ConvertOptions(column_types={name: arrow[kind] for name, kind in types.items()})
+    read_as = arrow_csv.ConvertOptions(
+        column_types={name: arrow[kind] for name, kind in types.items()}
+    )
     try:
-        table = csv.read_csv(file, convert_options=read_as)
+        table = arrow_csv.read_csv(file, convert_options=read_as)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise DatasetError(
-            f"source '{source}': cannot be read as CSV: {first_line(error)}",
-            file=file,
-            remedy="Expected a line of column names, as many values in every line, and numbers as "
-            "times, subtasks and values.",
-        ) from None
+        raise _unreadable_csv(file, source, first_line(error)) from None
     write_parquet(kept, table)
     return kept
+
+
+def _unreadable_csv(file: Path, source: str, cause: str) -> DatasetError:
+    """The error for a CSV, with its column where a value is no number."""
+    remedy = "Write a line of column names, as many values in every line, and numbers as times, "
+    remedy += "subtasks and values."
+    wrong = re.search(r"In CSV column #(\d+): .*invalid value '(.*)'", cause)
+    if wrong is None:
+        text = f"source '{source}': cannot be read as CSV: {cause}"
+        return DatasetError(text, file=file, remedy=remedy)
+    with file.open(encoding="utf-8", newline="") as lines:
+        name = next(csv.reader(lines))[int(wrong[1])]
+    text = f"source '{source}': column '{name}' holds '{wrong[2]}', expected a number"
+    return DatasetError(text, file=file, key=name, remedy=remedy)

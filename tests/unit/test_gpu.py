@@ -565,7 +565,7 @@ def test_without_a_card_nothing_is_measured(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.skipif(card.is_simulated(), reason="the simulator has no allowances")
 def test_a_part_begins_only_where_its_allowance_is_left() -> None:
-    part = device.Part(lambda amounts: {}, 20)
+    part = device.BenchPart(lambda amounts: {}, 20)
     assert part.fits(20)
     assert not part.fits(19.9)
 
@@ -574,5 +574,5 @@ def test_a_part_that_cannot_be_done_is_left_out_with_its_reason() -> None:
     def fail(amounts: Any) -> Any:
         raise DeviceError("131,072 environments need 4.3 GiB", remedy="Take at most 9,000.")
 
-    found = device.Part(fail, 20).done(device.TINY)
+    found = device.BenchPart(fail, 20).done(device.TINY)
     assert found == {"left out": "131,072 environments need 4.3 GiB. Take at most 9,000."}
