@@ -286,11 +286,10 @@ def _unreadable_csv(file: Path, source: str, cause: str) -> DatasetError:
     """The error for a CSV, with its column where a value is no number."""
     remedy = "Write a line of column names, as many values in every line, and numbers as times, "
     remedy += "subtasks and values."
-    wrong = re.search(r"In CSV column #(\d+): .*invalid value '(.*)'", cause)
-    if wrong is None:
-        text = f"source '{source}': cannot be read as CSV: {cause}"
-        return DatasetError(text, file=file, remedy=remedy)
-    with file.open(encoding="utf-8", newline="") as lines:
-        name = next(csv.reader(lines))[int(wrong[1])]
-    text = f"source '{source}': column '{name}' holds '{wrong[2]}', expected a number"
-    return DatasetError(text, file=file, key=name, remedy=remedy)
+    key, wrong = None, re.search(r"In CSV column #(\d+): .*invalid value '(.*)'", cause)
+    if wrong is not None:
+        with file.open(encoding="utf-8", newline="") as lines:
+            key = next(csv.reader(lines))[int(wrong[1])]
+        cause = f"column '{key}' holds '{wrong[2]}', expected a number"
+    text = f"source '{source}': cannot be read as CSV: {cause}"
+    return DatasetError(text, file=file, key=key, remedy=remedy)
