@@ -60,8 +60,8 @@ def side_by_side(times: Floats, values: Floats) -> Floats:
         values: (T, P) one column per subtask, NaN where it was not sampled.
 
     Returns:
-        (T, P): on the line between two samples of a subtask that are close; the value of the next
-        sample where a subtask begins or ends; NaN where it was not sampled for longer.
+        (T, P): on the line between two samples of a subtask that are close; the nearest sample's
+        value where its samples begin or end; NaN where it was not sampled for longer.
     """
     known = np.isfinite(values)
     if known.all():

@@ -14,6 +14,7 @@ from dsp_gym.config.model import ConfigModel
 from dsp_gym.job.spec import Vertex
 from dsp_gym.loop.snapshot import MetricsSnapshot, Status, unknown_snapshot
 from dsp_gym.loop.topology import Topology
+from dsp_gym.metrics.columns import newest
 from dsp_gym.metrics.running import interval_of
 from dsp_gym.metrics.samples import SAMPLE_S, Samples
 
@@ -345,10 +346,7 @@ def _hottest(inside: Samples, vertex: str, gauge: str) -> float:
     _, _, values = inside.grid(vertex, gauge)
     if np.all(np.isnan(values)):
         return float("nan")
-    steps = np.arange(len(values))[:, None]
-    newest = np.maximum.accumulate(np.where(np.isnan(values), -1, steps), axis=0)
-    held = np.where(newest < 0, -np.inf, np.take_along_axis(values, np.maximum(newest, 0), axis=0))
-    highest = held.max(axis=1)
+    highest = np.nan_to_num(newest(values), nan=-np.inf).max(axis=1)
     return float(highest[np.isfinite(highest)].mean())
 
 
@@ -415,5 +413,6 @@ def _newest(
     _, subtasks, values = samples.grid(vertex, metric)
     if not _is_whole(subtasks, tasks):
         return float("nan")
-    newest = [column[~np.isnan(column)][-1] for column in values.T if np.any(~np.isnan(column))]
-    return float(merge(newest)) if newest else float("nan")
+    known = [column[~np.isnan(column)] for column in values.T]
+    last = [column[-1] for column in known if len(column)]
+    return float(merge(last)) if last else float("nan")

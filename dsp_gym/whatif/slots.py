@@ -127,7 +127,6 @@ class _Reading:
         times, subtasks, values = self.samples.grid(vertex, metric)
         if len(times) < 2:
             return np.empty(0), np.full(len(self.edges) - 1, np.nan)
-        begun = begun_s(self.samples, vertex)
         usual_s = interval_between(times, values)
         risen = np.zeros(len(self.edges) - 1)
         for subtask, column in zip(subtasks.tolist(), values.T, strict=True):
@@ -136,20 +135,19 @@ class _Reading:
                 continue
             at, counted = times[known], _over_restarts(column[known])
             is_later = at[0] > times[0] + 1.5 * usual_s
-            if is_later and self._began(vertex, float(at[0]), begun.get(subtask), usual_s):
+            if is_later and self._began(vertex, subtask, float(at[0]), usual_s):
                 # At zero, after the sample of the others before.
                 at = np.append(times[known[0] - 1], at)
                 counted = np.append(0.0, column[known[0]] + counted)
             risen += np.diff(np.interp(self.edges, *_to_others(at, counted, times, usual_s)))
         return times, risen
 
-    def _began(
-        self, vertex: str, at_s: float, told: tuple[float, float] | None, usual_s: float
-    ) -> bool:
+    def _began(self, vertex: str, subtask: int, at_s: float, usual_s: float) -> bool:
         """Whether a task that is first sampled then began then; else it had not been scraped.
 
         Where no clock tells, the others of its vertex do, which begin anew with it.
         """
+        told = begun_s(self.samples, vertex).get(subtask)
         if told is not None:
             return told[1] >= float(self.samples.t_s[0])
         times, _, counts = self.samples.grid(vertex, "records_out_total")

@@ -76,15 +76,16 @@ class Timeline:
         """
         if slots == 1:
             return self
-        held: dict[str, Ints] = {}
+        told: dict[str, Ints] = {}
         for at, changes in enumerate(self.widths):
             for change in changes:
-                of = held.setdefault(change["vertex"], np.zeros(len(self.slot), np.int64))
-                of[at:] = int(change["width"])
+                of = told.setdefault(change["vertex"], np.full(len(self.slot), -1))
+                of[at] = int(change["width"])
         widths: list[list[Body]] = [[] for _ in self.slot]
-        for vertex, of in held.items():
-            highest = np.max([_earlier(of, k) for k in range(slots)], axis=0)
-            for at in np.flatnonzero(np.diff(highest, prepend=0)).tolist():
+        for vertex, of in told.items():
+            since = np.maximum.accumulate(np.where(of >= 0, np.arange(len(of)), 0))
+            highest = np.max([_earlier(of[since], k) for k in range(slots)], axis=0)
+            for at in np.flatnonzero(np.diff(highest, prepend=-1)).tolist():
                 widths[at].append({"vertex": vertex, "width": int(highest[at])})
         parts = np.array([_earlier(self.pending, k) for k in range(slots)])
         known = np.isfinite(parts).any(axis=0)
@@ -114,12 +115,13 @@ def outages(
     has_events = any(event["kind"] in _DOWN for event in events) or (
         sum(event["kind"] == "running" for event in events) > 1
     )
+    each = seen.slots_per_scrape(sample_s)
+    seen = seen.over(each)
     found = (
         _from_events(seen, events, sample_s)
         if has_events
-        else _from_gaps(seen, max_gap_s, sample_s)
+        else _from_gaps(seen, max_gap_s, sample_s, each)
     )
-    seen = seen.over(seen.slots_per_scrape(sample_s))
     for down_s, up_s, before, after, savepoint in found:
         changed = {
             vertex: [old[0], new[0], old[1], new[1]]
@@ -175,12 +177,10 @@ def _last_sample(seen: Timeline, up_s: float, sample_s: float) -> float:
     return float(earlier[-1]) if len(earlier) else up_s - sample_s
 
 
-def _from_gaps(seen: Timeline, max_gap_s: float, sample_s: float) -> Iterator[Outage]:
+def _from_gaps(seen: Timeline, max_gap_s: float, sample_s: float, each: int) -> Iterator[Outage]:
     """An outage lies between the last sample before counters fall, and the first one after."""
     if len(seen.slot) == 0:
         return
-    each = seen.slots_per_scrape(sample_s)
-    seen = seen.over(each)
     begins = [0, *_restarts(seen, max_gap_s, each), len(seen.slot)]
     parts = [_steady(seen, low, high) for low, high in pairwise(begins)]
     fell = seen.fallen > 0

@@ -28,6 +28,7 @@ from dsp_gym.backends.flink.prometheus_api import promql_label
 from dsp_gym.backends.flink.submissions import shown
 from dsp_gym.errors import FlinkError, did_you_mean
 from dsp_gym.job.spec import MAX_INPUTS
+from dsp_gym.metrics.columns import interval_between
 from dsp_gym.metrics.flink import BY_NAME, cleaned, prometheus_names
 from dsp_gym.metrics.identity import Task
 from dsp_gym.metrics.samples import Samples
@@ -176,12 +177,9 @@ def _alive(samples: Samples, place: str, newest_s: float) -> int:
     times, _, values = samples.grid(place, "records_out_total")
     if not len(times):
         return 0
-    own = [times[np.isfinite(column)] for column in values.T]
-    last = np.array([moments[-1] for moments in own])
-    # Of one subtask each: TaskManagers are scraped at different moments.
-    gaps = np.concatenate([np.diff(moments) for moments in own])
-    gap = float(np.median(gaps)) if len(gaps) else 0.0
-    return int((last >= newest_s - max(_LEAST_ALIVE_S, 2.5 * gap)).sum())
+    last = np.array([times[np.isfinite(column)][-1] for column in values.T])
+    gap_s = interval_between(times, values)
+    return int((last >= newest_s - max(_LEAST_ALIVE_S, 2.5 * gap_s)).sum())
 
 
 def _per_s(samples: Samples, place: str, counter: str) -> float | None:
